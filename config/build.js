@@ -1,0 +1,33 @@
+/**
+ * What the TypeScript compiler leaves out: the WebAssembly kernels, and the files that code reads beside itself
+ * (.wgsl, .proto, .html).
+ */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, cpSync, mkdirSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+
+mkdirSync(join(root, 'dist/kernels/wasm'), { recursive: true });
+execFileSync(
+  process.execPath,
+  [
+    join(root, 'node_modules/assemblyscript/bin/asc.js'),
+    'kernels/wasm/kernels.as.ts',
+    ...['-o', 'dist/kernels/wasm/kernels.wasm', '--enable', 'simd,threads,bulk-memory', '--runtime', 'stub'],
+    ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536', '--noAssert', '-O3'],
+  ],
+  { cwd: root, stdio: 'inherit' },
+);
+
+for (const folder of ['kernels', 'shared', 'services']) {
+  for (const entry of readdirSync(join(root, folder), { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || !/\.(wgsl|proto|html)$/.test(entry.name)) continue;
+    const from = join(entry.parentPath, entry.name);
+    const to = join(root, 'dist', from.slice(root.length));
+    mkdirSync(dirname(to), { recursive: true });
+    cpSync(from, to);
+  }
+}
+chmodSync(join(root, 'dist/services/cli/main.js'), 0o755);

@@ -1,0 +1,208 @@
+/**
+ * A program laid out for the wasm device: where each weight, buffer and step input lies, and the operation list that points
+ * there. Row strides are padded to 8 values, so that a product's last panel may write a whole vector pair.
+ */
+import assert from 'node:assert/strict';
+import {
+  DeviceError,
+  kvBlockBytes,
+  MAX_CANDIDATES,
+  type BufferSpec,
+  type LoadOptions,
+  type Operation,
+  type Program,
+  type WeightSpec,
+} from '../device.ts';
+import { MemoryPlan } from './memory_plan.ts';
+import { Control, MAX_OPS, OP_CELLS, OpCode, TILE_CELLS, TILE_ROWS } from './step.ts';
+
+const LANES = 8;
+
+/** Values from one row to the next. */
+export function paddedWidth(width: number): number {
+  return Math.ceil(width / LANES) * LANES;
+}
+
+/** Bytes of a packed matrix [panels][inner][8] or of a vector. */
+function weightBytes(spec: WeightSpec): number {
+  return paddedWidth(spec.outputs) * spec.inner * 4;
+}
+
+/** Regions the engine thread writes before a step, or reads after it. Byte offsets. */
+export interface StepRegions {
+  readonly tokens: number;
+  readonly positions: number;
+  readonly slots: number;
+  readonly blockTables: number;
+  readonly tiles: number;
+  readonly sampleRows: number;
+  readonly sampleCounts: number;
+  readonly candidateIds: number;
+  readonly candidateValues: number;
+  readonly sampleStats: number;
+  readonly logits: number;
+}
+
+export interface ProgramLayout {
+  readonly plan: MemoryPlan;
+  readonly weights: ReadonlyMap<string, number>;
+  readonly buffers: ReadonlyMap<string, { readonly offset: number; readonly spec: BufferSpec }>;
+  readonly regions: StepRegions;
+  readonly kv: number;
+  readonly blockBytes: number;
+  readonly rope: { readonly cos: number; readonly sin: number };
+  readonly scratch: number;
+  readonly scratchBytes: number;
+  readonly ops: Int32Array;
+  readonly numOps: number;
+}
+
+/** @throws DeviceError for shapes the kernels do not have. */
+export function layOutProgram(program: Program, options: LoadOptions, numThreads: number): ProgramLayout {
+  const { attention } = program;
+  if (attention && attention.headDim % 4 !== 0) {
+    throw new DeviceError(`the wasm device needs head_dim to be a multiple of 4, this model has ${attention.headDim}`);
+  }
+  if (options.blockSize % 4 !== 0) {
+    throw new DeviceError(`block_size must be a multiple of 4, not ${options.blockSize}`);
+  }
+  const plan = new MemoryPlan();
+  const weights = new Map(
+    Object.entries(program.weights).map(([name, spec]) => [name, plan.reserve(name, weightBytes(spec))]),
+  );
+  const numRowsOf = (spec: BufferSpec): number => (spec.rows === 'rows' ? options.maxRows : options.maxSamples);
+  const buffers = new Map(
+    Object.entries(program.buffers).map(([name, spec]) => [
+      name,
+      { spec, offset: plan.reserve(name, numRowsOf(spec) * paddedWidth(spec.width) * 4) },
+    ]),
+  );
+  const words = (what: string, count: number): number => plan.reserve(what, count * 4);
+  const candidates = program.operations.find((op) => op.kind === 'candidates');
+  const regions: StepRegions = {
+    tokens: words('tokens', options.maxRows),
+    positions: words('positions', options.maxRows),
+    slots: words('slots', options.maxRows),
+    blockTables: words('block tables', options.maxRows * options.maxBlocksPerSequence),
+    tiles: words('tiles', options.maxRows * TILE_CELLS),
+    sampleRows: words('sample rows', options.maxSamples),
+    sampleCounts: words('sample counts', options.maxSamples),
+    candidateIds: words('candidate ids', options.maxSamples * MAX_CANDIDATES),
+    candidateValues: words('candidate values', options.maxSamples * MAX_CANDIDATES),
+    sampleStats: words('sample stats', options.maxSamples * 2),
+    logits: candidates ? bufferOf(buffers, candidates.logits).offset : 0,
+  };
+  const blockBytes = attention ? kvBlockBytes(attention, options.blockSize, options.kvDtype) : 0;
+  const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks);
+  const rope = {
+    cos: words('rope cos', attention?.ropeCos.length ?? 0),
+    sin: words('rope sin', attention?.ropeSin.length ?? 0),
+  };
+  const headDim = attention?.headDim ?? 0;
+  const group = attention ? attention.heads / attention.kvHeads : 0;
+  const scratchBytes = 4 * (2 * options.blockSize * headDim + options.blockSize + TILE_ROWS * group * 2) + 64;
+  const scratch = plan.reserve('scratch', scratchBytes * numThreads);
+
+  const layout = { plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes };
+  const { operations } = program;
+  assert(operations.length <= MAX_OPS, `a program has at most ${MAX_OPS} operations, not ${operations.length}`);
+  const ops = new Int32Array(new SharedArrayBuffer(operations.length * OP_CELLS * 4));
+  operations.forEach((op, i) => {
+    encode(op, program, options, layout, ops.subarray(i * OP_CELLS, (i + 1) * OP_CELLS));
+  });
+  return { ...layout, ops, numOps: operations.length };
+}
+
+function bufferOf(buffers: ProgramLayout['buffers'], name: string): { offset: number; spec: BufferSpec; stride: number } {
+  const buffer = buffers.get(name);
+  assert(buffer, `the program has no buffer ${name}`);
+  return { ...buffer, stride: paddedWidth(buffer.spec.width) * 4 };
+}
+
+/** Which control cell counts a buffer's rows in a step. */
+function rowCell(spec: BufferSpec): number {
+  return spec.rows === 'rows' ? Control.numRows : Control.numSamples;
+}
+
+function encode(
+  op: Operation,
+  program: Program,
+  options: LoadOptions,
+  layout: Omit<ProgramLayout, 'ops' | 'numOps'>,
+  cells: Int32Array,
+): void {
+  const { regions, rope } = layout;
+  const buffer = (name: string): ReturnType<typeof bufferOf> => bufferOf(layout.buffers, name);
+  const weight = (name: string): { offset: number; spec: WeightSpec } => {
+    const offset = layout.weights.get(name);
+    const spec = program.weights[name];
+    assert(offset !== undefined && spec, `the program has no weight ${name}`);
+    return { offset, spec };
+  };
+  const floats = new Float32Array(cells.buffer, cells.byteOffset, OP_CELLS);
+  const isF16 = options.kvDtype === 'f16' ? 1 : 0;
+  const planeOf = (layer: number): { shape: NonNullable<Program['attention']>; planeBytes: number; plane: number } => {
+    const shape = program.attention;
+    assert(shape, `${op.kind} needs the program's attention shape`);
+    const planeBytes = options.blockSize * shape.kvHeads * shape.headDim * (isF16 ? 2 : 4);
+    return { shape, planeBytes, plane: layout.kv + layer * 2 * planeBytes };
+  };
+  switch (op.kind) {
+    case 'embed': {
+      const { offset, spec } = weight(op.table);
+      const out = buffer(op.out);
+      cells.set([OpCode.embed, regions.tokens, offset, spec.inner, out.offset, out.stride]);
+      return;
+    }
+    case 'rms_norm': {
+      const [x, out] = [buffer(op.x), buffer(op.out)];
+      const width = x.spec.width;
+      cells.set([OpCode.rmsNorm, x.offset, x.stride, weight(op.weight).offset, out.offset, out.stride, width]);
+      floats[7] = op.epsilon;
+      cells[8] = rowCell(x.spec);
+      return;
+    }
+    case 'linear': {
+      const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
+      assert(w.spec.inner <= x.spec.width && w.spec.outputs <= out.spec.width, `linear ${op.weight}: shapes differ`);
+      const bias = op.bias === undefined ? 0 : weight(op.bias).offset;
+      cells.set([OpCode.linear, x.offset, x.stride, w.offset, bias, out.offset, out.stride]);
+      cells.set([w.spec.inner, op.accumulate ? 1 : 0, rowCell(x.spec), paddedWidth(w.spec.outputs) / LANES], 7);
+      return;
+    }
+    case 'rope_store': {
+      const qkv = buffer(op.qkv);
+      const { shape, planeBytes, plane } = planeOf(op.layer);
+      cells.set([OpCode.ropeStore, qkv.offset, qkv.stride, regions.positions, regions.slots, rope.cos, rope.sin]);
+      cells.set([shape.heads, shape.kvHeads, shape.headDim, plane, planeBytes, layout.blockBytes], 7);
+      cells.set([options.blockSize, isF16], 13);
+      return;
+    }
+    case 'attention': {
+      const [qkv, out] = [buffer(op.qkv), buffer(op.out)];
+      const { shape, planeBytes, plane } = planeOf(op.layer);
+      cells.set([OpCode.attention, qkv.offset, qkv.stride, out.offset, out.stride, plane, planeBytes, layout.blockBytes]);
+      cells.set([shape.kvHeads, shape.heads / shape.kvHeads, shape.headDim, options.blockSize], 8);
+      floats[12] = op.scale;
+      cells.set([isF16, regions.tiles], 13);
+      return;
+    }
+    case 'silu_mul': {
+      const [gateUp, out] = [buffer(op.gateUp), buffer(op.out)];
+      cells.set([OpCode.siluMul, gateUp.offset, gateUp.stride, out.offset, out.stride, op.inner]);
+      return;
+    }
+    case 'gather_samples': {
+      const [x, out] = [buffer(op.x), buffer(op.out)];
+      assert(x.stride === out.stride, `gather ${op.x}: widths differ`);
+      cells.set([OpCode.gather, x.offset, regions.sampleRows, out.offset, x.stride]);
+      return;
+    }
+    case 'candidates': {
+      const logits = buffer(op.logits);
+      cells.set([OpCode.candidates, logits.offset, logits.stride, op.vocab, regions.sampleCounts]);
+      cells.set([regions.candidateIds, regions.candidateValues, regions.sampleStats, MAX_CANDIDATES], 5);
+      return;
+    }
+  }
+}

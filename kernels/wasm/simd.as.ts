@@ -1,0 +1,70 @@
+/** Lane helpers shared by the kernels. Every lane is computed alike, so one value or four give the same bits (E2). */
+
+// @ts-ignore: decorator
+@inline
+export function madd(a: v128, b: v128, c: v128): v128 {
+  return f32x4.add(f32x4.mul(a, b), c);
+}
+
+/** One order for every horizontal sum: (0 + 1) + (2 + 3). */
+// @ts-ignore: decorator
+@inline
+export function sum4(v: v128): f32 {
+  return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
+}
+
+/**
+ * e^x, at most 2 ulp from the real value for x in [-87, 88]; 0 below. Cody and Waite reduction, degree-5 polynomial (Cephes expf).
+ */
+// @ts-ignore: decorator
+@inline
+export function exp4(x0: v128): v128 {
+  const isTiny = f32x4.lt(x0, f32x4.splat(-87.0));
+  const x = f32x4.min(f32x4.max(x0, f32x4.splat(-87.0)), f32x4.splat(88.0));
+  const n = f32x4.nearest(f32x4.mul(x, f32x4.splat(1.44269504088896341)));
+  let r = f32x4.sub(x, f32x4.mul(n, f32x4.splat(0.693359375)));
+  r = f32x4.sub(r, f32x4.mul(n, f32x4.splat(-2.12194440e-4)));
+  let p = f32x4.splat(1.9875691500e-4);
+  p = madd(p, r, f32x4.splat(1.3981999507e-3));
+  p = madd(p, r, f32x4.splat(8.3334519073e-3));
+  p = madd(p, r, f32x4.splat(4.1665795894e-2));
+  p = madd(p, r, f32x4.splat(1.6666665459e-1));
+  p = madd(p, r, f32x4.splat(5.0000001201e-1));
+  p = madd(p, f32x4.mul(r, r), f32x4.add(r, f32x4.splat(1.0)));
+  const scale = i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), i32x4.splat(127)), 23);
+  return v128.andnot(f32x4.mul(p, scale), isTiny);
+}
+
+// @ts-ignore: decorator
+@inline
+export function exp1(x: f32): f32 {
+  return f32x4.extract_lane(exp4(f32x4.splat(x)), 0);
+}
+
+/** Four f16 at `at` as f32, exact, subnormals too. Infinities do not occur: stores saturate. */
+// @ts-ignore: decorator
+@inline
+export function load4_f16(at: usize): v128 {
+  const h = v128.load_ext<u16>(at);
+  const magnitude = i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13);
+  const sign = i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16);
+  return v128.or(f32x4.mul(magnitude, f32x4.splat(reinterpret<f32>(0x77800000))), sign);
+}
+
+/** Nearest f16, ties to even, saturating at ±65504. A NaN becomes 65504: a model that makes one is broken already. */
+// @ts-ignore: decorator
+@inline
+export function to_f16(value: f32): u16 {
+  const bits = reinterpret<u32>(value);
+  const sign = (bits >> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  // 65520 and above would round to infinity.
+  if (magnitude >= 0x477ff000) return (sign | 0x7bff) as u16;
+  if (magnitude < 0x38800000) {
+    // Below 2^-14: adding 0.5 aligns the mantissa so that the hardware rounds to a multiple of 2^-24.
+    const aligned = reinterpret<f32>(magnitude) + 0.5;
+    return (sign | (reinterpret<u32>(aligned) - 0x3f000000)) as u16;
+  }
+  const rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
+  return (sign | ((rounded - 0x38000000) >> 13)) as u16;
+}

@@ -1,0 +1,223 @@
+/**
+ * A step: a list of operations that every thread walks, a barrier between them. Threads split outputs, never sums (E2).
+ *
+ * The list lives in shared cells, one row of OP_CELLS per operation, written once at load. What varies per step (row counts,
+ * tokens, tiles) lies in `control` and in the memory regions that the operations point to. The engine thread is thread 0: it
+ * fills those, wakes the others once, works along.
+ */
+import { Barrier } from './barrier.ts';
+
+export const OP_CELLS = 20;
+export const MAX_OPS = 4_096;
+
+export const OpCode = {
+  embed: 0,
+  rmsNorm: 1,
+  linear: 2,
+  ropeStore: 3,
+  attention: 4,
+  siluMul: 5,
+  gather: 6,
+  candidates: 7,
+} as const;
+
+/** Cells of `control`. */
+export const Control = { stepCount: 0, stop: 1, numRows: 2, numSamples: 3, numTiles: 4, count: 5 } as const;
+
+/** Cells of one attention tile: consecutive rows of one sequence. */
+export const TILE_CELLS = 4;
+/** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
+export const TILE_ROWS = 16;
+
+export interface KernelExports {
+  embed(...args: number[]): void;
+  rms_norm(...args: number[]): void;
+  linear(...args: number[]): void;
+  rope_store(...args: number[]): void;
+  attention_tile(...args: number[]): void;
+  silu_mul(...args: number[]): void;
+  gather(...args: number[]): void;
+  candidates(...args: number[]): void;
+}
+
+/** What the threads share. `barrier` is the cells of one {@link Barrier}. */
+export interface SharedStep {
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
+  readonly control: Int32Array;
+  readonly barrier: Int32Array;
+  readonly ops: Int32Array;
+  readonly numOps: number;
+  readonly numThreads: number;
+  readonly numSpins: number;
+  /** One scratch region per thread, this far apart. */
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}
+
+/** One thread's view of the step: its own instance over the shared memory. */
+export class StepThread {
+  readonly #shared: SharedStep;
+  readonly #thread: number;
+  readonly #barrier: Barrier;
+  readonly #kernels: KernelExports;
+  readonly #u32: Uint32Array;
+  readonly #floats: Float32Array;
+  readonly #scratch: number;
+
+  constructor(shared: SharedStep, thread: number) {
+    this.#shared = shared;
+    this.#thread = thread;
+    this.#barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
+    const instance = new WebAssembly.Instance(shared.module, { env: { memory: shared.memory } });
+    this.#kernels = instance.exports as unknown as KernelExports;
+    this.#u32 = new Uint32Array(shared.memory.buffer);
+    this.#floats = new Float32Array(shared.ops.buffer);
+    this.#scratch = shared.scratch + thread * shared.scratchBytes;
+  }
+
+  /** Walks the list once. */
+  walk(): void {
+    for (let op = 0; op < this.#shared.numOps; op++) {
+      this.#run(op * OP_CELLS);
+      this.#barrier.arrive();
+    }
+  }
+
+  /** For the other threads: sleep until the next step, walk it, until told to stop. */
+  serve(): void {
+    const { control } = this.#shared;
+    for (let seen = 0; ; ) {
+      Atomics.wait(control, Control.stepCount, seen);
+      const step = Atomics.load(control, Control.stepCount);
+      if (step === seen) continue;
+      seen = step;
+      if (Atomics.load(control, Control.stop) === 1) return;
+      this.walk();
+    }
+  }
+
+  /** For the engine thread: wake the others once, walk along. */
+  run(): void {
+    const { control, numThreads } = this.#shared;
+    if (numThreads > 1) {
+      Atomics.add(control, Control.stepCount, 1);
+      Atomics.notify(control, Control.stepCount);
+    }
+    this.walk();
+  }
+
+  stop(): void {
+    const { control } = this.#shared;
+    Atomics.store(control, Control.stop, 1);
+    Atomics.add(control, Control.stepCount, 1);
+    Atomics.notify(control, Control.stepCount);
+  }
+
+  /** Thread t owns [count·t/n, count·(t+1)/n). */
+  #share(count: number): [number, number] {
+    const { numThreads } = this.#shared;
+    return [
+      Math.floor((count * this.#thread) / numThreads),
+      Math.floor((count * (this.#thread + 1)) / numThreads),
+    ];
+  }
+
+  #run(at: number): void {
+    const { ops, control } = this.#shared;
+    const kernels = this.#kernels;
+    const arg = (i: number): number => ops[at + i]!;
+    const rows = control[Control.numRows]!;
+    switch (arg(0)) {
+      case OpCode.embed: {
+        const [start, end] = this.#share(rows);
+        kernels.embed(arg(1), arg(2), arg(3), arg(4), arg(5), start, end);
+        return;
+      }
+      case OpCode.rmsNorm: {
+        const [start, end] = this.#share(control[arg(8)]!);
+        kernels.rms_norm(arg(1), arg(2), arg(3), arg(4), arg(5), arg(6), this.#floats[at + 7]!, start, end);
+        return;
+      }
+      case OpCode.linear: {
+        const [start, end] = this.#share(arg(10));
+        const numRows = control[arg(9)]!;
+        kernels.linear(arg(1), arg(2), arg(3), arg(4), arg(5), arg(6), numRows, arg(7), arg(8), start, end);
+        return;
+      }
+      case OpCode.ropeStore: {
+        const [start, end] = this.#share(rows);
+        const a = ops.subarray(at + 1, at + 15);
+        kernels.rope_store(...a, start, end);
+        return;
+      }
+      case OpCode.attention:
+        this.#attention(at);
+        return;
+      case OpCode.siluMul: {
+        const [start, end] = this.#share(rows);
+        kernels.silu_mul(arg(1), arg(2), arg(3), arg(4), arg(5), start, end);
+        return;
+      }
+      case OpCode.gather: {
+        const [start, end] = this.#share(control[Control.numSamples]!);
+        kernels.gather(arg(1), arg(2), arg(3), arg(4), start, end);
+        return;
+      }
+      case OpCode.candidates:
+        this.#candidates(at);
+        return;
+      default:
+        throw new Error(`no operation code ${arg(0)}`);
+    }
+  }
+
+  /** Tiles times KV heads, dealt round robin: late tiles of a causal prompt cost more, and the deal evens that out. */
+  #attention(at: number): void {
+    const { ops, control, numThreads } = this.#shared;
+    const cells = ops.subarray(at, at + OP_CELLS);
+    const [q, qStride, out, outStride] = [cells[1]!, cells[2]!, cells[3]!, cells[4]!];
+    const [kvHeads, group, headDim, tiles] = [cells[8]!, cells[9]!, cells[10]!, cells[14]! >>> 0];
+    const numTasks = control[Control.numTiles]! * kvHeads;
+    for (let task = this.#thread; task < numTasks; task += numThreads) {
+      const tile = tiles / 4 + Math.floor(task / kvHeads) * TILE_CELLS;
+      const rowStart = this.#u32[tile]!;
+      this.#kernels.attention_tile(
+        q + rowStart * qStride,
+        qStride,
+        out + rowStart * outStride,
+        outStride,
+        ...cells.subarray(5, 8),
+        this.#u32[tile + 3]!,
+        this.#u32[tile + 1]!,
+        this.#u32[tile + 2]!,
+        task % kvHeads,
+        kvHeads,
+        group,
+        headDim,
+        cells[11]!,
+        this.#floats[at + 12]!,
+        cells[13]!,
+        this.#scratch,
+      );
+    }
+  }
+
+  #candidates(at: number): void {
+    const { ops, control } = this.#shared;
+    const [logits, stride, vocab] = [ops[at + 1]!, ops[at + 2]!, ops[at + 3]!];
+    const [counts, ids, values, stats, maxCandidates] = [...ops.subarray(at + 4, at + 9)] as [
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
+    const [start, end] = this.#share(control[Control.numSamples]!);
+    for (let sample = start; sample < end; sample++) {
+      const count = this.#u32[(counts >>> 0) / 4 + sample]!;
+      const list = sample * maxCandidates * 4;
+      this.#kernels.candidates(logits + sample * stride, vocab, count, ids + list, values + list, stats + sample * 8);
+    }
+  }
+}

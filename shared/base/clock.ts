@@ -1,0 +1,40 @@
+/** Time as an input. Production takes `systemClock`; the simulator takes one it turns by hand. */
+export interface Clock {
+  /** Milliseconds since an arbitrary origin; never goes back. */
+  nowMs(): number;
+  /** Milliseconds since 1970, for stamps that people read; never for differences. */
+  wallMs(): number;
+  /** Resolves after `ms`, or at once when `signal` aborts. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+export const systemClock: Clock = {
+  nowMs: () => performance.now(),
+  wallMs: () => Date.now(),
+  sleep: (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal?.aborted) {
+        resolve();
+        return;
+      }
+      const done = (): void => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(done, ms);
+      signal?.addEventListener('abort', done);
+    }),
+};
+
+/** Calls `tick` every `ms` until `signal` aborts. A tick that throws ends the process: it is a broken invariant. */
+export function every(clock: Clock, ms: number, signal: AbortSignal, tick: () => void): void {
+  const loop = async (): Promise<void> => {
+    for (;;) {
+      await clock.sleep(ms, signal);
+      if (signal.aborted) return;
+      tick();
+    }
+  };
+  void loop();
+}

@@ -1,0 +1,46 @@
+/**
+ * Failures a caller is expected to meet. A broken invariant is not one of them: that is an `assert`, and it ends the process.
+ *
+ * `retry` says what helps: nothing, waiting, or another instance.
+ */
+const failures = {
+  invalid_request: { status: 400, retry: 'never' },
+  context_too_long: { status: 400, retry: 'never' },
+  unauthenticated: { status: 401, retry: 'never' },
+  not_found: { status: 404, retry: 'never' },
+  cluster_mismatch: { status: 409, retry: 'never' },
+  cancelled: { status: 499, retry: 'never' },
+  internal: { status: 500, retry: 'never' },
+  instance_lost: { status: 502, retry: 'elsewhere' },
+  transfer_failed: { status: 502, retry: 'elsewhere' },
+  overloaded: { status: 503, retry: 'later' },
+  deadline_exceeded: { status: 504, retry: 'later' },
+} as const satisfies Record<string, { status: number; retry: 'never' | 'later' | 'elsewhere' }>;
+
+export type FailureCode = keyof typeof failures;
+
+export class Failure extends Error {
+  readonly code: FailureCode;
+
+  constructor(code: FailureCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'Failure';
+    this.code = code;
+  }
+
+  get status(): number {
+    return failures[this.code].status;
+  }
+
+  get retry(): 'never' | 'later' | 'elsewhere' {
+    return failures[this.code].retry;
+  }
+}
+
+export function isFailureCode(code: string): code is FailureCode {
+  return Object.hasOwn(failures, code);
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
