@@ -1,0 +1,137 @@
+/**
+ * Device blocks: who uses which, and which full ones can be hit again.
+ *
+ *   free ──allocate──► used ──seal──► used, keyed ──release──► cached ──reuse──► used
+ *                        └──release──► free                       └──evict──► used by another
+ *
+ * E1: free + cached + used = all, after every call. K3: a sealed block is never written again; its owner has moved on.
+ * K2 for local hits: a key whose digest differs is a miss.
+ */
+import assert from 'node:assert/strict';
+import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+import { newTierCounters } from '../kv/record_cache.ts';
+
+export class BlockPool {
+  readonly numBlocks: number;
+  readonly counters = newTierCounters();
+  readonly #free: number[];
+  readonly #numRefs: Uint32Array;
+  readonly #linkOf: (ChainLink | undefined)[];
+  readonly #byKey = new Map<BlockKey, number>();
+  /** Keyed blocks nobody uses, in order of use. */
+  readonly #cached = new Set<number>();
+  readonly #onRemoved: (key: BlockKey) => void;
+
+  constructor(numBlocks: number, onRemoved: (key: BlockKey) => void) {
+    this.numBlocks = numBlocks;
+    this.#free = Array.from({ length: numBlocks }, (_, i) => numBlocks - 1 - i);
+    this.#numRefs = new Uint32Array(numBlocks);
+    this.#linkOf = new Array<ChainLink | undefined>(numBlocks).fill(undefined);
+    this.#onRemoved = onRemoved;
+  }
+
+  /** Blocks that an allocation may take: free ones and cached ones. */
+  get numAvailable(): number {
+    return this.#free.length + this.#cached.size;
+  }
+
+  /** Full blocks under a key. */
+  get numKeyed(): number {
+    return this.#byKey.size;
+  }
+
+  keys(): Iterable<BlockKey> {
+    return this.#byKey.keys();
+  }
+
+  /** The block of this very link, or undefined. */
+  find(link: ChainLink): number | undefined {
+    const block = this.#byKey.get(link.key);
+    return block !== undefined && this.#linkOf[block]?.digest === link.digest ? block : undefined;
+  }
+
+  /**
+   * All or nothing: the longest run of `links` that is here, then fresh blocks up to `numBlocks` in all. Every block of the
+   * answer is referenced once. Undefined, and nothing changed, when there is not enough room.
+   */
+  acquire(links: readonly ChainLink[], numBlocks: number): { readonly blocks: number[]; readonly numHits: number } | undefined {
+    const hits: number[] = [];
+    for (const link of links.slice(0, numBlocks)) {
+      const block = this.find(link);
+      if (block === undefined) break;
+      hits.push(block);
+    }
+    const numIdleHits = hits.filter((block) => this.#numRefs[block] === 0).length;
+    if (numBlocks - hits.length > this.numAvailable - numIdleHits) return undefined;
+    this.counters.hits += hits.length;
+    this.counters.misses += Math.min(links.length, numBlocks) - hits.length;
+    for (const block of hits) this.reference(block);
+    const blocks = [...hits];
+    while (blocks.length < numBlocks) blocks.push(this.#take());
+    return { blocks, numHits: hits.length };
+  }
+
+  /** One fresh block, referenced, or undefined. */
+  grow(): number | undefined {
+    return this.numAvailable > 0 ? this.#take() : undefined;
+  }
+
+  reference(block: number): void {
+    if (this.#numRefs[block] === 0) assert(this.#cached.delete(block), `block ${block} has no owner and is not cached`);
+    this.#numRefs[block]!++;
+  }
+
+  /** Gives up one reference each. Later blocks of a run go first out, so that its head stays longest. */
+  release(blocks: readonly number[]): void {
+    for (const block of [...blocks].reverse()) {
+      assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was taken`);
+      if (--this.#numRefs[block]! > 0) continue;
+      if (this.#linkOf[block]) this.#cached.add(block);
+      else this.#free.push(block);
+    }
+  }
+
+  /** Names a block that became full. False when another block holds this key already; this one then stays private. */
+  seal(block: number, link: ChainLink): boolean {
+    assert(this.#numRefs[block]! > 0, `block ${block} is sealed without an owner`);
+    if (this.#linkOf[block]) return false;
+    this.counters.offered++;
+    if (this.#byKey.has(link.key)) return false;
+    this.counters.stored++;
+    this.#byKey.set(link.key, block);
+    this.#linkOf[block] = link;
+    return true;
+  }
+
+  #take(): number {
+    let block = this.#free.pop();
+    if (block === undefined) {
+      [block] = this.#cached;
+      assert(block !== undefined, 'a block is taken only when one is available');
+      this.#cached.delete(block);
+      const link = this.#linkOf[block]!;
+      this.#byKey.delete(link.key);
+      this.#linkOf[block] = undefined;
+      this.counters.evictions++;
+      this.#onRemoved(link.key);
+    }
+    this.#numRefs[block] = 1;
+    return block;
+  }
+
+  /** E1, and that every index agrees with every other. */
+  checkIntegrity(): void {
+    let numUsed = 0;
+    for (let block = 0; block < this.numBlocks; block++) {
+      const link = this.#linkOf[block];
+      if (link) assert.equal(this.#byKey.get(link.key), block, `block ${block} is not under its key`);
+      const isUsed = this.#numRefs[block]! > 0;
+      if (isUsed) numUsed++;
+      assert(!(isUsed && this.#cached.has(block)), `block ${block} is used and cached`);
+      assert(!this.#cached.has(block) || link, `block ${block} is cached without a key`);
+    }
+    const sum = this.#free.length + this.#cached.size + numUsed;
+    assert.equal(sum, this.numBlocks, `E1: ${this.#free.length} free + ${this.#cached.size} cached + ${numUsed} used`);
+    assert.equal(new Set(this.#free).size, this.#free.length, 'a block is free twice');
+  }
+}

@@ -1,0 +1,238 @@
+/**
+ * The engine: one loop, three verbs: schedule → run → postprocess.
+ *
+ * It owns the device and the device blocks. It knows no network and no disk: fetched records come in as bytes in host memory
+ * (`deliver`), full blocks go out as bytes in host memory (`exportTo`), and what happened is told to one listener, in order.
+ *
+ * E1 holds after every step; `checkIntegrity` says so in tests.
+ */
+import assert from 'node:assert/strict';
+import type { Executable, Segment } from '../../kernels/device.ts';
+import type { Clock } from '../base/clock.ts';
+import type { BlockKey, ChainLink, Digest } from '../kv/block_key.ts';
+import { BlockPool } from './block_pool.ts';
+import { sample, sampleRequest, type SampledToken } from './sampler.ts';
+import { Scheduler, type Scheduled } from './scheduler.ts';
+import { Sequence, type SequenceRequest } from './sequence.ts';
+
+export interface EngineOptions {
+  readonly namespace: Digest;
+  readonly blockSize: number;
+  readonly numBlocks: number;
+  readonly chunkTokens: number;
+  readonly maxNumSeqs: number;
+  readonly maxWaiting: number;
+}
+
+/** Where a sequence's first tokens came from and how long each part took; durations in ms. */
+export interface SequenceReport {
+  readonly cachedTokens: number;
+  readonly fetchedTokens: number;
+  readonly computedTokens: number;
+  /** Submitted until device blocks were taken. */
+  readonly queueMs: number;
+  /** Until every fetched block was in, or given up. */
+  readonly loadMs: number;
+  /** Until the first token (decode) or the last block (prefill). */
+  readonly computeMs: number;
+}
+
+export type FinishReason = 'stop' | 'length';
+
+export interface EngineListener {
+  /** `report` comes with a sequence's first token of this engine. */
+  onToken(id: number, token: SampledToken, report: SequenceReport | undefined, finish: FinishReason | undefined): void;
+  /** A prefill sequence has computed [0, numComputed). */
+  onProgress(id: number, numComputed: number): void;
+  onPrefilled(id: number, report: SequenceReport): void;
+  /** A full block got its name in the device tier: computed here, or fetched from another holder. */
+  onStored(link: ChainLink, origin: 'computed' | 'fetched'): void;
+  onRemoved(key: BlockKey): void;
+}
+
+export class Engine {
+  readonly pool: BlockPool;
+  readonly #executable: Executable;
+  readonly #options: EngineOptions;
+  readonly #listener: EngineListener;
+  readonly #clock: Clock;
+  readonly #scheduler: Scheduler;
+  readonly #sequences = new Map<number, Sequence>();
+  lastStepMs = 0;
+  numSteps = 0;
+
+  constructor(executable: Executable, options: EngineOptions, listener: EngineListener, clock: Clock) {
+    this.#executable = executable;
+    this.#options = options;
+    this.#listener = listener;
+    this.#clock = clock;
+    this.pool = new BlockPool(options.numBlocks, (key) => {
+      listener.onRemoved(key);
+    });
+    this.#scheduler = new Scheduler(this.pool, options);
+  }
+
+  get load(): { numRunning: number; numWaiting: number; numPreemptions: number } {
+    const { numHeld, numWaiting, numPreemptions } = this.#scheduler;
+    return { numRunning: numHeld, numWaiting, numPreemptions };
+  }
+
+  /** @throws Failure `overloaded` or `context_too_long`. */
+  submit(request: SequenceRequest): void {
+    assert(request.tokens.length > 0, 'a sequence has at least one token');
+    const { namespace, blockSize } = this.#options;
+    const sequence = new Sequence(request, namespace, blockSize, this.#clock.nowMs());
+    this.#scheduler.submit(sequence);
+    this.#sequences.set(request.id, sequence);
+  }
+
+  /** Forgets a sequence; an unknown id was finished already. */
+  cancel(id: number): void {
+    const sequence = this.#sequences.get(id);
+    if (!sequence) return;
+    this.#scheduler.remove(sequence);
+    this.#sequences.delete(id);
+  }
+
+  /** Whether a delivery for this sequence can be put in now; a waiting one has no device blocks yet. */
+  isLoading(id: number): boolean {
+    return this.#sequences.get(id)?.phase.kind === 'loading';
+  }
+
+  has(id: number): boolean {
+    return this.#sequences.has(id);
+  }
+
+  /** Puts a verified block in. Blocks come in order; one that is not next (hit meanwhile, or after a gap) is ignored. */
+  async deliver(id: number, blockIndex: number, payload: Uint8Array): Promise<void> {
+    const sequence = this.#sequences.get(id);
+    if (sequence?.phase.kind !== 'loading') return;
+    const { blockSize } = this.#options;
+    const [block, link] = [sequence.phase.blocks[blockIndex], sequence.chain.links[blockIndex]];
+    if (block === undefined || !link || sequence.numComputed !== blockIndex * blockSize) return;
+    await this.#executable.importBlock(block, payload);
+    sequence.numComputed += blockSize;
+    sequence.numFetched += blockSize;
+    this.#seal(block, link, 'fetched');
+  }
+
+  /** No more blocks will come: compute what is left. */
+  proceed(id: number): void {
+    const sequence = this.#sequences.get(id);
+    if (!sequence) return;
+    sequence.isFetching = false;
+    if (sequence.phase.kind === 'loading') sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
+  }
+
+  /** A block's KV into `out`, or false when the pool does not hold it (any more). */
+  async exportTo(link: ChainLink, out: Uint8Array): Promise<boolean> {
+    const block = this.pool.find(link);
+    if (block === undefined) return false;
+    this.pool.reference(block);
+    await this.#executable.exportBlock(block, out);
+    this.pool.release([block]);
+    return true;
+  }
+
+  /** One step. False when there was nothing to compute. */
+  async step(): Promise<boolean> {
+    const { work, admitted } = this.#scheduler.schedule();
+    const nowMs = this.#clock.nowMs();
+    for (const sequence of admitted) this.#noteAdmission(sequence, nowMs);
+    for (const { sequence } of work) sequence.readyMs ??= nowMs;
+    if (work.length === 0) {
+      this.#finishIdlePrefills();
+      return admitted.length > 0;
+    }
+    await this.#run(work);
+    this.lastStepMs = this.#clock.nowMs() - nowMs;
+    this.numSteps++;
+    this.#finishIdlePrefills();
+    return true;
+  }
+
+  #noteAdmission(sequence: Sequence, nowMs: number): void {
+    if (sequence.admittedMs !== undefined) return;
+    sequence.admittedMs = nowMs;
+    sequence.numCached = sequence.numComputed;
+  }
+
+  async #run(work: readonly Scheduled[]): Promise<void> {
+    const requests = work.map(({ sequence, start, count }) => {
+      const isSampled = sequence.request.kind === 'decode' && start + count === sequence.tokens.length;
+      return isSampled ? sampleRequest(sequence.request.sampling, contextOf(sequence)) : undefined;
+    });
+    const batch = work.map(({ sequence, start, count }, i): Segment => {
+      const sampleOf = requests[i];
+      return {
+        tokens: sequence.tokens.slice(start, start + count),
+        start,
+        blockTable: sequence.blocks,
+        ...(sampleOf ? { sample: sampleOf } : {}),
+      };
+    });
+    const results = await this.#executable.run(batch);
+    let next = 0;
+    work.forEach(({ sequence, count }, i) => {
+      const request = requests[i];
+      const result = request && results[next++];
+      this.#advance(sequence, count);
+      if (request && result) this.#take(sequence, sample(sequence.request.sampling, contextOf(sequence), request, result));
+    });
+  }
+
+  /** Counts computed tokens and names the blocks that became full. */
+  #advance(sequence: Sequence, count: number): void {
+    const { blockSize } = this.#options;
+    const firstBlock = Math.floor(sequence.numComputed / blockSize);
+    sequence.numComputed += count;
+    sequence.chain.extend(sequence.tokens);
+    for (let index = firstBlock; (index + 1) * blockSize <= sequence.numComputed; index++) {
+      const [block, link] = [sequence.blocks[index], sequence.chain.links[index]];
+      assert(block !== undefined && link, `block ${index} of ${sequence.tokens.length} tokens is computed but not named`);
+      this.#seal(block, link, 'computed');
+    }
+    if (sequence.request.kind === 'prefill') this.#listener.onProgress(sequence.request.id, sequence.numComputed);
+  }
+
+  #seal(block: number, link: ChainLink, origin: 'computed' | 'fetched'): void {
+    if (this.pool.seal(block, link)) this.#listener.onStored(link, origin);
+  }
+
+  #take(sequence: Sequence, sampled: SampledToken): void {
+    const { id, maxLength, stopTokenIds, tokens } = sequence.request;
+    const isFirst = sequence.tokens.length === tokens.length;
+    sequence.tokens.push(sampled.token);
+    const finish = stopTokenIds.includes(sampled.token) ? 'stop' : sequence.tokens.length >= maxLength ? 'length' : undefined;
+    this.#listener.onToken(id, sampled, isFirst ? this.#report(sequence) : undefined, finish);
+    if (finish) this.cancel(id);
+  }
+
+  /** A prefill sequence may be complete without any computing: everything was hit or fetched. */
+  #finishIdlePrefills(): void {
+    for (const sequence of [...this.#sequences.values()]) {
+      if (sequence.request.kind !== 'prefill' || sequence.phase.kind !== 'running') continue;
+      if (sequence.numComputed < sequence.target(this.#options.blockSize)) continue;
+      this.#listener.onPrefilled(sequence.request.id, this.#report(sequence));
+      this.cancel(sequence.request.id);
+    }
+  }
+
+  #report(sequence: Sequence): SequenceReport {
+    const nowMs = this.#clock.nowMs();
+    const { submittedMs, admittedMs = nowMs, readyMs = nowMs, numCached, numFetched, request } = sequence;
+    const total = request.kind === 'decode' ? request.tokens.length : sequence.target(this.#options.blockSize);
+    return {
+      cachedTokens: numCached,
+      fetchedTokens: numFetched,
+      computedTokens: total - numCached - numFetched,
+      queueMs: admittedMs - submittedMs,
+      loadMs: readyMs - admittedMs,
+      computeMs: nowMs - readyMs,
+    };
+  }
+}
+
+function contextOf({ tokens, request }: Sequence): { tokens: readonly number[]; promptLength: number } {
+  return { tokens, promptLength: request.promptLength };
+}

@@ -1,0 +1,74 @@
+/** What the control thread and the engine thread say to each other. Slots are those of the shared slab. */
+import type { FailureCode } from '../base/failure.ts';
+import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { TierCounters } from '../kv/record_cache.ts';
+import type { Namespace } from '../kv/namespace.ts';
+import type { RecordLayout } from '../kv/record.ts';
+import type { SlabMemory } from '../kv/slab.ts';
+import type { FinishReason, SequenceReport } from './engine.ts';
+import type { LoadModelOptions } from './load_model.ts';
+import type { SampledToken } from './sampler.ts';
+import type { SequenceRequest } from './sequence.ts';
+
+export interface EngineWorkerData {
+  readonly model: LoadModelOptions;
+  readonly maxWaiting: number;
+}
+
+export type ToEngine =
+  | { readonly kind: 'attach'; readonly slab: SlabMemory; readonly payloadOffset: number }
+  | { readonly kind: 'submit'; readonly request: SequenceRequest }
+  | { readonly kind: 'deliver'; readonly id: number; readonly blockIndex: number; readonly slot: number }
+  | { readonly kind: 'proceed'; readonly id: number }
+  | { readonly kind: 'cancel'; readonly id: number }
+  /** Slots that the engine may fill with exports. */
+  | { readonly kind: 'grant'; readonly slots: readonly number[] }
+  /** Somebody wants a block that is only in the device tier. */
+  | { readonly kind: 'export'; readonly link: ChainLink };
+
+export type EngineEvent =
+  | {
+      readonly kind: 'token';
+      readonly id: number;
+      readonly sampled: SampledToken;
+      readonly report: SequenceReport | undefined;
+      readonly finish: FinishReason | undefined;
+    }
+  | { readonly kind: 'progress'; readonly id: number; readonly numComputed: number }
+  | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
+  | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }
+  | { readonly kind: 'stored'; readonly link: ChainLink }
+  | { readonly kind: 'removed'; readonly key: BlockKey }
+  /** The delivered slot is free again. */
+  | { readonly kind: 'consumed'; readonly slot: number }
+  /** The slot holds the block's payload; its header is the mover's to write. */
+  | { readonly kind: 'exported'; readonly link: ChainLink; readonly slot: number }
+  | { readonly kind: 'export_failed'; readonly link: ChainLink };
+
+export interface EngineLoad {
+  readonly numRunning: number;
+  readonly numWaiting: number;
+  readonly numPreemptions: number;
+  readonly numSteps: number;
+  readonly lastStepMs: number;
+  readonly numKeyed: number;
+  readonly numAvailable: number;
+  readonly counters: TierCounters;
+}
+
+/** What an instance knows once its model is loaded. */
+export interface EngineInfo {
+  readonly namespace: Namespace;
+  readonly layout: RecordLayout;
+  readonly numBlocks: number;
+  readonly maxModelLen: number;
+  readonly vocabSize: number;
+  readonly device: string;
+  readonly loadMs: number;
+}
+
+export type FromEngine =
+  | { readonly kind: 'loading'; readonly doneBytes: number; readonly totalBytes: number }
+  | { readonly kind: 'ready'; readonly info: EngineInfo }
+  | { readonly kind: 'failed'; readonly message: string }
+  | { readonly kind: 'events'; readonly events: readonly EngineEvent[]; readonly load: EngineLoad };

@@ -1,0 +1,221 @@
+/**
+ * The engine thread: owns the device; no network, no disk but the weights at load.
+ *
+ * Between steps it puts delivered blocks in and copies full blocks out, each under a byte budget, so that a burst of
+ * transfers cannot stall the tokens of running sequences.
+ */
+import assert from 'node:assert/strict';
+import { parentPort, workerData } from 'node:worker_threads';
+import { systemClock } from '../base/clock.ts';
+import { Failure, messageOf } from '../base/failure.ts';
+import type { ChainLink } from '../kv/block_key.ts';
+import { slotBytes, type SlabMemory } from '../kv/slab.ts';
+import { Engine } from './engine.ts';
+import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
+import { loadModel, type LoadedModel } from './load_model.ts';
+
+/** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
+const COPY_BYTES_PER_STEP = 16 * 2 ** 20;
+/** Progress lines while loading: one per this many bytes is plenty. */
+const PROGRESS_BYTES = 64 * 2 ** 20;
+
+const port = parentPort;
+assert(port, 'the engine runs in a worker thread');
+const post = (message: FromEngine): void => {
+  port.postMessage(message);
+};
+
+class EngineThread {
+  readonly #engine: Engine;
+  readonly #model: LoadedModel;
+  readonly #blocksPerStep: number;
+  #events: EngineEvent[] = [];
+  #slab: { memory: SlabMemory; payloadOffset: number } | undefined;
+  /** Per sequence, deliveries in order; bounded by the slab's arrival window, which the control thread keeps. */
+  readonly #deliveries = new Map<number, { blockIndex: number; slot: number }[]>();
+  /** Free slots for exports; bounded by what the control thread grants. */
+  readonly #credits: number[] = [];
+  /** Blocks to copy out; asked-for ones first. At most one entry per device block (P1). */
+  readonly #exports: { link: ChainLink; isAsked: boolean }[] = [];
+  #wake: (() => void) | undefined;
+  #hasNews = false;
+
+  constructor(model: LoadedModel, maxWaiting: number, chunkTokens: number, maxNumSeqs: number) {
+    this.#model = model;
+    this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / model.layout.payloadBytes));
+    const { blockSize, namespace } = model.layout;
+    const emit = (event: EngineEvent): void => {
+      this.#events.push(event);
+    };
+    this.#engine = new Engine(
+      model.executable,
+      { namespace, blockSize, numBlocks: model.numBlocks, chunkTokens, maxNumSeqs, maxWaiting },
+      {
+        onToken: (id, sampled, report, finish) => {
+          emit({ kind: 'token', id, sampled, report, finish });
+        },
+        onProgress: (id, numComputed) => {
+          emit({ kind: 'progress', id, numComputed });
+        },
+        onPrefilled: (id, report) => {
+          emit({ kind: 'prefilled', id, report });
+        },
+        onStored: (link, origin) => {
+          emit({ kind: 'stored', link });
+          if (origin === 'computed') this.#queueExport(link, false);
+        },
+        onRemoved: (key) => {
+          emit({ kind: 'removed', key });
+        },
+      },
+      systemClock,
+    );
+  }
+
+  receive(message: ToEngine): void {
+    this.#hasNews = true;
+    this.#wake?.();
+    switch (message.kind) {
+      case 'attach':
+        this.#slab = { memory: message.slab, payloadOffset: message.payloadOffset };
+        return;
+      case 'submit':
+        try {
+          this.#engine.submit(message.request);
+        } catch (error) {
+          if (!(error instanceof Failure)) throw error;
+          this.#events.push({ kind: 'refused', id: message.request.id, code: error.code, message: error.message });
+        }
+        return;
+      case 'deliver': {
+        const { id, blockIndex, slot } = message;
+        const queue = this.#deliveries.get(id) ?? [];
+        queue.push({ blockIndex, slot });
+        this.#deliveries.set(id, queue);
+        return;
+      }
+      case 'proceed':
+        this.#proceeding.add(message.id);
+        return;
+      case 'cancel':
+        this.#engine.cancel(message.id);
+        return;
+      case 'grant':
+        this.#credits.push(...message.slots);
+        return;
+      case 'export':
+        this.#queueExport(message.link, true);
+        return;
+    }
+  }
+
+  /** Sequences whose fetch ended; they proceed when their last delivery is in. */
+  readonly #proceeding = new Set<number>();
+
+  #queueExport(link: ChainLink, isAsked: boolean): void {
+    if (isAsked) this.#exports.unshift({ link, isAsked });
+    else this.#exports.push({ link, isAsked });
+    if (this.#exports.length <= this.#model.numBlocks) return;
+    const dropped = this.#exports.pop();
+    if (dropped?.isAsked) this.#events.push({ kind: 'export_failed', link: dropped.link });
+  }
+
+  async loop(): Promise<never> {
+    for (;;) {
+      this.#hasNews = false;
+      await this.#putDeliveriesIn();
+      for (const id of this.#proceeding) {
+        if (this.#deliveries.has(id)) continue;
+        this.#engine.proceed(id);
+        this.#proceeding.delete(id);
+      }
+      const hasWorked = await this.#engine.step();
+      const hasExported = await this.#copyOut();
+      this.#flush();
+      if (hasWorked || hasExported) {
+        await new Promise((resolve) => setImmediate(resolve));
+      } else if (!this.#hasNews) {
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+        this.#wake = undefined;
+      }
+    }
+  }
+
+  async #putDeliveriesIn(): Promise<void> {
+    let budget = this.#blocksPerStep;
+    for (const [id, queue] of this.#deliveries) {
+      // A waiting sequence has no device blocks yet: its deliveries stay where they are.
+      if (this.#engine.has(id) && !this.#engine.isLoading(id)) continue;
+      for (let next = queue[0]; next && budget > 0; next = queue[0], budget--) {
+        await this.#engine.deliver(id, next.blockIndex, this.#payload(next.slot));
+        this.#events.push({ kind: 'consumed', slot: next.slot });
+        queue.shift();
+      }
+      if (queue.length === 0) this.#deliveries.delete(id);
+      else this.#hasNews = true;
+    }
+  }
+
+  async #copyOut(): Promise<boolean> {
+    let budget = this.#blocksPerStep;
+    let hasExported = false;
+    while (budget > 0 && this.#exports.length > 0) {
+      const slot = this.#credits.pop();
+      if (slot === undefined) break;
+      const next = this.#exports.shift();
+      assert(next);
+      if (await this.#engine.exportTo(next.link, this.#payload(slot))) {
+        this.#events.push({ kind: 'exported', link: next.link, slot });
+        budget--;
+        hasExported = true;
+      } else {
+        this.#credits.push(slot);
+        if (next.isAsked) this.#events.push({ kind: 'export_failed', link: next.link });
+      }
+    }
+    return hasExported;
+  }
+
+  #payload(slot: number): Uint8Array {
+    assert(this.#slab, 'slots come after the slab');
+    const { memory, payloadOffset } = this.#slab;
+    return slotBytes(memory, slot).subarray(payloadOffset, payloadOffset + this.#model.layout.payloadBytes);
+  }
+
+  #flush(): void {
+    if (this.#events.length === 0) return;
+    const { pool, load, numSteps, lastStepMs } = this.#engine;
+    post({
+      kind: 'events',
+      events: this.#events,
+      load: { ...load, numSteps, lastStepMs, numKeyed: pool.numKeyed, numAvailable: pool.numAvailable, counters: pool.counters },
+    });
+    this.#events = [];
+  }
+}
+
+async function main(): Promise<void> {
+  const { model: options, maxWaiting } = workerData as EngineWorkerData;
+  const startMs = systemClock.nowMs();
+  let reportedBytes = 0;
+  const model = await loadModel(options, (doneBytes, totalBytes) => {
+    if (doneBytes - reportedBytes < PROGRESS_BYTES) return;
+    reportedBytes = doneBytes;
+    post({ kind: 'loading', doneBytes, totalBytes });
+  });
+  const thread = new EngineThread(model, maxWaiting, options.chunkTokens, options.maxNumSeqs);
+  const { namespace, layout, numBlocks, maxModelLen, folder, device } = model;
+  port?.on('message', (message: ToEngine) => {
+    thread.receive(message);
+  });
+  const loadMs = systemClock.nowMs() - startMs;
+  const { vocabSize } = folder.config;
+  post({ kind: 'ready', info: { namespace, layout, numBlocks, maxModelLen, vocabSize, device: device.description, loadMs } });
+  await thread.loop();
+}
+
+main().catch((error: unknown) => {
+  post({ kind: 'failed', message: messageOf(error) });
+});

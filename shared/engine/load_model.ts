@@ -1,0 +1,105 @@
+/** From a model folder to an engine-ready executable: device, program, weights, namespace. */
+import { availableParallelism } from 'node:os';
+import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
+import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
+import type { RecordLayout } from '../kv/record.ts';
+import { ModelError, readModelFolder, type ModelFolder } from '../model/model_folder.ts';
+import { SafetensorsFile } from '../model/safetensors.ts';
+import { checkTensors, llamaProgram } from './llama_program.ts';
+
+export interface LoadModelOptions {
+  readonly modelPath: string;
+  /** `auto` or `wasm`. */
+  readonly device: string;
+  readonly kvDtype: KvDtype;
+  readonly blockSize: number;
+  /** 0: as many as 512 MiB hold, at least two full sequences, at most 4,096. */
+  readonly numBlocks: number;
+  /** 0: one per core. */
+  readonly numThreads: number;
+  readonly chunkTokens: number;
+  readonly maxNumSeqs: number;
+  /** 0: what the model was trained for. */
+  readonly maxModelLen: number;
+}
+
+export interface LoadedModel {
+  readonly folder: ModelFolder;
+  readonly device: Device;
+  readonly executable: Executable;
+  readonly namespace: Namespace;
+  readonly layout: RecordLayout;
+  readonly numBlocks: number;
+  readonly maxModelLen: number;
+}
+
+const AUTO_KV_BYTES = 512 * 2 ** 20;
+const AUTO_MAX_BLOCKS = 4_096;
+
+/** @throws DeviceError for a device that cannot serve. */
+export function openDevice(name: string, numThreads: number): Device {
+  if (name === 'auto' || name === 'wasm') return createWasmDevice(numThreads || availableParallelism());
+  throw new DeviceError(
+    `device ${name} cannot run a whole model in this version (its WGSL kernels are not complete): use --device wasm`,
+  );
+}
+
+/** The served context. @throws ModelError when more is asked than the model has. */
+export function servedLength(folder: ModelFolder, maxModelLen: number): number {
+  const { maxPositions } = folder.config;
+  if (maxModelLen > maxPositions) {
+    throw new ModelError(`--max-model-len ${maxModelLen} exceeds the model's max_position_embeddings ${maxPositions}`);
+  }
+  return maxModelLen || maxPositions;
+}
+
+/** @throws ModelError, DeviceError before anything listens. */
+export async function loadModel(
+  options: LoadModelOptions,
+  onProgress?: (doneBytes: number, totalBytes: number) => void,
+): Promise<LoadedModel> {
+  const folder = readModelFolder(options.modelPath);
+  const device = openDevice(options.device, options.numThreads);
+  const maxModelLen = servedLength(folder, options.maxModelLen);
+  const program = llamaProgram(folder.config, maxModelLen);
+  const { blockSize, kvDtype } = options;
+  const blockBytes = kvBlockBytes(folder.config, blockSize, kvDtype);
+  const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
+  const numBlocks =
+    options.numBlocks ||
+    Math.min(AUTO_MAX_BLOCKS, Math.max(2 * maxBlocksPerSequence, Math.floor(AUTO_KV_BYTES / blockBytes)));
+  const file = await SafetensorsFile.open(folder.path);
+  try {
+    checkTensors(program, file.tensors, file.path);
+    const executable = await device.load(program, file, {
+      maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
+      maxSamples: options.maxNumSeqs,
+      maxBlocksPerSequence,
+      kvDtype,
+      blockSize,
+      numBlocks,
+      ...(onProgress ? { onProgress } : {}),
+    });
+    const namespace: Namespace = {
+      model: file.fingerprint(JSON.stringify(folder.config)),
+      weightFormat: 'f32',
+      kvDtype,
+      layoutVersion: LAYOUT_VERSION,
+      blockSize,
+      adapterId: '',
+      tenantSalt: '',
+      shard: 'all',
+    };
+    const layout: RecordLayout = {
+      namespace: namespaceDigest(namespace),
+      numericsClass: device.numericsClass,
+      numLayers: folder.config.layers,
+      blockSize,
+      payloadBytes: blockBytes,
+    };
+    return { folder, device, executable, namespace, layout, numBlocks, maxModelLen };
+  } finally {
+    await file.close();
+  }
+}

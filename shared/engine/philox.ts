@@ -1,0 +1,38 @@
+/**
+ * Philox4x32-10: a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
+ * The stream of a token is (seed, absolute position), so a token draws the same number on every instance.
+ */
+const M0 = 0xd2511f53;
+const M1 = 0xcd9e8d57;
+const W0 = 0x9e3779b9;
+const W1 = 0xbb67ae85;
+
+export type Words4 = [number, number, number, number];
+
+export function philox4x32(counter: Readonly<Words4>, key: readonly [number, number]): Words4 {
+  let [c0, c1, c2, c3] = counter;
+  let [k0, k1] = key;
+  for (let round = 0; round < 10; round++) {
+    const [high0, high1] = [multiplyHigh(M0, c0), multiplyHigh(M1, c2)];
+    const [low0, low1] = [Math.imul(M0, c0) >>> 0, Math.imul(M1, c2) >>> 0];
+    [c0, c1, c2, c3] = [(high1 ^ c1 ^ k0) >>> 0, low1, (high0 ^ c3 ^ k1) >>> 0, low0];
+    k0 = (k0 + W0) >>> 0;
+    k1 = (k1 + W1) >>> 0;
+  }
+  return [c0, c1, c2, c3];
+}
+
+/** Uniform in [0, 1) with 53 bits. `seed` is any integer that a double holds exactly. */
+export function uniformAt(seed: number, position: number): number {
+  const key: [number, number] = [seed >>> 0, Math.floor(seed / 2 ** 32) >>> 0];
+  const [a, b] = philox4x32([position >>> 0, 0, 0, 0], key);
+  return ((a >>> 5) * 2 ** 26 + (b >>> 6)) / 2 ** 53;
+}
+
+/** The upper 32 bits of a 64-bit product, from 16-bit halves. */
+function multiplyHigh(a: number, b: number): number {
+  const [aHigh, aLow, bHigh, bLow] = [a >>> 16, a & 0xffff, b >>> 16, b & 0xffff];
+  const middle = aHigh * bLow + ((aLow * bLow) >>> 16);
+  const carry = (middle % 0x10000) + aLow * bHigh;
+  return (aHigh * bHigh + Math.floor(middle / 0x10000) + Math.floor(carry / 0x10000)) >>> 0;
+}

@@ -1,0 +1,71 @@
+/**
+ * A sequence: a list of token ids and a count of computed ones. The token ids are the truth; blocks are a cache of them.
+ *
+ *   waiting ──admit──► loading ──proceed──► running ──► (finished, cancelled: forgotten)
+ *      ▲                  │                    │
+ *      └─────preempt──────┴────────────────────┘      the blocks go back to the pool, the token ids stay
+ *
+ * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left
+ * and samples until it stops.
+ */
+import { KeyChain, numPrefillBlocks, type Digest } from '../kv/block_key.ts';
+import type { SamplingParams } from './sampler.ts';
+
+export interface SequenceRequest {
+  readonly id: number;
+  readonly kind: 'prefill' | 'decode';
+  readonly tokens: readonly number[];
+  /** Tokens from here on are output: penalties and limits count them. */
+  readonly promptLength: number;
+  /** The list never grows beyond this; at least tokens.length. */
+  readonly maxLength: number;
+  readonly stopTokenIds: readonly number[];
+  readonly sampling: SamplingParams;
+  /** Blocks are on their way: wait for `proceed` before computing. */
+  readonly isFetching: boolean;
+}
+
+export type Phase =
+  | { readonly kind: 'waiting' }
+  /** Device blocks taken; fetched ones are being put in. */
+  | { readonly kind: 'loading'; readonly blocks: number[] }
+  | { readonly kind: 'running'; readonly blocks: number[] };
+
+export class Sequence {
+  readonly request: SequenceRequest;
+  readonly tokens: number[];
+  readonly chain: KeyChain;
+  phase: Phase = { kind: 'waiting' };
+  /** Tokens [0, numComputed) have their KV in the blocks. */
+  numComputed = 0;
+  isFetching: boolean;
+  /** Where the tokens' KV came from, counted once, at the first admission: the rest was computed. */
+  numCached = 0;
+  numFetched = 0;
+  readonly submittedMs: number;
+  admittedMs: number | undefined;
+  readyMs: number | undefined;
+
+  constructor(request: SequenceRequest, namespace: Digest, blockSize: number, nowMs: number) {
+    this.request = request;
+    this.tokens = [...request.tokens];
+    this.chain = new KeyChain(namespace, blockSize);
+    this.chain.extend(this.tokens);
+    this.isFetching = request.isFetching;
+    this.submittedMs = nowMs;
+  }
+
+  get blocks(): readonly number[] {
+    return this.phase.kind === 'waiting' ? [] : this.phase.blocks;
+  }
+
+  /** Computing stops here: at the last full block before the tail for prefill, at the list's end for decode. */
+  target(blockSize: number): number {
+    return this.request.kind === 'prefill' ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize : this.tokens.length;
+  }
+
+  /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled. */
+  hittableBlocks(blockSize: number): number {
+    return numPrefillBlocks(this.tokens.length, blockSize);
+  }
+}

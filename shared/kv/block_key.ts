@@ -1,0 +1,68 @@
+/**
+ * Names of blocks. Find by key, trust by digest.
+ *
+ *   key     64 bits   XXH64(parent key ‖ token ids), for indexes and events
+ *   digest 128 bits   SHA-256 chain over namespace and all tokens so far, compared before a block is used (K2)
+ *
+ * Both chains are derived from token ids alone, so router and instances agree without talking; token ids enter as u32
+ * little-endian.
+ */
+import { createHash } from 'node:crypto';
+import { xxh64 } from './hash.ts';
+import { rootKey } from './namespace.ts';
+
+declare const brand: unique symbol;
+export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
+/** 128 bits as 32 hex digits. */
+export type Digest = string & { readonly [brand]: 'Digest' };
+
+export interface ChainLink {
+  readonly key: BlockKey;
+  readonly parent: BlockKey;
+  readonly digest: Digest;
+}
+
+/** Full blocks that are worth fetching or computing elsewhere for `numTokens`: the tail of 1 to blockSize tokens stays. */
+export function numPrefillBlocks(numTokens: number, blockSize: number): number {
+  return Math.max(0, Math.floor((numTokens - 1) / blockSize));
+}
+
+/** The chain of one token list, extended as the list grows. */
+export class KeyChain {
+  readonly links: ChainLink[] = [];
+  readonly #namespace: Digest;
+  readonly #blockSize: number;
+
+  constructor(namespace: Digest, blockSize: number) {
+    this.#namespace = namespace;
+    this.#blockSize = blockSize;
+  }
+
+  /** Adds links until every full block of `tokens` has one, or `maxBlocks` have. Tokens already covered must not change (K3). */
+  extend(tokens: ArrayLike<number>, maxBlocks = Infinity): readonly ChainLink[] {
+    const numBlocks = Math.min(maxBlocks, Math.floor(tokens.length / this.#blockSize));
+    const body = Buffer.alloc(8 + this.#blockSize * 4);
+    for (let block = this.links.length; block < numBlocks; block++) {
+      const before = this.links[block - 1];
+      const parent = before?.key ?? rootKey(this.#namespace);
+      body.writeBigUInt64LE(parent);
+      for (let i = 0; i < this.#blockSize; i++) body.writeUInt32LE(tokens[block * this.#blockSize + i] ?? 0, 8 + i * 4);
+      const digest = createHash('sha256')
+        .update(Buffer.from(before?.digest ?? this.#namespace, 'hex'))
+        .update(body.subarray(8))
+        .digest('hex')
+        .slice(0, 32) as Digest;
+      this.links.push({ key: xxh64(body) as BlockKey, parent, digest });
+    }
+    return this.links;
+  }
+}
+
+export function chainOf(namespace: Digest, blockSize: number, tokens: ArrayLike<number>, maxBlocks?: number): readonly ChainLink[] {
+  return new KeyChain(namespace, blockSize).extend(tokens, maxBlocks);
+}
+
+/** Keys for people and JSON: 16 hex digits. */
+export function formatKey(key: BlockKey): string {
+  return key.toString(16).padStart(16, '0');
+}

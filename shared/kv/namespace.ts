@@ -1,0 +1,48 @@
+/**
+ * What blocks must share to be interchangeable: the model and how its KV is laid out.
+ *
+ * Blocks of different namespaces never meet: their chains start from different roots (K1).
+ */
+import { createHash } from 'node:crypto';
+import type { BlockKey, Digest } from './block_key.ts';
+import { xxh64 } from './hash.ts';
+
+export interface Namespace {
+  /** SHA-256 over the configuration and the weights, hex. */
+  readonly model: string;
+  readonly weightFormat: string;
+  readonly kvDtype: 'f16' | 'f32';
+  /** Of the payload: 1 is [layer][plane k, v][token][kv_head][head_dim]. */
+  readonly layoutVersion: number;
+  /** Tokens per block. */
+  readonly blockSize: number;
+  readonly adapterId: string;
+  readonly tenantSalt: string;
+  /** Which layers and heads a record covers. */
+  readonly shard: string;
+}
+
+export const LAYOUT_VERSION = 1;
+
+/** The fields in one fixed order; two namespaces are equal when these lines are. */
+export function namespaceText(namespace: Namespace): string {
+  const { model, weightFormat, kvDtype, layoutVersion, blockSize, adapterId, tenantSalt, shard } = namespace;
+  return JSON.stringify([model, weightFormat, kvDtype, layoutVersion, blockSize, adapterId, tenantSalt, shard]);
+}
+
+/** 128 bits of SHA-256, hex. */
+export function namespaceDigest(namespace: Namespace): Digest {
+  return createHash('sha256').update(namespaceText(namespace)).digest('hex').slice(0, 32) as Digest;
+}
+
+/** Where the key chain of a namespace starts. */
+export function rootKey(digest: Digest): BlockKey {
+  return xxh64(Buffer.from(digest, 'hex')) as BlockKey;
+}
+
+/** Names the first field in which two namespaces differ, for people. */
+export function namespaceDifference(have: Namespace, want: Namespace): string | undefined {
+  const fields = Object.keys(want) as (keyof Namespace)[];
+  const field = fields.find((name) => have[name] !== want[name]);
+  return field && `${field} is ${String(have[field])}, the cluster has ${String(want[field])}`;
+}
