@@ -1,1 +1,59 @@
-console.log("x");
+#!/usr/bin/env node
+/** The `penstock` command. */
+import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
+import { messageOf } from '../../shared/base/failure.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import { LocalCluster } from './local_cluster.ts';
+import { stringify } from 'yaml';
+
+const HELP = `penstock: large language model serving, prefill and decode on separate machines
+
+Usage: penstock COMMAND [options]
+
+  up        a local cluster: router, prefill, decode and store as separate processes
+  router    OpenAI API, placement, dashboard; the hub that the others join
+  prefill   turns prompts into KV blocks
+  decode    turns KV blocks into tokens
+  store     keeps KV blocks in DRAM and on SSD
+  config    prints the effective configuration
+
+Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file
+that --config FILE names (block_size). A flag wins over a variable, a variable over the file.
+
+  --config FILE                  YAML file with any of the options below
+  --json                         up: one line of JSON when ready, nothing else on standard output;
+                                 config: JSON instead of YAML
+  -h, --help                     this text
+`;
+
+const roles = ['router', 'prefill', 'decode', 'store'];
+const EXIT_USAGE = 2;
+
+async function main(): Promise<void> {
+  const [command, ...args] = process.argv.slice(2);
+  if (command === undefined || command === 'help' || command === '--help' || command === '-h') {
+    process.stdout.write(`${HELP}\n${optionsHelp()}\n`);
+    process.exit(command === undefined ? EXIT_USAGE : 0);
+  }
+  if (![...roles, 'up', 'config'].includes(command)) {
+    throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
+  }
+  const line = readCommandLine(args, process.env);
+  if (line.isHelp) {
+    process.stdout.write(`${HELP}\n${optionsHelp()}\n`);
+  } else if (command === 'config') {
+    const shown = { ...line.config, cluster_token: line.config.cluster_token === '' ? '' : '(set)' };
+    process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
+  } else if (command === 'up') {
+    await new LocalCluster(line, systemClock, args).run();
+  } else {
+    // A role's main reads the same command line; services meet on the wire only, so it is loaded by address.
+    process.argv.splice(2, 1);
+    await import(new URL(`../${command}/main.js`, import.meta.url).href);
+  }
+}
+
+main().catch((error: unknown) => {
+  process.stderr.write(`penstock: ${messageOf(error)}\n`);
+  process.exit(error instanceof ConfigError ? EXIT_USAGE : 1);
+});

@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import type { Executable, Segment } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
-import type { BlockKey, ChainLink, Digest } from '../kv/block_key.ts';
+import type { AnchoredLink, BlockKey, ChainLink, Digest } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
 import { sample, sampleRequest, type SampledToken } from './sampler.ts';
 import { Scheduler, type Scheduled } from './scheduler.ts';
@@ -42,11 +42,13 @@ export type FinishReason = 'stop' | 'length';
 export interface EngineListener {
   /** `report` comes with a sequence's first token of this engine. */
   onToken(id: number, token: SampledToken, report: SequenceReport | undefined, finish: FinishReason | undefined): void;
+  /** Device blocks are taken; a fetching sequence can be delivered to. */
+  onAdmitted(id: number): void;
   /** A prefill sequence has computed [0, numComputed). */
   onProgress(id: number, numComputed: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
-  onStored(link: ChainLink, origin: 'computed' | 'fetched'): void;
+  onStored(link: AnchoredLink, origin: 'computed' | 'fetched'): void;
   onRemoved(key: BlockKey): void;
 }
 
@@ -152,6 +154,7 @@ export class Engine {
   }
 
   #noteAdmission(sequence: Sequence, nowMs: number): void {
+    this.#listener.onAdmitted(sequence.request.id);
     if (sequence.admittedMs !== undefined) return;
     sequence.admittedMs = nowMs;
     sequence.numCached = sequence.numComputed;
@@ -195,7 +198,7 @@ export class Engine {
     if (sequence.request.kind === 'prefill') this.#listener.onProgress(sequence.request.id, sequence.numComputed);
   }
 
-  #seal(block: number, link: ChainLink, origin: 'computed' | 'fetched'): void {
+  #seal(block: number, link: AnchoredLink, origin: 'computed' | 'fetched'): void {
     if (this.pool.seal(block, link)) this.#listener.onStored(link, origin);
   }
 

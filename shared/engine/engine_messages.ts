@@ -34,6 +34,7 @@ export type EngineEvent =
       readonly report: SequenceReport | undefined;
       readonly finish: FinishReason | undefined;
     }
+  | { readonly kind: 'admitted'; readonly id: number }
   | { readonly kind: 'progress'; readonly id: number; readonly numComputed: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
   | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }
@@ -42,7 +43,13 @@ export type EngineEvent =
   /** The delivered slot is free again. */
   | { readonly kind: 'consumed'; readonly slot: number }
   /** The slot holds the block's payload; its header is the mover's to write. */
-  | { readonly kind: 'exported'; readonly link: ChainLink; readonly slot: number }
+  | {
+      readonly kind: 'exported';
+      readonly link: ChainLink;
+      readonly slot: number;
+      /** Present when the block was computed here and has not been offered to its home store yet. */
+      readonly anchor: BlockKey | undefined;
+    }
   | { readonly kind: 'export_failed'; readonly link: ChainLink };
 
 export interface EngineLoad {

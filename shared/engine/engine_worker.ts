@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
 import { systemClock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
-import type { ChainLink } from '../kv/block_key.ts';
+import type { BlockKey, ChainLink } from '../kv/block_key.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { Engine } from './engine.ts';
 import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
@@ -36,7 +36,7 @@ class EngineThread {
   /** Free slots for exports; bounded by what the control thread grants. */
   readonly #credits: number[] = [];
   /** Blocks to copy out; asked-for ones first. At most one entry per device block (P1). */
-  readonly #exports: { link: ChainLink; isAsked: boolean }[] = [];
+  readonly #exports: { link: ChainLink; anchor: BlockKey | undefined }[] = [];
   #wake: (() => void) | undefined;
   #hasNews = false;
 
@@ -54,6 +54,9 @@ class EngineThread {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });
         },
+        onAdmitted: (id) => {
+          emit({ kind: 'admitted', id });
+        },
         onProgress: (id, numComputed) => {
           emit({ kind: 'progress', id, numComputed });
         },
@@ -62,7 +65,7 @@ class EngineThread {
         },
         onStored: (link, origin) => {
           emit({ kind: 'stored', link });
-          if (origin === 'computed') this.#queueExport(link, false);
+          if (origin === 'computed') this.#queueExport(link, link.anchor);
         },
         onRemoved: (key) => {
           emit({ kind: 'removed', key });
@@ -104,7 +107,7 @@ class EngineThread {
         this.#credits.push(...message.slots);
         return;
       case 'export':
-        this.#queueExport(message.link, true);
+        this.#queueExport(message.link, undefined);
         return;
     }
   }
@@ -112,12 +115,13 @@ class EngineThread {
   /** Sequences whose fetch ended; they proceed when their last delivery is in. */
   readonly #proceeding = new Set<number>();
 
-  #queueExport(link: ChainLink, isAsked: boolean): void {
-    if (isAsked) this.#exports.unshift({ link, isAsked });
-    else this.#exports.push({ link, isAsked });
+  /** `anchor` comes with a block that was computed just now; one without was asked for. */
+  #queueExport(link: ChainLink, anchor: BlockKey | undefined): void {
+    if (anchor === undefined) this.#exports.unshift({ link, anchor });
+    else this.#exports.push({ link, anchor });
     if (this.#exports.length <= this.#model.numBlocks) return;
     const dropped = this.#exports.pop();
-    if (dropped?.isAsked) this.#events.push({ kind: 'export_failed', link: dropped.link });
+    if (dropped && dropped.anchor === undefined) this.#events.push({ kind: 'export_failed', link: dropped.link });
   }
 
   async loop(): Promise<never> {
@@ -167,12 +171,12 @@ class EngineThread {
       const next = this.#exports.shift();
       assert(next);
       if (await this.#engine.exportTo(next.link, this.#payload(slot))) {
-        this.#events.push({ kind: 'exported', link: next.link, slot });
+        this.#events.push({ kind: 'exported', link: next.link, slot, anchor: next.anchor });
         budget--;
         hasExported = true;
       } else {
         this.#credits.push(slot);
-        if (next.isAsked) this.#events.push({ kind: 'export_failed', link: next.link });
+        if (next.anchor === undefined) this.#events.push({ kind: 'export_failed', link: next.link });
       }
     }
     return hasExported;

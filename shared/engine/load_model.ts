@@ -4,7 +4,8 @@ import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype }
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
 import type { RecordLayout } from '../kv/record.ts';
-import { ModelError, readModelFolder, type ModelFolder } from '../model/model_folder.ts';
+import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
+import { servedLength } from '../model/served_length.ts';
 import { SafetensorsFile } from '../model/safetensors.ts';
 import { checkTensors, llamaProgram } from './llama_program.ts';
 
@@ -43,15 +44,6 @@ export function openDevice(name: string, numThreads: number): Device {
   throw new DeviceError(
     `device ${name} cannot run a whole model in this version (its WGSL kernels are not complete): use --device wasm`,
   );
-}
-
-/** The served context. @throws ModelError when more is asked than the model has. */
-export function servedLength(folder: ModelFolder, maxModelLen: number): number {
-  const { maxPositions } = folder.config;
-  if (maxModelLen > maxPositions) {
-    throw new ModelError(`--max-model-len ${maxModelLen} exceeds the model's max_position_embeddings ${maxPositions}`);
-  }
-  return maxModelLen || maxPositions;
 }
 
 /** @throws ModelError, DeviceError before anything listens. */

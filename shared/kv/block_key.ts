@@ -22,6 +22,15 @@ export interface ChainLink {
   readonly digest: Digest;
 }
 
+/** A link in its chain: blocks of one anchor share a home store, so that a run stays together. */
+export interface AnchoredLink extends ChainLink {
+  /** The key at the last multiple of {@link ANCHOR_BLOCKS}. */
+  readonly anchor: BlockKey;
+}
+
+/** Runs of this many blocks have one home store: long enough for one fetch stream, short enough to spread a long prompt. */
+const ANCHOR_BLOCKS = 64;
+
 /** Full blocks that are worth fetching or computing elsewhere for `numTokens`: the tail of 1 to blockSize tokens stays. */
 export function numPrefillBlocks(numTokens: number, blockSize: number): number {
   return Math.max(0, Math.floor((numTokens - 1) / blockSize));
@@ -29,7 +38,7 @@ export function numPrefillBlocks(numTokens: number, blockSize: number): number {
 
 /** The chain of one token list, extended as the list grows. */
 export class KeyChain {
-  readonly links: ChainLink[] = [];
+  readonly links: AnchoredLink[] = [];
   readonly #namespace: Digest;
   readonly #blockSize: number;
 
@@ -39,7 +48,7 @@ export class KeyChain {
   }
 
   /** Adds links until every full block of `tokens` has one, or `maxBlocks` have. Tokens already covered must not change (K3). */
-  extend(tokens: ArrayLike<number>, maxBlocks = Infinity): readonly ChainLink[] {
+  extend(tokens: ArrayLike<number>, maxBlocks = Infinity): readonly AnchoredLink[] {
     const numBlocks = Math.min(maxBlocks, Math.floor(tokens.length / this.#blockSize));
     const body = Buffer.alloc(8 + this.#blockSize * 4);
     for (let block = this.links.length; block < numBlocks; block++) {
@@ -52,13 +61,15 @@ export class KeyChain {
         .update(body.subarray(8))
         .digest('hex')
         .slice(0, 32) as Digest;
-      this.links.push({ key: xxh64(body) as BlockKey, parent, digest });
+      const key = xxh64(body) as BlockKey;
+      const anchor = block % ANCHOR_BLOCKS === 0 ? key : (before?.anchor ?? key);
+      this.links.push({ key, parent, digest, anchor });
     }
     return this.links;
   }
 }
 
-export function chainOf(namespace: Digest, blockSize: number, tokens: ArrayLike<number>, maxBlocks?: number): readonly ChainLink[] {
+export function chainOf(namespace: Digest, blockSize: number, tokens: ArrayLike<number>, maxBlocks?: number): readonly AnchoredLink[] {
   return new KeyChain(namespace, blockSize).extend(tokens, maxBlocks);
 }
 

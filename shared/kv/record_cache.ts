@@ -1,17 +1,15 @@
 /**
  * Records in host memory, least recently used first out: a prefill or decode instance's outbox, a store's DRAM tier.
  *
- * A pinned record is not evicted; an open fetch stream is the pin. Bounded by the slab's slots (P1). One key holds one
- * record: a second offer of it is counted as a duplicate and dropped.
+ * An open fetch stream is the pin: what it still has to send is evicted last, so a stream cannot starve and cannot block
+ * either. Bounded by the slab's slots (P1). One key holds one record: a second one is counted as a duplicate and dropped.
  */
-import assert from 'node:assert/strict';
 import type { BlockKey, ChainLink } from './block_key.ts';
 import type { Slab } from './slab.ts';
 
 export interface CachedRecord {
   readonly link: ChainLink;
   readonly slot: number;
-  numPins: number;
 }
 
 export interface TierCounters {
@@ -33,38 +31,41 @@ export function dedupFactor(counters: TierCounters): number {
   return counters.stored === 0 ? 1 : counters.offered / counters.stored;
 }
 
+export interface RecordCacheOptions {
+  /** A record left; its slot is free already. */
+  readonly onEvict: (record: CachedRecord) => void;
+  /** Somebody is about to read this key: evicted only when nothing else is left. */
+  readonly isWanted: (key: BlockKey) => boolean;
+}
+
 export class RecordCache {
   readonly counters = newTierCounters();
   readonly #slab: Slab;
-  readonly #onEvict: (record: CachedRecord) => void;
+  readonly #options: RecordCacheOptions;
   /** Insertion order is the order of use: a touched record is taken out and put back. */
   readonly #records = new Map<BlockKey, CachedRecord>();
 
-  constructor(slab: Slab, onEvict: (record: CachedRecord) => void) {
+  constructor(slab: Slab, options: RecordCacheOptions) {
     this.#slab = slab;
-    this.#onEvict = onEvict;
+    this.#options = options;
   }
 
   get size(): number {
     return this.#records.size;
   }
 
-  records(): Iterable<CachedRecord> {
-    return this.#records.values();
+  keys(): Iterable<BlockKey> {
+    return this.#records.keys();
   }
 
   has(key: BlockKey): boolean {
     return this.#records.has(key);
   }
 
-  /** The record if it is this very block (digest included), freshly used. Counts a hit or a miss. */
-  get(link: ChainLink): CachedRecord | undefined {
+  /** The record if it is this very block (digest included), freshly used. The caller counts hits and misses. */
+  find(link: ChainLink): CachedRecord | undefined {
     const record = this.#records.get(link.key);
-    if (record?.link.digest !== link.digest) {
-      this.counters.misses++;
-      return undefined;
-    }
-    this.counters.hits++;
+    if (record?.link.digest !== link.digest) return undefined;
     this.#records.delete(link.key);
     this.#records.set(link.key, record);
     return record;
@@ -75,45 +76,36 @@ export class RecordCache {
     this.counters.offered++;
     if (this.#records.has(link.key)) return false;
     this.counters.stored++;
-    this.#records.set(link.key, { link, slot, numPins: 0 });
+    this.#records.set(link.key, { link, slot });
     return true;
   }
 
-  /** A slot to fill: a free one, else that of the least recently used record without a pin. */
+  /** A slot to fill: a free one, else that of the least recently used record, wanted ones last. Undefined when all are in other hands. */
   takeSlot(): number | undefined {
     const free = this.#slab.allocate();
     if (free !== undefined) return free;
-    for (const record of this.#records.values()) {
-      if (record.numPins > 0) continue;
-      this.#drop(record);
-      this.counters.evictions++;
-      return this.#slab.allocate();
-    }
-    return undefined;
+    const victim = this.#victim();
+    if (!victim) return undefined;
+    this.remove(victim.link.key);
+    this.counters.evictions++;
+    return this.#slab.allocate();
   }
 
   giveSlot(slot: number): void {
     this.#slab.release(slot);
   }
 
-  /** Forgets a record, for instance because it turned out damaged. A pinned one stays until its streams end. */
   remove(key: BlockKey): void {
     const record = this.#records.get(key);
-    if (record && record.numPins === 0) this.#drop(record);
-  }
-
-  pin(record: CachedRecord): void {
-    record.numPins++;
-  }
-
-  unpin(record: CachedRecord): void {
-    assert(record.numPins > 0, 'a record is unpinned once per pin');
-    record.numPins--;
-  }
-
-  #drop(record: CachedRecord): void {
-    this.#records.delete(record.link.key);
+    if (!record) return;
+    this.#records.delete(key);
     this.#slab.release(record.slot);
-    this.#onEvict(record);
+    this.#options.onEvict(record);
+  }
+
+  #victim(): CachedRecord | undefined {
+    for (const record of this.#records.values()) if (!this.#options.isWanted(record.link.key)) return record;
+    const [oldest] = this.#records.values();
+    return oldest;
   }
 }

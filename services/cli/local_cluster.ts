@@ -1,0 +1,201 @@
+/**
+ * `penstock up`: a small cluster on one machine, the same processes as anywhere else.
+ *
+ *   router ──ready──► stores, prefills, decodes ──all ready──► says so        Ctrl-C ──► every child drains and ends
+ *      a child that dies is reported and started again after a pause: 0.25 s, doubling to 10 s, forgotten after 30 s of health
+ */
+import { fork, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { availableParallelism } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import type { Clock } from '../../shared/base/clock.ts';
+import { environmentOf, type CommandLine, type Config } from '../../shared/base/options.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import type { ReadyMessage } from '../../shared/instance/role_process.ts';
+import type { Role } from '../../shared/protocol/membership.ts';
+import { LogLines } from './log_lines.ts';
+
+const MIN_PAUSE_MS = 250;
+const MAX_PAUSE_MS = 10_000;
+const HEALTHY_MS = 30_000;
+/** After the drain timeout of the children themselves. */
+const KILL_GRACE_MS = 5_000;
+
+interface Child {
+  readonly role: Role;
+  readonly name: string;
+  process: ChildProcess;
+  ready: ReadyMessage | undefined;
+  startedMs: number;
+  pauseMs: number;
+}
+
+export class LocalCluster {
+  readonly #config: Config;
+  readonly #isJson: boolean;
+  readonly #isLogLevelSet: boolean;
+  readonly #args: readonly string[];
+  readonly #clock: Clock;
+  readonly #children: Child[] = [];
+  /** Chosen once, kept over restarts of the router. */
+  #hubAddress = '';
+  #httpBind = '';
+  readonly #token: string;
+  #isEnding = false;
+
+  constructor({ config, isJson, isSet }: CommandLine, clock: Clock, args: readonly string[]) {
+    this.#config = config;
+    this.#isJson = isJson;
+    this.#isLogLevelSet = isSet.has('log_level');
+    this.#args = args.filter((arg) => arg !== '--json');
+    this.#clock = clock;
+    this.#token = config.cluster_token || randomBytes(24).toString('hex');
+  }
+
+  /** Resolves when the cluster is ready; it lives until a signal ends it. @throws Error when a child cannot start. */
+  async run(): Promise<void> {
+    process.title = 'penstock up';
+    const startMs = this.#clock.nowMs();
+    readModelFolder(this.#config.model);
+    process.on('SIGINT', () => void this.#end('SIGTERM'));
+    process.on('SIGTERM', () => void this.#end('SIGTERM'));
+    this.#say(`starting with the model ${this.#config.model}`);
+    try {
+      const router = await this.#start('router', 'router');
+      this.#hubAddress = router.address;
+      this.#httpBind = router.url?.replace(/^http:\/\//, '') ?? '';
+      await Promise.all(
+        (['store', 'prefill', 'decode'] as const).flatMap((role) =>
+          Array.from({ length: this.#config[role] }, (_, i) => this.#start(role, `${role}-${i + 1}`)),
+        ),
+      );
+    } catch (error) {
+      await this.#end('SIGKILL', 1);
+      throw error;
+    }
+    this.#announce(this.#clock.nowMs() - startMs);
+  }
+
+  #announce(startUpMs: number): void {
+    const router = this.#children.find(({ role }) => role === 'router')?.ready;
+    const url = router?.url ?? '';
+    if (this.#isJson) {
+      const processes = this.#children.map(({ role, name, ready }) => ({ role, name, address: ready?.address, pid: ready?.pid }));
+      process.stdout.write(`${JSON.stringify({ url, processes })}\n`);
+      return;
+    }
+    const folder = readModelFolder(this.#config.model);
+    const model = this.#config.served_model_name || folder.name;
+    const call = folder.hasTokenizer
+      ? `curl ${url}/v1/chat/completions -H 'content-type: application/json' -d '{"model": "${model}", "messages": [{"role": "system", "content": "You keep the harbour log.\\nMira keeps the red key in the north boathouse.\\nLocker 42 opens with code 9071.\\nThe Heron came in at 5:07 with 12 barrels of oil.\\nNadia likes figs."}, {"role": "user", "content": "What is the code of locker 42?"}]}'`
+      : `curl ${url}/v1/completions -H 'content-type: application/json' -d '{"model": "${model}", "prompt": [1, 2, 3], "return_token_ids": true}'`;
+    this.#say(`ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, hub ${this.#hubAddress}`);
+    this.#say(`try:\n\n${call}\n`);
+    this.#say('Ctrl-C ends it.');
+  }
+
+  async #start(role: Role, name: string): Promise<ReadyMessage> {
+    const child: Child = { role, name, process: this.#fork(role, name), ready: undefined, startedMs: 0, pauseMs: MIN_PAUSE_MS };
+    this.#children.push(child);
+    return this.#supervise(child);
+  }
+
+  /** Resolves when ready. @throws Error when it ends before that for the first time. */
+  #supervise(child: Child): Promise<ReadyMessage> {
+    child.startedMs = this.#clock.nowMs();
+    return new Promise((resolve, reject) => {
+      child.process.once('message', (message: ReadyMessage) => {
+        const isFirst = child.ready === undefined;
+        child.ready = message;
+        const { address, url, device, pid } = message;
+        const what = device === undefined ? '' : `, ${device}`;
+        this.#say(`${child.name} ${isFirst ? 'started' : 'is back'}: ${url ?? address}, pid ${pid}${what}`);
+        resolve(message);
+      });
+      child.process.once('exit', (code, signal) => {
+        if (this.#isEnding) return;
+        const how = signal ? `was killed by ${signal}` : `ended with code ${code}`;
+        if (child.ready === undefined) {
+          reject(new Error(`${child.name} ${how} before it was ready`));
+          return;
+        }
+        void this.#restart(child, how);
+      });
+    });
+  }
+
+  async #restart(child: Child, how: string): Promise<void> {
+    if (this.#clock.nowMs() - child.startedMs > HEALTHY_MS) child.pauseMs = MIN_PAUSE_MS;
+    this.#say(`${child.name} ${how}; starting it again in ${child.pauseMs / 1_000} s`);
+    await this.#clock.sleep(child.pauseMs);
+    child.pauseMs = Math.min(2 * child.pauseMs, MAX_PAUSE_MS);
+    if (this.#isEnding) return;
+    child.process = this.#fork(child.role, child.name);
+    await this.#supervise(child);
+  }
+
+  #fork(role: Role, name: string): ChildProcess {
+    const { config } = this;
+    const flags = role === 'router' ? [...this.#routerFlags()] : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress];
+    const threads = config.threads || Math.max(1, Math.floor(availableParallelism() / (config.prefill + config.decode)));
+    const level = this.#isLogLevelSet ? config.log_level : 'warn';
+    const child = fork(
+      fileURLToPath(new URL(`../${role}/main.js`, import.meta.url)),
+      [...this.#args, '--name', name, '--threads', String(threads), '--log-level', level, ...flags],
+      {
+        // A group of its own: Ctrl-C reaches `up`, which ends the children in order.
+        detached: true,
+        stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+        env: { ...process.env, [environmentOf('cluster_token')]: this.#token },
+      },
+    );
+    const lines = new LogLines(name, (line) => {
+      process.stderr.write(`${line}\n`);
+    });
+    child.stderr?.on('data', (chunk: Buffer) => {
+      lines.push(chunk.toString('utf8'));
+    });
+    return child;
+  }
+
+  get config(): Config {
+    return this.#config;
+  }
+
+  #routerFlags(): string[] {
+    return [
+      ...(this.#httpBind ? ['--bind', this.#httpBind] : []),
+      ...(this.#hubAddress ? ['--hub-bind', this.#hubAddress] : []),
+    ];
+  }
+
+  async #end(signal: NodeJS.Signals, exitCode = 0): Promise<void> {
+    if (this.#isEnding) {
+      for (const child of this.#children) child.process.kill('SIGKILL');
+      return;
+    }
+    this.#isEnding = true;
+    const alive = this.#children.filter((child) => child.process.exitCode === null && child.process.signalCode === null);
+    if (signal === 'SIGTERM') this.#say('ending: requests that run may finish; Ctrl-C again ends at once');
+    const gone = (children: readonly Child[]): Promise<unknown> =>
+      Promise.all(children.map((child) => new Promise((resolve) => child.process.once('exit', resolve))));
+    const kill = this.#clock.sleep(this.#config.drain_timeout_ms + KILL_GRACE_MS).then(() => {
+      for (const child of alive) child.process.kill('SIGKILL');
+    });
+    // The router first: it takes nothing new and waits for what runs, which needs the others.
+    const routers = alive.filter(({ role }) => role === 'router');
+    const others = alive.filter(({ role }) => role !== 'router');
+    for (const group of [routers, others]) {
+      const ended = gone(group);
+      for (const child of group) child.process.kill(signal);
+      await Promise.race([ended, kill]);
+    }
+    this.#say('ended');
+    process.exit(exitCode);
+  }
+
+  /** Standard output belongs to the JSON line when one was asked for. */
+  #say(line: string): void {
+    (this.#isJson ? process.stderr : process.stdout).write(`${line}\n`);
+  }
+}

@@ -1,0 +1,34 @@
+/** Log lines of a child as a person reads them: `name level message key=value`. What is no log line passes as it is. */
+const levels: Record<number, string> = { 20: 'debug', 30: 'info', 40: 'warn', 50: 'error' };
+const hidden = new Set(['level', 'time', 'pid', 'hostname', 'name', 'msg']);
+/** A line longer than this is cut: nobody reads it, and it must not grow without bound (P1). */
+const MAX_LINE = 65_536;
+
+export class LogLines {
+  readonly #name: string;
+  readonly #write: (line: string) => void;
+  #rest = '';
+
+  constructor(name: string, write: (line: string) => void) {
+    this.#name = name;
+    this.#write = write;
+  }
+
+  push(text: string): void {
+    const lines = (this.#rest + text).split('\n');
+    this.#rest = (lines.pop() ?? '').slice(0, MAX_LINE);
+    for (const line of lines) if (line !== '') this.#write(this.#format(line));
+  }
+
+  #format(line: string): string {
+    try {
+      const entry = JSON.parse(line) as Record<string, unknown>;
+      const details = Object.entries(entry)
+        .filter(([key]) => !hidden.has(key))
+        .map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
+      return [this.#name, levels[Number(entry['level'])] ?? '', String(entry['msg'] ?? ''), ...details].join(' ');
+    } catch {
+      return `${this.#name} ${line}`;
+    }
+  }
+}

@@ -1,0 +1,91 @@
+/**
+ * `Prefill(tokens, sources)`: fetch the blocks that exist, compute the full blocks that are left, sample nothing.
+ *
+ * Blocks go out by themselves: to whoever waits for them with an open fetch stream, then to their home store. The call only
+ * reports progress; when it ends early its blocks stay, they are a cache.
+ */
+import { Failure } from '../../shared/base/failure.ts';
+import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
+import type { EngineService } from '../../shared/instance/engine_role.ts';
+import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
+import type { RoleContext } from '../../shared/instance/role_process.ts';
+import { abortOnCancel } from '../../shared/net/fetch_server.ts';
+import type { PrefillCall } from '../../shared/protocol/calls.ts';
+import { services, toStatus } from '../../shared/protocol/rpc.ts';
+
+export function createPrefillService(instance: EngineInstance, { log }: RoleContext): EngineService {
+  const prefill = (call: PrefillCall): void => {
+    void servePrefill(call, instance).catch((error: unknown) => {
+      log.debug({ request: call.request.context?.requestId, error: String(error) }, 'a prefill ended early');
+      if (!call.cancelled) call.emit('error', toStatus(error));
+    });
+  };
+  return { definition: services.prefill, handlers: { prefill } };
+}
+
+async function servePrefill(call: PrefillCall, instance: EngineInstance): Promise<void> {
+  const checked = checkCall(instance, call.request);
+  const { requestId } = checked.context;
+  const signal = abortOnCancel(call);
+  instance.outbox.expect(requestId);
+  try {
+    const report = await compute(call, instance, checked, signal);
+    call.write({ numReady: checked.links.length * instance.info.layout.blockSize, report });
+    call.end();
+  } catch (error) {
+    // Whoever waits for the rest of these blocks must not wait in vain.
+    instance.outbox.abandon(requestId);
+    throw error;
+  }
+}
+
+async function compute(
+  call: PrefillCall,
+  instance: EngineInstance,
+  { tokens, links, numLocal, context }: CheckedCall,
+  signal: AbortSignal,
+): Promise<ReturnType<typeof reportOf>> {
+  let isAdmitted = false;
+  let settle: (event: SequenceEvent) => void = () => undefined;
+  let fail: (error: Error) => void = () => undefined;
+  const done = new Promise<SequenceEvent>((resolve, reject) => {
+    settle = resolve;
+    fail = reject;
+  });
+  const hasFetch = call.request.sources.some(({ end }) => end > numLocal);
+  const id = instance.submit(
+    {
+      kind: 'prefill',
+      tokens,
+      promptLength: tokens.length,
+      maxLength: tokens.length,
+      stopTokenIds: [],
+      sampling: neutralSampling,
+      isFetching: hasFetch,
+    },
+    (event) => {
+      if (event.kind === 'admitted') isAdmitted = true;
+      else if (event.kind === 'progress') call.write({ numReady: event.numComputed, report: null });
+      else settle(event);
+    },
+  );
+  const giveUp = (): void => {
+    instance.cancel(id);
+    fail(new Failure('cancelled', 'the caller went away'));
+  };
+  signal.addEventListener('abort', giveUp, { once: true });
+  if (signal.aborted) giveUp();
+  let fetchedBytes = 0;
+  if (hasFetch) {
+    const outcome = await instance.fetcher.run({
+      ...{ id, links, from: numLocal, sources: call.request.sources, context, timeoutMs: context.timeoutMs },
+      ...{ isAdmitted: () => isAdmitted, signal },
+    });
+    fetchedBytes = outcome.fetchedBytes;
+    instance.proceed(id);
+  }
+  const last = await done;
+  if (last.kind === 'refused') throw new Failure(last.code, last.message);
+  if (last.kind !== 'prefilled') throw new Failure('internal', `a prefill ended with ${last.kind}`);
+  return reportOf(last.report, fetchedBytes);
+}

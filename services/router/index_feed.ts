@@ -1,0 +1,124 @@
+/**
+ * Feeds the prefix index from block events. A gap in a holder's sequence numbers, or a new holder, is repaired by a snapshot
+ * fetched from the holder itself, tagged with the number it contains; events that came meanwhile are applied after it.
+ */
+import type { Clock } from '../../shared/base/clock.ts';
+import { messageOf } from '../../shared/base/failure.ts';
+import type { Log } from '../../shared/base/log.ts';
+import type { Bus } from '../../shared/bus/bus.ts';
+import { decodeBlockBatch, tiers, type BlockBatch } from '../../shared/protocol/block_events.ts';
+import { snapshotBlocks } from '../../shared/protocol/calls.ts';
+import type { SnapshotPage } from '../../shared/protocol/messages.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
+import { unpackKeys } from '../../shared/protocol/packing.ts';
+import type { Peers } from '../../shared/protocol/rpc.ts';
+import type { Instance } from './cluster_view.ts';
+import type { PrefixIndex } from './prefix_index.ts';
+
+const SNAPSHOT_TIMEOUT_MS = 30_000;
+const RETRY_MS = 200;
+/** Batches kept while a snapshot is on its way (P1): at 100 batches a second, 100 s. */
+const MAX_BUFFERED = 10_000;
+
+interface Feed {
+  /** The last number applied. */
+  sequence: number;
+  /** Present while a snapshot is on its way. */
+  buffered: BlockBatch[] | undefined;
+}
+
+export class IndexFeed {
+  readonly #index: PrefixIndex;
+  readonly #peers: Peers;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #feeds = new Map<string, { feed: Feed; instance: Instance }>();
+  numSnapshots = 0;
+
+  constructor(index: PrefixIndex, bus: Bus, peers: Peers, clock: Clock, log: Log) {
+    this.#index = index;
+    this.#peers = peers;
+    this.#clock = clock;
+    this.#log = log;
+    bus.subscribe(subjects.blocks, (bytes) => {
+      this.#receive(decodeBlockBatch(bytes));
+    });
+  }
+
+  add(instance: Instance): void {
+    const feed: Feed = { sequence: 0, buffered: undefined };
+    this.#feeds.set(instance.id, { feed, instance });
+    void this.#synchronise(instance, feed);
+  }
+
+  remove(instance: Instance): void {
+    this.#feeds.delete(instance.id);
+    this.#index.removeHolder(instance.id);
+  }
+
+  #receive(batch: BlockBatch): void {
+    const known = this.#feeds.get(batch.holder);
+    if (!known) return;
+    const { feed, instance } = known;
+    if (feed.buffered) {
+      if (feed.buffered.length < MAX_BUFFERED) feed.buffered.push(batch);
+      return;
+    }
+    if (batch.sequence <= feed.sequence) return;
+    if (batch.sequence === feed.sequence + 1) {
+      this.#apply(feed, batch);
+      return;
+    }
+    this.#log.info({ holder: batch.holder, have: feed.sequence, got: batch.sequence }, 'a gap in block events');
+    void this.#synchronise(instance, feed, batch);
+  }
+
+  #apply(feed: Feed, batch: BlockBatch): void {
+    for (const run of batch.runs) this.#index.apply(batch.holder, run);
+    feed.sequence = batch.sequence;
+  }
+
+  /** Until it has worked or the holder is lost. */
+  async #synchronise(instance: Instance, feed: Feed, first?: BlockBatch): Promise<void> {
+    feed.buffered = first ? [first] : [];
+    const { signal } = instance.lost;
+    while (!signal.aborted) {
+      try {
+        const pages = await this.#readSnapshot(instance);
+        if (this.#feeds.get(instance.id)?.feed !== feed) return;
+        this.#index.removeHolder(instance.id);
+        for (const { tier, keys } of pages) {
+          const name = tiers[tier];
+          if (name) this.#index.apply(instance.id, { operation: 'stored', tier: name, keys: unpackKeys(keys) });
+        }
+        feed.sequence = pages[0]?.sequence ?? 0;
+        const buffered: readonly BlockBatch[] = feed.buffered ?? [];
+        feed.buffered = undefined;
+        for (const batch of buffered) this.#receive(batch);
+        this.numSnapshots++;
+        return;
+      } catch (error) {
+        this.#log.debug({ holder: instance.id, error: messageOf(error) }, 'no snapshot yet');
+        await this.#clock.sleep(RETRY_MS, signal);
+      }
+    }
+  }
+
+  async #readSnapshot({ id, member, lost }: Instance): Promise<SnapshotPage[]> {
+    const call = snapshotBlocks(this.#peers, member.address, SNAPSHOT_TIMEOUT_MS);
+    const cancel = (): void => {
+      call.cancel();
+    };
+    lost.signal.addEventListener('abort', cancel, { once: true });
+    const pages: SnapshotPage[] = [];
+    try {
+      for await (const page of call as AsyncIterable<SnapshotPage>) {
+        if (page.epoch !== id) throw new Error(`${member.address} is ${page.epoch} by now`);
+        pages.push(page);
+      }
+    } finally {
+      lost.signal.removeEventListener('abort', cancel);
+    }
+    return pages;
+  }
+}

@@ -1,0 +1,34 @@
+/** Failures as OpenAI error objects. */
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { ParameterFailure } from './parameters.ts';
+
+export interface ErrorBody {
+  readonly error: { readonly message: string; readonly type: string; readonly param: string | null; readonly code: string | null };
+}
+
+export function errorStatus(error: unknown): number {
+  if (error instanceof Failure) return error.status;
+  const { statusCode } = error as { statusCode?: number };
+  return statusCode !== undefined && statusCode >= 400 && statusCode < 600 ? statusCode : 500;
+}
+
+export function errorBody(error: unknown): ErrorBody {
+  const status = errorStatus(error);
+  const code = error instanceof Failure ? (error.code === 'context_too_long' ? 'context_length_exceeded' : error.code) : null;
+  return {
+    error: {
+      message: messageOf(error),
+      type: typeOf(status),
+      param: error instanceof ParameterFailure ? error.param : null,
+      code,
+    },
+  };
+}
+
+function typeOf(status: number): string {
+  if (status === 401) return 'authentication_error';
+  if (status === 404) return 'not_found_error';
+  if (status === 429) return 'rate_limit_error';
+  if (status < 500) return 'invalid_request_error';
+  return status === 503 ? 'service_unavailable_error' : 'server_error';
+}

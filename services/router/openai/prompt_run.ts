@@ -1,0 +1,155 @@
+/**
+ * One prompt from token ids to pieces of text: relay, detokenizer, stop strings, limits, the request's record.
+ *
+ * The response formats of chat and completions are views of the same pieces.
+ */
+import type { Clock } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import type { ModelFolder } from '../../../shared/model/model_folder.ts';
+import type { SamplingMessage, TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { RouterMetrics } from '../metrics.ts';
+import type { Relay } from '../relay.ts';
+import type { RequestLog, RequestRecord } from '../request_log.ts';
+import { TextStream, type TextCodec } from '../text.ts';
+
+export interface ApiContext {
+  readonly servedName: string;
+  readonly folder: ModelFolder;
+  /** The longest prompt and output together. */
+  readonly maxModelLen: () => number;
+  readonly codec: TextCodec;
+  readonly relay: Relay;
+  readonly requests: RequestLog;
+  readonly metrics: RouterMetrics;
+  readonly clock: Clock;
+  readonly maxRequests: number;
+  readonly requestTimeoutMs: number;
+  readonly newId: () => string;
+  readonly drawSeed: () => number;
+}
+
+export interface PromptJob {
+  readonly promptTokens: readonly number[];
+  readonly sampling: SamplingMessage;
+  /** New tokens at most; undefined: as many as fit. */
+  readonly maxTokens: number | undefined;
+  readonly stops: readonly string[];
+  readonly stopTokenIds: readonly number[];
+}
+
+/** A step of the output; text may lag behind the tokens. */
+export interface Piece {
+  readonly text: string;
+  readonly tokens: readonly TokenMessage[];
+  readonly finish: 'stop' | 'length' | undefined;
+}
+
+export interface PromptRun {
+  readonly record: RequestRecord;
+  readonly pieces: AsyncGenerator<Piece>;
+}
+
+/** A prefill's last word may come a moment after the first token; headers wait this long for it. */
+const REPORT_WAIT_MS = 20;
+const REPORT_POLL_MS = 2;
+
+/** @throws Failure `overloaded` when too many requests are in flight. */
+export function openRecord(context: ApiContext, endpoint: string): RequestRecord {
+  const { requests, maxRequests, newId } = context;
+  if (requests.numActive >= maxRequests) {
+    throw new Failure('overloaded', `${maxRequests} requests are in flight: try again later`);
+  }
+  return requests.open(newId(), endpoint);
+}
+
+/** Checks the job against the model, then runs it lazily. @throws Failure before anything is placed. */
+export function startPrompt(context: ApiContext, record: RequestRecord, job: PromptJob, signal: AbortSignal): PromptRun {
+  const { folder } = context;
+  const maxModelLen = context.maxModelLen();
+  const { promptTokens } = job;
+  record.promptTokens = promptTokens.length;
+  const outside = promptTokens.find((token) => token >= folder.config.vocabSize);
+  if (outside !== undefined) {
+    throw new Failure('invalid_request', `prompt: token id ${outside} is outside the vocabulary of ${folder.config.vocabSize}`);
+  }
+  if (promptTokens.length === 0) throw new Failure('invalid_request', 'prompt: it has no tokens');
+  const maxTokens = job.maxTokens ?? maxModelLen - promptTokens.length;
+  if (promptTokens.length + Math.max(1, maxTokens) > maxModelLen) {
+    throw new Failure(
+      'context_too_long',
+      `${promptTokens.length} prompt tokens and ${maxTokens} new ones exceed the context of ${maxModelLen}: shorten the prompt or lower max_tokens`,
+    );
+  }
+  const generation = {
+    requestId: record.id,
+    tokens: promptTokens,
+    maxLength: promptTokens.length + maxTokens,
+    stopTokenIds: job.stopTokenIds,
+    sampling: job.sampling,
+    timeoutMs: context.requestTimeoutMs,
+  };
+  return { record, pieces: pieces(context, record, job, context.relay.generate(generation, record, signal), signal) };
+}
+
+async function* pieces(
+  { codec, requests, metrics, clock }: ApiContext,
+  record: RequestRecord,
+  job: PromptJob,
+  tokens: ReturnType<Relay['generate']>,
+  signal: AbortSignal,
+): AsyncGenerator<Piece> {
+  const text = new TextStream(codec, job.promptTokens, job.stops);
+  let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
+  let finish: Piece['finish'];
+  let lastMs = clock.nowMs();
+  try {
+    for await (const { token, finish: modelFinish } of tokens) {
+      if (record.outputTokens === 1) await prefillReported(record, clock);
+      else metrics.interTokenLatency.observe((clock.nowMs() - lastMs) / 1_000);
+      lastMs = clock.nowMs();
+      // A stop token ends the output and is no part of its text.
+      let piece = modelFinish === 'stop' ? '' : await text.push(token.id);
+      if (modelFinish) piece += await text.flush();
+      finish = text.isStopped ? 'stop' : modelFinish;
+      if (finish) outcome = 'finished';
+      yield { text: piece, tokens: [token], finish };
+      if (finish) return;
+    }
+  } catch (error) {
+    outcome = signal.aborted ? 'cancelled' : 'failed';
+    throw error;
+  } finally {
+    requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'));
+    metrics.observeRequest(record);
+  }
+}
+
+async function prefillReported(record: RequestRecord, clock: Clock): Promise<void> {
+  for (let waitedMs = 0; waitedMs < REPORT_WAIT_MS; waitedMs += REPORT_POLL_MS) {
+    const isOpen = record.attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
+    if (!isOpen) return;
+    await clock.sleep(REPORT_POLL_MS);
+  }
+}
+
+/** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends all. */
+export async function* merge(runs: readonly PromptRun[]): AsyncGenerator<{ index: number; piece: Piece }> {
+  const next = (index: number): Promise<{ index: number; result: IteratorResult<Piece> }> | undefined =>
+    runs[index]?.pieces.next().then((result) => ({ index, result: result as IteratorResult<Piece> }));
+  const pending = new Map(runs.map((_, index) => [index, next(index)]));
+  try {
+    while (pending.size > 0) {
+      const settled = await Promise.race(pending.values());
+      if (!settled) return;
+      const { index, result } = settled;
+      if (result.done) pending.delete(index);
+      else {
+        pending.set(index, next(index));
+        yield { index, piece: result.value };
+      }
+    }
+  } finally {
+    for (const promise of pending.values()) promise?.catch(() => undefined);
+    await Promise.allSettled(runs.map(({ pieces: generator }) => generator.return(undefined)));
+  }
+}

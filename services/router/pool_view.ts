@@ -1,0 +1,43 @@
+/** `/api/pool`: what every node of the cluster holds and does, as of its last heartbeat. */
+import type { ClusterView, Instance } from './cluster_view.ts';
+import type { PrefixIndex } from './prefix_index.ts';
+
+export function poolView(view: ClusterView, index: PrefixIndex): Record<string, unknown> {
+  return {
+    model: view.model ? { ...view.model.namespace, namespace: view.model.digest } : null,
+    index_keys: index.size,
+    nodes: view.all().map(nodeView),
+  };
+}
+
+function nodeView({ member, load, registration, isSuspect }: Instance): Record<string, unknown> {
+  const { engine } = registration;
+  return {
+    name: member.name,
+    role: member.role,
+    address: member.address,
+    pid: member.pid,
+    epoch: member.epoch,
+    device: engine?.device ?? null,
+    numerics_class: engine?.numericsClass ?? null,
+    state: isSuspect ? 'suspect' : load?.isDraining ? 'draining' : 'alive',
+    running: load?.running ?? 0,
+    waiting: load?.waiting ?? 0,
+    preemptions: load?.preemptions ?? 0,
+    last_step_ms: load?.lastStepMs ?? 0,
+    tiers: Object.fromEntries(
+      Object.entries(load?.tiers ?? {}).map(([tier, stats]) => [
+        tier,
+        {
+          blocks: stats.blocks,
+          bytes: stats.bytes,
+          capacity_bytes: stats.capacityBytes,
+          hits: stats.hits,
+          misses: stats.misses,
+          evictions: stats.evictions,
+          dedup_factor: stats.dedupFactor,
+        },
+      ]),
+    ),
+  };
+}

@@ -1,0 +1,212 @@
+/**
+ * What happened to each request, for people: `/api/requests`, the dashboard, the response header. One record per prompt.
+ *
+ * Durations only, all measured on this router or by the instance that spent the time; the parts of a TTFT add up to it because
+ * what nobody else accounts for is `transport`.
+ */
+import type { Clock } from '../../shared/base/clock.ts';
+import type { Report } from '../../shared/protocol/messages.ts';
+
+/** Finished requests kept (P1). */
+const MAX_RECENT = 512;
+/** Attempts and notes per request (P1): a request gives up long before. */
+const MAX_NOTES = 64;
+
+/** Where a request is; failure tests read it to show what they struck. */
+export type RequestPhase = 'tokenizing' | 'placing' | 'prefilling' | 'loading' | 'decoding' | 'finished' | 'failed' | 'cancelled';
+
+export interface Attempt {
+  readonly decode: string;
+  readonly reason: string;
+  prefills: { name: string; readyTokens: number; outcome: string; report: Report | undefined }[];
+  outcome: string;
+  report: Report | undefined;
+}
+
+export interface TtftParts {
+  /** Validation, template, tokens, placement. */
+  readonly router: number;
+  /** Attempts that were lost before the one that gave the first token. */
+  readonly failover: number;
+  /** On the decode instance: waiting for device blocks. */
+  readonly queue: number;
+  /** On the decode instance: waiting for blocks to arrive; a prefill elsewhere happens in here. */
+  readonly load: number;
+  readonly compute: number;
+  readonly transport: number;
+}
+
+export class RequestRecord {
+  readonly id: string;
+  readonly endpoint: string;
+  readonly startedAt: string;
+  readonly #clock: Clock;
+  readonly #startMs: number;
+  phase: RequestPhase = 'tokenizing';
+  promptTokens = 0;
+  outputTokens = 0;
+  readonly attempts: Attempt[] = [];
+  readonly notes: string[] = [];
+  ttftMs: number | undefined;
+  ttft: TtftParts | undefined;
+  totalMs: number | undefined;
+  finishReason: string | undefined;
+  #placedMs: number | undefined;
+  #attemptMs: number | undefined;
+
+  constructor(id: string, endpoint: string, clock: Clock) {
+    this.id = id;
+    this.endpoint = endpoint;
+    this.#clock = clock;
+    this.#startMs = clock.nowMs();
+    this.startedAt = new Date(clock.wallMs()).toISOString();
+  }
+
+  get elapsedMs(): number {
+    return this.#clock.nowMs() - this.#startMs;
+  }
+
+  note(text: string): void {
+    if (this.notes.length < MAX_NOTES) this.notes.push(`${this.elapsedMs.toFixed(1)} ms: ${text}`);
+  }
+
+  attempt(decode: string, reason: string): Attempt {
+    this.#placedMs ??= this.elapsedMs;
+    this.#attemptMs = this.elapsedMs;
+    const attempt: Attempt = { decode, reason, prefills: [], outcome: 'running', report: undefined };
+    if (this.attempts.length < MAX_NOTES) this.attempts.push(attempt);
+    return attempt;
+  }
+
+  /** The first token of the request is here. */
+  firstToken(report: Report | undefined): void {
+    const ttftMs = this.elapsedMs;
+    const router = this.#placedMs ?? ttftMs;
+    const failover = (this.#attemptMs ?? router) - router;
+    const { queueMs: queue = 0, loadMs: load = 0, computeMs: compute = 0 } = report ?? {};
+    this.ttftMs = ttftMs;
+    this.ttft = { router, failover, queue, load, compute, transport: ttftMs - router - failover - queue - load - compute };
+  }
+
+  end(phase: 'finished' | 'failed' | 'cancelled', finishReason?: string): void {
+    this.phase = phase;
+    this.finishReason = finishReason;
+    this.totalMs = this.elapsedMs;
+  }
+
+  /** Tokens of the prompt by where their KV came from, over all attempts. */
+  get tokens(): { cached: number; fetched: number; computed: number; computed_by_prefill: number; computed_by_decode: number } {
+    const reports = this.attempts.flatMap(({ report }) => report ?? []);
+    const prefills = this.attempts.flatMap((attempt) => attempt.prefills.flatMap(({ report }) => report ?? []));
+    const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
+    const byPrefill = sum(prefills.map(({ computedTokens }) => computedTokens));
+    const computed = Math.min(this.promptTokens, byDecode + byPrefill);
+    return {
+      cached: this.promptTokens - computed,
+      fetched: sum(reports.map(({ fetchedTokens }) => fetchedTokens)),
+      computed,
+      computed_by_prefill: byPrefill,
+      computed_by_decode: byDecode,
+    };
+  }
+
+  toJSON(): Record<string, unknown> {
+    const fetchedBytes = sum(
+      this.attempts.flatMap(({ report, prefills }) => [report, ...prefills.map((prefill) => prefill.report)]).map((report) => report?.fetchedBytes ?? 0),
+    );
+    return {
+      id: this.id,
+      endpoint: this.endpoint,
+      started_at: this.startedAt,
+      phase: this.phase,
+      finish_reason: this.finishReason ?? null,
+      prompt_tokens: this.promptTokens,
+      output_tokens: this.outputTokens,
+      tokens: this.tokens,
+      fetched_bytes: fetchedBytes,
+      ttft_ms: rounded(this.ttftMs),
+      ttft_parts_ms: this.ttft ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)])) : null,
+      total_ms: rounded(this.totalMs ?? this.elapsedMs),
+      attempts: this.attempts.map(({ decode, reason, outcome, report, prefills }) => ({
+        decode,
+        reason,
+        outcome,
+        report: report ? reportJson(report) : null,
+        prefills: prefills.map((prefill) => ({
+          prefill: prefill.name,
+          ready_tokens: prefill.readyTokens,
+          outcome: prefill.outcome,
+          report: prefill.report ? reportJson(prefill.report) : null,
+        })),
+      })),
+      notes: this.notes,
+    };
+  }
+
+  /** The response header: the last attempt, in one line. */
+  header(): string {
+    const last = this.attempts.at(-1);
+    return JSON.stringify({
+      id: this.id,
+      decode: last?.decode ?? null,
+      prefill: last?.prefills.at(-1)?.name ?? null,
+      prompt_tokens: this.promptTokens,
+      tokens: this.tokens,
+      ttft_ms: rounded(this.ttftMs),
+      ttft_parts_ms: this.ttft ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)])) : null,
+      attempts: this.attempts.length,
+    });
+  }
+}
+
+function reportJson(report: Report): Record<string, number> {
+  return {
+    cached_tokens: report.cachedTokens,
+    fetched_tokens: report.fetchedTokens,
+    computed_tokens: report.computedTokens,
+    fetched_bytes: report.fetchedBytes,
+    queue_ms: rounded(report.queueMs) ?? 0,
+    load_ms: rounded(report.loadMs) ?? 0,
+    compute_ms: rounded(report.computeMs) ?? 0,
+  };
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function rounded(ms: number | undefined): number | null {
+  return ms === undefined ? null : Math.round(ms * 1_000) / 1_000;
+}
+
+export class RequestLog {
+  readonly #active = new Set<RequestRecord>();
+  readonly #recent: RequestRecord[] = [];
+  readonly #clock: Clock;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get numActive(): number {
+    return this.#active.size;
+  }
+
+  open(id: string, endpoint: string): RequestRecord {
+    const record = new RequestRecord(id, endpoint, this.#clock);
+    this.#active.add(record);
+    return record;
+  }
+
+  close(record: RequestRecord, phase: 'finished' | 'failed' | 'cancelled', finishReason?: string): void {
+    if (!this.#active.delete(record)) return;
+    record.end(phase, finishReason);
+    this.#recent.push(record);
+    if (this.#recent.length > MAX_RECENT) this.#recent.shift();
+  }
+
+  /** Newest first: those that run, then those that ended. */
+  list(limit: number): RequestRecord[] {
+    return [...[...this.#active].reverse(), ...[...this.#recent].reverse()].slice(0, limit);
+  }
+}

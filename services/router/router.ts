@@ -1,0 +1,90 @@
+/** Start-up and drain of the router: hub first, so that instances find it, then HTTP. */
+import { newId } from '../../shared/base/identity.ts';
+import { entropySeed } from '../../shared/base/random.ts';
+import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { servedLength } from '../../shared/model/served_length.ts';
+import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { ClusterView } from './cluster_view.ts';
+import { createHttpServer } from './http_server.ts';
+import { IndexFeed } from './index_feed.ts';
+import { RouterMetrics } from './metrics.ts';
+import { SimplePlacer } from './placement.ts';
+import { PrefixIndex } from './prefix_index.ts';
+import { Relay } from './relay.ts';
+import { RequestLog } from './request_log.ts';
+import { TextCodec } from './text.ts';
+
+const SHUTDOWN_GRACE_MS = 500;
+const DRAIN_POLL_MS = 20;
+
+export async function startRouter({ config, clock, log }: RoleContext): Promise<RunningRole> {
+  const folder = readModelFolder(config.model);
+  const ownLength = servedLength(folder, config.max_model_len);
+  const codec = await TextCodec.open(folder);
+  const stopped = new AbortController();
+  const peers = new Peers(config.cluster_token, clock);
+  const hub = new EmbeddedHub();
+  const index = new PrefixIndex();
+  const feed = new IndexFeed(index, hub, peers, clock, log);
+  const view = new ClusterView({
+    bus: hub,
+    ...{ clock, log },
+    silenceMs: config.silence_ms,
+    vocabSize: folder.config.vocabSize,
+    signal: stopped.signal,
+    onJoined: (instance) => {
+      feed.add(instance);
+    },
+    onLost: (instance) => {
+      feed.remove(instance);
+      if (!view.all().some(({ member }) => member.address === instance.member.address)) peers.forget(instance.member.address);
+    },
+  });
+  const servedName = config.served_model_name || folder.name;
+  const metrics = new RouterMetrics(servedName, view, index);
+  const requests = new RequestLog(clock);
+  const relay = new Relay({
+    ...{ view, index, peers, clock, log },
+    placer: new SimplePlacer(config.local_prefill_tokens),
+    onFailover: () => {
+      metrics.failovers.inc();
+    },
+  });
+  let isDraining = false;
+  const app = createHttpServer({
+    context: {
+      ...{ servedName, folder, codec, relay, requests, metrics, clock, newId },
+      maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
+      maxRequests: config.max_requests,
+      requestTimeoutMs: config.request_timeout_ms,
+      drawSeed: entropySeed,
+    },
+    ...{ view, index },
+    isDraining: () => isDraining,
+  });
+
+  const server = createServer(config.cluster_token);
+  server.addService(services.hub, { connect: hub.connect });
+  const hubPort = await listen(server, config.hub_bind);
+  const bind = config.bind || '127.0.0.1:8000';
+  const url = await app.listen({ host: bind.replace(/:\d+$/, ''), port: Number(bind.slice(bind.lastIndexOf(':') + 1)) });
+  const hubAddress = `${config.hub_bind.replace(/:\d+$/, '')}:${hubPort}`;
+  log.info({ url, hub: hubAddress, model: servedName }, 'listening');
+
+  return {
+    ready: { name: config.name || 'router', address: config.advertise || hubAddress, url, model: config.model },
+    drain: async () => {
+      isDraining = true;
+      const untilMs = clock.nowMs() + config.drain_timeout_ms;
+      while (requests.numActive > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+      await app.close();
+      stopped.abort();
+      hub.close();
+      await shutDown(server, clock, SHUTDOWN_GRACE_MS);
+      peers.close();
+      await codec.close();
+    },
+  };
+}

@@ -1,0 +1,125 @@
+/**
+ * Taking offers: fetch what is lacking from the holder that offers it, verify, keep, answer when it is durable.
+ *
+ * Bounds (P1): MAX_OFFERS at once, more are refused as overload and the holder drops them. Two holders that offer the same
+ * block at the same time cause one fetch.
+ */
+import { messageOf } from '../../shared/base/failure.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import type { Log } from '../../shared/base/log.ts';
+import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import type { BlockKey, ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import { slotBytes } from '../../shared/kv/slab.ts';
+import { openFetch, type ArrivalSlot } from '../../shared/net/fetch_client.ts';
+import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
+import { unpackDigest, unpackLinks } from '../../shared/protocol/packing.ts';
+import type { Peers } from '../../shared/protocol/rpc.ts';
+import type { DiskWrite } from './disk_tier.ts';
+import type { DiskMethods } from './disk_worker.ts';
+import type { StoreTiers } from './tiers.ts';
+
+const MAX_OFFERS = 64;
+/** Records per LMDB transaction: a commit costs a fraction of a millisecond, shared by these. */
+const WRITE_BATCH = 32;
+const FETCH_TIMEOUT_MS = 60_000;
+/** Larger records than this are no KV block anyone would move. */
+const MAX_RECORD_BYTES = 1 << 30;
+
+export class OfferIntake {
+  readonly #tiers: StoreTiers;
+  readonly #worker: WorkerCalls<DiskMethods>;
+  readonly #peers: Peers;
+  readonly #log: Log;
+  readonly #arriving = new Set<BlockKey>();
+  numOpen = 0;
+
+  constructor(tiers: StoreTiers, worker: WorkerCalls<DiskMethods>, peers: Peers, log: Log) {
+    this.#tiers = tiers;
+    this.#worker = worker;
+    this.#peers = peers;
+    this.#log = log;
+  }
+
+  /** @throws Failure when the offer is malformed or there is no room for it. */
+  async take(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
+    if (this.numOpen >= MAX_OFFERS) throw new Failure('overloaded', `${MAX_OFFERS} offers are being taken`);
+    const offered = unpackLinks(offer.links);
+    if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || offer.source === '') {
+      throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');
+    }
+    const lacking = offered.filter((link) => this.#tiers.lacks(link) && !this.#arriving.has(link.key));
+    this.numOpen++;
+    for (const { key } of lacking) this.#arriving.add(key);
+    try {
+      const stored = lacking.length === 0 ? 0 : await this.#fetchAll(offer, lacking, signal);
+      return { stored, held: offered.length - lacking.length };
+    } finally {
+      this.numOpen--;
+      for (const { key } of lacking) this.#arriving.delete(key);
+    }
+  }
+
+  /** A fetch ends at the first block that its holder lost meanwhile: go on behind it. */
+  async #fetchAll(offer: OfferRequest, lacking: readonly ChainLink[], signal: AbortSignal): Promise<number> {
+    let stored = 0;
+    for (let next = 0; next < lacking.length && !signal.aborted; ) {
+      const { numTaken, numSeen } = await this.#fetchRun(offer, lacking.slice(next), signal);
+      stored += numTaken;
+      next += numSeen + 1;
+    }
+    return stored;
+  }
+
+  async #fetchRun(
+    offer: OfferRequest,
+    links: readonly ChainLink[],
+    signal: AbortSignal,
+  ): Promise<{ numTaken: number; numSeen: number }> {
+    const dram = await this.#tiers.openDram(offer.recordBytes);
+    const namespace = unpackDigest(offer.namespace);
+    const stream = openFetch(this.#peers, offer.source, {
+      context: { requestId: 'offer', tenant: '', priority: 0, timeoutMs: FETCH_TIMEOUT_MS, traceId: '' },
+      ...{ namespace, links, signal },
+      waitMs: 0,
+      timeoutMs: FETCH_TIMEOUT_MS,
+      recordBytes: offer.recordBytes,
+    });
+    const takeSlot = (): Promise<ArrivalSlot> => {
+      const slot = dram.cache.takeSlot();
+      if (slot === undefined) return Promise.reject(new Failure('overloaded', 'every DRAM slot is in use'));
+      return Promise.resolve({ slot, bytes: slotBytes(dram.slab.memory, slot) });
+    };
+    const giveSlot = (slot: number): void => {
+      dram.cache.giveSlot(slot);
+    };
+    let writes: DiskWrite[] = [];
+    let [numTaken, numSeen] = [0, 0];
+    try {
+      for await (const { index, slot } of stream.records(takeSlot, giveSlot)) {
+        numSeen++;
+        const link = links[index];
+        const fault = link ? await this.#verify(slot, offer.recordBytes, namespace, link) : 'nobody asked for it';
+        if (!link || fault !== undefined) {
+          this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
+          giveSlot(slot);
+          continue;
+        }
+        const write = this.#tiers.accept(dram, link, slot);
+        numTaken++;
+        if (write) writes.push(write);
+        if (writes.length < WRITE_BATCH) continue;
+        await this.#tiers.disk.put(writes);
+        writes = [];
+      }
+    } catch (error) {
+      this.#log.warn({ source: offer.source, error: messageOf(error) }, 'an offer could not be fetched');
+      numSeen = links.length;
+    }
+    await this.#tiers.disk.put(writes);
+    return { numTaken, numSeen };
+  }
+
+  #verify(slot: number, bytes: number, namespace: Digest, { digest }: ChainLink): Promise<string | undefined> {
+    return this.#worker.call('verify', { slot, bytes, want: { namespace, digest } });
+  }
+}

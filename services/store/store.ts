@@ -1,0 +1,116 @@
+/** Start-up and drain of a store: open the disk tier, listen, join, announce what survived. */
+import { Worker } from 'node:worker_threads';
+import type { handleUnaryCall } from '@grpc/grpc-js';
+import { HealthImplementation } from 'grpc-health-check';
+import { newId } from '../../shared/base/identity.ts';
+import { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import { ClusterMember } from '../../shared/instance/cluster_member.ts';
+import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import { abortOnCancel, createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION, type OfferReply, type OfferRequest } from '../../shared/protocol/messages.ts';
+import { createServer, listen, Peers, services, shutDown, toStatus } from '../../shared/protocol/rpc.ts';
+import { claimDataFolder } from './data_folder.ts';
+import type { DiskMethods } from './disk_worker.ts';
+import { OfferIntake } from './offer_intake.ts';
+import { StoreTiers } from './tiers.ts';
+
+const SHUTDOWN_GRACE_MS = 2_000;
+
+export async function startStore({ config, clock, log, fail, drain }: RoleContext): Promise<RunningRole> {
+  const bind = config.bind || '127.0.0.1:0';
+  const folder = claimDataFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
+  const worker = new WorkerCalls<DiskMethods>(new Worker(new URL('./disk_worker.js', import.meta.url)));
+  const { entries, wiped } = await worker.call('open', folder.environmentPath);
+  if (wiped !== undefined) log.warn({ reason: wiped }, 'the disk tier was not usable and starts empty');
+
+  const peers = new Peers(config.cluster_token, clock);
+  const stopped = new AbortController();
+  const server = createServer(config.cluster_token);
+  const health = new HealthImplementation({ '': 'NOT_SERVING' });
+  // The tiers exist once the process has its address and so its name; nobody knows the address before.
+  let tiers: StoreTiers | undefined;
+  let intake: OfferIntake | undefined;
+  let isDraining = false;
+  const { fetch, snapshot, counters } = createFetchHandlers(() => ready(tiers));
+  const offer: handleUnaryCall<OfferRequest, OfferReply> = (call, reply) => {
+    ready(intake)
+      .take(call.request, abortOnCancel(call))
+      .then(
+        (answer) => {
+          reply(null, answer);
+        },
+        (error: unknown) => {
+          reply(toStatus(error));
+        },
+      );
+  };
+  const drainNow: handleUnaryCall<object, object> = (_call, reply) => {
+    reply(null, {});
+    drain();
+  };
+  server.addService(services.blocks, { fetch, snapshot, offer });
+  server.addService(services.admin, { drain: drainNow });
+  health.addToServer(server);
+  const port = await listen(server, bind);
+
+  const address = config.advertise || `${bind.replace(/:\d+$/, '')}:${port}`;
+  const member: Member = { name: config.name || `store@${address}`, role: 'store', address, pid: process.pid, epoch: newId() };
+  const cluster = new ClusterMember({
+    join: config.join,
+    registration: { member, protocolVersion: PROTOCOL_VERSION },
+    load: () => ({
+      running: counters.openStreams,
+      waiting: intake?.numOpen ?? 0,
+      preemptions: 0,
+      lastStepMs: 0,
+      isDraining,
+      tiers: ready(tiers).tiers(),
+    }),
+    ...{ peers, clock, log },
+    onJoined: () => {
+      hasJoined();
+    },
+    onRefused: fail,
+  });
+  let hasJoined: () => void = () => undefined;
+  const joined = new Promise<void>((resolve) => {
+    hasJoined = resolve;
+  });
+  const announcer = new Announcer(
+    holderId(member),
+    (batch) => {
+      cluster.bus.publish(subjects.blocks, batch);
+    },
+    clock,
+    stopped.signal,
+  );
+  const { dram_bytes: dramBytes, disk_bytes: diskBytes } = config;
+  tiers = new StoreTiers({ ...{ worker, dramBytes, diskBytes, announcer, log }, recovered: entries });
+  await tiers.disk.trim();
+  intake = new OfferIntake(tiers, worker, peers, log);
+  log.info({ address, hub: config.join, recovered: entries.length }, 'open, joining');
+  await joined;
+  health.setStatus('', 'SERVING');
+
+  return {
+    ready: { name: member.name, address },
+    drain: async () => {
+      isDraining = true;
+      health.setStatus('', 'NOT_SERVING');
+      cluster.leave();
+      await shutDown(server, clock, SHUTDOWN_GRACE_MS);
+      stopped.abort();
+      await worker.call('close', undefined as never);
+      await worker.close();
+      folder.release();
+      peers.close();
+    },
+  };
+}
+
+function ready<T>(part: T | undefined): T {
+  if (part === undefined) throw new Error('the store is still starting');
+  return part;
+}

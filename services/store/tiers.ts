@@ -1,0 +1,150 @@
+/**
+ * A store's blocks: DRAM over disk.
+ *
+ *   offer ──fetch, verify──► DRAM ──write through──► disk
+ *   fetch ◄─────────────────  │  ◄──promote, verify── │
+ *                          LRU out                 LRU out
+ *
+ * DRAM slots have one size, that of the first record that came (or was recovered): a cluster serves one model at a time.
+ * What has another size stays on disk.
+ */
+import type { Log } from '../../shared/base/log.ts';
+import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
+import { newTierCounters, RecordCache } from '../../shared/kv/record_cache.ts';
+import { slotBytes, Slab } from '../../shared/kv/slab.ts';
+import type { Announcer } from '../../shared/net/announcer.ts';
+import type { BlockSource } from '../../shared/net/block_source.ts';
+import { tierStats } from '../../shared/protocol/tier_stats.ts';
+import type { Load } from '../../shared/protocol/membership.ts';
+import { DiskTier, type DiskWrite } from './disk_tier.ts';
+import type { DiskEntry, DiskMethods } from './disk_worker.ts';
+
+export interface StoreTiersOptions {
+  readonly worker: WorkerCalls<DiskMethods>;
+  readonly dramBytes: number;
+  readonly diskBytes: number;
+  readonly recovered: readonly DiskEntry[];
+  readonly announcer: Announcer;
+  readonly log: Log;
+}
+
+/** Records in DRAM, once the size of a record is known. */
+interface Dram {
+  readonly slab: Slab;
+  readonly cache: RecordCache;
+  readonly recordBytes: number;
+}
+
+export class StoreTiers implements BlockSource {
+  readonly disk: DiskTier;
+  readonly #options: StoreTiersOptions;
+  readonly #wanted = new Map<BlockKey, number>();
+  #dram: Dram | undefined;
+
+  constructor(options: StoreTiersOptions) {
+    this.#options = options;
+    const { worker, diskBytes, log, announcer, recovered } = options;
+    this.disk = new DiskTier(
+      {
+        ...{ worker, log, budgetBytes: diskBytes },
+        onStored: (key) => {
+          announcer.stored('disk', key);
+        },
+        onRemoved: (key) => {
+          announcer.removed('disk', key);
+        },
+      },
+      recovered,
+    );
+  }
+
+  /** Host memory for records of this size. @throws Failure when the tier holds another size or the budget holds none. */
+  async openDram(recordBytes: number): Promise<Dram> {
+    if (this.#dram?.recordBytes === recordBytes) return this.#dram;
+    if (this.#dram) {
+      throw new Failure(
+        'cluster_mismatch',
+        `this store holds records of ${this.#dram.recordBytes} bytes in DRAM, not ${recordBytes}: start another store for this model`,
+      );
+    }
+    const { dramBytes, worker, announcer } = this.#options;
+    const numSlots = Math.floor(dramBytes / recordBytes);
+    if (numSlots < 1) {
+      throw new Failure('overloaded', `--dram-bytes ${dramBytes} holds no record of ${recordBytes} bytes`);
+    }
+    const slab = new Slab(recordBytes, numSlots);
+    const cache = new RecordCache(slab, {
+      onEvict: ({ link }) => {
+        announcer.removed('dram', link.key);
+      },
+      isWanted: (key) => this.#wanted.has(key),
+    });
+    this.#dram = { slab, cache, recordBytes };
+    await worker.call('attach', slab.memory);
+    return this.#dram;
+  }
+
+  /** Neither in DRAM nor on disk. */
+  lacks(link: ChainLink): boolean {
+    return !this.#dram?.cache.has(link.key) && !this.disk.has(link);
+  }
+
+  /** Takes over a verified record; durable when the returned writes are put on disk. */
+  accept(dram: Dram, link: ChainLink, slot: number): DiskWrite | undefined {
+    if (!dram.cache.put(link, slot)) {
+      dram.cache.giveSlot(slot);
+      return undefined;
+    }
+    this.#options.announcer.stored('dram', link.key);
+    return { link, slot, bytes: dram.recordBytes };
+  }
+
+  want(links: readonly ChainLink[]): void {
+    for (const { key } of links) this.#wanted.set(key, (this.#wanted.get(key) ?? 0) + 1);
+  }
+
+  unwant(links: readonly ChainLink[]): void {
+    for (const { key } of links) {
+      const count = this.#wanted.get(key) ?? 0;
+      if (count > 1) this.#wanted.set(key, count - 1);
+      else this.#wanted.delete(key);
+    }
+  }
+
+  async read(link: ChainLink): Promise<Buffer | undefined> {
+    const found = this.#dram?.cache.find(link);
+    if (this.#dram && found) {
+      this.#dram.cache.counters.hits++;
+      return Buffer.from(slotBytes(this.#dram.slab.memory, found.slot));
+    }
+    if (this.#dram) this.#dram.cache.counters.misses++;
+    const bytes = this.disk.bytesOf(link);
+    if (bytes === undefined) return undefined;
+    const dram = await this.openDram(bytes);
+    const slot = dram.cache.takeSlot();
+    if (slot === undefined) return undefined;
+    if (!(await this.disk.get(link, slot))) {
+      dram.cache.giveSlot(slot);
+      return undefined;
+    }
+    const record = Buffer.from(slotBytes(dram.slab.memory, slot));
+    this.accept(dram, link, slot);
+    return record;
+  }
+
+  snapshot(): ReturnType<BlockSource['snapshot']> {
+    return this.#options.announcer.snapshot();
+  }
+
+  tiers(): Load['tiers'] {
+    const { dramBytes, diskBytes } = this.#options;
+    const cache = this.#dram?.cache;
+    const { counters, size, usedBytes } = this.disk;
+    return {
+      dram: tierStats(cache?.counters ?? newTierCounters(), cache?.size ?? 0, this.#dram?.recordBytes ?? 0, dramBytes),
+      disk: { ...tierStats(counters, size, 0, diskBytes), bytes: usedBytes },
+    };
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * Host memory for blocks on their way into the device: a bounded window of slots (P1).
+ *
+ * A full window stops reading the streams. Sequences that are not admitted yet may hold at most half of it: their slots only
+ * drain after admission, and an admitted one that found none would wait for them forever.
+ */
+import type { RecordCache } from '../kv/record_cache.ts';
+
+interface Waiter {
+  readonly isAdmitted: () => boolean;
+  readonly resolve: (slot: number) => void;
+}
+
+export class ArrivalWindow {
+  readonly #cache: RecordCache;
+  readonly #size: number;
+  readonly #waiters: Waiter[] = [];
+  /** Slots in use, and whether they were taken before admission. */
+  readonly #inUse = new Map<number, boolean>();
+
+  constructor(cache: RecordCache, size: number) {
+    this.#cache = cache;
+    this.#size = size;
+  }
+
+  /** Rejects when `signal` aborts. */
+  take(isAdmitted: () => boolean, signal: AbortSignal): Promise<number> {
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = {
+        isAdmitted,
+        resolve: (slot) => {
+          signal.removeEventListener('abort', abort);
+          resolve(slot);
+        },
+      };
+      const abort = (): void => {
+        const at = this.#waiters.indexOf(waiter);
+        if (at >= 0) this.#waiters.splice(at, 1);
+        reject(new Error('the fetch was given up'));
+      };
+      if (signal.aborted) {
+        abort();
+        return;
+      }
+      signal.addEventListener('abort', abort, { once: true });
+      this.#waiters.push(waiter);
+      this.pump();
+    });
+  }
+
+  give(slot: number): void {
+    this.#inUse.delete(slot);
+    this.#cache.giveSlot(slot);
+    this.pump();
+  }
+
+  /** Serves who can be served; call after an admission. */
+  pump(): void {
+    for (let i = 0; i < this.#waiters.length && this.#inUse.size < this.#size; ) {
+      const waiter = this.#waiters[i];
+      if (!waiter) return;
+      const isEarly = !waiter.isAdmitted();
+      const numEarly = [...this.#inUse.values()].filter(Boolean).length;
+      if (isEarly && numEarly >= this.#size / 2) {
+        i++;
+        continue;
+      }
+      const slot = this.#cache.takeSlot();
+      if (slot === undefined) return;
+      this.#waiters.splice(i, 1);
+      this.#inUse.set(slot, isEarly);
+      waiter.resolve(slot);
+    }
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * Brings blocks to a sequence: opens all its fetch streams at once, reads them in order, verifies every record (K2), hands it
+ * to the engine. Stops at the first block that does not come; the caller decides who computes the rest.
+ */
+import { messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
+import type { ToEngine } from '../engine/engine_messages.ts';
+import type { ChainLink } from '../kv/block_key.ts';
+import type { Mover } from '../kv/mover.ts';
+import { recordBytes, type RecordLayout } from '../kv/record.ts';
+import { slotBytes, type Slab } from '../kv/slab.ts';
+import { openFetch, type ArrivalSlot, type FetchStream } from '../net/fetch_client.ts';
+import type { RequestContext, Source } from '../protocol/messages.ts';
+import type { Peers } from '../protocol/rpc.ts';
+import type { ArrivalWindow } from './arrival_window.ts';
+import type { Outbox } from './outbox.ts';
+
+export interface FetchJob {
+  /** The engine's sequence. */
+  readonly id: number;
+  readonly links: readonly ChainLink[];
+  /** Blocks [0, from) are in the device. */
+  readonly from: number;
+  readonly sources: readonly Source[];
+  readonly context: RequestContext;
+  readonly timeoutMs: number;
+  readonly isAdmitted: () => boolean;
+  readonly signal: AbortSignal;
+}
+
+export interface FetchOutcome {
+  /** Blocks [0, reached) are in the device or delivered. */
+  readonly reached: number;
+  readonly fetchedBytes: number;
+  /** Why it stopped before the last block. */
+  readonly reason: string;
+}
+
+export interface BlockFetcherOptions {
+  readonly peers: Peers;
+  readonly mover: Mover;
+  readonly slab: Slab;
+  readonly layout: RecordLayout;
+  readonly window: ArrivalWindow;
+  readonly outbox: Outbox;
+  readonly ownAddress: string;
+  readonly sendToEngine: (message: ToEngine) => void;
+  readonly log: Log;
+}
+
+/** Blocks [start, end) from one holder. */
+interface Leg {
+  readonly address: string;
+  readonly start: number;
+  readonly end: number;
+  readonly isComputing: boolean;
+}
+
+export class BlockFetcher {
+  readonly #options: BlockFetcherOptions;
+
+  constructor(options: BlockFetcherOptions) {
+    this.#options = options;
+  }
+
+  async run(job: FetchJob): Promise<FetchOutcome> {
+    const legs = legsOf(job);
+    const streams = legs.map((leg) => this.#open(job, leg));
+    let reached = job.from;
+    let fetchedBytes = 0;
+    let reason = 'no holder has the next block';
+    try {
+      for (const [i, leg] of legs.entries()) {
+        const stream = streams[i];
+        if (!stream) break;
+        const takeSlot = (): Promise<ArrivalSlot> => this.#takeSlot(job);
+        for await (const { index, slot } of stream.records(takeSlot, (given) => { this.#options.window.give(given); })) {
+          const fault = await this.#deliver(job, leg.start + index, slot);
+          if (fault !== undefined) throw new Error(`block ${leg.start + index} from ${leg.address}: ${fault}`);
+          reached = leg.start + index + 1;
+          fetchedBytes += recordBytes(this.#options.layout);
+        }
+        if (reached < leg.end) {
+          reason = `${leg.address} has no block ${reached}`;
+          break;
+        }
+      }
+    } catch (error) {
+      reason = messageOf(error);
+      if (!job.signal.aborted) this.#options.log.warn({ request: job.context.requestId, reason }, 'a fetch stopped early');
+    } finally {
+      for (const stream of streams) stream.cancel();
+    }
+    return { reached, fetchedBytes, reason };
+  }
+
+  /** A leg whose holder is this process is read from the outbox; its records go through the same checks. */
+  #open(job: FetchJob, { address, start, end, isComputing }: Leg): FetchStream {
+    const { peers, layout, ownAddress, outbox } = this.#options;
+    const links = job.links.slice(start, end);
+    if (address !== ownAddress) {
+      return openFetch(peers, address, {
+        context: job.context,
+        namespace: layout.namespace,
+        links,
+        waitMs: isComputing ? job.timeoutMs : 0,
+        timeoutMs: job.timeoutMs,
+        recordBytes: recordBytes(layout),
+        signal: job.signal,
+      });
+    }
+    return {
+      async *records(takeSlot) {
+        for (const [index, link] of links.entries()) {
+          const record = await outbox.read(link, job.context.requestId, 0, job.signal);
+          if (!record) return;
+          const { slot, bytes } = await takeSlot();
+          bytes.set(record);
+          yield { index, slot };
+        }
+      },
+      cancel: () => undefined,
+    };
+  }
+
+  async #takeSlot({ isAdmitted, signal }: FetchJob): Promise<ArrivalSlot> {
+    const { window, slab } = this.#options;
+    const slot = await window.take(isAdmitted, signal);
+    return { slot, bytes: slotBytes(slab.memory, slot) };
+  }
+
+  /** Undefined when the block is on its way into the device, else what is wrong with the record. */
+  async #deliver({ id, links, signal }: FetchJob, blockIndex: number, slot: number): Promise<string | undefined> {
+    const { mover, layout, window, sendToEngine } = this.#options;
+    const digest = links[blockIndex]?.digest;
+    const fault =
+      digest === undefined
+        ? 'nobody asked for it'
+        : await mover.call('verify', { slot, want: { namespace: layout.namespace, digest } });
+    if (fault !== undefined || signal.aborted) {
+      window.give(slot);
+      return fault ?? 'the request is gone';
+    }
+    sendToEngine({ kind: 'deliver', id, blockIndex, slot });
+    return undefined;
+  }
+}
+
+/** Consecutive legs from `from` on; a hole ends them. */
+function legsOf({ from, sources, links }: FetchJob): Leg[] {
+  const legs: Leg[] = [];
+  let next = from;
+  for (const { address, start, end, isComputing } of [...sources].sort((a, b) => a.start - b.start)) {
+    const stop = Math.min(end, links.length);
+    if (stop <= next) continue;
+    if (start > next) break;
+    legs.push({ address, start: next, end: stop, isComputing });
+    next = stop;
+  }
+  return legs;
+}

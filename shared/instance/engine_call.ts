@@ -1,0 +1,66 @@
+/** What Prefill and Decode calls have in common: the same checks of what crossed the wire, the same report. */
+import { Failure } from '../base/failure.ts';
+import type { SequenceReport } from '../engine/engine.ts';
+import type { SamplingParams } from '../engine/sampler.ts';
+import type { AnchoredLink } from '../kv/block_key.ts';
+import type { Report, RequestContext } from '../protocol/messages.ts';
+import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
+import type { EngineInstance } from './engine_instance.ts';
+
+export interface CheckedCall {
+  readonly context: RequestContext;
+  readonly tokens: readonly number[];
+  /** The full blocks before the tail. */
+  readonly links: readonly AnchoredLink[];
+  /** Blocks [0, numLocal) are in the device. */
+  readonly numLocal: number;
+}
+
+/** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
+export function checkCall(
+  instance: EngineInstance,
+  call: {
+    readonly context: RequestContext | null;
+    readonly namespace: Buffer;
+    readonly tokens: Buffer;
+    readonly lastDigest: Buffer;
+  },
+): CheckedCall {
+  const { layout, maxModelLen, vocabSize } = instance.info;
+  if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
+  if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');
+  if (unpackDigest(call.namespace) !== layout.namespace) {
+    throw new Failure('cluster_mismatch', 'the call is for another model, KV dtype or block size than this instance serves');
+  }
+  const tokens = unpackTokens(call.tokens);
+  if (tokens.length === 0) throw new Failure('invalid_request', 'a prompt has at least one token');
+  if (tokens.length >= maxModelLen) {
+    throw new Failure('context_too_long', `${tokens.length} tokens leave no room in a context of ${maxModelLen}`);
+  }
+  const outside = tokens.find((token) => token >= vocabSize);
+  if (outside !== undefined) throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
+  const { links, numLocal } = instance.localRun(tokens);
+  const digest = links.at(-1)?.digest ?? '';
+  if (unpackDigest(call.lastDigest) !== digest) {
+    throw new Failure('internal', `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`);
+  }
+  return { context: call.context, tokens, links, numLocal };
+}
+
+export function reportOf(report: SequenceReport, fetchedBytes: number): Report {
+  return { ...report, fetchedBytes };
+}
+
+/** For sequences that sample nothing. */
+export const neutralSampling: SamplingParams = {
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  logitBias: [],
+  seed: 0,
+  numLogprobs: -1,
+};

@@ -1,0 +1,240 @@
+/**
+ * What a prefill and a decode instance share: the engine thread, the mover thread, host memory between device and network.
+ *
+ *   control (this) ◄─events─ engine thread        slab: one SharedArrayBuffer of record slots, owned here
+ *          │                                       ├─ arrivals (bounded window) ─► device
+ *          └──► mover thread (checksums)           └─ outbox ◄─ device
+ *
+ * A service adds its policy: what it submits, and what it does with the events.
+ */
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { EngineHost } from '../engine/engine_host.ts';
+import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
+import type { SequenceRequest } from '../engine/sequence.ts';
+import { chainOf, numPrefillBlocks, type AnchoredLink } from '../kv/block_key.ts';
+import { startMover, type Mover } from '../kv/mover.ts';
+import { newTierCounters } from '../kv/record_cache.ts';
+import { headerBytes, recordBytes } from '../kv/record.ts';
+import { Slab } from '../kv/slab.ts';
+import { Announcer } from '../net/announcer.ts';
+import { holderId, type Load, type Member } from '../protocol/membership.ts';
+import type { Peers } from '../protocol/rpc.ts';
+import { tierStats } from '../protocol/tier_stats.ts';
+import { ArrivalWindow } from './arrival_window.ts';
+import { BlockFetcher } from './block_fetcher.ts';
+import { Offers } from './offers.ts';
+import { Outbox } from './outbox.ts';
+
+/** Below this a chunk's exports and a fetch's arrivals would wait for each other. */
+const MIN_SLOTS = 16;
+/** Arrivals may hold a quarter of host memory, but no more than this many records. */
+const MAX_WINDOW = 256;
+
+/** Events of one sequence. */
+export type SequenceEvent = Extract<
+  EngineEvent,
+  { kind: 'token' | 'progress' | 'prefilled' | 'refused' | 'admitted' }
+>;
+
+export interface EngineInstanceOptions {
+  readonly engine: EngineWorkerData;
+  readonly dramBytes: number;
+  readonly peers: Peers;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The engine is gone; the process cannot go on. */
+  readonly onDeath: (error: Error) => void;
+}
+
+/** What is known only once the process listens. */
+export interface Attachment {
+  readonly member: Member;
+  readonly publishBlocks: (batch: Buffer) => void;
+  readonly stores: () => readonly Member[];
+}
+
+interface Parts {
+  readonly outbox: Outbox;
+  readonly fetcher: BlockFetcher;
+  readonly window: ArrivalWindow;
+  readonly offers: Offers;
+  readonly announcer: Announcer;
+}
+
+export class EngineInstance {
+  readonly info: EngineInfo;
+  readonly #options: EngineInstanceOptions;
+  readonly #host: EngineHost;
+  readonly #mover: Mover;
+  readonly #slab: Slab;
+  readonly #listeners = new Map<number, (event: SequenceEvent) => void>();
+  readonly #stopped = new AbortController();
+  #attached: Parts | undefined;
+  #nextId = 1;
+  isDraining = false;
+
+  private constructor(options: EngineInstanceOptions, host: EngineHost, mover: Mover, slab: Slab) {
+    this.#options = options;
+    this.#host = host;
+    this.#mover = mover;
+    this.#slab = slab;
+    this.info = host.info;
+  }
+
+  /** Loads the model. @throws Error with the model's, the device's or the budget's message, before anything listens. */
+  static async start(options: EngineInstanceOptions): Promise<EngineInstance> {
+    const { engine, dramBytes, log, onDeath } = options;
+    let onEvent: (event: EngineEvent) => void = () => undefined;
+    const host = await EngineHost.start(engine, {
+      onLoading: (doneBytes, totalBytes) => {
+        log.info({ percent: Math.floor((100 * doneBytes) / totalBytes) }, 'loading weights');
+      },
+      onEvent: (event) => {
+        onEvent(event);
+      },
+      onDeath,
+    });
+    const { layout } = host.info;
+    const slotSize = recordBytes(layout);
+    const numSlots = Math.floor(dramBytes / slotSize);
+    if (numSlots < MIN_SLOTS) {
+      await host.stop();
+      throw new Error(
+        `--dram-bytes ${dramBytes} holds ${numSlots} records of ${slotSize} bytes; at least ${MIN_SLOTS * slotSize} are needed for this model`,
+      );
+    }
+    const slab = new Slab(slotSize, numSlots);
+    const mover = startMover();
+    await mover.call('attach', slab.memory);
+    host.attach(slab.memory, headerBytes(layout.numLayers));
+    const instance = new EngineInstance(options, host, mover, slab);
+    onEvent = (event) => {
+      instance.#receive(event);
+    };
+    return instance;
+  }
+
+  /** Goes to work under the name and address of `member`. */
+  attach({ member, publishBlocks, stores }: Attachment): void {
+    const { peers, clock, log } = this.#options;
+    const { layout } = this.info;
+    const sendToEngine = this.#host.send.bind(this.#host);
+    const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
+    const offers = new Offers({
+      ...{ peers, clock, log, stores },
+      namespace: layout.namespace,
+      recordBytes: recordBytes(layout),
+      source: member.address,
+    });
+    const outbox = new Outbox({
+      ...{ layout, slab: this.#slab, mover: this.#mover, announcer, clock, log, sendToEngine },
+      onReady: (link) => {
+        offers.add(link);
+      },
+    });
+    const window = new ArrivalWindow(outbox.cache, Math.min(MAX_WINDOW, Math.floor(this.#slab.numSlots / 4)));
+    const fetcher = new BlockFetcher({
+      ...{ peers, mover: this.#mover, slab: this.#slab, layout, window, outbox, sendToEngine, log },
+      ownAddress: member.address,
+    });
+    this.#attached = { outbox, fetcher, window, offers, announcer };
+    outbox.grantSlots();
+  }
+
+  get #parts(): Parts {
+    if (!this.#attached) throw new Error('the instance is not attached to its cluster yet');
+    return this.#attached;
+  }
+
+  get outbox(): Outbox {
+    return this.#parts.outbox;
+  }
+
+  get fetcher(): BlockFetcher {
+    return this.#parts.fetcher;
+  }
+
+  get numSequences(): number {
+    return this.#listeners.size;
+  }
+
+  /** Links of the blocks before the tail, and how many of them lead the run that is in the device already. */
+  localRun(tokens: readonly number[]): { readonly links: readonly AnchoredLink[]; readonly numLocal: number } {
+    const { namespace, blockSize } = this.info.layout;
+    const links = chainOf(namespace, blockSize, tokens, numPrefillBlocks(tokens.length, blockSize));
+    const missing = links.findIndex(({ key }) => !this.#parts.announcer.has('device', key));
+    return { links, numLocal: missing < 0 ? links.length : missing };
+  }
+
+  /** @returns the sequence's id. Its events come until it is finished, refused or cancelled. */
+  submit(request: Omit<SequenceRequest, 'id'>, listener: (event: SequenceEvent) => void): number {
+    const id = this.#nextId++;
+    this.#listeners.set(id, listener);
+    this.#host.send({ kind: 'submit', request: { ...request, id } });
+    return id;
+  }
+
+  proceed(id: number): void {
+    this.#host.send({ kind: 'proceed', id });
+  }
+
+  /** R2: nothing of the sequence stays in any batch; a second call does nothing. */
+  cancel(id: number): void {
+    if (this.#listeners.delete(id)) this.#host.send({ kind: 'cancel', id });
+  }
+
+  #receive(event: EngineEvent): void {
+    switch (event.kind) {
+      case 'stored':
+      case 'removed':
+      case 'exported':
+      case 'export_failed':
+        this.#parts.outbox.onEngineEvent(event);
+        return;
+      case 'consumed':
+        this.#parts.window.give(event.slot);
+        return;
+      case 'admitted':
+      case 'progress':
+        this.#listeners.get(event.id)?.(event);
+        this.#parts.window.pump();
+        return;
+      case 'token':
+      case 'prefilled':
+      case 'refused': {
+        const listener = this.#listeners.get(event.id);
+        if (event.kind !== 'token' || event.finish) this.#listeners.delete(event.id);
+        listener?.(event);
+        return;
+      }
+    }
+  }
+
+  load(): Load {
+    const { info } = this;
+    const engine = this.#host.load;
+    const payload = info.layout.payloadBytes;
+    const device = tierStats(engine?.counters ?? newTierCounters(), engine?.numKeyed ?? 0, payload, info.numBlocks * payload);
+    const { cache } = this.#parts.outbox;
+    const slot = this.#slab.memory.slotBytes;
+    return {
+      running: engine?.numRunning ?? 0,
+      waiting: engine?.numWaiting ?? 0,
+      preemptions: engine?.numPreemptions ?? 0,
+      lastStepMs: engine?.lastStepMs ?? 0,
+      isDraining: this.isDraining,
+      tiers: { device, dram: tierStats(cache.counters, cache.size, slot, this.#slab.numSlots * slot) },
+    };
+  }
+
+  /** Blocks computed here are with their home stores, or given up. */
+  offersSettled(): Promise<void> {
+    return this.#parts.offers.settled();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped.abort();
+    await Promise.all([this.#host.stop(), this.#mover.close()]);
+  }
+}

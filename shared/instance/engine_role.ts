@@ -1,0 +1,127 @@
+/**
+ * Start-up and drain of an engine-owning role, prefill or decode: load the model, listen, join, say that it is ready.
+ */
+import type { handleUnaryCall, ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
+import { HealthImplementation } from 'grpc-health-check';
+import { Failure } from '../base/failure.ts';
+import { newId } from '../base/identity.ts';
+import { createFetchHandlers } from '../net/fetch_server.ts';
+import { PROTOCOL_VERSION, type OfferReply, type OfferRequest } from '../protocol/messages.ts';
+import { subjects, type Member } from '../protocol/membership.ts';
+import { createServer, listen, Peers, services, shutDown, toStatus } from '../protocol/rpc.ts';
+import { ClusterMember } from './cluster_member.ts';
+import { EngineInstance } from './engine_instance.ts';
+import type { RoleContext, RunningRole } from './role_process.ts';
+
+/** A role's own service: takes calls while `isOpen`, and tells when it has none left. */
+export interface EngineService {
+  readonly definition: ServiceDefinition;
+  readonly handlers: UntypedServiceImplementation;
+}
+
+/** Looked at this often while draining. */
+const DRAIN_POLL_MS = 50;
+const SHUTDOWN_GRACE_MS = 1_000;
+
+export async function startEngineRole(
+  context: RoleContext,
+  createService: (instance: EngineInstance, context: RoleContext) => EngineService,
+): Promise<RunningRole> {
+  const { role, config, clock, log, fail, drain } = context;
+  const peers = new Peers(config.cluster_token, clock);
+  const instance = await EngineInstance.start({
+    engine: {
+      model: {
+        modelPath: config.model,
+        device: config.device,
+        kvDtype: config.kv_dtype,
+        blockSize: config.block_size,
+        numBlocks: config.kv_blocks,
+        numThreads: config.threads,
+        chunkTokens: config.chunk_tokens,
+        maxNumSeqs: config.max_num_seqs,
+        maxModelLen: config.max_model_len,
+      },
+      maxWaiting: config.max_waiting,
+    },
+    dramBytes: config.dram_bytes,
+    ...{ peers, clock, log },
+    onDeath: fail,
+  });
+
+  const server = createServer(config.cluster_token);
+  const service = createService(instance, context);
+  const health = new HealthImplementation({ '': 'NOT_SERVING' });
+  const port = await bindServices(server, instance, service, health, config.bind || '127.0.0.1:0', drain);
+  const bindHost = (config.bind || '127.0.0.1:0').replace(/:\d+$/, '');
+  const address = config.advertise || `${bindHost}:${port}`;
+  const member: Member = { name: config.name || `${role}@${address}`, role, address, pid: process.pid, epoch: newId() };
+
+  const { namespace, layout, maxModelLen, vocabSize, device } = instance.info;
+  let hasJoined: () => void = () => undefined;
+  const joined = new Promise<void>((resolve) => {
+    hasJoined = resolve;
+  });
+  const cluster = new ClusterMember({
+    join: config.join,
+    registration: {
+      member,
+      protocolVersion: PROTOCOL_VERSION,
+      engine: { namespace, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
+    },
+    load: () => instance.load(),
+    ...{ peers, clock, log },
+    onJoined: hasJoined,
+    onRefused: fail,
+  });
+  instance.attach({
+    member,
+    publishBlocks: (batch) => {
+      cluster.bus.publish(subjects.blocks, batch);
+    },
+    stores: () => cluster.membersOf('store'),
+  });
+  log.info({ address, hub: config.join, device, loadMs: Math.round(instance.info.loadMs) }, 'loaded, joining');
+  await joined;
+  health.setStatus('', 'SERVING');
+
+  return {
+    ready: { name: member.name, address, device, model: config.model },
+    drain: async () => {
+      instance.isDraining = true;
+      health.setStatus('', 'NOT_SERVING');
+      cluster.heartbeat();
+      const untilMs = clock.nowMs() + config.drain_timeout_ms;
+      while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+      await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
+      cluster.leave();
+      await shutDown(server, clock, SHUTDOWN_GRACE_MS);
+      await instance.stop();
+      peers.close();
+    },
+  };
+}
+
+function bindServices(
+  server: ReturnType<typeof createServer>,
+  instance: EngineInstance,
+  service: EngineService,
+  health: HealthImplementation,
+  bind: string,
+  drain: () => void,
+): Promise<number> {
+  server.addService(service.definition, service.handlers);
+  // The outbox exists once the instance is attached; until then nobody knows this address.
+  const { fetch, snapshot } = createFetchHandlers(() => instance.outbox);
+  const offer: handleUnaryCall<OfferRequest, OfferReply> = (_call, reply) => {
+    reply(toStatus(new Failure('invalid_request', 'only stores take offers')));
+  };
+  const drainNow: handleUnaryCall<object, object> = (_call, reply) => {
+    reply(null, {});
+    drain();
+  };
+  server.addService(services.blocks, { fetch, snapshot, offer });
+  server.addService(services.admin, { drain: drainNow });
+  health.addToServer(server);
+  return listen(server, bind);
+}

@@ -1,0 +1,111 @@
+/**
+ * Tells the home stores what was computed here. The store fetches what it lacks, so an offer costs no payload here.
+ *
+ * Links gather for GATHER_MS, which also lets a waiting decode instance have the first read. Bounds (P1): MAX_QUEUED links, one
+ * offer in flight per store; what does not fit is not offered: the pool is a cache.
+ */
+import type { Clock } from '../base/clock.ts';
+import { messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
+import type { AnchoredLink, Digest } from '../kv/block_key.ts';
+import { xxh64 } from '../kv/hash.ts';
+import type { Member } from '../protocol/membership.ts';
+import { offerBlocks } from '../protocol/calls.ts';
+import { packDigest, packLinks } from '../protocol/packing.ts';
+import type { Peers } from '../protocol/rpc.ts';
+
+const GATHER_MS = 30;
+const MAX_QUEUED = 8_192;
+/** One offer names at most so many blocks: 32 KiB of links, a few seconds of transfer. */
+const MAX_LINKS_PER_OFFER = 1_024;
+const OFFER_TIMEOUT_MS = 60_000;
+
+/** Rendezvous hashing (Thaler and Ravishankar, 1998): when a store leaves, only its own blocks find a new home. */
+export function homeStore(anchor: bigint, stores: readonly Member[]): Member | undefined {
+  const weight = (store: Member): bigint => {
+    const name = Buffer.from(store.name);
+    const bytes = Buffer.alloc(8 + name.length);
+    bytes.writeBigUInt64LE(anchor);
+    name.copy(bytes, 8);
+    return xxh64(bytes);
+  };
+  return stores.reduce<Member | undefined>(
+    (best, store) => (best === undefined || weight(store) > weight(best) ? store : best),
+    undefined,
+  );
+}
+
+export interface OfferOptions {
+  readonly peers: Peers;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly namespace: Digest;
+  readonly recordBytes: number;
+  /** Where this instance's Blocks service listens. */
+  readonly source: string;
+  readonly stores: () => readonly Member[];
+}
+
+export class Offers {
+  readonly #options: OfferOptions;
+  #queue: AnchoredLink[] = [];
+  #isGathering = false;
+  readonly #busy = new Map<string, Promise<void>>();
+
+  constructor(options: OfferOptions) {
+    this.#options = options;
+  }
+
+  add(link: AnchoredLink): void {
+    if (this.#options.stores().length === 0 || this.#queue.length >= MAX_QUEUED) return;
+    this.#queue.push(link);
+    if (!this.#isGathering) void this.#gather();
+  }
+
+  /** Everything queued is offered and answered, or failed. */
+  async settled(): Promise<void> {
+    while (this.#isGathering || this.#busy.size > 0) {
+      await this.#options.clock.sleep(GATHER_MS);
+      await Promise.all(this.#busy.values());
+    }
+  }
+
+  async #gather(): Promise<void> {
+    this.#isGathering = true;
+    while (this.#queue.length > 0) {
+      await this.#options.clock.sleep(GATHER_MS);
+      const later: AnchoredLink[] = [];
+      const byStore = new Map<Member, AnchoredLink[]>();
+      for (const link of this.#queue) {
+        const store = homeStore(link.anchor, this.#options.stores());
+        if (!store) continue;
+        const batch = byStore.get(store) ?? [];
+        if (this.#busy.has(store.address) || batch.length >= MAX_LINKS_PER_OFFER) later.push(link);
+        else batch.push(link);
+        byStore.set(store, batch);
+      }
+      this.#queue = later;
+      for (const [store, links] of byStore) {
+        if (links.length === 0) continue;
+        const offer = this.#offer(store, links).finally(() => this.#busy.delete(store.address));
+        this.#busy.set(store.address, offer);
+      }
+    }
+    this.#isGathering = false;
+  }
+
+  async #offer(store: Member, links: readonly AnchoredLink[]): Promise<void> {
+    const { peers, log, namespace, recordBytes, source } = this.#options;
+    try {
+      const reply = await offerBlocks(
+        peers,
+        store.address,
+        { context: null, namespace: packDigest(namespace), links: packLinks(links), recordBytes, source },
+        OFFER_TIMEOUT_MS,
+      );
+      log.debug({ store: store.name, offered: links.length, ...reply }, 'offered');
+    } catch (error) {
+      log.warn({ store: store.name, blocks: links.length, error: messageOf(error) }, 'the store did not take an offer');
+    }
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * What an instance has to give: records in its outbox (host memory), and blocks that are only in its device.
+ *
+ *   device ──export──► slot ──seal (mover)──► outbox ──► fetch streams, offers to the home store
+ *
+ * Whatever was announced can be had: a read of a block that is only in the device tier makes the engine export it. A read
+ * may also wait for a block that a prefill is about to compute, and may come before that prefill does.
+ */
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { messageOf } from '../base/failure.ts';
+import type { AnchoredLink, BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { Mover } from '../kv/mover.ts';
+import { RecordCache } from '../kv/record_cache.ts';
+import { recordBytes, type RecordLayout } from '../kv/record.ts';
+import { slotBytes, Slab } from '../kv/slab.ts';
+import type { Announcer } from '../net/announcer.ts';
+import type { BlockSource } from '../net/block_source.ts';
+import type { EngineEvent, ToEngine } from '../engine/engine_messages.ts';
+
+/** Slots lent to the engine for exports: enough that a chunk's blocks leave in one go. */
+const MAX_CREDITS = 32;
+/** A block that vanishes and comes back this often while somebody reads it is given up. */
+const MAX_EXPORT_TRIES = 3;
+/** The engine answers an export between two steps; if it does not, the reader computes. */
+const EXPORT_TIMEOUT_MS = 10_000;
+/** Requests whose prefill failed, remembered for fetches that come late (P1). */
+const MAX_ABANDONED = 1_024;
+
+export interface OutboxOptions {
+  readonly layout: RecordLayout;
+  readonly slab: Slab;
+  readonly mover: Mover;
+  readonly announcer: Announcer;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly sendToEngine: (message: ToEngine) => void;
+  /** A block computed here is in the outbox now. */
+  readonly onReady: (link: AnchoredLink) => void;
+}
+
+export class Outbox implements BlockSource {
+  readonly cache: RecordCache;
+  readonly #options: OutboxOptions;
+  readonly #wanted = new Map<BlockKey, number>();
+  /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
+  readonly #watchers = new Map<BlockKey, Set<() => void>>();
+  readonly #abandoned = new Set<string>();
+  #numCredits = 0;
+
+  constructor(options: OutboxOptions) {
+    this.#options = options;
+    this.cache = new RecordCache(options.slab, {
+      onEvict: ({ link }) => {
+        options.announcer.removed('dram', link.key);
+      },
+      isWanted: (key) => this.#wanted.has(key),
+    });
+  }
+
+  /** The engine's news about blocks. */
+  onEngineEvent(event: EngineEvent): void {
+    const { announcer } = this.#options;
+    if (event.kind === 'stored') {
+      announcer.stored('device', event.link.key);
+      this.#wake(event.link.key);
+    } else if (event.kind === 'removed') {
+      announcer.removed('device', event.key);
+      this.#wake(event.key);
+    } else if (event.kind === 'exported') {
+      this.#numCredits--;
+      this.grantSlots();
+      void this.#seal(event.link, event.slot, event.anchor);
+    } else if (event.kind === 'export_failed') {
+      announcer.removed('device', event.link.key);
+      this.#wake(event.link.key);
+    }
+  }
+
+  /** Lends the engine slots for exports. */
+  grantSlots(): void {
+    const limit = Math.min(MAX_CREDITS, Math.floor(this.#options.slab.numSlots / 4));
+    const slots: number[] = [];
+    while (this.#numCredits < limit) {
+      const slot = this.cache.takeSlot();
+      if (slot === undefined) break;
+      slots.push(slot);
+      this.#numCredits++;
+    }
+    if (slots.length > 0) this.#options.sendToEngine({ kind: 'grant', slots });
+  }
+
+  async #seal(link: ChainLink, slot: number, anchor: BlockKey | undefined): Promise<void> {
+    const { mover, layout, announcer, log, onReady } = this.#options;
+    try {
+      await mover.call('seal', { layout, blocks: [{ slot, link }] });
+    } catch (error) {
+      log.error({ error: messageOf(error) }, 'sealing a block failed');
+      this.cache.giveSlot(slot);
+      return;
+    }
+    if (this.cache.put(link, slot)) {
+      announcer.stored('dram', link.key);
+      if (anchor !== undefined) onReady({ ...link, anchor });
+    } else {
+      this.cache.giveSlot(slot);
+    }
+    this.#wake(link.key);
+  }
+
+  want(links: readonly ChainLink[]): void {
+    for (const { key } of links) this.#wanted.set(key, (this.#wanted.get(key) ?? 0) + 1);
+  }
+
+  unwant(links: readonly ChainLink[]): void {
+    for (const { key } of links) {
+      const count = this.#wanted.get(key) ?? 0;
+      if (count > 1) this.#wanted.set(key, count - 1);
+      else this.#wanted.delete(key);
+    }
+  }
+
+  async read(link: ChainLink, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined> {
+    const { announcer, clock, slab, sendToEngine, layout } = this.#options;
+    const untilMs = clock.nowMs() + waitMs;
+    let numTries = 0;
+    while (!signal.aborted) {
+      const record = this.cache.find(link);
+      if (record) {
+        this.cache.counters.hits++;
+        return Buffer.from(slotBytes(slab.memory, record.slot).subarray(0, recordBytes(layout)));
+      }
+      if (announcer.has('device', link.key)) {
+        if (numTries++ === MAX_EXPORT_TRIES) break;
+        sendToEngine({ kind: 'export', link });
+        await this.#changed(link.key, EXPORT_TIMEOUT_MS, signal);
+        continue;
+      }
+      const leftMs = untilMs - clock.nowMs();
+      if (leftMs <= 0 || this.#abandoned.has(requestId)) break;
+      await this.#changed(link.key, leftMs, signal);
+    }
+    this.cache.counters.misses++;
+    return undefined;
+  }
+
+  /** A prefill for this request will not finish: whoever waits for its blocks goes on without. */
+  abandon(requestId: string): void {
+    this.#abandoned.add(requestId);
+    const [oldest] = this.#abandoned;
+    if (this.#abandoned.size > MAX_ABANDONED && oldest !== undefined) this.#abandoned.delete(oldest);
+    for (const key of [...this.#watchers.keys()]) this.#wake(key);
+  }
+
+  /** A prefill for this request has begun (again). */
+  expect(requestId: string): void {
+    this.#abandoned.delete(requestId);
+  }
+
+  snapshot(): ReturnType<BlockSource['snapshot']> {
+    return this.#options.announcer.snapshot();
+  }
+
+  /** Resolves at the next change of the key, at the timeout, or when the reader leaves. */
+  async #changed(key: BlockKey, timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const done = new AbortController();
+    const wake = (): void => {
+      done.abort();
+    };
+    const set = this.#watchers.get(key) ?? new Set();
+    this.#watchers.set(key, set.add(wake));
+    signal.addEventListener('abort', wake, { once: true });
+    await this.#options.clock.sleep(timeoutMs, done.signal);
+    signal.removeEventListener('abort', wake);
+    set.delete(wake);
+    if (set.size === 0 && this.#watchers.get(key) === set) this.#watchers.delete(key);
+  }
+
+  #wake(key: BlockKey): void {
+    for (const wake of this.#watchers.get(key) ?? []) wake();
+  }
+}

@@ -1,0 +1,62 @@
+/**
+ * Tells the bus what a holder stores and removes, and keeps the list for snapshots.
+ *
+ * Changes are batched for BATCH_MS; each batch carries the next sequence number. A key that came and went within one batch
+ * is told in that order. Bounded (P1) by the tiers it mirrors.
+ */
+import { every, type Clock } from '../base/clock.ts';
+import type { BlockKey } from '../kv/block_key.ts';
+import { encodeBlockBatch, type BlockRun, type Tier } from '../protocol/block_events.ts';
+
+const BATCH_MS = 10;
+
+export class Announcer {
+  readonly #holder: string;
+  readonly #publish: (batch: Buffer) => void;
+  readonly #keys = new Map<Tier, Set<BlockKey>>();
+  #runs: { operation: BlockRun['operation']; tier: Tier; keys: BlockKey[] }[] = [];
+  #sequence = 0;
+
+  constructor(holder: string, publish: (batch: Buffer) => void, clock: Clock, signal: AbortSignal) {
+    this.#holder = holder;
+    this.#publish = publish;
+    every(clock, BATCH_MS, signal, () => {
+      this.flush();
+    });
+  }
+
+  has(tier: Tier, key: BlockKey): boolean {
+    return this.#keys.get(tier)?.has(key) ?? false;
+  }
+
+  stored(tier: Tier, key: BlockKey): void {
+    const set = this.#keys.get(tier) ?? new Set();
+    if (set.has(key)) return;
+    this.#keys.set(tier, set.add(key));
+    this.#add('stored', tier, key);
+  }
+
+  removed(tier: Tier, key: BlockKey): void {
+    if (this.#keys.get(tier)?.delete(key)) this.#add('removed', tier, key);
+  }
+
+  #add(operation: BlockRun['operation'], tier: Tier, key: BlockKey): void {
+    const last = this.#runs.at(-1);
+    if (last?.operation === operation && last.tier === tier) last.keys.push(key);
+    else this.#runs.push({ operation, tier, keys: [key] });
+  }
+
+  flush(): void {
+    if (this.#runs.length === 0) return;
+    const runs = this.#runs;
+    this.#runs = [];
+    this.#sequence++;
+    this.#publish(encodeBlockBatch({ holder: this.#holder, sequence: this.#sequence, runs }));
+  }
+
+  /** As of the last flushed batch: what is pending goes out first. */
+  snapshot(): { epoch: string; sequence: number; tiers: Iterable<readonly [Tier, Iterable<BlockKey>]> } {
+    this.flush();
+    return { epoch: this.#holder, sequence: this.#sequence, tiers: this.#keys };
+  }
+}

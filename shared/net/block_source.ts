@@ -1,0 +1,16 @@
+/** What serves blocks: an instance's outbox and device, a store's tiers. Two implementations, one Fetch handler. */
+import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { Tier } from '../protocol/block_events.ts';
+
+export interface BlockSource {
+  /** A stream opened that will read these; until it closes they are evicted last. */
+  want(links: readonly ChainLink[]): void;
+  unwant(links: readonly ChainLink[]): void;
+  /**
+   * A copy of the sealed record, brought up from lower tiers where needed, or undefined when it cannot be had.
+   * Waits up to `waitMs` for a block that is being computed for `requestId`.
+   */
+  read(link: ChainLink, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined>;
+  /** Every key in every tier, as of event number `sequence`. */
+  snapshot(): { readonly epoch: string; readonly sequence: number; readonly tiers: Iterable<readonly [Tier, Iterable<BlockKey>]> };
+}

@@ -1,0 +1,65 @@
+/**
+ * What holders tell the bus about their blocks: batches with a sequence number each, so that a listener sees a gap.
+ *
+ *   batch   [u32 epoch length][epoch utf-8][f64 sequence] then runs
+ *   run     [u8 operation][u8 tier][u32 count][u64 key × count]
+ */
+import { Failure } from '../base/failure.ts';
+import type { BlockKey } from '../kv/block_key.ts';
+import { packKeys, unpackKeys } from './packing.ts';
+
+export const tiers = ['device', 'dram', 'disk'] as const;
+export type Tier = (typeof tiers)[number];
+
+export interface BlockRun {
+  readonly operation: 'stored' | 'removed';
+  readonly tier: Tier;
+  readonly keys: readonly BlockKey[];
+}
+
+export interface BlockBatch {
+  /** `name/epoch` of the holder. */
+  readonly holder: string;
+  readonly sequence: number;
+  readonly runs: readonly BlockRun[];
+}
+
+export function encodeBlockBatch({ holder, sequence, runs }: BlockBatch): Buffer {
+  const name = Buffer.from(holder);
+  const head = Buffer.alloc(4 + name.length + 8);
+  head.writeUInt32LE(name.length);
+  name.copy(head, 4);
+  head.writeDoubleLE(sequence, 4 + name.length);
+  const parts = runs.flatMap(({ operation, tier, keys }) => {
+    const prefix = Buffer.alloc(6);
+    prefix.writeUInt8(operation === 'stored' ? 1 : 0);
+    prefix.writeUInt8(tiers.indexOf(tier), 1);
+    prefix.writeUInt32LE(keys.length, 2);
+    return [prefix, packKeys(keys)];
+  });
+  return Buffer.concat([head, ...parts]);
+}
+
+/** @throws Failure for bytes that are no batch. */
+export function decodeBlockBatch(bytes: Buffer): BlockBatch {
+  try {
+    const nameLength = bytes.readUInt32LE();
+    const runs: BlockRun[] = [];
+    let at = 4 + nameLength + 8;
+    while (at < bytes.length) {
+      const count = bytes.readUInt32LE(at + 2);
+      const tier = tiers[bytes.readUInt8(at + 1)];
+      const end = at + 6 + count * 8;
+      if (!tier || end > bytes.length) throw new RangeError('a run is cut short');
+      runs.push({
+        operation: bytes.readUInt8(at) === 1 ? 'stored' : 'removed',
+        tier,
+        keys: unpackKeys(bytes.subarray(at + 6, end)),
+      });
+      at = end;
+    }
+    return { holder: bytes.toString('utf8', 4, 4 + nameLength), sequence: bytes.readDoubleLE(4 + nameLength), runs };
+  } catch (cause) {
+    throw new Failure('invalid_request', 'these bytes are no batch of block events', { cause });
+  }
+}

@@ -1,0 +1,113 @@
+/** Typed clients for the calls of penstock.proto, so that message types are named in one place. */
+import type {
+  ClientDuplexStream,
+  ClientReadableStream,
+  MethodDefinition,
+  ServerDuplexStream,
+  ServerUnaryCall,
+  ServerWritableStream,
+  ServiceDefinition,
+} from '@grpc/grpc-js';
+import assert from 'node:assert/strict';
+import type {
+  BusFrame,
+  DecodeReply,
+  DecodeRequest,
+  FetchReply,
+  FetchRequest,
+  OfferReply,
+  OfferRequest,
+  PrefillReply,
+  PrefillRequest,
+  SnapshotPage,
+} from './messages.ts';
+import { services, toFailure, type Peers } from './rpc.ts';
+
+export type FetchCall = ServerWritableStream<FetchRequest, FetchReply>;
+export type OfferCall = ServerUnaryCall<OfferRequest, OfferReply>;
+export type SnapshotCall = ServerWritableStream<object, SnapshotPage>;
+export type PrefillCall = ServerWritableStream<PrefillRequest, PrefillReply>;
+export type DecodeCall = ServerDuplexStream<DecodeRequest, DecodeReply>;
+export type HubCall = ServerDuplexStream<BusFrame, BusFrame>;
+
+function method<Q, R>(service: ServiceDefinition, name: string): MethodDefinition<Q, R> {
+  const found = service[name];
+  assert(found, `penstock.proto has no ${name}`);
+  return found;
+}
+
+const fetchMethod = method<FetchRequest, FetchReply>(services.blocks, 'Fetch');
+const offerMethod = method<OfferRequest, OfferReply>(services.blocks, 'Offer');
+const snapshotMethod = method<object, SnapshotPage>(services.blocks, 'Snapshot');
+const prefillMethod = method<PrefillRequest, PrefillReply>(services.prefill, 'Prefill');
+const decodeMethod = method<DecodeRequest, DecodeReply>(services.decode, 'Decode');
+const hubMethod = method<BusFrame, BusFrame>(services.hub, 'Connect');
+const drainMethod = method<object, object>(services.admin, 'Drain');
+
+function serverStream<Q, R>(
+  peers: Peers,
+  address: string,
+  { path, requestSerialize, responseDeserialize }: MethodDefinition<Q, R>,
+  request: Q,
+  timeoutMs: number,
+): ClientReadableStream<R> {
+  return peers
+    .client(address)
+    .makeServerStreamRequest(path, requestSerialize, responseDeserialize, request, peers.metadata(), peers.deadline(timeoutMs));
+}
+
+function unary<Q, R>(
+  peers: Peers,
+  address: string,
+  { path, requestSerialize, responseDeserialize }: MethodDefinition<Q, R>,
+  request: Q,
+  timeoutMs: number,
+): Promise<R> {
+  return new Promise((resolve, reject) => {
+    peers
+      .client(address)
+      .makeUnaryRequest(path, requestSerialize, responseDeserialize, request, peers.metadata(), peers.deadline(timeoutMs), (error, reply) => {
+        if (error) reject(toFailure(error, address));
+        else resolve(reply as R);
+      });
+  });
+}
+
+function duplex<Q, R>(
+  peers: Peers,
+  address: string,
+  { path, requestSerialize, responseDeserialize }: MethodDefinition<Q, R>,
+  timeoutMs: number | undefined,
+): ClientDuplexStream<Q, R> {
+  const options = timeoutMs === undefined ? {} : peers.deadline(timeoutMs);
+  return peers.client(address).makeBidiStreamRequest(path, requestSerialize, responseDeserialize, peers.metadata(), options);
+}
+
+export function fetchBlocks(peers: Peers, address: string, request: FetchRequest, timeoutMs: number): ClientReadableStream<FetchReply> {
+  return serverStream(peers, address, fetchMethod, request, timeoutMs);
+}
+
+export function offerBlocks(peers: Peers, address: string, request: OfferRequest, timeoutMs: number): Promise<OfferReply> {
+  return unary(peers, address, offerMethod, request, timeoutMs);
+}
+
+export function snapshotBlocks(peers: Peers, address: string, timeoutMs: number): ClientReadableStream<SnapshotPage> {
+  return serverStream(peers, address, snapshotMethod, {}, timeoutMs);
+}
+
+export function prefill(peers: Peers, address: string, request: PrefillRequest, timeoutMs: number): ClientReadableStream<PrefillReply> {
+  return serverStream(peers, address, prefillMethod, request, timeoutMs);
+}
+
+export function decode(peers: Peers, address: string, timeoutMs: number): ClientDuplexStream<DecodeRequest, DecodeReply> {
+  return duplex(peers, address, decodeMethod, timeoutMs);
+}
+
+/** The one call without a deadline: it lives as long as the process does. */
+export function connectHub(peers: Peers, address: string): ClientDuplexStream<BusFrame, BusFrame> {
+  return duplex(peers, address, hubMethod, undefined);
+}
+
+export function drain(peers: Peers, address: string, timeoutMs: number): Promise<object> {
+  return unary(peers, address, drainMethod, {}, timeoutMs);
+}

@@ -1,0 +1,115 @@
+/** What processes say on the bus about themselves: registration, heartbeat, the list of members. JSON, so that people can read it. */
+import { z } from 'zod';
+import { Failure } from '../base/failure.ts';
+
+export const subjects = {
+  register: 'cluster.register',
+  heartbeat: 'cluster.heartbeat',
+  members: 'cluster.members',
+  goodbye: 'cluster.goodbye',
+  blocks: 'blocks.events',
+} as const;
+
+export const roles = ['router', 'prefill', 'decode', 'store'] as const;
+export type Role = (typeof roles)[number];
+
+const memberSchema = z.object({
+  name: z.string(),
+  role: z.enum(roles),
+  /** Where its gRPC services listen, HOST:PORT. */
+  address: z.string(),
+  pid: z.int(),
+  /** One incarnation of the process. */
+  epoch: z.string(),
+});
+
+/** One process of the cluster. */
+export type Member = z.infer<typeof memberSchema>;
+
+const namespaceSchema = z.object({
+  model: z.string(),
+  weightFormat: z.string(),
+  kvDtype: z.enum(['f16', 'f32']),
+  layoutVersion: z.int(),
+  blockSize: z.int(),
+  adapterId: z.string(),
+  tenantSalt: z.string(),
+  shard: z.string(),
+});
+
+const registrationSchema = z.object({
+  member: memberSchema,
+  protocolVersion: z.int(),
+  /** Absent for stores, which hold any model's blocks. */
+  engine: z
+    .object({ namespace: namespaceSchema, numericsClass: z.string(), maxModelLen: z.int(), vocabSize: z.int(), device: z.string() })
+    .optional(),
+});
+export type Registration = z.infer<typeof registrationSchema>;
+
+const tierSchema = z.object({
+  blocks: z.int(),
+  bytes: z.number(),
+  capacityBytes: z.number(),
+  hits: z.int(),
+  misses: z.int(),
+  evictions: z.int(),
+  dedupFactor: z.number(),
+});
+export type TierStats = z.infer<typeof tierSchema>;
+
+const loadSchema = z.object({
+  running: z.int(),
+  waiting: z.int(),
+  preemptions: z.int(),
+  lastStepMs: z.number(),
+  isDraining: z.boolean(),
+  tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
+});
+export type Load = z.infer<typeof loadSchema>;
+
+const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), load: loadSchema });
+export type Heartbeat = z.infer<typeof heartbeatSchema>;
+
+const membersSchema = z.object({ members: z.array(memberSchema) });
+export type Members = z.infer<typeof membersSchema>;
+
+const goodbyeSchema = z.object({ name: z.string(), epoch: z.string() });
+export type Goodbye = z.infer<typeof goodbyeSchema>;
+
+const registrationReplySchema = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('accepted'), members: z.array(memberSchema) }),
+  z.object({ kind: z.literal('refused'), reason: z.string() }),
+]);
+export type RegistrationReply = z.infer<typeof registrationReplySchema>;
+
+function reader<T>(schema: z.ZodType<T>): (bytes: Buffer) => T {
+  return (bytes) => {
+    let value: unknown;
+    try {
+      value = JSON.parse(bytes.toString('utf8'));
+    } catch (cause) {
+      throw new Failure('invalid_request', 'a bus message is not JSON', { cause });
+    }
+    const result = schema.safeParse(value);
+    if (!result.success) throw new Failure('invalid_request', `a bus message is off: ${z.prettifyError(result.error)}`);
+    return result.data;
+  };
+}
+
+export const readRegistration = reader(registrationSchema);
+export const readRegistrationReply = reader(registrationReplySchema);
+export const readHeartbeat = reader(heartbeatSchema);
+export const readMembers = reader(membersSchema);
+export const readGoodbye = reader(goodbyeSchema);
+
+export function toBytes(
+  message: Registration | RegistrationReply | Heartbeat | Members | Goodbye,
+): Buffer {
+  return Buffer.from(JSON.stringify(message));
+}
+
+/** A holder in block events: a name may come back with another epoch, and its old blocks are gone then. */
+export function holderId(member: Pick<Member, 'name' | 'epoch'>): string {
+  return `${member.name}/${member.epoch}`;
+}

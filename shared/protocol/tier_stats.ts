@@ -1,0 +1,8 @@
+/** A tier's counters as heartbeats and the dashboard show them. */
+import { dedupFactor, type TierCounters } from '../kv/record_cache.ts';
+import type { TierStats } from './membership.ts';
+
+export function tierStats(counters: TierCounters, blocks: number, blockBytes: number, capacityBytes: number): TierStats {
+  const { hits, misses, evictions } = counters;
+  return { blocks, bytes: blocks * blockBytes, capacityBytes, hits, misses, evictions, dedupFactor: dedupFactor(counters) };
+}
