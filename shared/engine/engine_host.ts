@@ -13,6 +13,7 @@ export interface EngineHostListener {
 export class EngineHost {
   readonly info: EngineInfo;
   readonly #worker: Worker;
+  #isStopping = false;
   /** As of the last step that had something to tell. */
   load: EngineLoad | undefined;
 
@@ -24,29 +25,30 @@ export class EngineHost {
   /** Resolves when the model is loaded. @throws Error with the model's or the device's own message. */
   static async start(data: EngineWorkerData, listener: EngineHostListener): Promise<EngineHost> {
     const worker = new Worker(new URL('./engine_worker.js', import.meta.url), { workerData: data });
+    let host: EngineHost | undefined;
     const info = await new Promise<EngineInfo>((resolve, reject) => {
+      const fail = (error: Error): void => {
+        if (host) listener.onDeath(error);
+        else reject(error);
+      };
       worker.on('message', (message: FromEngine) => {
         if (message.kind === 'loading') listener.onLoading(message.doneBytes, message.totalBytes);
         else if (message.kind === 'ready') resolve(message.info);
-        else if (message.kind === 'failed') reject(new Error(message.message));
+        else if (message.kind === 'failed') fail(new Error(message.message));
+        else if (host) host.#receive(message, listener);
       });
-      worker.once('error', reject);
-      worker.once('exit', (code) => {
-        reject(new Error(`the engine thread ended with code ${code}`));
+      worker.on('error', fail);
+      worker.on('exit', (code) => {
+        if (host === undefined || !host.#isStopping) fail(new Error(`the engine thread ended with code ${code}`));
       });
     });
-    const host = new EngineHost(worker, info);
-    worker.removeAllListeners();
-    worker.on('message', (message: FromEngine) => {
-      if (message.kind === 'failed') listener.onDeath(new Error(message.message));
-      if (message.kind !== 'events') return;
-      host.load = message.load;
-      for (const event of message.events) listener.onEvent(event);
-    });
-    worker.on('error', (error) => {
-      listener.onDeath(error);
-    });
+    host = new EngineHost(worker, info);
     return host;
+  }
+
+  #receive({ events, load }: Extract<FromEngine, { kind: 'events' }>, listener: EngineHostListener): void {
+    this.load = load;
+    for (const event of events) listener.onEvent(event);
   }
 
   attach(slab: SlabMemory, payloadOffset: number): void {
@@ -58,7 +60,7 @@ export class EngineHost {
   }
 
   async stop(): Promise<void> {
-    this.#worker.removeAllListeners('error');
+    this.#isStopping = true;
     await this.#worker.terminate();
   }
 }

@@ -35,8 +35,10 @@ class EngineThread {
   readonly #deliveries = new Map<number, { blockIndex: number; slot: number }[]>();
   /** Free slots for exports; bounded by what the control thread grants. */
   readonly #credits: number[] = [];
-  /** Blocks to copy out; asked-for ones first. At most one entry per device block (P1). */
-  readonly #exports: { link: ChainLink; anchor: BlockKey | undefined }[] = [];
+  /** Blocks to copy out, by key, with the anchor of those computed here. At most one entry per device block (P1). */
+  readonly #exports = new Map<BlockKey, { link: ChainLink; anchor: BlockKey | undefined }>();
+  /** Those that somebody waits for: copied out first. A subset of `#exports`' keys, or gone. */
+  readonly #asked = new Set<BlockKey>();
   #wake: (() => void) | undefined;
   #hasNews = false;
 
@@ -117,11 +119,23 @@ class EngineThread {
 
   /** `anchor` comes with a block that was computed just now; one without was asked for. */
   #queueExport(link: ChainLink, anchor: BlockKey | undefined): void {
-    if (anchor === undefined) this.#exports.unshift({ link, anchor });
-    else this.#exports.push({ link, anchor });
-    if (this.#exports.length <= this.#model.numBlocks) return;
-    const dropped = this.#exports.pop();
-    if (dropped && dropped.anchor === undefined) this.#events.push({ kind: 'export_failed', link: dropped.link });
+    const queued = this.#exports.get(link.key);
+    this.#exports.set(link.key, { link, anchor: queued?.anchor ?? anchor });
+    if (anchor === undefined) this.#asked.add(link.key);
+    const [oldest] = this.#exports.keys();
+    if (this.#exports.size > this.#model.numBlocks && oldest !== undefined) this.#failExport(oldest);
+  }
+
+  #nextExport(): BlockKey | undefined {
+    const [asked] = this.#asked;
+    const [first] = this.#exports.keys();
+    return asked ?? first;
+  }
+
+  #failExport(key: BlockKey): void {
+    const entry = this.#exports.get(key);
+    this.#exports.delete(key);
+    if (this.#asked.delete(key) && entry) this.#events.push({ kind: 'export_failed', link: entry.link });
   }
 
   async loop(): Promise<never> {
@@ -165,18 +179,23 @@ class EngineThread {
   async #copyOut(): Promise<boolean> {
     let budget = this.#blocksPerStep;
     let hasExported = false;
-    while (budget > 0 && this.#exports.length > 0) {
+    for (let key = this.#nextExport(); key !== undefined && budget > 0; key = this.#nextExport()) {
+      const entry = this.#exports.get(key);
       const slot = this.#credits.pop();
-      if (slot === undefined) break;
-      const next = this.#exports.shift();
-      assert(next);
-      if (await this.#engine.exportTo(next.link, this.#payload(slot))) {
-        this.#events.push({ kind: 'exported', link: next.link, slot, anchor: next.anchor });
+      if (!entry || slot === undefined) {
+        if (slot !== undefined) this.#credits.push(slot);
+        if (!entry) this.#asked.delete(key);
+        break;
+      }
+      if (await this.#engine.exportTo(entry.link, this.#payload(slot))) {
+        this.#exports.delete(key);
+        this.#asked.delete(key);
+        this.#events.push({ kind: 'exported', link: entry.link, slot, anchor: entry.anchor });
         budget--;
         hasExported = true;
       } else {
         this.#credits.push(slot);
-        if (next.anchor === undefined) this.#events.push({ kind: 'export_failed', link: next.link });
+        this.#failExport(key);
       }
     }
     return hasExported;

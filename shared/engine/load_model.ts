@@ -73,6 +73,7 @@ export async function loadModel(
       numBlocks,
       ...(onProgress ? { onProgress } : {}),
     });
+    await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
     const namespace: Namespace = {
       model: file.fingerprint(JSON.stringify(folder.config)),
       weightFormat: 'f32',
@@ -93,5 +94,26 @@ export async function loadModel(
     return { folder, device, executable, namespace, layout, numBlocks, maxModelLen };
   } finally {
     await file.close();
+  }
+}
+
+/** Steps at the start, so that no request pays for compiling: WebAssembly starts in a slow tier, pipelines are made lazily. */
+const WARM_UP_STEPS = 3;
+
+/** Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten. */
+async function warmUp(
+  executable: Executable,
+  chunkTokens: number,
+  maxModelLen: number,
+  blockSize: number,
+  numBlocks: number,
+): Promise<void> {
+  const numTokens = Math.min(64, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
+  if (numTokens < 1) return;
+  const blockTable = Array.from({ length: Math.ceil((numTokens + 1) / blockSize) }, (_, i) => i);
+  const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: false };
+  for (let step = 0; step < WARM_UP_STEPS; step++) {
+    await executable.run([{ tokens: new Array<number>(numTokens).fill(0), start: 0, blockTable }]);
+    await executable.run([{ tokens: [0], start: numTokens, blockTable, sample }]);
   }
 }

@@ -46,6 +46,8 @@ export class Outbox implements BlockSource {
   /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
   readonly #watchers = new Map<BlockKey, Set<() => void>>();
   readonly #abandoned = new Set<string>();
+  /** Copied out of the device, not in the outbox yet: a matter of microseconds. */
+  readonly #sealing = new Set<BlockKey>();
   #numCredits = 0;
 
   constructor(options: OutboxOptions) {
@@ -92,12 +94,15 @@ export class Outbox implements BlockSource {
 
   async #seal(link: ChainLink, slot: number, anchor: BlockKey | undefined): Promise<void> {
     const { mover, layout, announcer, log, onReady } = this.#options;
+    this.#sealing.add(link.key);
     try {
       await mover.call('seal', { layout, blocks: [{ slot, link }] });
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
       this.cache.giveSlot(slot);
       return;
+    } finally {
+      this.#sealing.delete(link.key);
     }
     if (this.cache.put(link, slot)) {
       announcer.stored('dram', link.key);
@@ -129,6 +134,10 @@ export class Outbox implements BlockSource {
       if (record) {
         this.cache.counters.hits++;
         return Buffer.from(slotBytes(slab.memory, record.slot).subarray(0, recordBytes(layout)));
+      }
+      if (this.#sealing.has(link.key)) {
+        await this.#changed(link.key, EXPORT_TIMEOUT_MS, signal);
+        continue;
       }
       if (announcer.has('device', link.key)) {
         if (numTries++ === MAX_EXPORT_TRIES) break;
