@@ -9,6 +9,7 @@ import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../shared/base/clock.ts';
+import { messageOf } from '../../shared/base/failure.ts';
 import { environmentOf, type CommandLine, type Config } from '../../shared/base/options.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import type { ReadyMessage } from '../../shared/instance/role_process.ts';
@@ -52,7 +53,7 @@ export class LocalCluster {
     this.#token = config.cluster_token || randomBytes(24).toString('hex');
   }
 
-  /** Resolves when the cluster is ready; it lives until a signal ends it. @throws Error when a child cannot start. */
+  /** Resolves when the cluster is ready; it lives until a signal ends it, or at once when a child cannot start. */
   async run(): Promise<void> {
     process.title = 'penstock up';
     const startMs = this.#clock.nowMs();
@@ -70,8 +71,8 @@ export class LocalCluster {
         ),
       );
     } catch (error) {
+      process.stderr.write(`penstock up: ${messageOf(error)}\n`);
       await this.#end('SIGKILL', 1);
-      throw error;
     }
     this.#announce(this.#clock.nowMs() - startMs);
   }

@@ -21,7 +21,7 @@ export function claimDataFolder(dataDir: string, name: string): DataFolder {
   if (owner !== undefined) {
     throw new Error(`process ${owner} uses the data folder ${folder}: give this store another --data-dir or --name`);
   }
-  writeFileSync(lock, String(process.pid));
+  writeFileSync(lock, `${process.pid} ${startOf(process.pid) ?? ''}`);
   return {
     environmentPath: join(folder, 'lmdb'),
     release: () => {
@@ -30,18 +30,33 @@ export function claimDataFolder(dataDir: string, name: string): DataFolder {
   };
 }
 
-/** The live process that holds the lock; a dead one's lock is nobody's. */
+/** The live process that holds the lock; that of a dead one, or of one whose number was given anew, is nobody's. */
 function ownerOf(lock: string): number | undefined {
   let pid: number;
+  let start: string | undefined;
   try {
-    pid = Number(readFileSync(lock, 'utf8'));
+    const [first, second] = readFileSync(lock, 'utf8').split(' ');
+    [pid, start] = [Number(first), second];
   } catch {
     return undefined;
   }
   if (!Number.isInteger(pid) || pid <= 0 || pid === process.pid) return undefined;
   try {
     process.kill(pid, 0);
-    return pid;
+  } catch {
+    return undefined;
+  }
+  const actual = startOf(pid);
+  return actual !== undefined && actual !== start ? undefined : pid;
+}
+
+/** When a process started, in ticks since boot; `dead` for one that only waits to be reaped; undefined where /proc is not. */
+function startOf(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The second field is the name in parentheses, which may hold anything; the state follows, the start is field 22.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return fields[0] === 'Z' ? 'dead' : fields[19];
   } catch {
     return undefined;
   }
