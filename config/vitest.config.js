@@ -1,0 +1,51 @@
+/**
+ * Tests run what ships: an import of services/, shared/ or kernels/ source resolves to its build in dist/, loaded by Node itself,
+ * so worker threads and WebAssembly are the real ones. `npm run build` comes first.
+ */
+import { existsSync } from 'node:fs';
+import { dirname, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vitest/config';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+
+const built = {
+  name: 'built-sources',
+  enforce: 'pre',
+  resolveId(source, importer) {
+    if (!importer || !source.startsWith('.') || !source.endsWith('.ts')) return undefined;
+    const path = relative(root, resolve(dirname(importer), source));
+    if (!/^(services|shared|kernels)\//.test(path)) return undefined;
+    const file = resolve(root, 'dist', path.replace(/\.ts$/, '.js'));
+    if (!existsSync(file)) throw new Error(`${path} is not built: npm run build`);
+    return { id: file, external: true };
+  },
+};
+
+const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 };
+
+export default defineConfig({
+  root,
+  plugins: [built],
+  test: {
+    projects: [
+      {
+        root,
+        plugins: [built],
+        test: { ...shared, name: 'unit', include: ['test/**/*.test.ts'], exclude: ['test/e2e/**', 'test/kernels/webgpu*.test.ts'] },
+      },
+      {
+        // One worker of its own: Dawn polls in a loop for as long as a device lives.
+        root,
+        plugins: [built],
+        test: { ...shared, name: 'webgpu', include: ['test/kernels/webgpu*.test.ts'], pool: 'forks', fileParallelism: false },
+      },
+      {
+        // Real processes on the same cores: one suite at a time.
+        root,
+        plugins: [built],
+        test: { ...shared, name: 'e2e', include: ['test/e2e/**/*.test.ts'], pool: 'forks', fileParallelism: false, testTimeout: 180_000, hookTimeout: 120_000 },
+      },
+    ],
+  },
+});

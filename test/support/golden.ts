@@ -1,0 +1,41 @@
+/** Golden vectors of the tiny Llama models, made by the reference implementation; test/golden/NAME. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+export const goldenModels = ['llama-tied', 'llama-untied', 'llama-head-dim', 'llama-mha-f16', 'llama-bf16', 'llama-odd', 'llama-bias'] as const;
+
+export interface GoldenCase {
+  readonly prompt: number[];
+  /** The 40 ids that follow. */
+  readonly greedy: number[];
+  /** Top-1 minus top-2 logit at each of them. */
+  readonly margins: number[];
+  readonly positions: 'last' | 'all';
+  readonly rows: number;
+  readonly logits_offset: number;
+}
+
+export function goldenFolder(name: string): string {
+  return fileURLToPath(new URL(`../golden/${name}`, import.meta.url));
+}
+
+export function goldenCases(name: string): GoldenCase[] {
+  return (JSON.parse(readFileSync(`${goldenFolder(name)}/golden.json`, 'utf8')) as { cases: GoldenCase[] }).cases;
+}
+
+/** The logits of the case's last prompt position. */
+export function lastLogits(name: string, { logits_offset: offset, rows }: GoldenCase, vocabSize: number): Float32Array {
+  const bytes = readFileSync(`${goldenFolder(name)}/logits.f32`);
+  const start = offset + (rows - 1) * vocabSize * 4;
+  return new Float32Array(bytes.buffer.slice(bytes.byteOffset + start, bytes.byteOffset + start + vocabSize * 4));
+}
+
+export function maxAbs(values: Float32Array): number {
+  return values.reduce((highest, value) => Math.max(highest, Math.abs(value)), 0);
+}
+
+/** How far two greedy continuations must agree: up to the first step whose margin is within twice the tolerance. */
+export function comparableSteps({ greedy, margins }: GoldenCase, tolerance: number): number {
+  const first = margins.findIndex((margin) => margin < tolerance);
+  return first < 0 ? greedy.length : first;
+}

@@ -1,0 +1,59 @@
+/**
+ * The oracle's other side: one process, one sequence at a time, no scheduler, no cache, no blocks that move. The whole prompt in
+ * one step, then token by token, on the same device and sampler.
+ */
+import type { Executable } from '../../kernels/device.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
+
+export const greedy: SamplingParams = {
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  logitBias: [],
+  seed: 0,
+  numLogprobs: -1,
+};
+
+export async function loadReference(modelPath: string, kvDtype: 'f16' | 'f32', maxRows = 2_048): Promise<LoadedModel> {
+  return loadModel({
+    modelPath,
+    device: 'wasm',
+    kvDtype,
+    blockSize: 32,
+    numBlocks: 80,
+    numThreads: 1,
+    chunkTokens: maxRows,
+    maxNumSeqs: 1,
+    maxModelLen: 0,
+  });
+}
+
+export async function generate(
+  executable: Executable,
+  prompt: readonly number[],
+  params: SamplingParams,
+  maxTokens: number,
+  stopTokenIds: readonly number[] = [],
+): Promise<SampledToken[]> {
+  const tokens = [...prompt];
+  const blockTable = Array.from({ length: Math.ceil((prompt.length + maxTokens) / 32) }, (_, i) => i);
+  const output: SampledToken[] = [];
+  let start = 0;
+  while (output.length < maxTokens) {
+    const context = { tokens, promptLength: prompt.length };
+    const request = sampleRequest(params, context);
+    const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, sample: request }]);
+    if (!result) throw new Error('the step returned no sample');
+    const sampled = sample(params, context, request, result);
+    start = tokens.length;
+    tokens.push(sampled.token);
+    output.push(sampled);
+    if (stopTokenIds.includes(sampled.token)) break;
+  }
+  return output;
+}
