@@ -62,15 +62,16 @@ export class SimplePlacer implements Placer {
     const [bestId, bestRun] = longest(runs);
     const covered = Math.max(decodeRun, bestRun);
     const numLeft = numTokens - covered * blockSize;
-    const prefill = numLeft > this.#localPrefillTokens ? choose(cluster.prefill, runs, excluded) : undefined;
+    // A prefill makes full blocks; the tail alone is nobody else's work.
+    const isMuch = numLeft > this.#localPrefillTokens && covered < links.length;
+    const prefill = isMuch ? choose(cluster.prefill, runs, excluded) : undefined;
     const hit = `${covered} of ${links.length} blocks held (decode ${decodeRun}, best ${bestRun})`;
     const held = heldSource(cluster.byHolder(bestId), decodeRun, bestRun);
     if (!prefill) {
-      const isForced = numLeft > this.#localPrefillTokens;
       return {
         ...{ decode, prefill, decodeSources: held, prefillSources: [] },
-        maxSelfCompute: isForced || cluster.prefill.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
-        reason: `${hit}; ${isForced ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
+        maxSelfCompute: isMuch || cluster.prefill.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
+        reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
       };
     }
     const prefillRun = runs.get(prefill.id) ?? 0;

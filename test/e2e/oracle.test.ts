@@ -1,0 +1,111 @@
+/**
+ * The one oracle: tokens out of prefill → transfer → decode equal those of a single-process loop, bit for bit.
+ *
+ * Real processes, the harbour model, 200 mixed prompts of 1 to 1,500 tokens, shared prefixes, concurrency 8, greedy and seeded;
+ * then 60 more while processes are killed. Seeds are printed; SEED=n repeats a run, ORACLE_PROMPTS=n makes it longer.
+ * Budget: 180 s.
+ */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import type { LoadedModel } from '../../shared/engine/load_model.ts';
+import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import { Cluster, harbour, mapConcurrently } from '../support/cluster.ts';
+import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+
+const seed = Number(process.env['SEED'] ?? 20_261_121);
+const numPrompts = Number(process.env['ORACLE_PROMPTS'] ?? 200);
+
+interface Case {
+  readonly prompt: number[];
+  readonly maxTokens: number;
+  readonly params: SamplingParams;
+}
+
+/** Lengths as a service sees them: many short, some long; a third continue a prefix that came before. */
+function makeCases(count: number, random: Random): Case[] {
+  const token = (): number => 3 + random.below(1_500);
+  const prefixes = Array.from({ length: 6 }, (_, i) => Array.from({ length: 120 + 130 * i }, token));
+  const lengthOf = [(): number => 1 + random.below(40), (): number => 40 + random.below(260), (): number => 300 + random.below(500), (): number => 800 + random.below(701)];
+  return Array.from({ length: count }, (_, i): Case => {
+    const pick = random.below(100);
+    const length = (lengthOf[pick < 12 ? 0 : pick < 62 ? 1 : pick < 90 ? 2 : 3] ?? token)();
+    const own = Array.from({ length }, token);
+    const prompt = i % 3 === 0 ? [...random.pick(prefixes as [number[], ...number[][]]), ...own].slice(0, 1_500) : own;
+    const seeded: Partial<SamplingParams> = i % 2 === 0 ? {} : { temperature: 0.9, seed: random.below(2 ** 31), ...(i % 4 === 1 ? { topP: 0.9 } : { topK: 40 }) };
+    const penalised: Partial<SamplingParams> = i % 10 === 3 ? { presencePenalty: 0.5, frequencyPenalty: 0.3, repetitionPenalty: 1.2 } : {};
+    return { prompt, maxTokens: 4 + random.below(24), params: { ...greedy, ...seeded, ...penalised } };
+  });
+}
+
+async function ask(cluster: Cluster, { prompt, maxTokens, params }: Case): Promise<number[]> {
+  const { choices } = await cluster.completion({
+    ...{ prompt, max_tokens: maxTokens, temperature: params.temperature, top_p: params.topP, top_k: params.topK, seed: params.seed },
+    presence_penalty: params.presencePenalty,
+    frequency_penalty: params.frequencyPenalty,
+    repetition_penalty: params.repetitionPenalty,
+  });
+  return choices[0]?.token_ids ?? [];
+}
+
+let cluster: Cluster;
+let reference: LoadedModel;
+
+beforeAll(async () => {
+  console.log(`oracle: SEED=${seed}`);
+  reference = await loadReference(harbour, 'f16');
+  cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1', '--local-prefill-tokens', '8', '--chunk-tokens', '128');
+});
+afterAll(async () => {
+  await cluster.close();
+  await reference.executable.close();
+});
+
+async function expectOracle(cases: readonly Case[], actual: readonly number[][]): Promise<void> {
+  for (const [i, { prompt, maxTokens, params }] of cases.entries()) {
+    const want = await generate(reference.executable, prompt, params, maxTokens);
+    assert.deepEqual(actual[i], want.map(({ token }) => token), `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`);
+  }
+}
+
+test(`${numPrompts} mixed prompts give the tokens of a single-process loop, most of them prefilled elsewhere`, async () => {
+  const cases = makeCases(numPrompts, new Random(seed));
+  const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one));
+  await expectOracle(cases, actual);
+  const requests = await cluster.requests();
+  expect(requests.length).toBe(numPrompts);
+  const elsewhere = requests.filter(({ attempts }) => attempts.some(({ prefills, report }) => prefills.length > 0 && (report?.fetched_tokens ?? 0) > 0));
+  console.log(`oracle: ${elsewhere.length} of ${numPrompts} were prefilled elsewhere and fetched`);
+  expect(elsewhere.length).toBeGreaterThanOrEqual(numPrompts / 2);
+  for (const { ttft_ms: ttft, ttft_parts_ms: parts } of requests) {
+    const sum = Object.values(parts ?? {}).reduce((a, b) => a + b, 0);
+    assert(Math.abs(sum - (ttft ?? NaN)) < 0.01, `the parts of a TTFT add up: ${sum} and ${ttft}`);
+  }
+}, 240_000);
+
+test('60 prompts give them while prefill, decode and store processes are killed', async () => {
+  const random = new Random(seed + 1);
+  const cases = makeCases(60, random);
+  let isDone = false;
+  const killed: string[] = [];
+  const killing = (async () => {
+    const victims = ['prefill-1', 'decode-1', 'store-1', 'decode-2', 'prefill-2'];
+    while (!isDone) {
+      await sleep(1_500);
+      const name = victims[killed.length % victims.length] ?? '';
+      try {
+        cluster.kill(name);
+        killed.push(name);
+      } catch {
+        // It is being restarted; the next one, then.
+      }
+    }
+  })();
+  const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one));
+  isDone = true;
+  await killing;
+  console.log(`oracle: killed ${killed.join(', ')}`);
+  expect(killed.length).toBeGreaterThan(2);
+  await expectOracle(cases, actual);
+}, 240_000);

@@ -1,0 +1,203 @@
+/**
+ * A cluster of real processes for end-to-end tests: `penstock up --json` on ports the system picks, in a folder of its own, or
+ * roles started one by one.
+ */
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+
+export const cliPath = fileURLToPath(new URL('../../dist/services/cli/main.js', import.meta.url));
+export const harbour = fileURLToPath(new URL('../../config/models/harbour', import.meta.url));
+
+export interface NodeView {
+  readonly name: string;
+  readonly role: string;
+  readonly address: string;
+  readonly pid: number;
+  readonly epoch: string;
+  readonly state: string;
+  readonly running: number;
+  readonly waiting: number;
+  readonly tiers: Record<string, { blocks: number; bytes: number; hits: number; misses: number; evictions: number; dedup_factor: number }>;
+}
+
+interface ReportView {
+  readonly cached_tokens: number;
+  readonly fetched_tokens: number;
+  readonly computed_tokens: number;
+  readonly fetched_bytes: number;
+}
+
+export interface RequestView {
+  readonly id: string;
+  readonly phase: string;
+  readonly finish_reason: string | null;
+  readonly prompt_tokens: number;
+  readonly output_tokens: number;
+  readonly tokens: { cached: number; fetched: number; computed: number };
+  readonly fetched_bytes: number;
+  readonly ttft_ms: number | null;
+  readonly ttft_parts_ms: Record<string, number> | null;
+  readonly attempts: {
+    decode: string;
+    outcome: string;
+    report: ReportView | null;
+    prefills: { prefill: string; ready_tokens: number; outcome: string; report: ReportView | null }[];
+  }[];
+  readonly notes: string[];
+}
+
+export interface CompletionView {
+  readonly choices: {
+    text: string;
+    token_ids: number[];
+    prompt_token_ids: number[];
+    finish_reason: string;
+    logprobs: { token_logprobs: number[]; tokens: string[]; top_logprobs: Record<string, number>[] } | null;
+  }[];
+  readonly usage: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details: { cached_tokens: number } };
+}
+
+/** Whatever the test does, nothing it started outlives it. */
+const started = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of started) child.kill('SIGKILL');
+});
+
+export function run(args: readonly string[], environment: Record<string, string> = {}): ChildProcess {
+  const child = spawn(process.execPath, [cliPath, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...withoutPenstock(), ...environment },
+  });
+  started.add(child);
+  child.once('exit', () => started.delete(child));
+  return child;
+}
+
+function withoutPenstock(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PENSTOCK_')));
+}
+
+/** Runs to its end. */
+export async function runToEnd(args: readonly string[], environment: Record<string, string> = {}): Promise<{ code: number | null; output: string; errors: string }> {
+  const child = run(args, environment);
+  let [output, errors] = ['', ''];
+  child.stdout?.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, output, errors };
+}
+
+export function temporaryFolder(): { path: string; remove: () => void } {
+  const path = mkdtempSync(join(tmpdir(), 'penstock-'));
+  return {
+    path,
+    remove: () => {
+      rmSync(path, { recursive: true, force: true });
+    },
+  };
+}
+
+export class Cluster {
+  readonly url: string;
+  readonly #up: ChildProcess;
+  readonly #folder: ReturnType<typeof temporaryFolder>;
+  readonly errors: string[];
+
+  private constructor(up: ChildProcess, url: string, folder: ReturnType<typeof temporaryFolder>, errors: string[]) {
+    this.#up = up;
+    this.url = url;
+    this.#folder = folder;
+    this.errors = errors;
+  }
+
+  static async up(...args: string[]): Promise<Cluster> {
+    const folder = temporaryFolder();
+    const up = run(['up', '--json', '--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--data-dir', folder.path, ...args]);
+    const errors: string[] = [];
+    assert(up.stdout && up.stderr);
+    createInterface({ input: up.stderr }).on('line', (line) => errors.push(line));
+    const line = await Promise.race([
+      once(createInterface({ input: up.stdout }), 'line').then(([text]) => text as string),
+      once(up, 'exit').then(() => undefined),
+    ]);
+    assert(line, `penstock up ended:\n${errors.join('\n')}`);
+    const { url } = JSON.parse(line) as { url: string };
+    return new Cluster(up, url, folder, errors);
+  }
+
+  async pool(): Promise<NodeView[]> {
+    return ((await (await fetch(`${this.url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
+  }
+
+  async requests(limit = 512): Promise<RequestView[]> {
+    return ((await (await fetch(`${this.url}/api/requests?limit=${limit}`)).json()) as { requests: RequestView[] }).requests;
+  }
+
+  async node(name: string): Promise<NodeView> {
+    const node = (await this.pool()).find((candidate) => candidate.name === name);
+    assert(node, `${name} is in the pool`);
+    return node;
+  }
+
+  /** Process id of a child by its name, the router's too. */
+  pidOf(name: string): number {
+    const last = this.errors.findLast((line) => line.startsWith(`${name} started`) || line.startsWith(`${name} is back`));
+    const pid = /pid (\d+)/.exec(last ?? '')?.[1];
+    assert(pid, `${name} has started`);
+    return Number(pid);
+  }
+
+  kill(name: string, signal: NodeJS.Signals = 'SIGKILL'): void {
+    process.kill(this.pidOf(name), signal);
+  }
+
+  async completion(body: Record<string, unknown>, signal?: AbortSignal): Promise<CompletionView> {
+    const response = await fetch(`${this.url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ temperature: 0, return_token_ids: true, ignore_eos: true, ...body }),
+      ...(signal ? { signal } : {}),
+    });
+    const text = await response.text();
+    assert.equal(response.status, 200, text);
+    return JSON.parse(text) as CompletionView;
+  }
+
+  async close(): Promise<void> {
+    if (this.#up.exitCode === null) {
+      const exit = once(this.#up, 'exit');
+      this.#up.kill('SIGTERM');
+      await exit;
+    }
+    this.#folder.remove();
+  }
+}
+
+/** Polls until it holds; the message says what was waited for. */
+export async function until<T>(what: string, probe: () => Promise<T | undefined | false> | T | undefined | false, timeoutMs = 30_000): Promise<T> {
+  const endMs = performance.now() + timeoutMs;
+  for (;;) {
+    const value = await probe();
+    if (value !== undefined && value !== false) return value;
+    assert(performance.now() < endMs, `not within ${timeoutMs} ms: ${what}`);
+    await sleep(10);
+  }
+}
+
+/** Results in order, at most `width` at once. */
+export async function mapConcurrently<T, R>(items: readonly T[], width: number, work: (item: T, index: number) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    for (let index = next++; index < items.length; index = next++) results[index] = await work(items[index] as T, index);
+  };
+  await Promise.all(Array.from({ length: width }, worker));
+  return results;
+}
