@@ -132,6 +132,10 @@ export class Cluster {
     return new Cluster(up, url, folder, errors);
   }
 
+  get dataFolder(): string {
+    return this.#folder.path;
+  }
+
   async pool(): Promise<NodeView[]> {
     return ((await (await fetch(`${this.url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
   }

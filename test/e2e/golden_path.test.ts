@@ -1,0 +1,43 @@
+/** Golden vectors through the whole path: router, prefill, store and decode, f32 weights and KV. Budget: 60 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { Cluster } from '../support/cluster.ts';
+import { comparableSteps, goldenCases, goldenFolder, goldenModels, lastLogits, maxAbs } from '../support/golden.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+
+const BOUND = 2e-3;
+
+test.each(goldenModels)('%s: golden ids and log-probabilities over the wire', async (name) => {
+  const folder = goldenFolder(name);
+  const { vocabSize } = readModelFolder(folder).config;
+  const cluster = await Cluster.up('--model', folder, '--kv-dtype', 'f32', '--weights', 'f32', '--local-prefill-tokens', '0');
+  try {
+    for (const golden of goldenCases(name)) {
+      const want = lastLogits(name, golden, vocabSize);
+      const highest = maxAbs(want);
+      const { choices } = await cluster.completion({ prompt: golden.prompt, max_tokens: golden.greedy.length, logprobs: 5 });
+      const [choice] = choices;
+      assert(choice?.logprobs);
+      assert.equal(choice.text, '', 'there is no tokenizer, so there is no text');
+      assert.deepEqual(choice.prompt_token_ids, golden.prompt);
+      const numSteps = comparableSteps(golden, BOUND * highest);
+      assert.deepEqual(choice.token_ids.slice(0, numSteps), golden.greedy.slice(0, numSteps));
+
+      const logSumExp = Math.log(want.reduce((sum, logit) => sum + Math.exp(logit), 0));
+      const { token_logprobs: logprobs, top_logprobs: top } = choice.logprobs;
+      const first = (want[choice.token_ids[0] ?? 0] ?? NaN) - logSumExp;
+      assert(Math.abs((logprobs[0] ?? NaN) - first) <= BOUND * highest, `${logprobs[0]} is not ${first}`);
+      const entries = Object.entries(top[0] ?? {});
+      assert.equal(entries.length, 5);
+      for (const [token, logprob] of entries) {
+        const expected = (want[Number(token.replace('token_id:', ''))] ?? NaN) - logSumExp;
+        assert(Math.abs(logprob - expected) <= BOUND * highest, `${token}: ${logprob} is not ${expected}`);
+      }
+    }
+    const requests = await cluster.requests();
+    const long = requests.filter(({ prompt_tokens: n }) => n > 32);
+    assert(long.every(({ attempts }) => (attempts[0]?.prefills.length ?? 0) > 0), 'every prompt longer than a block was prefilled elsewhere');
+  } finally {
+    await cluster.close();
+  }
+});

@@ -1,0 +1,83 @@
+/**
+ * A second request with the same 1,000-token prefix computes fewer than 64 of those 1,000, wherever it lands, also after its
+ * holders were killed and started again. Budget: 60 s.
+ */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import { Cluster, until, type RequestView } from '../support/cluster.ts';
+
+const random = new Random(11);
+const token = (): number => 3 + random.below(1_500);
+const prefix = Array.from({ length: 1_000 }, token);
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await Cluster.up('--prefill', '1', '--decode', '2', '--store', '1', '--local-prefill-tokens', '64');
+});
+afterAll(async () => {
+  await cluster.close();
+});
+
+/** Asks for the prefix and a fresh tail of 20 tokens; what was computed besides the tail is of the prefix. */
+async function ask(): Promise<{ computedOfPrefix: number; view: RequestView; cached: number; tokens: number[] }> {
+  const tail = Array.from({ length: 20 }, token);
+  const { choices, usage } = await cluster.completion({ prompt: [...prefix, ...tail], max_tokens: 4 });
+  const [view] = await cluster.requests(1);
+  if (!view) throw new Error('the request is not in the log');
+  return {
+    computedOfPrefix: Math.max(0, view.tokens.computed - tail.length),
+    view,
+    cached: usage.prompt_tokens_details.cached_tokens,
+    tokens: choices[0]?.token_ids ?? [],
+  };
+}
+
+async function killAndAwait(...names: string[]): Promise<void> {
+  const before = await Promise.all(names.map((name) => cluster.node(name)));
+  for (const name of names) cluster.kill(name);
+  for (const { name, epoch } of before) {
+    await until(`${name} is back and announces`, async () => {
+      const node = (await cluster.pool()).find((candidate) => candidate.name === name);
+      return node !== undefined && node.epoch !== epoch && node.state === 'alive';
+    });
+  }
+}
+
+const blocksInStore = async (tier: string): Promise<number> => (await cluster.node('store-1')).tiers[tier]?.blocks ?? 0;
+
+test('the first request computes everything, and its blocks reach the store', async () => {
+  const { view, cached } = await ask();
+  expect(cached).toBe(0);
+  expect(view.tokens.computed).toBe(1_020);
+  await until('31 blocks are durable', async () => (await blocksInStore('disk')) >= 31);
+});
+
+test('the second computes fewer than 64 of the 1,000', async () => {
+  expect((await ask()).computedOfPrefix).toBeLessThan(64);
+});
+
+test('the other decode instance computes fewer than 64 of them too: it fetches', async () => {
+  // Many at once: the placement spreads them over both instances.
+  const all = await Promise.all(Array.from({ length: 24 }, ask));
+  const requests = await cluster.requests(24);
+  expect(new Set(requests.map(({ attempts }) => attempts[0]?.decode)).size).toBe(2);
+  for (const request of requests) expect(Math.max(0, request.tokens.computed - 20)).toBeLessThan(64);
+  expect(all).toHaveLength(24);
+});
+
+test('after prefill and decode were killed and restarted the store has it', async () => {
+  await killAndAwait('prefill-1', 'decode-1', 'decode-2');
+  const { computedOfPrefix, view } = await ask();
+  expect(computedOfPrefix).toBeLessThan(64);
+  expect(view.tokens.fetched).toBeGreaterThan(900);
+});
+
+test('after the store was killed and restarted, and everybody else too, its disk has it', async () => {
+  await killAndAwait('store-1');
+  await killAndAwait('prefill-1', 'decode-1', 'decode-2');
+  await until('the store announces what survived', async () => (await blocksInStore('disk')) >= 31);
+  expect(await blocksInStore('dram')).toBe(0);
+  const { computedOfPrefix, view } = await ask();
+  expect(computedOfPrefix).toBeLessThan(64);
+  expect(view.tokens.fetched).toBeGreaterThan(900);
+});
