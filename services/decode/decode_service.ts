@@ -5,7 +5,7 @@
  *                │  ▲
  *    missing_from│  │more (sources, or a higher max_self_compute)
  *                ▼  │
- *              asking
+ *              asking              give_up (the sources of this round are lost): report at once
  *
  * The random stream of a token is (seed, absolute position), so a call with a longer list goes on where another instance
  * was lost (R1). When the caller goes away nothing stays behind (R2).
@@ -47,6 +47,10 @@ class DecodeSession {
   readonly #inbox: DecodeRequest[] = [];
   #wake: () => void = () => undefined;
   #isAdmitted = false;
+  /** How often missing blocks were reported. */
+  #round = 0;
+  /** Aborts the fetch of this round. */
+  #fetching = new AbortController();
   #fetchedBytes = 0;
 
   constructor(call: DecodeCall, instance: EngineInstance, clock: Clock) {
@@ -58,6 +62,10 @@ class DecodeSession {
 
   /** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
   receive(message: DecodeRequest): void {
+    if ('giveUp' in message) {
+      if (message.giveUp.round === this.#round) this.#fetching.abort();
+      return;
+    }
     if (this.#inbox.length < 16) this.#inbox.push(message);
     this.#wake();
   }
@@ -127,12 +135,14 @@ class DecodeSession {
     for (;;) {
       const { reached, fetchedBytes, reason } = await this.#instance.fetcher.run({
         ...{ id, links, from, sources, context, timeoutMs: context.timeoutMs },
-        ...{ isAdmitted: () => this.#isAdmitted, signal: this.#signal },
+        ...{ isAdmitted: () => this.#isAdmitted, signal: AbortSignal.any([this.#signal, this.#fetching.signal]) },
       });
       this.#fetchedBytes += fetchedBytes;
       from = reached;
       const left = checked.tokens.length - this.#tokensOf(reached);
       if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted) return;
+      this.#round++;
+      this.#fetching = new AbortController();
       this.#write({ missing: { block: reached, reason }, report: null, finishReason: '' });
       const more = await this.#answer();
       ({ sources, maxSelfCompute } = more);

@@ -12,7 +12,7 @@ import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import { chainOf, numPrefillBlocks, type ChainLink } from '../../shared/kv/block_key.ts';
 import { decode, prefill } from '../../shared/protocol/calls.ts';
-import type { DecodeReply, DecodeRequest, PrefillReply, RequestContext, SamplingMessage, TokenMessage } from '../../shared/protocol/messages.ts';
+import type { DecodeReply, DecodeRequest, PrefillReply, RequestContext, SamplingMessage, Source, TokenMessage } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { toFailure, type Peers } from '../../shared/protocol/rpc.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
@@ -130,6 +130,8 @@ function linksOf({ view }: RelayOptions, tokens: readonly number[]): readonly Ch
   return chainOf(digest, namespace.blockSize, tokens, numPrefillBlocks(tokens.length, namespace.blockSize));
 }
 
+type DecodeStream = ClientDuplexStream<DecodeRequest, DecodeReply>;
+
 interface AttemptInput {
   readonly generation: Generation;
   readonly chosen: Placement;
@@ -149,6 +151,9 @@ class AttemptRun {
   readonly #inbox = new Mailbox<DecodeReply>();
   readonly #ended = new AbortController();
   #numPrefills = 0;
+  #numMissing = 0;
+  /** Where the decode instance fetches in this round. */
+  #sources: readonly Source[];
   #hasToken = false;
 
   constructor(options: RelayOptions, input: AttemptInput, timeoutMs: number) {
@@ -156,6 +161,7 @@ class AttemptRun {
     this.#input = input;
     this.#timeoutMs = Math.max(1, Math.floor(timeoutMs));
     this.#links = linksOf(options, input.tokens);
+    this.#sources = input.chosen.decodeSources;
     this.#attempt = input.record.attempt(input.chosen.decode.member.name, input.chosen.reason);
   }
 
@@ -181,7 +187,7 @@ class AttemptRun {
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
       call.write({ start: this.#startMessage() });
-      if (chosen.prefill) this.#startPrefill(chosen.prefill, chosen.prefillSources);
+      if (chosen.prefill) this.#startPrefill(call, chosen.prefill, chosen.prefillSources);
       for await (const reply of this.#inbox.items()) {
         if (reply.missing) this.#answerMissing(call, reply.missing.block, reply.missing.reason);
         if (reply.token) yield this.#take(reply, reply.token);
@@ -241,10 +247,11 @@ class AttemptRun {
   }
 
   /** A prefill runs beside the decode call; its end is only news for people, except that a failure excludes it. */
-  #startPrefill(instance: Instance, sources: Placement['prefillSources']): void {
+  #startPrefill(decodeCall: DecodeStream, instance: Instance, sources: Placement['prefillSources']): void {
     const { record, excluded } = this.#input;
     const entry: Attempt['prefills'][number] = { name: instance.member.name, readyTokens: 0, outcome: 'running', report: undefined };
     this.#attempt.prefills.push(entry);
+    const round = this.#numMissing;
     this.#numPrefills++;
     instance.numPlaced++;
     const call = prefill(this.#options.peers, instance.member.address, { context: this.#context(), ...this.#chain(), sources }, this.#timeoutMs);
@@ -274,6 +281,8 @@ class AttemptRun {
       if (failure.code === 'instance_lost') instance.isSuspect = true;
       record.note(`prefill ${instance.member.name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
       end(`failed: ${failure.message}`);
+      // A dead holder's stream ends by itself; a silent one's would be waited for.
+      decodeCall.write({ giveUp: { round } });
     });
     call.on('end', () => {
       end('finished');
@@ -281,20 +290,31 @@ class AttemptRun {
     });
   }
 
+  /** Whoever was to give this block did not: this request asks it no more. */
+  #excludeHolderOf(block: number): void {
+    const source = this.#sources.find(({ start, end }) => start <= block && block < end);
+    const holder = this.#options.view.all().find(({ member }) => member.address === source?.address);
+    if (holder && holder !== this.#input.chosen.decode) this.#input.excluded.add(holder.id);
+  }
+
   /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
-  #answerMissing(call: ClientDuplexStream<DecodeRequest, DecodeReply>, block: number, reason: string): void {
+  #answerMissing(call: DecodeStream, block: number, reason: string): void {
     const { tokens, excluded, record, chosen } = this.#input;
+    this.#numMissing++;
+    this.#excludeHolderOf(block);
     record.note(`${chosen.decode.member.name} misses blocks from ${block}: ${reason}`);
     const cluster = clusterState(this.#options);
     const question = { numTokens: tokens.length, links: this.#links, excluded, decode: { instance: chosen.decode, from: block } };
     const placement =
       cluster && this.#numPrefills < MAX_PREFILLS ? this.#options.placer.place(question, cluster) : undefined;
     if (!placement?.prefill) {
-      call.write({ more: { sources: placement?.decodeSources ?? [], maxSelfCompute: tokens.length } });
+      this.#sources = placement?.decodeSources ?? [];
+      call.write({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
       return;
     }
     record.phase = 'prefilling';
-    this.#startPrefill(placement.prefill, placement.prefillSources);
+    this.#sources = placement.decodeSources;
+    this.#startPrefill(call, placement.prefill, placement.prefillSources);
     call.write({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

@@ -85,9 +85,14 @@ export class DiskTier {
   async put(writes: readonly DiskWrite[]): Promise<void> {
     const { worker, budgetBytes, log } = this.#options;
     this.counters.offered += writes.length;
-    const fresh = writes.filter(({ link }) => !this.#entries.has(link.key));
-    const newBytes = fresh.reduce((sum, { bytes }) => sum + pagedBytes(bytes), 0);
-    if (fresh.length === 0 || newBytes > budgetBytes) return;
+    let newBytes = 0;
+    // More than the whole budget at once: the first ones, which a prefix needs first.
+    const fresh = writes.filter(({ link, bytes }) => {
+      if (this.#entries.has(link.key) || newBytes + pagedBytes(bytes) > budgetBytes) return false;
+      newBytes += pagedBytes(bytes);
+      return true;
+    });
+    if (fresh.length === 0) return;
     try {
       await this.#makeRoom(budgetBytes - newBytes);
       const stored = new Set(

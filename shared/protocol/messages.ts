@@ -107,7 +107,11 @@ export interface MoreSources {
   readonly maxSelfCompute: number;
 }
 
-export type DecodeRequest = { readonly start: DecodeStart } | { readonly more: MoreSources };
+export interface GiveUp {
+  readonly round: number;
+}
+
+export type DecodeRequest = { readonly start: DecodeStart } | { readonly more: MoreSources } | { readonly giveUp: GiveUp };
 
 export interface TokenMessage {
   readonly id: number;

@@ -189,7 +189,7 @@ test('a client that disconnects frees everything at once, while prefilling and w
     ['decoding', { prompt: promptOf(50), max_tokens: 1_900 }],
   ] as const) {
     const client = new AbortController();
-    const answer = cluster.completion(body, client.signal).then(
+    const answer: Promise<string> = cluster.completion(body, client.signal).then(
       () => 'answered',
       () => 'aborted',
     );
@@ -206,10 +206,11 @@ test('a corrupt record on disk: a recompute, the same tokens, and the record is 
   const prompt = promptOf(1_000);
   const want = await cluster.completion({ prompt, max_tokens: 8 });
   await until('the blocks are durable', async () => ((await cluster?.node('store-1'))?.tiers['disk']?.blocks ?? 0) >= 31);
-  cluster.kill('store-1');
-  corrupt(cluster.dataFolder);
-  for (const name of ['prefill-1', 'decode-1']) cluster.kill(name);
-  await until('everybody is back', async () => (await (cluster as Cluster).pool()).filter(({ state }) => state === 'alive').length === 3 && (await (cluster as Cluster).pool()).every(({ tiers }) => Object.keys(tiers).length > 0));
+  const folder = cluster.dataFolder;
+  await cluster.killAndAwait(['store-1'], () => {
+    corrupt(folder);
+  });
+  await cluster.killAndAwait(['prefill-1', 'decode-1']);
   await until('the store announces', async () => ((await cluster?.node('store-1'))?.tiers['disk']?.blocks ?? 0) > 0);
   const again = await cluster.completion({ prompt, max_tokens: 8 });
   assert.deepEqual(again.choices[0]?.token_ids, want.choices[0]?.token_ids);

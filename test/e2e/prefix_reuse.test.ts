@@ -32,17 +32,6 @@ async function ask(): Promise<{ computedOfPrefix: number; view: RequestView; cac
   };
 }
 
-async function killAndAwait(...names: string[]): Promise<void> {
-  const before = await Promise.all(names.map((name) => cluster.node(name)));
-  for (const name of names) cluster.kill(name);
-  for (const { name, epoch } of before) {
-    await until(`${name} is back and announces`, async () => {
-      const node = (await cluster.pool()).find((candidate) => candidate.name === name);
-      return node !== undefined && node.epoch !== epoch && node.state === 'alive';
-    });
-  }
-}
-
 const blocksInStore = async (tier: string): Promise<number> => (await cluster.node('store-1')).tiers[tier]?.blocks ?? 0;
 
 test('the first request computes everything, and its blocks reach the store', async () => {
@@ -66,15 +55,15 @@ test('the other decode instance computes fewer than 64 of them too: it fetches',
 });
 
 test('after prefill and decode were killed and restarted the store has it', async () => {
-  await killAndAwait('prefill-1', 'decode-1', 'decode-2');
+  await cluster.killAndAwait(['prefill-1', 'decode-1', 'decode-2']);
   const { computedOfPrefix, view } = await ask();
   expect(computedOfPrefix).toBeLessThan(64);
   expect(view.tokens.fetched).toBeGreaterThan(900);
 });
 
 test('after the store was killed and restarted, and everybody else too, its disk has it', async () => {
-  await killAndAwait('store-1');
-  await killAndAwait('prefill-1', 'decode-1', 'decode-2');
+  await cluster.killAndAwait(['store-1']);
+  await cluster.killAndAwait(['prefill-1', 'decode-1', 'decode-2']);
   await until('the store announces what survived', async () => (await blocksInStore('disk')) >= 31);
   expect(await blocksInStore('dram')).toBe(0);
   const { computedOfPrefix, view } = await ask();

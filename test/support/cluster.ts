@@ -162,6 +162,19 @@ export class Cluster {
     process.kill(this.pidOf(name), signal);
   }
 
+  /** Kills them and waits until each is back with another epoch; `meanwhile` runs while they are down. */
+  async killAndAwait(names: readonly string[], meanwhile: () => void = () => undefined): Promise<void> {
+    const before = await Promise.all(names.map((name) => this.node(name)));
+    for (const name of names) this.kill(name);
+    meanwhile();
+    for (const { name, epoch } of before) {
+      await until(`${name} is back and announces`, async () => {
+        const node = (await this.pool()).find((candidate) => candidate.name === name);
+        return node !== undefined && node.epoch !== epoch && node.state === 'alive' && Object.keys(node.tiers).length > 0;
+      });
+    }
+  }
+
   async completion(body: Record<string, unknown>, signal?: AbortSignal): Promise<CompletionView> {
     const response = await fetch(`${this.url}/v1/completions`, {
       method: 'POST',
