@@ -32,19 +32,38 @@ export default defineConfig({
       {
         root,
         plugins: [built],
-        test: { ...shared, name: 'unit', include: ['test/**/*.test.ts'], exclude: ['test/e2e/**', 'test/kernels/webgpu*.test.ts'] },
+        test: {
+          ...shared,
+          name: 'unit',
+          include: ['test/**/*.test.ts'],
+          exclude: ['test/e2e/**', 'test/kernels/webgpu*.test.ts'],
+        },
       },
       {
         // One worker of its own: Dawn polls in a loop for as long as a device lives.
         root,
         plugins: [built],
-        test: { ...shared, name: 'webgpu', include: ['test/kernels/webgpu*.test.ts'], pool: 'forks', fileParallelism: false },
+        test: {
+          ...shared,
+          name: 'webgpu',
+          include: ['test/kernels/webgpu*.test.ts'],
+          pool: 'forks',
+          fileParallelism: false,
+        },
       },
       {
         // Real processes on the same cores: one suite at a time.
         root,
         plugins: [built],
-        test: { ...shared, name: 'e2e', include: ['test/e2e/**/*.test.ts'], pool: 'forks', fileParallelism: false, testTimeout: 180_000, hookTimeout: 120_000 },
+        test: {
+          ...shared,
+          name: 'e2e',
+          include: ['test/e2e/**/*.test.ts'],
+          pool: 'forks',
+          fileParallelism: false,
+          testTimeout: 180_000,
+          hookTimeout: 120_000,
+        },
       },
     ],
   },

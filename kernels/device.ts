@@ -49,7 +49,13 @@ export type Operation =
   /** Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place (halves paired), stores k and v, rounded, at the row's slot. */
   | { readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number }
   /** out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. */
-  | { readonly kind: 'attention'; readonly qkv: string; readonly out: string; readonly layer: number; readonly scale: number }
+  | {
+      readonly kind: 'attention';
+      readonly qkv: string;
+      readonly out: string;
+      readonly layer: number;
+      readonly scale: number;
+    }
   /** out[r, i] = silu(gate_up[r, i]) * gate_up[r, inner + i] */
   | { readonly kind: 'silu_mul'; readonly gateUp: string; readonly out: string; readonly inner: number }
   /** out[samples, width] = x[sample_row, :] */

@@ -113,7 +113,10 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   return { ...layout, ops, numOps: operations.length };
 }
 
-function bufferOf(buffers: ProgramLayout['buffers'], name: string): { offset: number; spec: BufferSpec; stride: number } {
+function bufferOf(
+  buffers: ProgramLayout['buffers'],
+  name: string,
+): { offset: number; spec: BufferSpec; stride: number } {
   const buffer = buffers.get(name);
   assert(buffer, `the program has no buffer ${name}`);
   return { ...buffer, stride: paddedWidth(buffer.spec.width) * 4 };
@@ -181,7 +184,16 @@ function encode(
     case 'attention': {
       const [qkv, out] = [buffer(op.qkv), buffer(op.out)];
       const { shape, planeBytes, plane } = planeOf(op.layer);
-      cells.set([OpCode.attention, qkv.offset, qkv.stride, out.offset, out.stride, plane, planeBytes, layout.blockBytes]);
+      cells.set([
+        OpCode.attention,
+        qkv.offset,
+        qkv.stride,
+        out.offset,
+        out.stride,
+        plane,
+        planeBytes,
+        layout.blockBytes,
+      ]);
       cells.set([shape.kvHeads, shape.heads / shape.kvHeads, shape.headDim, options.blockSize], 8);
       floats[12] = op.scale;
       cells.set([isF16, regions.tiles], 13);

@@ -87,7 +87,7 @@ export class StepThread {
   /** For the other threads: sleep until the next step, walk it, until told to stop. */
   serve(): void {
     const { control } = this.#shared;
-    for (let seen = 0; ; ) {
+    for (let seen = 0; ;) {
       Atomics.wait(control, Control.stepCount, seen);
       const step = Atomics.load(control, Control.stepCount);
       if (step === seen) continue;
@@ -117,10 +117,7 @@ export class StepThread {
   /** Thread t owns [count·t/n, count·(t+1)/n). */
   #share(count: number): [number, number] {
     const { numThreads } = this.#shared;
-    return [
-      Math.floor((count * this.#thread) / numThreads),
-      Math.floor((count * (this.#thread + 1)) / numThreads),
-    ];
+    return [Math.floor((count * this.#thread) / numThreads), Math.floor((count * (this.#thread + 1)) / numThreads)];
   }
 
   #run(at: number): void {

@@ -28,7 +28,10 @@ import { Control, StepThread, TILE_CELLS, TILE_ROWS, type SharedStep } from './s
 const SPIN_US = 20;
 
 export function createWasmDevice(numThreads: number): Device {
-  assert(Number.isInteger(numThreads) && numThreads >= 1, `the wasm device needs at least one thread, not ${numThreads}`);
+  assert(
+    Number.isInteger(numThreads) && numThreads >= 1,
+    `the wasm device needs at least one thread, not ${numThreads}`,
+  );
   return {
     kind: 'wasm',
     description: `wasm (SIMD WebAssembly, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
@@ -147,7 +150,10 @@ class WasmExecutable implements Executable {
     batch.forEach((segment, index) => {
       const numTokens = segment.tokens.length;
       assert(row + numTokens <= maxRows, `a step takes at most ${maxRows} rows`);
-      assert(segment.blockTable.length <= maxBlocksPerSequence, `a block table has at most ${maxBlocksPerSequence} blocks`);
+      assert(
+        segment.blockTable.length <= maxBlocksPerSequence,
+        `a block table has at most ${maxBlocksPerSequence} blocks`,
+      );
       const table = regions.blockTables / 4 + index * maxBlocksPerSequence;
       for (let b = 0; b < segment.blockTable.length; b++) u32[table + b] = segment.blockTable[b]!;
       for (let i = 0; i < numTokens; i++) {

@@ -37,7 +37,11 @@ export interface CompiledKernel {
 const STAGE_COMPUTE = 4;
 
 /** @throws Error with the compiler's own messages. */
-export async function compileKernel(device: GPUDevice, spec: KernelSpec, constants: Readonly<Record<string, number>>): Promise<CompiledKernel> {
+export async function compileKernel(
+  device: GPUDevice,
+  spec: KernelSpec,
+  constants: Readonly<Record<string, number>>,
+): Promise<CompiledKernel> {
   const { name } = spec;
   const names = Object.keys(spec.buffers);
   const layout = device.createBindGroupLayout({
@@ -54,7 +58,10 @@ export async function compileKernel(device: GPUDevice, spec: KernelSpec, constan
   const module = device.createShaderModule({ label: name, code: readFileSync(wgslUrl(name), 'utf8') });
   const { messages } = await module.getCompilationInfo();
   const errors = messages.filter(({ type }) => type === 'error');
-  assert(errors.length === 0, `${name}.wgsl: ${errors.map(({ lineNum, message }) => `line ${lineNum}: ${message}`).join('; ')}`);
+  assert(
+    errors.length === 0,
+    `${name}.wgsl: ${errors.map(({ lineNum, message }) => `line ${lineNum}: ${message}`).join('; ')}`,
+  );
   const pipeline = await device.createComputePipelineAsync({
     label: name,
     layout: device.createPipelineLayout({ label: name, bindGroupLayouts: [layout] }),
@@ -85,7 +92,12 @@ function paramsBytes({ params }: KernelSpec): number {
 }
 
 /** Writes the uniform of one use. @throws AssertionError when a field is missing. */
-export function packParams(spec: KernelSpec, values: Readonly<Record<string, number>>, into: DataView, offset: number): void {
+export function packParams(
+  spec: KernelSpec,
+  values: Readonly<Record<string, number>>,
+  into: DataView,
+  offset: number,
+): void {
   Object.entries(spec.params).forEach(([field, dtype], i) => {
     const value = values[field];
     assert(value !== undefined, `${spec.name}: param ${field} is missing`);

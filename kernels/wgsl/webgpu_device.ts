@@ -39,7 +39,9 @@ export async function createWebgpuDevice(adapterName = ''): Promise<Device> {
   gpu ??= create(adapterName === '' ? [] : [`adapter=${adapterName}`]);
   const adapter = await gpu.requestAdapter();
   if (!adapter) {
-    throw new DeviceError(`no WebGPU adapter ${adapterName}: install a Vulkan driver (mesa-vulkan-drivers 25 or later for llvmpipe)`);
+    throw new DeviceError(
+      `no WebGPU adapter ${adapterName}: install a Vulkan driver (mesa-vulkan-drivers 25 or later for llvmpipe)`,
+    );
   }
   const { maxStorageBufferBindingSize, maxBufferSize } = adapter.limits;
   const device = await adapter.requestDevice({ requiredLimits: { maxStorageBufferBindingSize, maxBufferSize } });
@@ -72,7 +74,12 @@ interface Resources {
   readonly params: GPUBuffer;
 }
 
-async function load(device: GPUDevice, program: Program, source: WeightSource, options: LoadOptions): Promise<Executable> {
+async function load(
+  device: GPUDevice,
+  program: Program,
+  source: WeightSource,
+  options: LoadOptions,
+): Promise<Executable> {
   const storage = (label: string, bytes: number): GPUBuffer =>
     device.createBuffer({
       label,
@@ -119,7 +126,12 @@ async function load(device: GPUDevice, program: Program, source: WeightSource, o
     const kernel = compiled.get(id) ?? (await compileKernel(device, plan.spec, plan.constants));
     compiled.set(id, kernel);
     const paramsOffset = i * PARAMS_STRIDE;
-    dispatches.push({ ...plan, kernel, paramsOffset, bindGroup: kernel.bind(resources.params, paramsOffset, plan.bindings) });
+    dispatches.push({
+      ...plan,
+      kernel,
+      paramsOffset,
+      bindGroup: kernel.bind(resources.params, paramsOffset, plan.bindings),
+    });
   }
   return new WebgpuExecutable(resources, dispatches, options, blockBytes);
 }
@@ -127,7 +139,7 @@ async function load(device: GPUDevice, program: Program, source: WeightSource, o
 function upload(device: GPUDevice, buffer: GPUBuffer, offset: number, values: Float32Array): void {
   for (let at = 0; at < values.byteLength; at += UPLOAD_BYTES) {
     const count = Math.min(UPLOAD_BYTES, values.byteLength - at);
-    device.queue.writeBuffer(buffer, offset + at, values.buffer as ArrayBuffer, values.byteOffset + at, count);
+    device.queue.writeBuffer(buffer, offset + at, values.buffer, values.byteOffset + at, count);
   }
 }
 
@@ -139,7 +151,13 @@ interface Plan {
   readonly grid: (numRows: number) => readonly [number, number, number];
 }
 
-function planOperation(op: Operation, program: Program, options: LoadOptions, resources: Resources, blockBytes: number): Plan {
+function planOperation(
+  op: Operation,
+  program: Program,
+  options: LoadOptions,
+  resources: Resources,
+  blockBytes: number,
+): Plan {
   const buffer = (name: string): { buffer: GPUBuffer; width: number } => {
     const found = resources.buffers.get(name);
     assert(found, `the program has no buffer ${name}`);
@@ -233,7 +251,7 @@ class WebgpuExecutable implements Executable {
     // Nothing in the uniforms varies per step here: they are written once.
     const params = new DataView(new ArrayBuffer(dispatches.length * PARAMS_STRIDE));
     for (const dispatch of dispatches) packParams(dispatch.kernel.spec, dispatch.params, params, dispatch.paramsOffset);
-    resources.device.queue.writeBuffer(resources.params, 0, params.buffer as ArrayBuffer);
+    resources.device.queue.writeBuffer(resources.params, 0, params.buffer);
   }
 
   async run(batch: readonly Segment[]): Promise<SampleResult[]> {
@@ -282,7 +300,13 @@ class WebgpuExecutable implements Executable {
   importBlock(blockId: number, payload: Uint8Array): Promise<void> {
     // writeBuffer takes no view of shared memory.
     const bytes = payload.slice(0, this.blockBytes);
-    this.#resources.device.queue.writeBuffer(this.#resources.kv, blockId * this.blockBytes, bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength);
+    this.#resources.device.queue.writeBuffer(
+      this.#resources.kv,
+      blockId * this.blockBytes,
+      bytes.buffer,
+      bytes.byteOffset,
+      bytes.byteLength,
+    );
     return Promise.resolve();
   }
 

@@ -81,7 +81,12 @@ export class LocalCluster {
     const router = this.#children.find(({ role }) => role === 'router')?.ready;
     const url = router?.url ?? '';
     if (this.#isJson) {
-      const processes = this.#children.map(({ role, name, ready }) => ({ role, name, address: ready?.address, pid: ready?.pid }));
+      const processes = this.#children.map(({ role, name, ready }) => ({
+        role,
+        name,
+        address: ready?.address,
+        pid: ready?.pid,
+      }));
       process.stdout.write(`${JSON.stringify({ url, processes })}\n`);
       return;
     }
@@ -90,13 +95,22 @@ export class LocalCluster {
     const call = folder.hasTokenizer
       ? `curl ${url}/v1/chat/completions -H 'content-type: application/json' -d '{"model": "${model}", "messages": [{"role": "system", "content": "You keep the harbour log.\\nMira keeps the red key in the north boathouse.\\nLocker 42 opens with code 9071.\\nThe Heron came in at 5:07 with 12 barrels of oil.\\nNadia likes figs."}, {"role": "user", "content": "What is the code of locker 42?"}]}'`
       : `curl ${url}/v1/completions -H 'content-type: application/json' -d '{"model": "${model}", "prompt": [1, 2, 3], "return_token_ids": true}'`;
-    this.#say(`ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, hub ${this.#hubAddress}`);
+    this.#say(
+      `ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, hub ${this.#hubAddress}`,
+    );
     this.#say(`try:\n\n${call}\n`);
     this.#say('Ctrl-C ends it.');
   }
 
   async #start(role: Role, name: string): Promise<ReadyMessage> {
-    const child: Child = { role, name, process: this.#fork(role, name), ready: undefined, startedMs: 0, pauseMs: MIN_PAUSE_MS };
+    const child: Child = {
+      role,
+      name,
+      process: this.#fork(role, name),
+      ready: undefined,
+      startedMs: 0,
+      pauseMs: MIN_PAUSE_MS,
+    };
     this.#children.push(child);
     return this.#supervise(child);
   }
@@ -138,7 +152,8 @@ export class LocalCluster {
   #fork(role: Role, name: string): ChildProcess {
     const { config } = this;
     const flags = role === 'router' ? [...this.#routerFlags()] : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress];
-    const threads = config.threads || Math.max(1, Math.floor(availableParallelism() / (config.prefill + config.decode)));
+    const threads =
+      config.threads || Math.max(1, Math.floor(availableParallelism() / (config.prefill + config.decode)));
     const level = this.#isLogLevelSet ? config.log_level : 'warn';
     const child = fork(
       fileURLToPath(new URL(`../${role}/main.js`, import.meta.url)),
@@ -176,7 +191,9 @@ export class LocalCluster {
       return;
     }
     this.#isEnding = true;
-    const alive = this.#children.filter((child) => child.process.exitCode === null && child.process.signalCode === null);
+    const alive = this.#children.filter(
+      (child) => child.process.exitCode === null && child.process.signalCode === null,
+    );
     if (signal === 'SIGTERM') this.#say('ending: requests that run may finish; Ctrl-C again ends at once');
     const gone = (children: readonly Child[]): Promise<unknown> =>
       Promise.all(children.map((child) => new Promise((resolve) => child.process.once('exit', resolve))));

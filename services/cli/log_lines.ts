@@ -26,7 +26,12 @@ export class LogLines {
       const details = Object.entries(entry)
         .filter(([key]) => !hidden.has(key))
         .map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
-      return [this.#name, levels[Number(entry['level'])] ?? '', String(entry['msg'] ?? ''), ...details].join(' ');
+      return [
+        this.#name,
+        levels[Number(entry['level'])] ?? '',
+        typeof entry['msg'] === 'string' ? entry['msg'] : '',
+        ...details,
+      ].join(' ');
     } catch {
       return `${this.#name} ${line}`;
     }

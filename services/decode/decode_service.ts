@@ -19,7 +19,14 @@ import type { EngineService } from '../../shared/instance/engine_role.ts';
 import type { RoleContext } from '../../shared/instance/role_process.ts';
 import { abortOnCancel } from '../../shared/net/fetch_server.ts';
 import type { DecodeCall } from '../../shared/protocol/calls.ts';
-import type { DecodeReply, DecodeRequest, DecodeStart, MoreSources, SamplingMessage, TokenMessage } from '../../shared/protocol/messages.ts';
+import type {
+  DecodeReply,
+  DecodeRequest,
+  DecodeStart,
+  MoreSources,
+  SamplingMessage,
+  TokenMessage,
+} from '../../shared/protocol/messages.ts';
 import { services, toStatus } from '../../shared/protocol/rpc.ts';
 
 /** A router that has not answered `missing_from` by then has lost the request. */
@@ -77,15 +84,21 @@ class DecodeSession {
     const { promptLength, maxLength } = first.start;
     const { maxModelLen } = this.#instance.info;
     if (promptLength < 1 || promptLength > checked.tokens.length || maxLength <= checked.tokens.length) {
-      throw new Failure('invalid_request', `prompt ${promptLength} ≤ tokens ${checked.tokens.length} < max_length ${maxLength} does not hold`);
+      throw new Failure(
+        'invalid_request',
+        `prompt ${promptLength} ≤ tokens ${checked.tokens.length} < max_length ${maxLength} does not hold`,
+      );
     }
-    if (maxLength > maxModelLen) throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
+    if (maxLength > maxModelLen)
+      throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
     await this.#serve(checked, first.start);
   }
 
   /** Resolves with the last token, rejects when refused or left. */
   async #serve(checked: CheckedCall, start: DecodeStart): Promise<void> {
-    const hasFetch = checked.links.length > checked.numLocal && checked.tokens.length - this.#tokensOf(checked.numLocal) > start.maxSelfCompute;
+    const hasFetch =
+      checked.links.length > checked.numLocal &&
+      checked.tokens.length - this.#tokensOf(checked.numLocal) > start.maxSelfCompute;
     const isFetching = hasFetch || start.sources.some(({ end }) => end > checked.numLocal);
     let id = 0;
     const done = new Promise<void>((resolve, reject) => {
@@ -167,7 +180,8 @@ class DecodeSession {
       this.#signal.addEventListener('abort', this.#wake, { once: true });
       await this.#clock.sleep(ASK_TIMEOUT_MS, arrived.signal);
       if (this.#signal.aborted) throw new Failure('cancelled', 'the caller went away');
-      if (!arrived.signal.aborted) throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
+      if (!arrived.signal.aborted)
+        throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
     }
   }
 

@@ -30,14 +30,23 @@ export function createHttpServer({ context, view, index, isDraining }: HttpOptio
     void reply.status(status).send(errorBody(error));
   });
   app.setNotFoundHandler((request, reply) => {
-    const error = Object.assign(new Error(`${request.method} ${request.url} does not exist; see /v1/models, /health, /dashboard`), { statusCode: 404 });
+    const error = Object.assign(
+      new Error(`${request.method} ${request.url} does not exist; see /v1/models, /health, /dashboard`),
+      { statusCode: 404 },
+    );
     void reply.status(404).send(errorBody(error));
   });
 
   app.post('/v1/chat/completions', (request, reply) => chat(context, request, reply));
   app.post('/v1/completions', (request, reply) => completions(context, request, reply));
   const created = Math.floor(context.clock.wallMs() / 1_000);
-  const model = (): object => ({ id: context.servedName, object: 'model', created, owned_by: 'penstock', max_model_len: context.maxModelLen() });
+  const model = (): object => ({
+    id: context.servedName,
+    object: 'model',
+    created,
+    owned_by: 'penstock',
+    max_model_len: context.maxModelLen(),
+  });
   app.get('/v1/models', () => ({ object: 'list', data: [model()] }));
   app.get<{ Params: { id: string } }>('/v1/models/:id', (request) => {
     checkModel(context, request.params.id);
@@ -48,9 +57,16 @@ export function createHttpServer({ context, view, index, isDraining }: HttpOptio
   app.get('/health', (_request, reply) => {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
     const status = isDraining() ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
-    return reply.status(status === 'ok' ? 200 : 503).send({ status, instances: Object.fromEntries((['prefill', 'decode', 'store'] as const).map((role) => [role, view.of(role).length])) });
+    return reply.status(status === 'ok' ? 200 : 503).send({
+      status,
+      instances: Object.fromEntries(
+        (['prefill', 'decode', 'store'] as const).map((role) => [role, view.of(role).length]),
+      ),
+    });
   });
-  app.get('/metrics', async (_request, reply) => reply.type(context.metrics.contentType).send(await context.metrics.text()));
+  app.get('/metrics', async (_request, reply) =>
+    reply.type(context.metrics.contentType).send(await context.metrics.text()),
+  );
   app.get('/api/pool', () => poolView(view, index));
   app.get<{ Querystring: { limit?: string } }>('/api/requests', (request) => {
     const limit = Number(request.query.limit ?? DEFAULT_LISTED);

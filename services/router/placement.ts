@@ -70,7 +70,8 @@ export class SimplePlacer implements Placer {
     if (!prefill) {
       return {
         ...{ decode, prefill, decodeSources: held, prefillSources: [] },
-        maxSelfCompute: isMuch || cluster.prefill.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
+        maxSelfCompute:
+          isMuch || cluster.prefill.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
         reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
       };
     }
@@ -79,7 +80,12 @@ export class SimplePlacer implements Placer {
       ...{ decode, prefill },
       decodeSources: [
         ...(bestId === prefill.id ? [] : held),
-        { address: prefill.member.address, start: bestId === prefill.id ? decodeRun : covered, end: links.length, isComputing: true },
+        {
+          address: prefill.member.address,
+          start: bestId === prefill.id ? decodeRun : covered,
+          end: links.length,
+          isComputing: true,
+        },
       ],
       prefillSources: bestId === prefill.id ? [] : heldSource(cluster.byHolder(bestId), prefillRun, bestRun),
       maxSelfCompute: this.#localPrefillTokens,
@@ -108,7 +114,6 @@ function choose(
   return eligible
     .filter(({ queueLength }) => queueLength <= shortest + MAX_EXTRA_QUEUE)
     .sort(
-      (a, b) =>
-        runOf(b) - runOf(a) || a.queueLength - b.queueLength || (a.member.name < b.member.name ? -1 : 1),
+      (a, b) => runOf(b) - runOf(a) || a.queueLength - b.queueLength || (a.member.name < b.member.name ? -1 : 1),
     )[0];
 }

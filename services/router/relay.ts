@@ -12,7 +12,15 @@ import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import { chainOf, numPrefillBlocks, type ChainLink } from '../../shared/kv/block_key.ts';
 import { decode, prefill } from '../../shared/protocol/calls.ts';
-import type { DecodeReply, DecodeRequest, PrefillReply, RequestContext, SamplingMessage, Source, TokenMessage } from '../../shared/protocol/messages.ts';
+import type {
+  DecodeReply,
+  DecodeRequest,
+  PrefillReply,
+  RequestContext,
+  SamplingMessage,
+  Source,
+  TokenMessage,
+} from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { toFailure, type Peers } from '../../shared/protocol/rpc.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
@@ -71,7 +79,11 @@ export class Relay {
     for (let numAttempts = 0; numAttempts < MAX_ATTEMPTS; numAttempts++) {
       record.phase = 'placing';
       const chosen = await this.#place(tokens, excluded, signal, last);
-      const attempt = new AttemptRun(this.#options, { generation, chosen, tokens: [...tokens], record, excluded }, untilMs - clock.nowMs());
+      const attempt = new AttemptRun(
+        this.#options,
+        { generation, chosen, tokens: [...tokens], record, excluded },
+        untilMs - clock.nowMs(),
+      );
       try {
         for await (const reply of attempt.run(signal)) {
           if (reply.token.position !== tokens.length) {
@@ -88,7 +100,9 @@ export class Relay {
         if (last.retry !== 'elsewhere' && last.code !== 'overloaded') throw last;
         excluded.add(chosen.decode.id);
         if (last.code === 'instance_lost') chosen.decode.isSuspect = true;
-        record.note(`${chosen.decode.member.name} failed after ${tokens.length - generation.tokens.length} tokens: ${last.message}`);
+        record.note(
+          `${chosen.decode.member.name} failed after ${tokens.length - generation.tokens.length} tokens: ${last.message}`,
+        );
         this.#options.onFailover();
       }
     }
@@ -96,7 +110,12 @@ export class Relay {
   }
 
   /** Waits a moment for a decode instance, because one that died is restarted. @throws Failure `overloaded` when there is none. */
-  async #place(tokens: readonly number[], excluded: ReadonlySet<string>, signal: AbortSignal, last: Failure | undefined): Promise<Placement> {
+  async #place(
+    tokens: readonly number[],
+    excluded: ReadonlySet<string>,
+    signal: AbortSignal,
+    last: Failure | undefined,
+  ): Promise<Placement> {
     const { clock, placer } = this.#options;
     const untilMs = clock.nowMs() + WAIT_FOR_DECODE_MS;
     for (;;) {
@@ -106,7 +125,13 @@ export class Relay {
       if (placement) return placement;
       // Nobody is left who could come back: an overloaded instance does not help by waiting for another to start.
       if (clock.nowMs() > untilMs || signal.aborted || last?.code === 'overloaded') {
-        throw last ?? new Failure('overloaded', 'no decode instance is available: start one with `penstock decode`, or wait until it has loaded');
+        throw (
+          last ??
+          new Failure(
+            'overloaded',
+            'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
+          )
+        );
       }
       await clock.sleep(WAIT_POLL_MS, signal);
     }
@@ -249,12 +274,22 @@ class AttemptRun {
   /** A prefill runs beside the decode call; its end is only news for people, except that a failure excludes it. */
   #startPrefill(decodeCall: DecodeStream, instance: Instance, sources: Placement['prefillSources']): void {
     const { record, excluded } = this.#input;
-    const entry: Attempt['prefills'][number] = { name: instance.member.name, readyTokens: 0, outcome: 'running', report: undefined };
+    const entry: Attempt['prefills'][number] = {
+      name: instance.member.name,
+      readyTokens: 0,
+      outcome: 'running',
+      report: undefined,
+    };
     this.#attempt.prefills.push(entry);
     const round = this.#numMissing;
     this.#numPrefills++;
     instance.numPlaced++;
-    const call = prefill(this.#options.peers, instance.member.address, { context: this.#context(), ...this.#chain(), sources }, this.#timeoutMs);
+    const call = prefill(
+      this.#options.peers,
+      instance.member.address,
+      { context: this.#context(), ...this.#chain(), sources },
+      this.#timeoutMs,
+    );
     const stop = (): void => {
       call.cancel();
     };
@@ -304,7 +339,12 @@ class AttemptRun {
     this.#excludeHolderOf(block);
     record.note(`${chosen.decode.member.name} misses blocks from ${block}: ${reason}`);
     const cluster = clusterState(this.#options);
-    const question = { numTokens: tokens.length, links: this.#links, excluded, decode: { instance: chosen.decode, from: block } };
+    const question = {
+      numTokens: tokens.length,
+      links: this.#links,
+      excluded,
+      decode: { instance: chosen.decode, from: block },
+    };
     const placement =
       cluster && this.#numPrefills < MAX_PREFILLS ? this.#options.placer.place(question, cluster) : undefined;
     if (!placement?.prefill) {

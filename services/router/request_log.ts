@@ -13,7 +13,8 @@ const MAX_RECENT = 512;
 const MAX_NOTES = 64;
 
 /** Where a request is; failure tests read it to show what they struck. */
-export type RequestPhase = 'tokenizing' | 'placing' | 'prefilling' | 'loading' | 'decoding' | 'finished' | 'failed' | 'cancelled';
+export type RequestPhase =
+  'tokenizing' | 'placing' | 'prefilling' | 'loading' | 'decoding' | 'finished' | 'failed' | 'cancelled';
 
 export interface Attempt {
   readonly decode: string;
@@ -85,7 +86,14 @@ export class RequestRecord {
     const failover = (this.#attemptMs ?? router) - router;
     const { queueMs: queue = 0, loadMs: load = 0, computeMs: compute = 0 } = report ?? {};
     this.ttftMs = ttftMs;
-    this.ttft = { router, failover, queue, load, compute, transport: ttftMs - router - failover - queue - load - compute };
+    this.ttft = {
+      router,
+      failover,
+      queue,
+      load,
+      compute,
+      transport: ttftMs - router - failover - queue - load - compute,
+    };
   }
 
   end(phase: 'finished' | 'failed' | 'cancelled', finishReason?: string): void {
@@ -95,7 +103,13 @@ export class RequestRecord {
   }
 
   /** Tokens of the prompt by where their KV came from, over all attempts. */
-  get tokens(): { cached: number; fetched: number; computed: number; computed_by_prefill: number; computed_by_decode: number } {
+  get tokens(): {
+    cached: number;
+    fetched: number;
+    computed: number;
+    computed_by_prefill: number;
+    computed_by_decode: number;
+  } {
     const reports = this.attempts.flatMap(({ report }) => report ?? []);
     const prefills = this.attempts.flatMap((attempt) => attempt.prefills.flatMap(({ report }) => report ?? []));
     const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
@@ -112,7 +126,9 @@ export class RequestRecord {
 
   toJSON(): Record<string, unknown> {
     const fetchedBytes = sum(
-      this.attempts.flatMap(({ report, prefills }) => [report, ...prefills.map((prefill) => prefill.report)]).map((report) => report?.fetchedBytes ?? 0),
+      this.attempts
+        .flatMap(({ report, prefills }) => [report, ...prefills.map((prefill) => prefill.report)])
+        .map((report) => report?.fetchedBytes ?? 0),
     );
     return {
       id: this.id,
@@ -125,7 +141,9 @@ export class RequestRecord {
       tokens: this.tokens,
       fetched_bytes: fetchedBytes,
       ttft_ms: rounded(this.ttftMs),
-      ttft_parts_ms: this.ttft ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)])) : null,
+      ttft_parts_ms: this.ttft
+        ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)]))
+        : null,
       total_ms: rounded(this.totalMs ?? this.elapsedMs),
       attempts: this.attempts.map(({ decode, reason, outcome, report, prefills }) => ({
         decode,
@@ -153,7 +171,9 @@ export class RequestRecord {
       prompt_tokens: this.promptTokens,
       tokens: this.tokens,
       ttft_ms: rounded(this.ttftMs),
-      ttft_parts_ms: this.ttft ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)])) : null,
+      ttft_parts_ms: this.ttft
+        ? Object.fromEntries(Object.entries(this.ttft).map(([name, ms]) => [name, rounded(ms as number)]))
+        : null,
       attempts: this.attempts.length,
     });
   }

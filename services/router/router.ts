@@ -39,7 +39,8 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
     },
     onLost: (instance) => {
       feed.remove(instance);
-      if (!view.all().some(({ member }) => member.address === instance.member.address)) peers.forget(instance.member.address);
+      if (!view.all().some(({ member }) => member.address === instance.member.address))
+        peers.forget(instance.member.address);
     },
   });
   const servedName = config.served_model_name || folder.name;
@@ -69,7 +70,10 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
   server.addService(services.hub, { connect: hub.connect });
   const hubPort = await listen(server, config.hub_bind);
   const bind = config.bind || '127.0.0.1:8000';
-  const url = await app.listen({ host: bind.replace(/:\d+$/, ''), port: Number(bind.slice(bind.lastIndexOf(':') + 1)) });
+  const url = await app.listen({
+    host: bind.replace(/:\d+$/, ''),
+    port: Number(bind.slice(bind.lastIndexOf(':') + 1)),
+  });
   const hubAddress = `${config.hub_bind.replace(/:\d+$/, '')}:${hubPort}`;
   log.info({ url, hub: hubAddress, model: servedName }, 'listening');
 

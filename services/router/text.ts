@@ -19,7 +19,9 @@ export class TextCodec {
   /** @throws ModelError when tokenizer.json or the template cannot be used. */
   static async open(folder: ModelFolder): Promise<TextCodec> {
     if (!folder.hasTokenizer) return new TextCodec(undefined);
-    const worker = new Worker(new URL('./tokenizer_worker.js', import.meta.url), { workerData: { folder: folder.path } });
+    const worker = new Worker(new URL('./tokenizer_worker.js', import.meta.url), {
+      workerData: { folder: folder.path },
+    });
     const died = once(worker, 'error').then(([error]: unknown[]) => {
       throw new ModelError(`the tokenizer of ${folder.path} cannot be used: ${messageOf(error)}`);
     });
@@ -35,7 +37,10 @@ export class TextCodec {
 
   #worker(): WorkerCalls<TokenizerMethods> {
     if (!this.#calls) {
-      throw new Failure('invalid_request', 'this model has no tokenizer: send the prompt as token ids to /v1/completions');
+      throw new Failure(
+        'invalid_request',
+        'this model has no tokenizer: send the prompt as token ids to /v1/completions',
+      );
     }
     return this.#calls;
   }
@@ -56,7 +61,9 @@ export class TextCodec {
 
   /** Without a tokenizer every text is empty. */
   decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]> {
-    return this.#calls ? this.#calls.call('decode', { lists, skipSpecialTokens }) : Promise.resolve(lists.map(() => ''));
+    return this.#calls
+      ? this.#calls.call('decode', { lists, skipSpecialTokens })
+      : Promise.resolve(lists.map(() => ''));
   }
 
   async close(): Promise<void> {

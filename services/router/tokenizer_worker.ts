@@ -16,7 +16,15 @@ const read = (file: string): Record<string, unknown> =>
   JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
 
 const config = read('tokenizer_config.json');
-const tokenizer = new Tokenizer(read('tokenizer.json'), config);
+/** The package's own declarations do not resolve under NodeNext; this is what is used of them. */
+interface TextTokenizer {
+  encode(text: string, options: { add_special_tokens: boolean }): { ids: number[] };
+  decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;
+}
+const tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => TextTokenizer)(
+  read('tokenizer.json'),
+  config,
+);
 const source = config['chat_template'];
 const template = typeof source === 'string' ? new Template(source) : undefined;
 
@@ -32,10 +40,17 @@ function encode(text: string, addSpecialTokens: boolean): number[] {
 }
 
 const methods = {
-  encode: ({ text, addSpecialTokens }: { text: string; addSpecialTokens: boolean }): number[] => encode(text, addSpecialTokens),
+  encode: ({ text, addSpecialTokens }: { text: string; addSpecialTokens: boolean }): number[] =>
+    encode(text, addSpecialTokens),
 
   /** Renders the chat template, which brings its own special tokens. @throws Error the template raises. */
-  encodeChat({ messages, addGenerationPrompt }: { messages: readonly ChatMessage[]; addGenerationPrompt: boolean }): number[] {
+  encodeChat({
+    messages,
+    addGenerationPrompt,
+  }: {
+    messages: readonly ChatMessage[];
+    addGenerationPrompt: boolean;
+  }): number[] {
     if (!template) throw new Error('this model has no chat template: use /v1/completions');
     const text = template.render({
       messages,
@@ -49,8 +64,16 @@ const methods = {
   },
 
   /** One text per list of ids; an empty list is the empty text. */
-  decode({ lists, skipSpecialTokens }: { lists: readonly (readonly number[])[]; skipSpecialTokens: boolean }): string[] {
-    return lists.map((ids) => (ids.length === 0 ? '' : tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens })));
+  decode({
+    lists,
+    skipSpecialTokens,
+  }: {
+    lists: readonly (readonly number[])[];
+    skipSpecialTokens: boolean;
+  }): string[] {
+    return lists.map((ids) =>
+      ids.length === 0 ? '' : tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
+    );
   },
 };
 

@@ -15,7 +15,9 @@ export function claimDataFolder(dataDir: string, name: string): DataFolder {
   try {
     mkdirSync(folder, { recursive: true });
   } catch (cause) {
-    throw new Error(`cannot make the data folder ${folder}: ${messageOf(cause)}; choose another with --data-dir`, { cause });
+    throw new Error(`cannot make the data folder ${folder}: ${messageOf(cause)}; choose another with --data-dir`, {
+      cause,
+    });
   }
   const owner = ownerOf(lock);
   if (owner !== undefined) {

@@ -96,7 +96,10 @@ export class DiskTier {
     try {
       await this.#makeRoom(budgetBytes - newBytes);
       const stored = new Set(
-        await worker.call('put', fresh.map(({ link, slot, bytes }) => ({ slot, bytes, key: link.key, digest: link.digest }))),
+        await worker.call(
+          'put',
+          fresh.map(({ link, slot, bytes }) => ({ slot, bytes, key: link.key, digest: link.digest })),
+        ),
       );
       this.counters.stored += stored.size;
       for (const { link, bytes } of fresh) {
@@ -104,7 +107,10 @@ export class DiskTier {
       }
     } catch (error) {
       this.numFailures++;
-      log.warn({ error: messageOf(error), blocks: fresh.length }, 'the disk tier could not store blocks; they stay in DRAM only');
+      log.warn(
+        { error: messageOf(error), blocks: fresh.length },
+        'the disk tier could not store blocks; they stay in DRAM only',
+      );
       await this.#relieve();
     }
   }

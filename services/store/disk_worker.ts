@@ -12,6 +12,7 @@ import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, rmSync } from 
 import { join } from 'node:path';
 import { uptime } from 'node:os';
 import { open, type Database, type RootDatabase } from 'lmdb';
+import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { serveCalls } from '../../shared/base/worker_calls.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
@@ -58,7 +59,8 @@ function keyBytes(key: BlockKey): Buffer {
 function openEnvironment(path: string): Environment {
   mkdirSync(path, { recursive: true });
   const root = open<Buffer, Buffer>({ path, noSync: true, encoding: 'binary', keyEncoding: 'binary', maxDbs: 4 });
-  const table = (name: string): Database<Buffer, Buffer> => root.openDB({ name, encoding: 'binary', keyEncoding: 'binary' });
+  const table = (name: string): Database<Buffer, Buffer> =>
+    root.openDB({ name, encoding: 'binary', keyEncoding: 'binary' });
   return { root, blocks: table('blocks'), entries: table('entries'), meta: table('meta'), path };
 }
 
@@ -67,7 +69,7 @@ function bootId(): string {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
   } catch {
     // Elsewhere: the minute the machine started, which a reboot changes.
-    return `boot-${Math.round((Date.now() / 1000 - uptime()) / 60)}`;
+    return `boot-${Math.round((systemClock.wallMs() / 1000 - uptime()) / 60)}`;
   }
 }
 
@@ -127,7 +129,15 @@ const methods = {
   },
 
   /** Undefined when the slot holds the wanted block, undamaged (K2); else what is wrong. */
-  verify({ slot, bytes, want }: { slot: number; bytes: number; want: { namespace: Digest; digest: Digest } }): string | undefined {
+  verify({
+    slot,
+    bytes,
+    want,
+  }: {
+    slot: number;
+    bytes: number;
+    want: { namespace: Digest; digest: Digest };
+  }): string | undefined {
     return verifyRecord(copyOf(slot, bytes), want);
   },
 

@@ -62,7 +62,7 @@ export class OfferIntake {
   /** A fetch ends at the first block that its holder lost meanwhile: go on behind it. */
   async #fetchAll(offer: OfferRequest, lacking: readonly ChainLink[], signal: AbortSignal): Promise<number> {
     let stored = 0;
-    for (let next = 0; next < lacking.length && !signal.aborted; ) {
+    for (let next = 0; next < lacking.length && !signal.aborted;) {
       const { numTaken, numSeen } = await this.#fetchRun(offer, lacking.slice(next), signal);
       stored += numTaken;
       next += numSeen + 1;

@@ -56,7 +56,13 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
   const port = await listen(server, bind);
 
   const address = config.advertise || `${bind.replace(/:\d+$/, '')}:${port}`;
-  const member: Member = { name: config.name || `store@${address}`, role: 'store', address, pid: process.pid, epoch: newId() };
+  const member: Member = {
+    name: config.name || `store@${address}`,
+    role: 'store',
+    address,
+    pid: process.pid,
+    epoch: newId(),
+  };
   const cluster = new ClusterMember({
     join: config.join,
     registration: { member, protocolVersion: PROTOCOL_VERSION },
@@ -102,7 +108,7 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
       cluster.leave();
       await shutDown(server, clock, SHUTDOWN_GRACE_MS);
       stopped.abort();
-      await worker.call('close', undefined as never);
+      await worker.call('close', undefined);
       await worker.close();
       folder.release();
       peers.close();

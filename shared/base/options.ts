@@ -45,7 +45,13 @@ interface Option<T> {
   readonly group: 'Model and engine' | 'Budgets' | 'Network' | 'Router' | 'Local cluster (up)' | 'Process';
 }
 
-function option<T>(group: Option<T>['group'], value: string, schema: z.ZodType<T>, fallback: T, help: string): Option<T> {
+function option<T>(
+  group: Option<T>['group'],
+  value: string,
+  schema: z.ZodType<T>,
+  fallback: T,
+  help: string,
+): Option<T> {
   return { group, value, schema, default: fallback, help };
 }
 
@@ -53,35 +59,142 @@ const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', imp
 const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local', 'share'), 'penstock');
 
 export const options = {
-  model: option('Model and engine', 'DIR', z.string().min(1), defaultModel, 'Hugging Face folder: config.json, model.safetensors, tokenizer.json'),
+  model: option(
+    'Model and engine',
+    'DIR',
+    z.string().min(1),
+    defaultModel,
+    'Hugging Face folder: config.json, model.safetensors, tokenizer.json',
+  ),
   served_model_name: option('Model and engine', 'NAME', z.string(), '', "name in the API; default: the folder's"),
   device: option('Model and engine', 'NAME', z.string().min(1), 'auto', 'what computes: auto, wasm'),
   weights: option('Model and engine', 'FORMAT', z.enum(['f32']), 'f32', 'format that weights have on the device: f32'),
-  kv_dtype: option('Model and engine', 'TYPE', z.enum(['f16', 'f32']), 'f16', 'type of KV blocks: f16, or f32 for exact tests'),
-  block_size: option('Model and engine', 'N', integer(z.int().min(4).max(1024).multipleOf(4)), 32, 'tokens per KV block, a multiple of 4; one value per cluster'),
-  threads: option('Model and engine', 'N', integer(z.int().min(0).max(256)), 0, 'threads per engine; 0: the cores, divided among local engines by `up`'),
-  kv_blocks: option('Budgets', 'N', integer(z.int().min(0).max(2 ** 24)), 0, 'blocks in the device; 0: what 512 MiB hold'),
-  dram_bytes: option('Budgets', 'SIZE', bytes, 256 * 2 ** 20, 'host memory for records: outbox of an instance, DRAM tier of a store'),
+  kv_dtype: option(
+    'Model and engine',
+    'TYPE',
+    z.enum(['f16', 'f32']),
+    'f16',
+    'type of KV blocks: f16, or f32 for exact tests',
+  ),
+  block_size: option(
+    'Model and engine',
+    'N',
+    integer(z.int().min(4).max(1024).multipleOf(4)),
+    32,
+    'tokens per KV block, a multiple of 4; one value per cluster',
+  ),
+  threads: option(
+    'Model and engine',
+    'N',
+    integer(z.int().min(0).max(256)),
+    0,
+    'threads per engine; 0: the cores, divided among local engines by `up`',
+  ),
+  kv_blocks: option(
+    'Budgets',
+    'N',
+    integer(
+      z
+        .int()
+        .min(0)
+        .max(2 ** 24),
+    ),
+    0,
+    'blocks in the device; 0: what 512 MiB hold',
+  ),
+  dram_bytes: option(
+    'Budgets',
+    'SIZE',
+    bytes,
+    256 * 2 ** 20,
+    'host memory for records: outbox of an instance, DRAM tier of a store',
+  ),
   disk_bytes: option('Budgets', 'SIZE', bytes, 4 * 2 ** 30, "a store's LMDB tier; 0: none"),
-  max_model_len: option('Budgets', 'N', integer(z.int().min(0)), 0, 'longest prompt and output together; 0: what the model has'),
+  max_model_len: option(
+    'Budgets',
+    'N',
+    integer(z.int().min(0)),
+    0,
+    'longest prompt and output together; 0: what the model has',
+  ),
   max_num_seqs: option('Budgets', 'N', positive(1024), 64, 'sequences an engine runs at once'),
-  max_waiting: option('Budgets', 'N', positive(2 ** 20), 1024, 'sequences that wait for an engine; more are refused with 503'),
+  max_waiting: option(
+    'Budgets',
+    'N',
+    positive(2 ** 20),
+    1024,
+    'sequences that wait for an engine; more are refused with 503',
+  ),
   chunk_tokens: option('Budgets', 'N', positive(2 ** 16), 512, 'tokens an engine computes in one step'),
-  data_dir: option('Process', 'DIR', z.string().min(1), defaultData, "where a store keeps its LMDB environment, in a folder of its name"),
-  bind: option('Network', 'HOST:PORT', z.union([address, z.literal('')]), '', 'where to listen; default 127.0.0.1, port 8000 for the router, picked by the system for others'),
-  advertise: option('Network', 'HOST:PORT', z.union([address, z.literal('')]), '', 'address that others reach this process at; default: the bound one'),
+  data_dir: option(
+    'Process',
+    'DIR',
+    z.string().min(1),
+    defaultData,
+    'where a store keeps its LMDB environment, in a folder of its name',
+  ),
+  bind: option(
+    'Network',
+    'HOST:PORT',
+    z.union([address, z.literal('')]),
+    '',
+    'where to listen; default 127.0.0.1, port 8000 for the router, picked by the system for others',
+  ),
+  advertise: option(
+    'Network',
+    'HOST:PORT',
+    z.union([address, z.literal('')]),
+    '',
+    'address that others reach this process at; default: the bound one',
+  ),
   join: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "the router's hub"),
-  hub_bind: option('Router', 'HOST:PORT', address, '127.0.0.1:8001', 'where the router serves the hub that others join'),
-  cluster_token: option('Network', 'TOKEN', z.string().regex(/^[\x21-\x7e]*$/, 'printable ASCII without spaces'), '', 'secret that all processes of a cluster share; better in the environment than in a flag'),
-  local_prefill_tokens: option('Router', 'N', integer(z.int().min(0)), 256, 'up to so many tokens to compute go straight to decode, without a prefill instance'),
+  hub_bind: option(
+    'Router',
+    'HOST:PORT',
+    address,
+    '127.0.0.1:8001',
+    'where the router serves the hub that others join',
+  ),
+  cluster_token: option(
+    'Network',
+    'TOKEN',
+    z.string().regex(/^[\x21-\x7e]*$/, 'printable ASCII without spaces'),
+    '',
+    'secret that all processes of a cluster share; better in the environment than in a flag',
+  ),
+  local_prefill_tokens: option(
+    'Router',
+    'N',
+    integer(z.int().min(0)),
+    256,
+    'up to so many tokens to compute go straight to decode, without a prefill instance',
+  ),
   max_requests: option('Router', 'N', positive(2 ** 16), 1024, 'requests in flight; more are refused with 503'),
-  request_timeout_ms: option('Router', 'MS', positive(86_400_000), 600_000, 'a request that takes longer ends with an error'),
+  request_timeout_ms: option(
+    'Router',
+    'MS',
+    positive(86_400_000),
+    600_000,
+    'a request that takes longer ends with an error',
+  ),
   silence_ms: option('Router', 'MS', positive(600_000), 3_000, 'an instance silent for this long is lost'),
   prefill: option('Local cluster (up)', 'N', count(), 1, 'prefill instances'),
   decode: option('Local cluster (up)', 'N', integer(z.int().min(1).max(256)), 1, 'decode instances'),
   store: option('Local cluster (up)', 'N', count(), 1, 'stores'),
-  name: option('Process', 'NAME', z.string().regex(/^[A-Za-z0-9._:@-]*$/, 'letters, digits and . _ : @ -'), '', 'name in the dashboard; default: role@address'),
-  drain_timeout_ms: option('Process', 'MS', positive(3_600_000), 30_000, 'after SIGTERM, running requests get this long'),
+  name: option(
+    'Process',
+    'NAME',
+    z.string().regex(/^[A-Za-z0-9._:@-]*$/, 'letters, digits and . _ : @ -'),
+    '',
+    'name in the dashboard; default: role@address',
+  ),
+  drain_timeout_ms: option(
+    'Process',
+    'MS',
+    positive(3_600_000),
+    30_000,
+    'after SIGTERM, running requests get this long',
+  ),
   log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
 } as const satisfies Record<string, Option<never> | Option<string> | Option<number>>;
 
@@ -107,7 +220,10 @@ export interface CommandLine {
 }
 
 /** @throws ConfigError for an unknown flag, key or variable, or a value that is not allowed. */
-export function readCommandLine(args: readonly string[], environment: Readonly<Record<string, string | undefined>>): CommandLine {
+export function readCommandLine(
+  args: readonly string[],
+  environment: Readonly<Record<string, string | undefined>>,
+): CommandLine {
   const flags = readFlags(args);
   const file = flags['config'] ?? environment['PENSTOCK_CONFIG'];
   const fromFile = typeof file === 'string' ? readFile(file) : {};
@@ -152,7 +268,8 @@ function readFile(path: string): Record<string, unknown> {
     throw new ConfigError(`${path}: expected keys and values, for instance \`block_size: 32\``);
   }
   for (const key of Object.keys(parsed)) {
-    if (!Object.hasOwn(options, key)) throw new ConfigError(`${path}: ${key}: unknown key; allowed are ${names.join(', ')}`);
+    if (!Object.hasOwn(options, key))
+      throw new ConfigError(`${path}: ${key}: unknown key; allowed are ${names.join(', ')}`);
   }
   return parsed as Record<string, unknown>;
 }

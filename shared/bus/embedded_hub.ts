@@ -78,7 +78,9 @@ export class EmbeddedHub implements Bus {
     call.on('data', (frame: BusFrame) => {
       if (frame.kind === BusKind.publish) this.publish(frame.subject, frame.payload);
       else if (frame.kind === BusKind.subscribe) {
-        undo.push(this.subscribe(frame.subject, (payload) => send({ kind: BusKind.publish, subject: frame.subject, payload })));
+        undo.push(
+          this.subscribe(frame.subject, (payload) => send({ kind: BusKind.publish, subject: frame.subject, payload })),
+        );
       } else if (frame.kind === BusKind.serve) {
         undo.push(this.serve(frame.subject, (payload) => calls.ask(frame.subject, payload)));
       } else if (frame.kind === BusKind.request) void this.#answer(frame, send);
@@ -97,7 +99,10 @@ export class EmbeddedHub implements Bus {
     });
   };
 
-  async #answer({ subject, payload, id }: BusFrame, send: (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void): Promise<void> {
+  async #answer(
+    { subject, payload, id }: BusFrame,
+    send: (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void,
+  ): Promise<void> {
     try {
       send({ kind: BusKind.reply, id, payload: await this.request(subject, payload) });
     } catch (error) {

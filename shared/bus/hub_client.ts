@@ -86,9 +86,10 @@ export class HubClient implements Bus {
   async #connectForever(): Promise<void> {
     const { clock, onDisconnected, onRefused } = this.#options;
     let pauseMs = MIN_PAUSE_MS;
-    while (!this.#stopped.signal.aborted) {
+    const isStopped = (): boolean => this.#stopped.signal.aborted;
+    while (!isStopped()) {
       const { wasConnected, failure } = await this.#connectOnce();
-      if (this.#stopped.signal.aborted) return;
+      if (isStopped()) return;
       if (failure.code === 'unauthenticated') {
         onRefused(failure);
         return;

@@ -54,7 +54,10 @@ export class BlockPool {
    * All or nothing: the longest run of `links` that is here, then fresh blocks up to `numBlocks` in all. Every block of the
    * answer is referenced once. Undefined, and nothing changed, when there is not enough room.
    */
-  acquire(links: readonly ChainLink[], numBlocks: number): { readonly blocks: number[]; readonly numHits: number } | undefined {
+  acquire(
+    links: readonly ChainLink[],
+    numBlocks: number,
+  ): { readonly blocks: number[]; readonly numHits: number } | undefined {
     const hits: number[] = [];
     for (const link of links.slice(0, numBlocks)) {
       const block = this.find(link);

@@ -180,7 +180,8 @@ export class Engine {
       const request = requests[i];
       const result = request && results[next++];
       this.#advance(sequence, count);
-      if (request && result) this.#take(sequence, sample(sequence.request.sampling, contextOf(sequence), request, result));
+      if (request && result)
+        this.#take(sequence, sample(sequence.request.sampling, contextOf(sequence), request, result));
     });
   }
 
@@ -192,7 +193,10 @@ export class Engine {
     sequence.chain.extend(sequence.tokens);
     for (let index = firstBlock; (index + 1) * blockSize <= sequence.numComputed; index++) {
       const [block, link] = [sequence.blocks[index], sequence.chain.links[index]];
-      assert(block !== undefined && link, `block ${index} of ${sequence.tokens.length} tokens is computed but not named`);
+      assert(
+        block !== undefined && link,
+        `block ${index} of ${sequence.tokens.length} tokens is computed but not named`,
+      );
       this.#seal(block, link, 'computed');
     }
     if (sequence.request.kind === 'prefill') this.#listener.onProgress(sequence.request.id, sequence.numComputed);
@@ -206,7 +210,11 @@ export class Engine {
     const { id, maxLength, stopTokenIds, tokens } = sequence.request;
     const isFirst = sequence.tokens.length === tokens.length;
     sequence.tokens.push(sampled.token);
-    const finish = stopTokenIds.includes(sampled.token) ? 'stop' : sequence.tokens.length >= maxLength ? 'length' : undefined;
+    const finish = stopTokenIds.includes(sampled.token)
+      ? 'stop'
+      : sequence.tokens.length >= maxLength
+        ? 'length'
+        : undefined;
     this.#listener.onToken(id, sampled, isFirst ? this.#report(sequence) : undefined, finish);
     if (finish) this.cancel(id);
   }

@@ -152,13 +152,19 @@ class EngineThread {
       this.#flush();
       if (hasWorked || hasExported) {
         await new Promise((resolve) => setImmediate(resolve));
-      } else if (!this.#hasNews) {
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve;
-        });
-        this.#wake = undefined;
+      } else {
+        await this.#news();
       }
     }
+  }
+
+  /** Resolves at the next message, or at once when one came meanwhile. */
+  async #news(): Promise<void> {
+    if (this.#hasNews) return;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+    });
+    this.#wake = undefined;
   }
 
   async #putDeliveriesIn(): Promise<void> {
@@ -213,7 +219,14 @@ class EngineThread {
     post({
       kind: 'events',
       events: this.#events,
-      load: { ...load, numSteps, lastStepMs, numKeyed: pool.numKeyed, numAvailable: pool.numAvailable, counters: pool.counters },
+      load: {
+        ...load,
+        numSteps,
+        lastStepMs,
+        numKeyed: pool.numKeyed,
+        numAvailable: pool.numAvailable,
+        counters: pool.counters,
+      },
     });
     this.#events = [];
   }
@@ -235,7 +248,10 @@ async function main(): Promise<void> {
   });
   const loadMs = systemClock.nowMs() - startMs;
   const { vocabSize } = folder.config;
-  post({ kind: 'ready', info: { namespace, layout, numBlocks, maxModelLen, vocabSize, device: device.description, loadMs } });
+  post({
+    kind: 'ready',
+    info: { namespace, layout, numBlocks, maxModelLen, vocabSize, device: device.description, loadMs },
+  });
   await thread.loop();
 }
 

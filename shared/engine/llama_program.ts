@@ -21,10 +21,19 @@ export function llamaProgram(config: LlamaConfig, numPositions: number): Program
     operations.push({ kind: 'rms_norm', x, weight: tensor, out, epsilon });
   };
   /** `parts` are module names and outputs; their weights, and biases when the model has them, are stacked. */
-  const linear = (x: string, name: string, width: number, parts: readonly [string, number][], hasBias: boolean, out: string, accumulate: boolean): void => {
+  const linear = (
+    x: string,
+    name: string,
+    width: number,
+    parts: readonly [string, number][],
+    hasBias: boolean,
+    out: string,
+    accumulate: boolean,
+  ): void => {
     weights[name] = matrix(width, ...parts.map(([module, outputs]): [string, number] => [`${module}.weight`, outputs]));
     const bias = `${name}.bias`;
-    if (hasBias) weights[bias] = vector(...parts.map(([module, outputs]): [string, number] => [`${module}.bias`, outputs]));
+    if (hasBias)
+      weights[bias] = vector(...parts.map(([module, outputs]): [string, number] => [`${module}.bias`, outputs]));
     operations.push({ kind: 'linear', x, weight: name, ...(hasBias ? { bias } : {}), out, accumulate });
   };
 
@@ -114,7 +123,9 @@ export function checkTensors(program: Program, tensors: ReadonlyMap<string, Tens
       }
       const want = inner === 1 ? [outputs] : [outputs, inner];
       if (info.shape.join() !== want.join()) {
-        throw new ModelError(`${path}: ${tensor} is [${info.shape.join(', ')}], config.json makes it [${want.join(', ')}]`);
+        throw new ModelError(
+          `${path}: ${tensor} is [${info.shape.join(', ')}], config.json makes it [${want.join(', ')}]`,
+        );
       }
     }
   }

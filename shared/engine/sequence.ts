@@ -61,7 +61,9 @@ export class Sequence {
 
   /** Computing stops here: at the last full block before the tail for prefill, at the list's end for decode. */
   target(blockSize: number): number {
-    return this.request.kind === 'prefill' ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize : this.tokens.length;
+    return this.request.kind === 'prefill'
+      ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize
+      : this.tokens.length;
   }
 
   /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled. */

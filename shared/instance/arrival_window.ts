@@ -56,7 +56,7 @@ export class ArrivalWindow {
 
   /** Serves who can be served; call after an admission. */
   pump(): void {
-    for (let i = 0; i < this.#waiters.length && this.#inUse.size < this.#size; ) {
+    for (let i = 0; i < this.#waiters.length && this.#inUse.size < this.#size;) {
       const waiter = this.#waiters[i];
       if (!waiter) return;
       const isEarly = !waiter.isAdmitted();

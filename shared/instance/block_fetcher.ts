@@ -74,7 +74,9 @@ export class BlockFetcher {
         const stream = streams[i];
         if (!stream) break;
         const takeSlot = (): Promise<ArrivalSlot> => this.#takeSlot(job);
-        for await (const { index, slot } of stream.records(takeSlot, (given) => { this.#options.window.give(given); })) {
+        for await (const { index, slot } of stream.records(takeSlot, (given) => {
+          this.#options.window.give(given);
+        })) {
           const fault = await this.#deliver(job, leg.start + index, slot);
           if (fault !== undefined) throw new Error(`block ${leg.start + index} from ${leg.address}: ${fault}`);
           reached = leg.start + index + 1;
@@ -87,7 +89,8 @@ export class BlockFetcher {
       }
     } catch (error) {
       reason = messageOf(error);
-      if (!job.signal.aborted) this.#options.log.warn({ request: job.context.requestId, reason }, 'a fetch stopped early');
+      if (!job.signal.aborted)
+        this.#options.log.warn({ request: job.context.requestId, reason }, 'a fetch stopped early');
     } finally {
       for (const stream of streams) stream.cancel();
     }

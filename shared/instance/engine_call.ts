@@ -30,7 +30,10 @@ export function checkCall(
   if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
   if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');
   if (unpackDigest(call.namespace) !== layout.namespace) {
-    throw new Failure('cluster_mismatch', 'the call is for another model, KV dtype or block size than this instance serves');
+    throw new Failure(
+      'cluster_mismatch',
+      'the call is for another model, KV dtype or block size than this instance serves',
+    );
   }
   const tokens = unpackTokens(call.tokens);
   if (tokens.length === 0) throw new Failure('invalid_request', 'a prompt has at least one token');
@@ -38,11 +41,15 @@ export function checkCall(
     throw new Failure('context_too_long', `${tokens.length} tokens leave no room in a context of ${maxModelLen}`);
   }
   const outside = tokens.find((token) => token >= vocabSize);
-  if (outside !== undefined) throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
+  if (outside !== undefined)
+    throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
   const { links, numLocal } = instance.localRun(tokens);
   const digest = links.at(-1)?.digest ?? '';
   if (unpackDigest(call.lastDigest) !== digest) {
-    throw new Failure('internal', `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`);
+    throw new Failure(
+      'internal',
+      `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`,
+    );
   }
   return { context: call.context, tokens, links, numLocal };
 }

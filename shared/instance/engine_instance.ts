@@ -32,10 +32,7 @@ const MIN_SLOTS = 16;
 const MAX_WINDOW = 256;
 
 /** Events of one sequence. */
-export type SequenceEvent = Extract<
-  EngineEvent,
-  { kind: 'token' | 'progress' | 'prefilled' | 'refused' | 'admitted' }
->;
+export type SequenceEvent = Extract<EngineEvent, { kind: 'token' | 'progress' | 'prefilled' | 'refused' | 'admitted' }>;
 
 export interface EngineInstanceOptions {
   readonly engine: EngineWorkerData;
@@ -215,7 +212,12 @@ export class EngineInstance {
     const { info } = this;
     const engine = this.#host.load;
     const payload = info.layout.payloadBytes;
-    const device = tierStats(engine?.counters ?? newTierCounters(), engine?.numKeyed ?? 0, payload, info.numBlocks * payload);
+    const device = tierStats(
+      engine?.counters ?? newTierCounters(),
+      engine?.numKeyed ?? 0,
+      payload,
+      info.numBlocks * payload,
+    );
     const { cache } = this.#parts.outbox;
     const slot = this.#slab.memory.slotBytes;
     return {

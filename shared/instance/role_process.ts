@@ -74,7 +74,10 @@ export async function runRole(role: Role, start: (context: RoleContext) => Promi
     const { ready } = running;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
     if (process.send) process.send(message);
-    else process.stdout.write(`penstock ${role} ${ready.name} ready: ${ready.url ? `${ready.url}, hub ` : ''}${ready.address}\n`);
+    else
+      process.stdout.write(
+        `penstock ${role} ${ready.name} ready: ${ready.url ? `${ready.url}, hub ` : ''}${ready.address}\n`,
+      );
   } catch (error) {
     fail(error);
   }
@@ -84,6 +87,8 @@ export async function runRole(role: Role, start: (context: RoleContext) => Promi
 function refuseOpenPorts({ bind, hub_bind: hubBind, cluster_token: token }: Config): void {
   const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
   if (open !== undefined && token === '') {
-    throw new ConfigError(`refusing to listen on ${open} without a cluster token: set PENSTOCK_CLUSTER_TOKEN, the same for every process`);
+    throw new ConfigError(
+      `refusing to listen on ${open} without a cluster token: set PENSTOCK_CLUSTER_TOKEN, the same for every process`,
+    );
   }
 }

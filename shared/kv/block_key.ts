@@ -69,7 +69,12 @@ export class KeyChain {
   }
 }
 
-export function chainOf(namespace: Digest, blockSize: number, tokens: ArrayLike<number>, maxBlocks?: number): readonly AnchoredLink[] {
+export function chainOf(
+  namespace: Digest,
+  blockSize: number,
+  tokens: ArrayLike<number>,
+  maxBlocks?: number,
+): readonly AnchoredLink[] {
   return new KeyChain(namespace, blockSize).extend(tokens, maxBlocks);
 }
 

@@ -70,7 +70,8 @@ export function sealRecord(record: Uint8Array, layout: RecordLayout, link: Chain
 
 /** The header of a record, or why it is none. Looks at the header only. */
 export function readHeader(record: Uint8Array): RecordHeader | { readonly fault: string } {
-  if (record.byteLength < ALIGNMENT) return { fault: `a record has at least ${ALIGNMENT} bytes, not ${record.byteLength}` };
+  if (record.byteLength < ALIGNMENT)
+    return { fault: `a record has at least ${ALIGNMENT} bytes, not ${record.byteLength}` };
   const first = Buffer.from(record.buffer, record.byteOffset, ALIGNMENT);
   if (first.readUInt32LE(0) !== MAGIC) return { fault: 'no record magic' };
   const [size, payloadBytes, numLayers] = [first.readUInt32LE(4), first.readUInt32LE(8), first.readUInt32LE(72)];
@@ -98,7 +99,10 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
  * K2: undefined when the record is the wanted block and undamaged, else what is wrong with it.
  * Without `want`, only the record's own integrity is judged.
  */
-export function verifyRecord(record: Uint8Array, want?: { readonly namespace: Digest; readonly digest: Digest }): string | undefined {
+export function verifyRecord(
+  record: Uint8Array,
+  want?: { readonly namespace: Digest; readonly digest: Digest },
+): string | undefined {
   const header = readHeader(record);
   if ('fault' in header) return header.fault;
   if (want && header.namespace !== want.namespace) return 'it belongs to another namespace';

@@ -31,7 +31,9 @@ const configSchema = z.looseObject({
   rms_norm_eps: z.number().positive(),
   rope_theta: z.number().positive().nullish(),
   rope_scaling: z.unknown().optional(),
-  rope_parameters: z.looseObject({ rope_theta: z.number().positive().nullish(), rope_type: z.string().nullish() }).nullish(),
+  rope_parameters: z
+    .looseObject({ rope_theta: z.number().positive().nullish(), rope_type: z.string().nullish() })
+    .nullish(),
   hidden_act: z.string(),
   attention_bias: z.boolean().nullish(),
   mlp_bias: z.boolean().nullish(),
@@ -90,7 +92,9 @@ export interface ModelFolder {
 export function readModelFolder(path: string): ModelFolder {
   const folder = resolve(path);
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
-    throw new ModelError(`there is no model folder ${folder}: --model names a folder with config.json and model.safetensors`);
+    throw new ModelError(
+      `there is no model folder ${folder}: --model names a folder with config.json and model.safetensors`,
+    );
   }
   const raw = readJson(folder, 'config.json', configSchema);
   const config = toLlamaConfig(raw, join(folder, 'config.json'));
@@ -122,7 +126,9 @@ function readJson<T>(folder: string, file: string, schema: z.ZodType<T>): T {
 
 function toLlamaConfig(raw: z.infer<typeof configSchema>, path: string): LlamaConfig {
   const refuse = (what: string): never => {
-    throw new ModelError(`${path}: ${what} is not supported; this version serves the Llama architecture with plain rotary embedding`);
+    throw new ModelError(
+      `${path}: ${what} is not supported; this version serves the Llama architecture with plain rotary embedding`,
+    );
   };
   if (raw.model_type !== 'llama') refuse(`model_type ${JSON.stringify(raw.model_type)}`);
   if (raw.hidden_act !== 'silu') refuse(`hidden_act ${JSON.stringify(raw.hidden_act)}`);

@@ -128,7 +128,8 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
   const tensors = new Map<string, TensorInfo>();
   for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
     if (name === '__metadata__') continue;
-    if (!dtype || !shape || !offsets) throw new ModelError(`${path}: tensor ${name} lacks dtype, shape or data_offsets`);
+    if (!dtype || !shape || !offsets)
+      throw new ModelError(`${path}: tensor ${name} lacks dtype, shape or data_offsets`);
     // Other types may be present for tensors nobody reads; the reader refuses them when asked.
     if (!Object.hasOwn(bytesOf, dtype)) continue;
     const info: TensorInfo = {
@@ -138,7 +139,8 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
       end: 8 + headerBytes + offsets[1],
     };
     const wantBytes = shape.reduce((a, b) => a * b, 1) * bytesOf[info.dtype];
-    if (info.end - info.start !== wantBytes) refuse(`is damaged: tensor ${name} spans ${info.end - info.start} bytes, its shape needs ${wantBytes}`);
+    if (info.end - info.start !== wantBytes)
+      refuse(`is damaged: tensor ${name} spans ${info.end - info.start} bytes, its shape needs ${wantBytes}`);
     if (info.end > size) refuse(`is truncated: tensor ${name} ends at ${info.end}, the file at ${size}`);
     tensors.set(name, info);
   }
@@ -146,9 +148,10 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
 }
 
 async function readFully(file: FileHandle, into: Buffer, position: number, path: string): Promise<void> {
-  for (let done = 0; done < into.length; ) {
+  for (let done = 0; done < into.length;) {
     const { bytesRead } = await file.read(into, done, into.length - done, position + done);
-    if (bytesRead === 0) throw new ModelError(`${path} ended at ${position + done} while it was read: download it again`);
+    if (bytesRead === 0)
+      throw new ModelError(`${path} ended at ${position + done} while it was read: download it again`);
     done += bytesRead;
   }
 }

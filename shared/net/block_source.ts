@@ -12,5 +12,9 @@ export interface BlockSource {
    */
   read(link: ChainLink, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined>;
   /** Every key in every tier, as of event number `sequence`. */
-  snapshot(): { readonly epoch: string; readonly sequence: number; readonly tiers: Iterable<readonly [Tier, Iterable<BlockKey>]> };
+  snapshot(): {
+    readonly epoch: string;
+    readonly sequence: number;
+    readonly tiers: Iterable<readonly [Tier, Iterable<BlockKey>]>;
+  };
 }

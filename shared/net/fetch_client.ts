@@ -30,7 +30,10 @@ export interface ArrivalSlot {
 
 export interface FetchStream {
   /** Records in order, each in the slot that `takeSlot` gave; the last one may be short of the run. @throws Failure when the stream breaks. */
-  records(takeSlot: () => Promise<ArrivalSlot>, giveBack: (slot: number) => void): AsyncGenerator<{ index: number; slot: number }>;
+  records(
+    takeSlot: () => Promise<ArrivalSlot>,
+    giveBack: (slot: number) => void,
+  ): AsyncGenerator<{ index: number; slot: number }>;
   cancel(): void;
 }
 
@@ -59,7 +62,10 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
       for await (const reply of call as AsyncIterable<FetchReply>) {
         const isNext = reply.index === index && reply.totalBytes === recordBytes && reply.offset === (open?.next ?? 0);
         if (!isNext || reply.offset + reply.data.length > recordBytes || index >= links.length) {
-          throw new Failure('transfer_failed', `${address} sent slice ${reply.index}+${reply.offset} of ${reply.totalBytes} bytes, not the next one`);
+          throw new Failure(
+            'transfer_failed',
+            `${address} sent slice ${reply.index}+${reply.offset} of ${reply.totalBytes} bytes, not the next one`,
+          );
         }
         open ??= { ...(await takeSlot()), next: 0 };
         open.bytes.set(reply.data, reply.offset);

@@ -39,7 +39,10 @@ export function createFetchHandlers(source: () => BlockSource): {
 }
 
 /** Aborts when the peer goes away. */
-export function abortOnCancel(call: { on(event: 'cancelled', listener: () => void): unknown; cancelled: boolean }): AbortSignal {
+export function abortOnCancel(call: {
+  on(event: 'cancelled', listener: () => void): unknown;
+  cancelled: boolean;
+}): AbortSignal {
   const controller = new AbortController();
   call.on('cancelled', () => {
     controller.abort();
@@ -84,7 +87,9 @@ async function serveSnapshot(call: SnapshotCall, source: BlockSource): Promise<v
   const signal = abortOnCancel(call);
   const { epoch, sequence, tiers: tierKeys } = source.snapshot();
   // Copied at once: what changes while pages are sent is told by later events.
-  const pages = [...tierKeys].flatMap(([tier, keys]) => paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })));
+  const pages = [...tierKeys].flatMap(([tier, keys]) =>
+    paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
+  );
   if (pages.length === 0) pages.push({ tier: 0, page: [] });
   try {
     for (const { tier, page } of pages) {

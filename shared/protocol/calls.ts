@@ -31,7 +31,7 @@ export type DecodeCall = ServerDuplexStream<DecodeRequest, DecodeReply>;
 export type HubCall = ServerDuplexStream<BusFrame, BusFrame>;
 
 function method<Q, R>(service: ServiceDefinition, name: string): MethodDefinition<Q, R> {
-  const found = service[name];
+  const found = service[name] as MethodDefinition<Q, R> | undefined;
   assert(found, `penstock.proto has no ${name}`);
   return found;
 }
@@ -53,7 +53,14 @@ function serverStream<Q, R>(
 ): ClientReadableStream<R> {
   return peers
     .client(address)
-    .makeServerStreamRequest(path, requestSerialize, responseDeserialize, request, peers.metadata(), peers.deadline(timeoutMs));
+    .makeServerStreamRequest(
+      path,
+      requestSerialize,
+      responseDeserialize,
+      request,
+      peers.metadata(),
+      peers.deadline(timeoutMs),
+    );
 }
 
 function unary<Q, R>(
@@ -66,10 +73,18 @@ function unary<Q, R>(
   return new Promise((resolve, reject) => {
     peers
       .client(address)
-      .makeUnaryRequest(path, requestSerialize, responseDeserialize, request, peers.metadata(), peers.deadline(timeoutMs), (error, reply) => {
-        if (error) reject(toFailure(error, address));
-        else resolve(reply as R);
-      });
+      .makeUnaryRequest(
+        path,
+        requestSerialize,
+        responseDeserialize,
+        request,
+        peers.metadata(),
+        peers.deadline(timeoutMs),
+        (error, reply) => {
+          if (error) reject(toFailure(error, address));
+          else resolve(reply as R);
+        },
+      );
   });
 }
 
@@ -80,14 +95,26 @@ function duplex<Q, R>(
   timeoutMs: number | undefined,
 ): ClientDuplexStream<Q, R> {
   const options = timeoutMs === undefined ? {} : peers.deadline(timeoutMs);
-  return peers.client(address).makeBidiStreamRequest(path, requestSerialize, responseDeserialize, peers.metadata(), options);
+  return peers
+    .client(address)
+    .makeBidiStreamRequest(path, requestSerialize, responseDeserialize, peers.metadata(), options);
 }
 
-export function fetchBlocks(peers: Peers, address: string, request: FetchRequest, timeoutMs: number): ClientReadableStream<FetchReply> {
+export function fetchBlocks(
+  peers: Peers,
+  address: string,
+  request: FetchRequest,
+  timeoutMs: number,
+): ClientReadableStream<FetchReply> {
   return serverStream(peers, address, fetchMethod, request, timeoutMs);
 }
 
-export function offerBlocks(peers: Peers, address: string, request: OfferRequest, timeoutMs: number): Promise<OfferReply> {
+export function offerBlocks(
+  peers: Peers,
+  address: string,
+  request: OfferRequest,
+  timeoutMs: number,
+): Promise<OfferReply> {
   return unary(peers, address, offerMethod, request, timeoutMs);
 }
 
@@ -95,11 +122,20 @@ export function snapshotBlocks(peers: Peers, address: string, timeoutMs: number)
   return serverStream(peers, address, snapshotMethod, {}, timeoutMs);
 }
 
-export function prefill(peers: Peers, address: string, request: PrefillRequest, timeoutMs: number): ClientReadableStream<PrefillReply> {
+export function prefill(
+  peers: Peers,
+  address: string,
+  request: PrefillRequest,
+  timeoutMs: number,
+): ClientReadableStream<PrefillReply> {
   return serverStream(peers, address, prefillMethod, request, timeoutMs);
 }
 
-export function decode(peers: Peers, address: string, timeoutMs: number): ClientDuplexStream<DecodeRequest, DecodeReply> {
+export function decode(
+  peers: Peers,
+  address: string,
+  timeoutMs: number,
+): ClientDuplexStream<DecodeRequest, DecodeReply> {
   return duplex(peers, address, decodeMethod, timeoutMs);
 }
 

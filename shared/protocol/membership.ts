@@ -42,7 +42,13 @@ const registrationSchema = z.object({
   protocolVersion: z.int(),
   /** Absent for stores, which hold any model's blocks. */
   engine: z
-    .object({ namespace: namespaceSchema, numericsClass: z.string(), maxModelLen: z.int(), vocabSize: z.int(), device: z.string() })
+    .object({
+      namespace: namespaceSchema,
+      numericsClass: z.string(),
+      maxModelLen: z.int(),
+      vocabSize: z.int(),
+      device: z.string(),
+    })
     .optional(),
 });
 export type Registration = z.infer<typeof registrationSchema>;
@@ -103,9 +109,7 @@ export const readHeartbeat = reader(heartbeatSchema);
 export const readMembers = reader(membersSchema);
 export const readGoodbye = reader(goodbyeSchema);
 
-export function toBytes(
-  message: Registration | RegistrationReply | Heartbeat | Members | Goodbye,
-): Buffer {
+export function toBytes(message: Registration | RegistrationReply | Heartbeat | Members | Goodbye): Buffer {
   return Buffer.from(JSON.stringify(message));
 }
 

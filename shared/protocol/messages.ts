@@ -111,7 +111,8 @@ export interface GiveUp {
   readonly round: number;
 }
 
-export type DecodeRequest = { readonly start: DecodeStart } | { readonly more: MoreSources } | { readonly giveUp: GiveUp };
+export type DecodeRequest =
+  { readonly start: DecodeStart } | { readonly more: MoreSources } | { readonly giveUp: GiveUp };
 
 export interface TokenMessage {
   readonly id: number;

@@ -35,7 +35,8 @@ export function packLinks(links: readonly ChainLink[]): Buffer {
 }
 
 export function unpackLinks(bytes: Buffer): ChainLink[] {
-  if (bytes.length % LINK_BYTES !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of links`);
+  if (bytes.length % LINK_BYTES !== 0)
+    throw new Failure('invalid_request', `${bytes.length} bytes are no list of links`);
   return Array.from({ length: bytes.length / LINK_BYTES }, (_, i) => ({
     parent: bytes.readBigUInt64LE(i * LINK_BYTES) as BlockKey,
     key: bytes.readBigUInt64LE(i * LINK_BYTES + 8) as BlockKey,

@@ -163,7 +163,9 @@ const statusOf: Partial<Record<FailureCode, status>> = {
 };
 
 /** A failure as the status a call ends with. */
-export function toStatus(error: unknown): Partial<StatusObject> & { code: status; details: string; metadata: Metadata } {
+export function toStatus(
+  error: unknown,
+): Partial<StatusObject> & { code: status; details: string; metadata: Metadata } {
   const code = error instanceof Failure ? error.code : 'internal';
   const metadata = new Metadata();
   metadata.set(FAILURE_KEY, code);
@@ -182,6 +184,6 @@ export function toFailure(error: unknown, peer: string): Failure {
   if (error instanceof Failure) return error;
   const { code, details, metadata } = error as Partial<StatusObject>;
   const named = String(metadata?.get(FAILURE_KEY)[0] ?? '');
-  const failure = isFailureCode(named) ? named : ((code !== undefined && codeOf[code]) || 'instance_lost');
+  const failure = isFailureCode(named) ? named : (code !== undefined && codeOf[code]) || 'instance_lost';
   return new Failure(failure, `${peer}: ${details ?? messageOf(error)}`, { cause: error });
 }

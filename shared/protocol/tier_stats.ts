@@ -2,7 +2,20 @@
 import { dedupFactor, type TierCounters } from '../kv/record_cache.ts';
 import type { TierStats } from './membership.ts';
 
-export function tierStats(counters: TierCounters, blocks: number, blockBytes: number, capacityBytes: number): TierStats {
+export function tierStats(
+  counters: TierCounters,
+  blocks: number,
+  blockBytes: number,
+  capacityBytes: number,
+): TierStats {
   const { hits, misses, evictions } = counters;
-  return { blocks, bytes: blocks * blockBytes, capacityBytes, hits, misses, evictions, dedupFactor: dedupFactor(counters) };
+  return {
+    blocks,
+    bytes: blocks * blockBytes,
+    capacityBytes,
+    hits,
+    misses,
+    evictions,
+    dedupFactor: dedupFactor(counters),
+  };
 }

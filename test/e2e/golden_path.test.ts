@@ -10,12 +10,25 @@ const BOUND = 2e-3;
 test.each(goldenModels)('%s: golden ids and log-probabilities over the wire', async (name) => {
   const folder = goldenFolder(name);
   const { vocabSize } = readModelFolder(folder).config;
-  const cluster = await Cluster.up('--model', folder, '--kv-dtype', 'f32', '--weights', 'f32', '--local-prefill-tokens', '0');
+  const cluster = await Cluster.up(
+    '--model',
+    folder,
+    '--kv-dtype',
+    'f32',
+    '--weights',
+    'f32',
+    '--local-prefill-tokens',
+    '0',
+  );
   try {
     for (const golden of goldenCases(name)) {
       const want = lastLogits(name, golden, vocabSize);
       const highest = maxAbs(want);
-      const { choices } = await cluster.completion({ prompt: golden.prompt, max_tokens: golden.greedy.length, logprobs: 5 });
+      const { choices } = await cluster.completion({
+        prompt: golden.prompt,
+        max_tokens: golden.greedy.length,
+        logprobs: 5,
+      });
       const [choice] = choices;
       assert(choice?.logprobs);
       assert.equal(choice.text, '', 'there is no tokenizer, so there is no text');
@@ -36,7 +49,10 @@ test.each(goldenModels)('%s: golden ids and log-probabilities over the wire', as
     }
     const requests = await cluster.requests();
     const long = requests.filter(({ prompt_tokens: n }) => n > 32);
-    assert(long.every(({ attempts }) => (attempts[0]?.prefills.length ?? 0) > 0), 'every prompt longer than a block was prefilled elsewhere');
+    assert(
+      long.every(({ attempts }) => (attempts[0]?.prefills.length ?? 0) > 0),
+      'every prompt longer than a block was prefilled elsewhere',
+    );
   } finally {
     await cluster.close();
   }

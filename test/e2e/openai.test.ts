@@ -46,7 +46,12 @@ test('the 40 questions about harbour logs are answered right', async () => {
 });
 
 test('the stream is the answer, piece by piece, with usage at the end', async () => {
-  const stream = await client.chat.completions.create({ model, messages: example.messages, stream: true, stream_options: { include_usage: true } });
+  const stream = await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    stream: true,
+    stream_options: { include_usage: true },
+  });
   let text = '';
   let finish: string | null = null;
   let usage: OpenAI.CompletionUsage | null | undefined;
@@ -65,7 +70,12 @@ test('the stream is the answer, piece by piece, with usage at the end', async ()
 });
 
 test('logprobs: the chosen token is the likeliest, and probabilities are no more than one', async () => {
-  const { choices } = await client.chat.completions.create({ model, messages: example.messages, logprobs: true, top_logprobs: 3 });
+  const { choices } = await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    logprobs: true,
+    top_logprobs: 3,
+  });
   const content = choices[0]?.logprobs?.content ?? [];
   expect(content.length).toBeGreaterThan(5);
   for (const { token, logprob, top_logprobs: top } of content) {
@@ -79,7 +89,13 @@ test('logprobs: the chosen token is the likeliest, and probabilities are no more
 
 test('a seed is a run: equal seeds give equal text, others differ', async () => {
   const ask = async (seed: number): Promise<string> => {
-    const { choices } = await client.chat.completions.create({ model, messages: example.messages, temperature: 2, seed, max_completion_tokens: 24 });
+    const { choices } = await client.chat.completions.create({
+      model,
+      messages: example.messages,
+      temperature: 2,
+      seed,
+      max_completion_tokens: 24,
+    });
     return choices[0]?.message.content ?? '';
   };
   const [first, second, third] = [await ask(1), await ask(1), await ask(2)];
@@ -94,38 +110,90 @@ test('stop strings end the text before them, even across tokens, streamed or not
   assert.equal(choices[0]?.message.content, want);
   assert.equal(choices[0].finish_reason, 'stop');
   let text = '';
-  for await (const chunk of await client.chat.completions.create({ model, messages: example.messages, stop: [stop], stream: true })) {
+  for await (const chunk of await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    stop: [stop],
+    stream: true,
+  })) {
     text += chunk.choices[0]?.delta.content ?? '';
   }
   assert.equal(text, want);
 });
 
 test('max_tokens ends with length; max_completion_tokens wins', async () => {
-  const { choices, usage } = await client.chat.completions.create({ model, messages: example.messages, max_tokens: 9, max_completion_tokens: 3 });
+  const { choices, usage } = await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    max_tokens: 9,
+    max_completion_tokens: 3,
+  });
   assert.equal(choices[0]?.finish_reason, 'length');
   assert.equal(usage?.completion_tokens, 3);
 });
 
 test('logit_bias and penalties change what is chosen', async () => {
-  const plain = await client.chat.completions.create({ model, messages: example.messages, max_tokens: 1, logprobs: true });
-  const tokens = (await (await fetch(`${cluster.url}/tokenize`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ prompt: plain.choices[0]?.message.content, add_special_tokens: false }) })).json()) as { tokens: number[] };
-  const banned = await client.chat.completions.create({ model, messages: example.messages, max_tokens: 1, logit_bias: { [String(tokens.tokens[0])]: -100 } });
+  const plain = await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    max_tokens: 1,
+    logprobs: true,
+  });
+  const tokens = (await (
+    await fetch(`${cluster.url}/tokenize`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ prompt: plain.choices[0]?.message.content, add_special_tokens: false }),
+    })
+  ).json()) as { tokens: number[] };
+  const banned = await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    max_tokens: 1,
+    logit_bias: { [String(tokens.tokens[0])]: -100 },
+  });
   assert.notEqual(banned.choices[0]?.message.content, plain.choices[0]?.message.content);
 });
 
 test('completions: text and ids, one prompt and several, streamed and not', async () => {
   const [a, b] = ['Locker 42 opens with code', 'Nadia likes'];
   const both = await client.completions.create({ model, prompt: [a, b], max_tokens: 5, temperature: 0 });
-  const [onlyA, onlyB] = [await client.completions.create({ model, prompt: a, max_tokens: 5, temperature: 0 }), await client.completions.create({ model, prompt: b, max_tokens: 5, temperature: 0 })];
-  assert.deepEqual(both.choices.map(({ text }) => text), [onlyA.choices[0]?.text, onlyB.choices[0]?.text]);
+  const [onlyA, onlyB] = [
+    await client.completions.create({ model, prompt: a, max_tokens: 5, temperature: 0 }),
+    await client.completions.create({ model, prompt: b, max_tokens: 5, temperature: 0 }),
+  ];
+  assert.deepEqual(
+    both.choices.map(({ text }) => text),
+    [onlyA.choices[0]?.text, onlyB.choices[0]?.text],
+  );
   assert.equal(both.usage?.prompt_tokens, (onlyA.usage?.prompt_tokens ?? 0) + (onlyB.usage?.prompt_tokens ?? 0));
-  const ids = await client.completions.create({ model, prompt: [[5, 6, 7], [8, 9]], max_tokens: 3, temperature: 0 });
-  assert.deepEqual(ids.choices.map(({ index }) => index), [0, 1]);
+  const ids = await client.completions.create({
+    model,
+    prompt: [
+      [5, 6, 7],
+      [8, 9],
+    ],
+    max_tokens: 3,
+    temperature: 0,
+  });
+  assert.deepEqual(
+    ids.choices.map(({ index }) => index),
+    [0, 1],
+  );
   const texts = ['', ''];
-  for await (const { choices } of await client.completions.create({ model, prompt: [a, b], max_tokens: 5, temperature: 0, stream: true })) {
-    for (const { index, text } of choices) texts[index] += text;
+  for await (const { choices } of await client.completions.create({
+    model,
+    prompt: [a, b],
+    max_tokens: 5,
+    temperature: 0,
+    stream: true,
+  })) {
+    for (const { index, text } of choices) texts[index] = `${texts[index]}${text}`;
   }
-  assert.deepEqual(texts, both.choices.map(({ text }) => text));
+  assert.deepEqual(
+    texts,
+    both.choices.map(({ text }) => text),
+  );
   const logprobs = await client.completions.create({ model, prompt: a, max_tokens: 3, temperature: 0, logprobs: 2 });
   assert.equal(logprobs.choices[0]?.logprobs?.token_logprobs?.length, 3);
   assert.equal(logprobs.choices[0].logprobs.tokens?.join(''), logprobs.choices[0].text);
@@ -133,7 +201,13 @@ test('completions: text and ids, one prompt and several, streamed and not', asyn
 
 test('tokenize and detokenize are each other’s inverse, messages render as chat does', async () => {
   const post = async (path: string, body: unknown): Promise<Record<string, unknown>> =>
-    (await (await fetch(`${cluster.url}${path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })).json()) as Record<string, unknown>;
+    (await (
+      await fetch(`${cluster.url}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      })
+    ).json()) as Record<string, unknown>;
   const text = 'Mira keeps the red key in the north boathouse.';
   const { tokens, count } = await post('/tokenize', { prompt: text, add_special_tokens: false });
   assert.equal((tokens as number[]).length, count);
@@ -144,10 +218,20 @@ test('tokenize and detokenize are each other’s inverse, messages render as cha
 });
 
 test('models, health, metrics', async () => {
-  assert.deepEqual((await client.models.list()).data.map(({ id }) => id), [model]);
+  assert.deepEqual(
+    (await client.models.list()).data.map(({ id }) => id),
+    [model],
+  );
   assert.equal((await fetch(`${cluster.url}/health`)).status, 200);
   const metrics = await (await fetch(`${cluster.url}/metrics`)).text();
-  for (const name of ['vllm:time_to_first_token_seconds_bucket', 'vllm:num_requests_running', 'vllm:prompt_tokens_total', 'vllm:generation_tokens_total', 'penstock_index_keys', 'penstock_tier_blocks']) {
+  for (const name of [
+    'vllm:time_to_first_token_seconds_bucket',
+    'vllm:num_requests_running',
+    'vllm:prompt_tokens_total',
+    'vllm:generation_tokens_total',
+    'penstock_index_keys',
+    'penstock_tier_blocks',
+  ]) {
     assert(metrics.includes(name), name);
   }
 });
@@ -156,11 +240,21 @@ describe('bad input gets an error object that says what to do', () => {
   const cases: [string, Record<string, unknown>, number, RegExp][] = [
     ['another model', { model: 'gpt-4' }, 404, /serves "harbour"/],
     ['n', { n: 2 }, 400, /^400 n: is not supported/],
-    ['tools', { tools: [{ type: 'function', function: { name: 'f', parameters: {} } }] }, 400, /tools: is not supported/],
+    [
+      'tools',
+      { tools: [{ type: 'function', function: { name: 'f', parameters: {} } }] },
+      400,
+      /tools: is not supported/,
+    ],
     ['response_format', { response_format: { type: 'json_object' } }, 400, /response_format/],
     ['a parameter nobody knows', { beam_width: 4 }, 400, /beam_width is not supported/],
     ['temperature', { temperature: 3 }, 400, /temperature/],
-    ['an image', { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] }, 400, /messages/],
+    [
+      'an image',
+      { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
+      400,
+      /messages/,
+    ],
     ['no messages', { messages: [] }, 400, /messages/],
     ['logit_bias outside the vocabulary', { logit_bias: { '99999': 1 } }, 400, /vocabulary/],
     ['too long a prompt', { messages: [{ role: 'user', content: 'water '.repeat(3_000) }] }, 400, /context of 2048/],
@@ -174,14 +268,27 @@ describe('bad input gets an error object that says what to do', () => {
   });
 
   test('rubbish that is no JSON, and a path that does not exist', async () => {
-    const rubbish = await fetch(`${cluster.url}/v1/chat/completions`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"messages": [' });
+    const rubbish = await fetch(`${cluster.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{"messages": [',
+    });
     assert.equal(rubbish.status, 400);
     expect(((await rubbish.json()) as { error: { type: string } }).error.type).toBe('invalid_request_error');
     assert.equal((await fetch(`${cluster.url}/v1/nothing`)).status, 404);
   });
 
   test('neutral values are accepted', async () => {
-    const { choices } = await client.chat.completions.create({ model, messages: example.messages, n: 1, tools: [], user: 'u', response_format: { type: 'text' }, store: false, max_tokens: 2 });
+    const { choices } = await client.chat.completions.create({
+      model,
+      messages: example.messages,
+      n: 1,
+      tools: [],
+      user: 'u',
+      response_format: { type: 'text' },
+      store: false,
+      max_tokens: 2,
+    });
     assert.equal(choices.length, 1);
   });
 });

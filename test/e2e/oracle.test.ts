@@ -27,21 +27,37 @@ interface Case {
 function makeCases(count: number, random: Random): Case[] {
   const token = (): number => 3 + random.below(1_500);
   const prefixes = Array.from({ length: 6 }, (_, i) => Array.from({ length: 120 + 130 * i }, token));
-  const lengthOf = [(): number => 1 + random.below(40), (): number => 40 + random.below(260), (): number => 300 + random.below(500), (): number => 800 + random.below(701)];
+  const lengthOf = [
+    (): number => 1 + random.below(40),
+    (): number => 40 + random.below(260),
+    (): number => 300 + random.below(500),
+    (): number => 800 + random.below(701),
+  ];
   return Array.from({ length: count }, (_, i): Case => {
     const pick = random.below(100);
     const length = (lengthOf[pick < 12 ? 0 : pick < 62 ? 1 : pick < 90 ? 2 : 3] ?? token)();
     const own = Array.from({ length }, token);
     const prompt = i % 3 === 0 ? [...random.pick(prefixes as [number[], ...number[][]]), ...own].slice(0, 1_500) : own;
-    const seeded: Partial<SamplingParams> = i % 2 === 0 ? {} : { temperature: 0.9, seed: random.below(2 ** 31), ...(i % 4 === 1 ? { topP: 0.9 } : { topK: 40 }) };
-    const penalised: Partial<SamplingParams> = i % 10 === 3 ? { presencePenalty: 0.5, frequencyPenalty: 0.3, repetitionPenalty: 1.2 } : {};
+    const seeded: Partial<SamplingParams> =
+      i % 2 === 0
+        ? {}
+        : { temperature: 0.9, seed: random.below(2 ** 31), ...(i % 4 === 1 ? { topP: 0.9 } : { topK: 40 }) };
+    const penalised: Partial<SamplingParams> =
+      i % 10 === 3 ? { presencePenalty: 0.5, frequencyPenalty: 0.3, repetitionPenalty: 1.2 } : {};
     return { prompt, maxTokens: 4 + random.below(24), params: { ...greedy, ...seeded, ...penalised } };
   });
 }
 
 async function ask(cluster: Cluster, { prompt, maxTokens, params }: Case): Promise<number[]> {
   const { choices } = await cluster.completion({
-    ...{ prompt, max_tokens: maxTokens, temperature: params.temperature, top_p: params.topP, top_k: params.topK, seed: params.seed },
+    ...{
+      prompt,
+      max_tokens: maxTokens,
+      temperature: params.temperature,
+      top_p: params.topP,
+      top_k: params.topK,
+      seed: params.seed,
+    },
     presence_penalty: params.presencePenalty,
     frequency_penalty: params.frequencyPenalty,
     repetition_penalty: params.repetitionPenalty,
@@ -55,7 +71,18 @@ let reference: LoadedModel;
 beforeAll(async () => {
   console.log(`oracle: SEED=${seed}`);
   reference = await loadReference(harbour, 'f16');
-  cluster = await Cluster.up('--prefill', '2', '--decode', '2', '--store', '1', '--local-prefill-tokens', '8', '--chunk-tokens', '128');
+  cluster = await Cluster.up(
+    '--prefill',
+    '2',
+    '--decode',
+    '2',
+    '--store',
+    '1',
+    '--local-prefill-tokens',
+    '8',
+    '--chunk-tokens',
+    '128',
+  );
 });
 afterAll(async () => {
   await cluster.close();
@@ -65,7 +92,11 @@ afterAll(async () => {
 async function expectOracle(cases: readonly Case[], actual: readonly number[][]): Promise<void> {
   for (const [i, { prompt, maxTokens, params }] of cases.entries()) {
     const want = await generate(reference.executable, prompt, params, maxTokens);
-    assert.deepEqual(actual[i], want.map(({ token }) => token), `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`);
+    assert.deepEqual(
+      actual[i],
+      want.map(({ token }) => token),
+      `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`,
+    );
   }
 }
 
@@ -75,7 +106,9 @@ test(`${numPrompts} mixed prompts give the tokens of a single-process loop, most
   await expectOracle(cases, actual);
   const requests = await cluster.requests();
   expect(requests.length).toBe(numPrompts);
-  const elsewhere = requests.filter(({ attempts }) => attempts.some(({ prefills, report }) => prefills.length > 0 && (report?.fetched_tokens ?? 0) > 0));
+  const elsewhere = requests.filter(({ attempts }) =>
+    attempts.some(({ prefills, report }) => prefills.length > 0 && (report?.fetched_tokens ?? 0) > 0),
+  );
   console.log(`oracle: ${elsewhere.length} of ${numPrompts} were prefilled elsewhere and fetched`);
   expect(elsewhere.length).toBeGreaterThanOrEqual(numPrompts / 2);
   for (const { ttft_ms: ttft, ttft_parts_ms: parts } of requests) {

@@ -57,29 +57,49 @@ test('four addresses, one cluster: a long prompt is prefilled on one, decoded on
   const where = JSON.parse(response.headers.get('x-penstock-request') ?? '{}') as { decode: string; prefill: string };
   expect(where.decode).toContain('127.0.0.3');
   expect(where.prefill).toContain('127.0.0.2');
-  const nodes = async (): Promise<NodeView[]> => ((await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
-  expect((await nodes()).map(({ address }) => address.split(':')[0]).sort()).toEqual(['127.0.0.2', '127.0.0.3', '127.0.0.4']);
-  await until('the store has the blocks', async () => ((await nodes()).find(({ role }) => role === 'store')?.tiers['disk']?.blocks ?? 0) >= 21);
+  const nodes = async (): Promise<NodeView[]> =>
+    ((await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
+  expect((await nodes()).map(({ address }) => address.split(':')[0]).sort()).toEqual([
+    '127.0.0.2',
+    '127.0.0.3',
+    '127.0.0.4',
+  ]);
+  await until(
+    'the store has the blocks',
+    async () => ((await nodes()).find(({ role }) => role === 'store')?.tiers['disk']?.blocks ?? 0) >= 21,
+  );
 });
 
 test('a wrong token is refused, and says what to do', async () => {
-  const { code, errors } = await runToEnd(['store', '--join', hub, '--data-dir', `${folder.path}/other`, '--log-level', 'silent'], { PENSTOCK_CLUSTER_TOKEN: 'wrong' });
+  const { code, errors } = await runToEnd(
+    ['store', '--join', hub, '--data-dir', `${folder.path}/other`, '--log-level', 'silent'],
+    { PENSTOCK_CLUSTER_TOKEN: 'wrong' },
+  );
   expect(code).toBe(1);
   expect(errors).toContain('wrong cluster token');
   expect(errors).toContain('PENSTOCK_CLUSTER_TOKEN');
 });
 
 test('another model is refused, and so is another block size', async () => {
-  const other = await runToEnd(['decode', '--join', hub, '--model', goldenFolder('llama-tied'), '--log-level', 'silent'], token);
+  const other = await runToEnd(
+    ['decode', '--join', hub, '--model', goldenFolder('llama-tied'), '--log-level', 'silent'],
+    token,
+  );
   expect(other.code).toBe(1);
   expect(other.errors).toContain('another model');
-  const blocks = await runToEnd(['prefill', '--join', hub, '--model', harbour, '--block-size', '16', '--log-level', 'silent'], token);
+  const blocks = await runToEnd(
+    ['prefill', '--join', hub, '--model', harbour, '--block-size', '16', '--log-level', 'silent'],
+    token,
+  );
   expect(blocks.code).toBe(1);
   expect(blocks.errors).toContain('blockSize is 16, the cluster has 32');
 });
 
 test('a second store in the same data folder is refused', async () => {
-  const { code, errors } = await runToEnd(['store', '--bind', '127.0.0.4:0', '--join', hub, '--data-dir', folder.path, '--log-level', 'silent'], token);
+  const { code, errors } = await runToEnd(
+    ['store', '--bind', '127.0.0.4:0', '--join', hub, '--data-dir', folder.path, '--log-level', 'silent'],
+    token,
+  );
   expect(code).toBe(1);
   expect(errors).toMatch(/process \d+ uses the data folder/);
 });

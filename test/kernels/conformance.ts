@@ -27,9 +27,18 @@ function sourceOf(tensors: Readonly<Record<string, Float32Array>>): WeightSource
   };
 }
 
-const options = { maxRows: 64, maxSamples: 4, maxBlocksPerSequence: 16, kvDtype: 'f32' as KvDtype, blockSize: 32, numBlocks: 20 };
+const options = {
+  maxRows: 64,
+  maxSamples: 4,
+  maxBlocksPerSequence: 16,
+  kvDtype: 'f32' as KvDtype,
+  blockSize: 32,
+  numBlocks: 20,
+};
 
-const segments = (numRows: number): Segment[] => [{ tokens: new Array<number>(numRows).fill(0), start: 0, blockTable: [0, 1, 2] }];
+const segments = (numRows: number): Segment[] => [
+  { tokens: new Array<number>(numRows).fill(0), start: 0, blockTable: [0, 1, 2] },
+];
 
 function close(actual: Float32Array, expected: readonly number[], tolerance: number): void {
   const scale = expected.reduce((highest, value) => Math.max(highest, Math.abs(value)), 1e-9);
@@ -39,11 +48,20 @@ function close(actual: Float32Array, expected: readonly number[], tolerance: num
 }
 
 export function conformance({ name, open, tolerance }: Conformance): void {
-  const run = async (program: Program, tensors: Record<string, Float32Array>, kvDtype: KvDtype = 'f32'): Promise<Executable> =>
-    (await open()).load(program, sourceOf(tensors), { ...options, kvDtype });
+  const run = async (
+    program: Program,
+    tensors: Record<string, Float32Array>,
+    kvDtype: KvDtype = 'f32',
+  ): Promise<Executable> => (await open()).load(program, sourceOf(tensors), { ...options, kvDtype });
 
   describe(`${name}: rms_norm`, () => {
-    for (const [rows, hidden] of [[1, 4], [3, 63], [2, 64], [5, 65], [64, 257]] as const) {
+    for (const [rows, hidden] of [
+      [1, 4],
+      [3, 63],
+      [2, 64],
+      [5, 65],
+      [64, 257],
+    ] as const) {
       test(`[${rows}, ${hidden}] is the equation`, async () => {
         const [x, weight] = [noise(rows * hidden), noise(hidden)];
         const executable = await run(
@@ -68,10 +86,21 @@ export function conformance({ name, open, tolerance }: Conformance): void {
   });
 
   describe(`${name}: linear`, () => {
-    for (const [rows, inner, outputs] of [[1, 4, 8], [1, 100, 333], [5, 63, 9], [4, 64, 64], [7, 129, 17]] as const) {
+    for (const [rows, inner, outputs] of [
+      [1, 4, 8],
+      [1, 100, 333],
+      [5, 63, 9],
+      [4, 64, 64],
+      [7, 129, 17],
+    ] as const) {
       for (const accumulate of [false, true]) {
         test(`[${rows}, ${inner}] · [${outputs}, ${inner}]ᵀ + bias${accumulate ? ', added to what is there' : ''}`, async () => {
-          const [x, weight, bias, before] = [noise(rows * inner), noise(outputs * inner), noise(outputs), noise(rows * outputs)];
+          const [x, weight, bias, before] = [
+            noise(rows * inner),
+            noise(outputs * inner),
+            noise(outputs),
+            noise(rows * outputs),
+          ];
           const executable = await run(
             {
               operations: [{ kind: 'linear', x: 'x', weight: 'w', bias: 'b', out: 'out', accumulate }],
@@ -122,8 +151,11 @@ export function conformance({ name, open, tolerance }: Conformance): void {
         );
         const numBlocks = Math.ceil((start + rows) / options.blockSize);
         const blockTable = Array.from({ length: numBlocks }, (_, i) => (i * 7 + 3) % options.numBlocks);
-        const values = blockTable.map(() => roundTo(kvDtype, noise(layers * 2 * options.blockSize * kvHeads * headDim)));
-        for (const [i, block] of blockTable.entries()) await executable.importBlock(block, pack(kvDtype, values[i] ?? new Float32Array(0)));
+        const values = blockTable.map(() =>
+          roundTo(kvDtype, noise(layers * 2 * options.blockSize * kvHeads * headDim)),
+        );
+        for (const [i, block] of blockTable.entries())
+          await executable.importBlock(block, pack(kvDtype, values[i] ?? new Float32Array(0)));
         const qkv = noise(rows * width);
         await executable.write('qkv', qkv);
         await executable.run([{ tokens: new Array<number>(rows).fill(0), start, blockTable }]);
@@ -137,14 +169,17 @@ export function conformance({ name, open, tolerance }: Conformance): void {
             const kvHead = Math.floor(head / (heads / kvHeads));
             const scores = Array.from({ length: start + row + 1 }, (_, token) => {
               let dot = 0;
-              for (let d = 0; d < headDim; d++) dot += (qkv[row * width + head * headDim + d] ?? 0) * at(0, token, kvHead, d);
+              for (let d = 0; d < headDim; d++)
+                dot += (qkv[row * width + head * headDim + d] ?? 0) * at(0, token, kvHead, d);
               return dot * scale;
             });
             const highest = Math.max(...scores);
             const weights = scores.map((score) => Math.exp(score - highest));
             const sum = weights.reduce((a, b) => a + b, 0);
             for (let d = 0; d < headDim; d++) {
-              expected.push(weights.reduce((total, weight, token) => total + (weight / sum) * at(1, token, kvHead, d), 0));
+              expected.push(
+                weights.reduce((total, weight, token) => total + (weight / sum) * at(1, token, kvHead, d), 0),
+              );
             }
           }
         }
@@ -152,7 +187,11 @@ export function conformance({ name, open, tolerance }: Conformance): void {
 
         const exported = new Uint8Array(executable.blockBytes);
         await executable.exportBlock(blockTable[0] ?? 0, exported);
-        assert.deepEqual(Buffer.from(exported), Buffer.from(pack(kvDtype, values[0] ?? new Float32Array(0))), 'a block comes out as it went in');
+        assert.deepEqual(
+          Buffer.from(exported),
+          Buffer.from(pack(kvDtype, values[0] ?? new Float32Array(0))),
+          'a block comes out as it went in',
+        );
         await executable.close();
       });
     }

@@ -21,7 +21,11 @@ async function bits(chunk: number, numThreads: number, kvDtype: 'f16' | 'f32', n
   let last: Float32Array | undefined;
   for (let start = 0; start < tokens.length; start += chunk) {
     const part = tokens.slice(start, start + chunk);
-    const others = Array.from({ length: numOthers }, (_, i) => ({ tokens: [i + 1, i + 2, i + 3], start: 0, blockTable: [40 + i] }));
+    const others = Array.from({ length: numOthers }, (_, i) => ({
+      tokens: [i + 1, i + 2, i + 3],
+      start: 0,
+      blockTable: [40 + i],
+    }));
     const sample = { numCandidates: 4, askedTokens: [], isFullRowWanted: true };
     const [result] = await executable.run([...others, { tokens: part, start, blockTable: table, sample }]);
     last = result?.fullRow;
@@ -36,9 +40,22 @@ async function bits(chunk: number, numThreads: number, kvDtype: 'f16' | 'f32', n
   return digest.join('\n');
 }
 
-test.each(['f16', 'f32'] as const)('E2: %s KV and logits have the same bits in chunks of 150, 37, 1, beside others, on 1 to 3 threads', async (kvDtype) => {
-  const want = await bits(150, 1, kvDtype, 0);
-  for (const [chunk, threads, others] of [[37, 1, 0], [1, 1, 0], [150, 2, 3], [64, 3, 5], [5, 2, 1]] as const) {
-    assert.equal(await bits(chunk, threads, kvDtype, others), want, `chunks of ${chunk}, ${threads} threads, ${others} other sequences`);
-  }
-});
+test.each(['f16', 'f32'] as const)(
+  'E2: %s KV and logits have the same bits in chunks of 150, 37, 1, beside others, on 1 to 3 threads',
+  async (kvDtype) => {
+    const want = await bits(150, 1, kvDtype, 0);
+    for (const [chunk, threads, others] of [
+      [37, 1, 0],
+      [1, 1, 0],
+      [150, 2, 3],
+      [64, 3, 5],
+      [5, 2, 1],
+    ] as const) {
+      assert.equal(
+        await bits(chunk, threads, kvDtype, others),
+        want,
+        `chunks of ${chunk}, ${threads} threads, ${others} other sequences`,
+      );
+    }
+  },
+);

@@ -18,7 +18,14 @@ test('a program with an operation that has no kernel yet is refused by name', as
   assert.equal(device.kind, 'webgpu');
   const program = llamaProgram(readModelFolder(goldenFolder('llama-tied')).config, 64);
   const none = { ...program, weights: {} };
-  const options = { maxRows: 8, maxSamples: 1, maxBlocksPerSequence: 2, kvDtype: 'f16' as const, blockSize: 32, numBlocks: 2 };
+  const options = {
+    maxRows: 8,
+    maxSamples: 1,
+    maxBlocksPerSequence: 2,
+    kvDtype: 'f16' as const,
+    blockSize: 32,
+    numBlocks: 2,
+  };
   await expect(device.load(none, { slices: () => assert.fail() }, options)).rejects.toThrow(/embed has no kernel/);
 });
 

@@ -24,7 +24,10 @@ export interface NodeView {
   readonly state: string;
   readonly running: number;
   readonly waiting: number;
-  readonly tiers: Record<string, { blocks: number; bytes: number; hits: number; misses: number; evictions: number; dedup_factor: number }>;
+  readonly tiers: Record<
+    string,
+    { blocks: number; bytes: number; hits: number; misses: number; evictions: number; dedup_factor: number }
+  >;
 }
 
 interface ReportView {
@@ -61,7 +64,11 @@ export interface CompletionView {
     finish_reason: string;
     logprobs: { token_logprobs: number[]; tokens: string[]; top_logprobs: Record<string, number>[] } | null;
   }[];
-  readonly usage: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details: { cached_tokens: number } };
+  readonly usage: {
+    prompt_tokens: number;
+    completion_tokens: number;
+    prompt_tokens_details: { cached_tokens: number };
+  };
 }
 
 /** Whatever the test does, nothing it started outlives it. */
@@ -85,7 +92,10 @@ function withoutPenstock(): NodeJS.ProcessEnv {
 }
 
 /** Runs to its end. */
-export async function runToEnd(args: readonly string[], environment: Record<string, string> = {}): Promise<{ code: number | null; output: string; errors: string }> {
+export async function runToEnd(
+  args: readonly string[],
+  environment: Record<string, string> = {},
+): Promise<{ code: number | null; output: string; errors: string }> {
   const child = run(args, environment);
   let [output, errors] = ['', ''];
   child.stdout?.on('data', (chunk: Buffer) => (output += chunk.toString()));
@@ -119,7 +129,17 @@ export class Cluster {
 
   static async up(...args: string[]): Promise<Cluster> {
     const folder = temporaryFolder();
-    const up = run(['up', '--json', '--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--data-dir', folder.path, ...args]);
+    const up = run([
+      'up',
+      '--json',
+      '--bind',
+      '127.0.0.1:0',
+      '--hub-bind',
+      '127.0.0.1:0',
+      '--data-dir',
+      folder.path,
+      ...args,
+    ]);
     const errors: string[] = [];
     assert(up.stdout && up.stderr);
     createInterface({ input: up.stderr }).on('line', (line) => errors.push(line));
@@ -141,7 +161,8 @@ export class Cluster {
   }
 
   async requests(limit = 512): Promise<RequestView[]> {
-    return ((await (await fetch(`${this.url}/api/requests?limit=${limit}`)).json()) as { requests: RequestView[] }).requests;
+    return ((await (await fetch(`${this.url}/api/requests?limit=${limit}`)).json()) as { requests: RequestView[] })
+      .requests;
   }
 
   async node(name: string): Promise<NodeView> {
@@ -152,7 +173,9 @@ export class Cluster {
 
   /** Process id of a child by its name, the router's too. */
   pidOf(name: string): number {
-    const last = this.errors.findLast((line) => line.startsWith(`${name} started`) || line.startsWith(`${name} is back`));
+    const last = this.errors.findLast(
+      (line) => line.startsWith(`${name} started`) || line.startsWith(`${name} is back`),
+    );
     const pid = /pid (\d+)/.exec(last ?? '')?.[1];
     assert(pid, `${name} has started`);
     return Number(pid);
@@ -170,7 +193,9 @@ export class Cluster {
     for (const { name, epoch } of before) {
       await until(`${name} is back and announces`, async () => {
         const node = (await this.pool()).find((candidate) => candidate.name === name);
-        return node !== undefined && node.epoch !== epoch && node.state === 'alive' && Object.keys(node.tiers).length > 0;
+        return (
+          node !== undefined && node.epoch !== epoch && node.state === 'alive' && Object.keys(node.tiers).length > 0
+        );
       });
     }
   }
@@ -198,7 +223,11 @@ export class Cluster {
 }
 
 /** Polls until it holds; the message says what was waited for. */
-export async function until<T>(what: string, probe: () => Promise<T | undefined | false> | T | undefined | false, timeoutMs = 30_000): Promise<T> {
+export async function until<T>(
+  what: string,
+  probe: () => Promise<T | undefined | false> | T | undefined | false,
+  timeoutMs = 30_000,
+): Promise<T> {
   const endMs = performance.now() + timeoutMs;
   for (;;) {
     const value = await probe();
@@ -209,11 +238,16 @@ export async function until<T>(what: string, probe: () => Promise<T | undefined 
 }
 
 /** Results in order, at most `width` at once. */
-export async function mapConcurrently<T, R>(items: readonly T[], width: number, work: (item: T, index: number) => Promise<R>): Promise<R[]> {
+export async function mapConcurrently<T, R>(
+  items: readonly T[],
+  width: number,
+  work: (item: T, index: number) => Promise<R>,
+): Promise<R[]> {
   const results: R[] = [];
   let next = 0;
   const worker = async (): Promise<void> => {
-    for (let index = next++; index < items.length; index = next++) results[index] = await work(items[index] as T, index);
+    for (let index = next++; index < items.length; index = next++)
+      results[index] = await work(items[index] as T, index);
   };
   await Promise.all(Array.from({ length: width }, worker));
   return results;

@@ -2,7 +2,15 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-export const goldenModels = ['llama-tied', 'llama-untied', 'llama-head-dim', 'llama-mha-f16', 'llama-bf16', 'llama-odd', 'llama-bias'] as const;
+export const goldenModels = [
+  'llama-tied',
+  'llama-untied',
+  'llama-head-dim',
+  'llama-mha-f16',
+  'llama-bf16',
+  'llama-odd',
+  'llama-bias',
+] as const;
 
 export interface GoldenCase {
   readonly prompt: number[];

@@ -36,8 +36,13 @@ export async function chat(context: ApiContext, request: FastifyRequest, reply: 
     };
     run = startPrompt(context, record, job, signal);
     if (body.stream) {
-      await sendEvents(reply, events(context, body, record, run.pieces, promptTokens), () => finishedHeaders(record), signal);
-      return reply;
+      await sendEvents(
+        reply,
+        events(context, body, record, run.pieces, promptTokens),
+        () => finishedHeaders(record),
+        signal,
+      );
+      return undefined;
     }
     return await whole(context, body, record, run.pieces, promptTokens, reply);
   } catch (error) {
@@ -85,10 +90,14 @@ async function* events(
   record: RequestRecord,
   pieces: AsyncGenerator<Piece>,
   promptTokens: readonly number[],
-): AsyncGenerator<unknown> {
+): AsyncGenerator {
   const hasUsage = body.stream_options?.include_usage === true;
   const head = frame(context, record, 'chat.completion.chunk');
-  const chunk = (choices: unknown[], usage: Usage | null = null): unknown => ({ ...head, choices, ...(hasUsage ? { usage } : {}) });
+  const chunk = (choices: unknown[], usage: Usage | null = null): unknown => ({
+    ...head,
+    choices,
+    ...(hasUsage ? { usage } : {}),
+  });
   let isFirst = true;
   for await (const { text, tokens, finish } of pieces) {
     const idsOf = body.return_token_ids ? { token_ids: tokens.map(({ id }) => id) } : {};

@@ -13,7 +13,10 @@ export interface Usage {
 /** @throws Failure `not_found` for a model this cluster does not serve; no name means the one there is. */
 export function checkModel({ servedName }: ApiContext, model: string | null | undefined): void {
   if (model !== null && model !== undefined && model !== servedName) {
-    throw new Failure('not_found', `the model ${JSON.stringify(model)} does not exist; this cluster serves ${JSON.stringify(servedName)}`);
+    throw new Failure(
+      'not_found',
+      `the model ${JSON.stringify(model)} does not exist; this cluster serves ${JSON.stringify(servedName)}`,
+    );
   }
 }
 
@@ -31,7 +34,8 @@ export function stopTokensOf(
 
 /** Over all prompts of the request; cached is everything that was not computed for it. */
 export function usageOf(records: readonly RequestRecord[]): Usage {
-  const total = (value: (record: RequestRecord) => number): number => records.reduce((sum, record) => sum + value(record), 0);
+  const total = (value: (record: RequestRecord) => number): number =>
+    records.reduce((sum, record) => sum + value(record), 0);
   const [prompt, completion] = [total(({ promptTokens }) => promptTokens), total(({ outputTokens }) => outputTokens)];
   return {
     prompt_tokens: prompt,

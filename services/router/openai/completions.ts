@@ -24,7 +24,8 @@ export async function completions(context: ApiContext, request: FastifyRequest, 
     for (const prompt of promptsOf(body)) {
       const record = openRecord(context, '/v1/completions');
       records.push(record);
-      const promptTokens = typeof prompt === 'string' ? await context.codec.encode(prompt, body.add_special_tokens ?? true) : prompt;
+      const promptTokens =
+        typeof prompt === 'string' ? await context.codec.encode(prompt, body.add_special_tokens ?? true) : prompt;
       const { folder, drawSeed } = context;
       const job = {
         promptTokens,
@@ -38,7 +39,7 @@ export async function completions(context: ApiContext, request: FastifyRequest, 
     const [first] = jobs;
     if (body.stream && first) {
       await sendEvents(reply, events(context, body, jobs), () => finishedHeaders(first.run.record), signal);
-      return reply;
+      return undefined;
     }
     return await whole(context, body, jobs, reply);
   } catch (error) {
@@ -52,7 +53,12 @@ function promptsOf({ prompt }: CompletionBody): (string | number[])[] {
   return typeof prompt[0] === 'number' ? [prompt as number[]] : (prompt as (string | number[])[]);
 }
 
-async function whole(context: ApiContext, body: CompletionBody, jobs: readonly Job[], reply: FastifyReply): Promise<unknown> {
+async function whole(
+  context: ApiContext,
+  body: CompletionBody,
+  jobs: readonly Job[],
+  reply: FastifyReply,
+): Promise<unknown> {
   const outputs = jobs.map(() => ({ text: '', tokens: [] as TokenMessage[], finish: undefined as Piece['finish'] }));
   for await (const { index, piece } of merge(jobs.map(({ run }) => run))) {
     const output = outputs[index];
@@ -69,13 +75,15 @@ async function whole(context: ApiContext, body: CompletionBody, jobs: readonly J
       text,
       logprobs: typeof body.logprobs === 'number' ? await logprobs(context, tokens, 0) : null,
       finish_reason: finish ?? null,
-      ...(body.return_token_ids ? { prompt_token_ids: jobs[index]?.promptTokens, token_ids: tokens.map(({ id }) => id) } : {}),
+      ...(body.return_token_ids
+        ? { prompt_token_ids: jobs[index]?.promptTokens, token_ids: tokens.map(({ id }) => id) }
+        : {}),
     })),
   );
   return { ...frame(context, jobs), choices, usage: usageOf(jobs.map(({ run }) => run.record)) };
 }
 
-async function* events(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): AsyncGenerator<unknown> {
+async function* events(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): AsyncGenerator {
   const hasUsage = body.stream_options?.include_usage === true;
   const head = frame(context, jobs);
   const textLengths = jobs.map(() => 0);
@@ -111,12 +119,15 @@ async function logprobs(context: ApiContext, tokens: readonly TokenMessage[], te
     ids.map((id) => [id]),
     false,
   );
-  const nameOf = (id: number): string => (context.codec.hasTokenizer ? (texts[ids.indexOf(id)] ?? '') : `token_id:${id}`);
+  const nameOf = (id: number): string =>
+    context.codec.hasTokenizer ? (texts[ids.indexOf(id)] ?? '') : `token_id:${id}`;
   let offset = textOffset;
   return {
     tokens: tokens.map(({ id }) => nameOf(id)),
     token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
-    top_logprobs: tokens.map(({ topIds, topLogprobs }) => Object.fromEntries(topIds.map((id, i) => [nameOf(id), topLogprobs[i]]))),
+    top_logprobs: tokens.map(({ topIds, topLogprobs }) =>
+      Object.fromEntries(topIds.map((id, i) => [nameOf(id), topLogprobs[i]])),
+    ),
     text_offset: tokens.map(({ id }) => {
       const at = offset;
       offset += context.codec.hasTokenizer ? nameOf(id).length : 0;

@@ -3,7 +3,12 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ParameterFailure } from './parameters.ts';
 
 export interface ErrorBody {
-  readonly error: { readonly message: string; readonly type: string; readonly param: string | null; readonly code: string | null };
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    readonly param: string | null;
+    readonly code: string | null;
+  };
 }
 
 export function errorStatus(error: unknown): number {
@@ -14,7 +19,8 @@ export function errorStatus(error: unknown): number {
 
 export function errorBody(error: unknown): ErrorBody {
   const status = errorStatus(error);
-  const code = error instanceof Failure ? (error.code === 'context_too_long' ? 'context_length_exceeded' : error.code) : null;
+  const code =
+    error instanceof Failure ? (error.code === 'context_too_long' ? 'context_length_exceeded' : error.code) : null;
   return {
     error: {
       message: messageOf(error),

@@ -20,7 +20,7 @@ export function abortOnDisconnect(request: FastifyRequest, reply: FastifyReply):
 
 export async function sendEvents(
   reply: FastifyReply,
-  events: AsyncGenerator<unknown>,
+  events: AsyncGenerator,
   headers: () => Record<string, string>,
   signal: AbortSignal,
 ): Promise<void> {

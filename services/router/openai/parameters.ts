@@ -22,7 +22,9 @@ const tokenId = z.int().nonnegative();
 const common = {
   model: z.string().nullish(),
   stream: z.boolean().nullish(),
-  stream_options: z.strictObject({ include_usage: z.boolean().nullish(), include_obfuscation: z.literal(false).nullish() }).nullish(),
+  stream_options: z
+    .strictObject({ include_usage: z.boolean().nullish(), include_obfuscation: z.literal(false).nullish() })
+    .nullish(),
   temperature: z.number().min(0).max(2).nullish(),
   top_p: z.number().gt(0).max(1).nullish(),
   top_k: z.int().min(-1).nullish(),
@@ -78,7 +80,12 @@ const chatSchema = z.strictObject({
 
 const completionSchema = z.strictObject({
   ...common,
-  prompt: z.union([z.string(), z.array(z.string()).min(1).max(256), z.array(tokenId).min(1), z.array(z.array(tokenId).min(1)).min(1).max(256)]),
+  prompt: z.union([
+    z.string(),
+    z.array(z.string()).min(1).max(256),
+    z.array(tokenId).min(1),
+    z.array(z.array(tokenId).min(1)).min(1).max(256),
+  ]),
   logprobs: z.int().min(0).max(20).nullish(),
   echo: only([false, null]),
   best_of: only([1, null]),
@@ -146,7 +153,11 @@ export function toSampling(
 ): SamplingMessage {
   const bias = Object.entries(body.logit_bias ?? {}).map(([token, value]): [number, number] => [Number(token), value]);
   const outside = bias.find(([token]) => token >= vocabSize);
-  if (outside) throw new ParameterFailure(`logit_bias: token ${outside[0]} is outside the vocabulary of ${vocabSize}`, 'logit_bias');
+  if (outside)
+    throw new ParameterFailure(
+      `logit_bias: token ${outside[0]} is outside the vocabulary of ${vocabSize}`,
+      'logit_bias',
+    );
   const topK = body.top_k ?? defaults.topK ?? 0;
   return {
     temperature: body.temperature ?? defaults.temperature ?? 1,

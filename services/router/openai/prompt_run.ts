@@ -63,14 +63,22 @@ export function openRecord(context: ApiContext, endpoint: string): RequestRecord
 }
 
 /** Checks the job against the model, then runs it lazily. @throws Failure before anything is placed. */
-export function startPrompt(context: ApiContext, record: RequestRecord, job: PromptJob, signal: AbortSignal): PromptRun {
+export function startPrompt(
+  context: ApiContext,
+  record: RequestRecord,
+  job: PromptJob,
+  signal: AbortSignal,
+): PromptRun {
   const { folder } = context;
   const maxModelLen = context.maxModelLen();
   const { promptTokens } = job;
   record.promptTokens = promptTokens.length;
   const outside = promptTokens.find((token) => token >= folder.config.vocabSize);
   if (outside !== undefined) {
-    throw new Failure('invalid_request', `prompt: token id ${outside} is outside the vocabulary of ${folder.config.vocabSize}`);
+    throw new Failure(
+      'invalid_request',
+      `prompt: token id ${outside} is outside the vocabulary of ${folder.config.vocabSize}`,
+    );
   }
   if (promptTokens.length === 0) throw new Failure('invalid_request', 'prompt: it has no tokens');
   const maxTokens = job.maxTokens ?? maxModelLen - promptTokens.length;
@@ -134,22 +142,30 @@ async function prefillReported(record: RequestRecord, clock: Clock): Promise<voi
 
 /** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends all. */
 export async function* merge(runs: readonly PromptRun[]): AsyncGenerator<{ index: number; piece: Piece }> {
-  const next = (index: number): Promise<{ index: number; result: IteratorResult<Piece> }> | undefined =>
-    runs[index]?.pieces.next().then((result) => ({ index, result: result as IteratorResult<Piece> }));
-  const pending = new Map(runs.map((_, index) => [index, next(index)]));
+  const next = async (
+    run: PromptRun,
+    index: number,
+  ): Promise<{ run: PromptRun; index: number; result: IteratorResult<Piece> }> => ({
+    ...{ run, index },
+    result: await run.pieces.next(),
+  });
+  const pending = new Map(runs.map((run, index) => [index, next(run, index)]));
   try {
     while (pending.size > 0) {
-      const settled = await Promise.race(pending.values());
-      if (!settled) return;
-      const { index, result } = settled;
-      if (result.done) pending.delete(index);
-      else {
-        pending.set(index, next(index));
-        yield { index, piece: result.value };
+      const { run, index, result } = await Promise.race(pending.values());
+      if (result.done) {
+        pending.delete(index);
+        continue;
       }
+      pending.set(index, next(run, index));
+      yield { index, piece: result.value };
     }
   } finally {
-    for (const promise of pending.values()) promise?.catch(() => undefined);
-    await Promise.allSettled(runs.map(({ pieces: generator }) => generator.return(undefined)));
+    for (const promise of pending.values()) promise.catch(() => undefined);
+    await Promise.allSettled(
+      runs.map(async ({ pieces: generator }) => {
+        await generator.return(undefined);
+      }),
+    );
   }
 }
