@@ -1,0 +1,181 @@
+/**
+ * The engine in one thread, on a tiny model: continuous batching, preemption, fetched blocks, and K1: equal keys have equal
+ * payloads however they came about. Budget: 20 s.
+ */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { Random } from '../../shared/base/random.ts';
+import { Engine, type EngineListener } from '../../shared/engine/engine.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import type { SequenceRequest } from '../../shared/engine/sequence.ts';
+import type { AnchoredLink, BlockKey } from '../../shared/kv/block_key.ts';
+import { xxh64 } from '../../shared/kv/hash.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+
+const path = goldenFolder('llama-odd');
+const random = new Random(31);
+const promptOf = (length: number): number[] => Array.from({ length }, () => random.below(333));
+
+let reference: LoadedModel;
+beforeAll(async () => {
+  reference = await loadReference(path, 'f16', 512);
+});
+afterAll(async () => {
+  await reference.executable.close();
+});
+
+class Harness {
+  readonly engine: Engine;
+  readonly outputs = new Map<number, number[]>();
+  readonly links = new Map<BlockKey, AnchoredLink>();
+  readonly prefilled = new Set<number>();
+  readonly model: LoadedModel;
+  #nextId = 1;
+
+  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number) {
+    this.model = model;
+    const listener: EngineListener = {
+      onToken: (id, { token }) => this.outputs.set(id, [...(this.outputs.get(id) ?? []), token]),
+      onAdmitted: () => undefined,
+      onProgress: () => undefined,
+      onPrefilled: (id) => this.prefilled.add(id),
+      onStored: (link) => this.links.set(link.key, link),
+      onRemoved: (key) => this.links.delete(key),
+    };
+    const { namespace, blockSize } = model.layout;
+    this.engine = new Engine(model.executable, { namespace, blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100 }, listener, systemClock);
+  }
+
+  submit(tokens: number[], maxTokens: number, more: Partial<SequenceRequest> = {}): number {
+    const id = this.#nextId++;
+    const sampling: SamplingParams = more.sampling ?? greedy;
+    this.engine.submit({ id, kind: 'decode', tokens, promptLength: tokens.length, maxLength: tokens.length + maxTokens, stopTokenIds: [], isFetching: false, ...more, sampling });
+    return id;
+  }
+
+  async run(): Promise<void> {
+    while (await this.engine.step()) this.engine.pool.checkIntegrity();
+  }
+
+  /** XXH64 of every keyed block's payload. */
+  async checksums(): Promise<Map<BlockKey, bigint>> {
+    const sums = new Map<BlockKey, bigint>();
+    for (const link of this.links.values()) {
+      const payload = new Uint8Array(this.model.executable.blockBytes);
+      assert(await this.engine.exportTo(link, payload));
+      sums.set(link.key, xxh64(payload));
+    }
+    return sums;
+  }
+}
+
+async function harness(numBlocks = 64, chunkTokens = 64): Promise<Harness> {
+  const model = await loadModel({
+    ...{ modelPath: path, device: 'wasm', kvDtype: 'f16', blockSize: 32, numBlocks, numThreads: 1, chunkTokens, maxNumSeqs: 8, maxModelLen: 0 },
+  });
+  return new Harness(model, numBlocks, chunkTokens);
+}
+
+const want = async (prompt: number[], params: SamplingParams, count: number): Promise<number[]> =>
+  (await generate(reference.executable, prompt, params, count)).map(({ token }) => token);
+
+test('a batch of sequences gives each the tokens it gets alone', async () => {
+  const { engine, outputs, ...rest } = await harness();
+  assert(rest);
+  const h = await harness();
+  const cases = Array.from({ length: 20 }, (_, i) => ({ prompt: promptOf(1 + random.below(200)), params: i % 2 ? { ...greedy, temperature: 1, seed: i } : greedy }));
+  const ids = cases.map(({ prompt, params }) => h.submit(prompt, 12, { sampling: params }));
+  await h.run();
+  for (const [i, { prompt, params }] of cases.entries()) assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 12));
+  assert.equal(engine.load.numRunning, 0);
+  assert.equal(outputs.size, 0);
+});
+
+test('when blocks run out sequences are preempted and come back with the same tokens', async () => {
+  const h = await harness(12, 64);
+  const prompts = Array.from({ length: 6 }, () => promptOf(60 + random.below(60)));
+  const ids = prompts.map((prompt) => h.submit(prompt, 80));
+  await h.run();
+  assert(h.engine.load.numPreemptions > 0, 'the pool was small enough to preempt');
+  for (const [i, prompt] of prompts.entries()) assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, greedy, 80));
+});
+
+test('what can never fit is refused, and a full queue is overload', async () => {
+  const h = await harness(4, 64);
+  assert.throws(() => h.submit(promptOf(100), 100), (error: unknown) => error instanceof Failure && error.code === 'context_too_long');
+  for (let i = 0; i < 100; i++) h.submit(promptOf(4), 1);
+  assert.throws(() => h.submit(promptOf(4), 1), (error: unknown) => error instanceof Failure && error.code === 'overloaded');
+});
+
+test('a cancelled sequence leaves no block used and no batch (R2)', async () => {
+  const h = await harness();
+  const before = h.engine.pool.numAvailable;
+  const id = h.submit(promptOf(150), 50);
+  for (let i = 0; i < 6; i++) await h.engine.step();
+  assert(h.engine.pool.numAvailable < before);
+  h.engine.cancel(id);
+  assert.equal(h.engine.pool.numAvailable, before);
+  assert.equal(await h.engine.step(), false);
+});
+
+test('K1: equal keys have equal payloads: chunks of 512, of 37, decode steps, after hits, after a fetch', async () => {
+  const prompt = promptOf(290);
+  const whole = await harness(64, 512);
+  whole.submit(prompt, 1);
+  await whole.run();
+  const sums = await whole.checksums();
+  assert.equal(sums.size, 9);
+  const expectSame = async (name: string, h: Harness): Promise<void> => {
+    const others = await h.checksums();
+    for (const [key, sum] of sums) assert.equal(others.get(key), sum, name);
+  };
+
+  const small = await harness(64, 37);
+  small.submit(prompt, 1);
+  await small.run();
+  await expectSame('chunks of 37', small);
+
+  // Token by token: a short prompt whose continuation is forced to be the long one.
+  const steps = await harness(64, 512);
+  for (let length = 1; length <= prompt.length; length++) {
+    steps.submit(prompt.slice(0, length), 1);
+    await steps.run();
+  }
+  await expectSame('one token at a time, each after hits', steps);
+
+  const prefill = await harness(64, 100);
+  const id = prefill.submit(prompt, 0, { kind: 'prefill', maxLength: prompt.length });
+  await prefill.run();
+  assert(prefill.prefilled.has(id));
+  await expectSame('a prefill sequence', prefill);
+
+  const decode = await harness(64, 512);
+  const fetching = decode.submit(prompt, 20, { isFetching: true });
+  await decode.engine.step();
+  for (const [index, link] of [...prefill.links.values()].entries()) {
+    const payload = new Uint8Array(prefill.model.executable.blockBytes);
+    await prefill.engine.exportTo(link, payload);
+    await decode.engine.deliver(fetching, index, payload);
+  }
+  decode.engine.proceed(fetching);
+  await decode.run();
+  await expectSame('after a fetch', decode);
+  assert.deepEqual(decode.outputs.get(fetching), await want(prompt, greedy, 20));
+});
+
+test('a fetch that stops early is computed from there', async () => {
+  const prompt = promptOf(200);
+  const h = await harness();
+  const id = h.submit(prompt, 10, { isFetching: true });
+  await h.engine.step();
+  assert.equal(h.engine.isLoading(id), true);
+  // Out of order: ignored, because what is missing before it cannot be skipped.
+  await h.engine.deliver(id, 3, new Uint8Array(h.model.executable.blockBytes));
+  h.engine.proceed(id);
+  await h.run();
+  assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
+});

@@ -1,0 +1,115 @@
+/** Names and records of blocks: K1 and K2. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import { chainOf, formatKey, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
+import { namespaceDifference, namespaceDigest, type Namespace } from '../../shared/kv/namespace.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { headerBytes, readHeader, recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { Slab } from '../../shared/kv/slab.ts';
+
+const namespace: Namespace = {
+  ...{ model: 'abc', weightFormat: 'f32', kvDtype: 'f16', layoutVersion: 1, blockSize: 4, adapterId: '', tenantSalt: '', shard: 'all' },
+};
+const digest = namespaceDigest(namespace);
+const layout: RecordLayout = { namespace: digest, numericsClass: 'test', numLayers: 3, blockSize: 4, payloadBytes: 3 * 64 };
+
+describe('keys', () => {
+  test('a chain grown in steps is the chain made at once, and depends on every token before', () => {
+    const random = new Random(3);
+    const tokens = Array.from({ length: 40 }, () => random.below(50_000));
+    const grown = new KeyChain(digest, 4);
+    for (let length = 1; length <= tokens.length; length++) grown.extend(tokens.slice(0, length));
+    const whole = chainOf(digest, 4, tokens);
+    assert.deepEqual(grown.links, whole);
+    for (let at = 0; at < tokens.length; at++) {
+      const other = chainOf(digest, 4, tokens.map((token, i) => (i === at ? token + 1 : token)));
+      whole.forEach((link, block) => {
+        const isAfter = block >= Math.floor(at / 4);
+        assert.equal(link.key === other[block]!.key, !isAfter);
+        assert.equal(link.digest === other[block]!.digest, !isAfter);
+      });
+    }
+  });
+
+  test('other namespaces have other keys from the first block on', () => {
+    const roots = new Set<BlockKey>();
+    for (const change of [{}, { model: 'b' }, { kvDtype: 'f32' as const }, { blockSize: 8 }, { tenantSalt: 's' }, { layoutVersion: 2 }]) {
+      roots.add(chainOf(namespaceDigest({ ...namespace, ...change }), 4, [1, 2, 3, 4])[0]!.key);
+    }
+    assert.equal(roots.size, 6);
+    assert.match(namespaceDifference({ ...namespace, blockSize: 8 }, namespace)!, /blockSize is 8/);
+  });
+
+  test('the tail of 1 to block_size tokens is never a prefill block', () => {
+    assert.deepEqual([1, 4, 5, 8, 9].map((n) => numPrefillBlocks(n, 4)), [0, 0, 1, 1, 2]);
+    assert.equal(formatKey(255n as BlockKey), '00000000000000ff');
+  });
+
+  test('blocks of one stretch of 64 share their anchor', () => {
+    const links = chainOf(digest, 4, Array.from({ length: 4 * 130 }, (_, i) => i));
+    assert.deepEqual([links[63]!.anchor, links[64]!.anchor, links[129]!.anchor], [links[0]!.key, links[64]!.key, links[128]!.key]);
+  });
+});
+
+describe('records', () => {
+  const [link] = chainOf(digest, 4, [1, 2, 3, 4]);
+  const sealed = (): Uint8Array => {
+    const record = new Uint8Array(recordBytes(layout));
+    for (let i = headerBytes(3); i < record.length; i++) record[i] = i * 7;
+    sealRecord(record, layout, link!);
+    return record;
+  };
+
+  test('a sealed record reads back and verifies', () => {
+    const header = readHeader(sealed());
+    assert(!('fault' in header));
+    assert.deepEqual([header.key, header.parent, header.digest, header.namespace], [link!.key, link!.parent, link!.digest, digest]);
+    assert.equal(verifyRecord(sealed(), { namespace: digest, digest: link!.digest }), undefined);
+  });
+
+  test('K2: any flipped bit is found', () => {
+    const record = sealed();
+    for (let bit = 0; bit < record.length * 8; bit++) {
+      record[bit >> 3]! ^= 1 << (bit & 7);
+      assert.notEqual(verifyRecord(record, { namespace: digest, digest: link!.digest }), undefined, `bit ${bit}`);
+      record[bit >> 3]! ^= 1 << (bit & 7);
+    }
+  });
+
+  test('K2: a colliding key, another namespace and a cut record are refused with a reason', () => {
+    assert.match(verifyRecord(sealed(), { namespace: digest, digest: '0'.repeat(32) as Digest })!, /keys collide/);
+    assert.match(verifyRecord(sealed(), { namespace: '0'.repeat(32) as Digest, digest: link!.digest })!, /another namespace/);
+    assert.match(verifyRecord(sealed().subarray(0, 300))!, /lengths disagree/);
+    assert.match(verifyRecord(new Uint8Array(10))!, /at least/);
+    assert.match(verifyRecord(new Uint8Array(512))!, /no record/);
+  });
+});
+
+describe('records in memory', () => {
+  const linkOf = (i: number): ReturnType<typeof chainOf>[number] => chainOf(digest, 4, [i, i, i, i])[0]!;
+
+  test('the least recently used goes first, what somebody is about to read goes last', () => {
+    const evicted: BlockKey[] = [];
+    const wanted = new Set([linkOf(0).key]);
+    const cache = new RecordCache(new Slab(256, 3), { onEvict: ({ link }) => evicted.push(link.key), isWanted: (key) => wanted.has(key) });
+    for (const i of [0, 1, 2]) cache.put(linkOf(i), cache.takeSlot()!);
+    cache.find(linkOf(1));
+    for (const i of [3, 4, 5]) cache.put(linkOf(i), cache.takeSlot()!);
+    assert.deepEqual(evicted, [linkOf(2).key, linkOf(1).key, linkOf(3).key]);
+    assert(cache.has(linkOf(0).key), 'the wanted one is still there');
+    assert.equal(cache.counters.evictions, 3);
+  });
+
+  test('a second record of a key is a duplicate, and a colliding key finds nothing', () => {
+    const slab = new Slab(256, 3);
+    const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
+    assert(cache.put(linkOf(1), cache.takeSlot()!));
+    const slot = cache.takeSlot()!;
+    assert(!cache.put(linkOf(1), slot));
+    cache.giveSlot(slot);
+    assert.equal(slab.numFree, 2);
+    assert.equal(cache.find({ ...linkOf(1), digest: '0'.repeat(32) as Digest }), undefined);
+    assert.throws(() => slab.release(slot), /not in use/);
+  });
+});

@@ -1,0 +1,126 @@
+/** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. */
+import assert from 'node:assert/strict';
+import { Worker } from 'node:worker_threads';
+import { afterEach, beforeEach, test } from 'vitest';
+import { silentLog } from '../../shared/base/log.ts';
+import { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import { chainOf, type BlockKey, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { slotBytes, Slab } from '../../shared/kv/slab.ts';
+import { DiskTier, type DiskTierOptions } from '../../services/store/disk_tier.ts';
+import type { DiskEntry, DiskMethods } from '../../services/store/disk_worker.ts';
+import { temporaryFolder } from '../support/cluster.ts';
+
+const namespace = 'ab'.repeat(16) as Digest;
+const layout: RecordLayout = { namespace, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
+const bytes = recordBytes(layout);
+const workerUrl = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
+
+const folder = temporaryFolder();
+let worker: WorkerCalls<DiskMethods>;
+let slab: Slab;
+
+function linkOf(i: number): ChainLink {
+  return chainOf(namespace, 4, [i, i, i, i])[0]!;
+}
+
+/** A sealed record in a slot. */
+function record(i: number): { link: ChainLink; slot: number; bytes: number } {
+  const slot = slab.allocate()!;
+  slotBytes(slab.memory, slot).fill(i);
+  sealRecord(slotBytes(slab.memory, slot), layout, linkOf(i));
+  return { link: linkOf(i), slot, bytes };
+}
+
+async function openWorker(): Promise<DiskEntry[]> {
+  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl));
+  await worker.call('attach', slab.memory);
+  return (await worker.call('open', `${folder.path}/lmdb`)).entries;
+}
+
+function tierOf(entries: readonly DiskEntry[], more: Partial<DiskTierOptions> = {}): { tier: DiskTier; keys: Set<BlockKey> } {
+  const keys = new Set<BlockKey>();
+  const tier = new DiskTier(
+    { worker, budgetBytes: 1 << 20, log: silentLog, onStored: (key) => keys.add(key), onRemoved: (key) => keys.delete(key), ...more },
+    entries,
+  );
+  return { tier, keys };
+}
+
+beforeEach(async () => {
+  folder.remove();
+  slab = new Slab(bytes, 64);
+  await openWorker();
+});
+afterEach(async () => {
+  await worker.close();
+  folder.remove();
+});
+
+test('S1: what was put survives the thread being ended in the middle, and reads back undamaged', async () => {
+  const { tier } = tierOf([]);
+  await tier.put([record(1), record(2)]);
+  await worker.close();
+  const { tier: again, keys } = tierOf(await openWorker());
+  assert.deepEqual(keys, new Set([linkOf(1).key, linkOf(2).key]));
+  const slot = slab.allocate()!;
+  assert(await again.get(linkOf(2), slot));
+  assert.equal(slotBytes(slab.memory, slot).at(-1), 2);
+});
+
+test('the budget holds, the least recently used goes first', async () => {
+  const { tier, keys } = tierOf([], { budgetBytes: 4 * 12_288 });
+  for (const i of [1, 2, 3, 4]) await tier.put([record(i)]);
+  await tier.get(linkOf(1), slab.allocate()!);
+  await tier.put([record(5), record(6)]);
+  assert.deepEqual(keys, new Set([1, 4, 5, 6].map((i) => linkOf(i).key)));
+  assert.equal(tier.counters.evictions, 2);
+  assert(tier.usedBytes <= 4 * 12_288);
+});
+
+test('a slot that changed hands before it was written is left out, not torn', async () => {
+  const { tier, keys } = tierOf([]);
+  const first = record(1);
+  sealRecord(slotBytes(slab.memory, first.slot), layout, linkOf(9));
+  await tier.put([first, record(2)]);
+  assert.deepEqual(keys, new Set([linkOf(2).key]));
+});
+
+test('a colliding key is a miss', async () => {
+  const { tier } = tierOf([]);
+  await tier.put([record(1)]);
+  const slot = slab.allocate()!;
+  assert.equal(await tier.get({ ...linkOf(1), digest: '0'.repeat(32) as Digest }, slot), false);
+  assert(await tier.get(linkOf(1), slot));
+});
+
+test('an environment that LMDB cannot open is wiped, and the store starts', async () => {
+  const { tier } = tierOf([]);
+  await tier.put([record(1)]);
+  await worker.call('close', undefined as never);
+  await worker.close();
+  const { writeFileSync } = await import('node:fs');
+  writeFileSync(`${folder.path}/lmdb/data.mdb`, Buffer.alloc(65_536, 0x5a));
+  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl));
+  const { entries, wiped } = await worker.call('open', `${folder.path}/lmdb`);
+  assert.equal(entries.length, 0);
+  assert(wiped);
+});
+
+test('a disk that is full fails no one: the blocks are not stored, the failure is counted, the oldest make room', async () => {
+  const { tier } = tierOf([]);
+  await tier.put(Array.from({ length: 10 }, (_, i) => record(i)));
+  let isFull = true;
+  const full: Pick<WorkerCalls<DiskMethods>, 'call'> = {
+    call: (method, argument) => (method === 'put' && isFull ? Promise.reject(new Error('ENOSPC: no space left on device')) : worker.call(method, argument)),
+  };
+  const entries = Array.from({ length: 10 }, (_, i) => ({ key: linkOf(i).key, digest: linkOf(i).digest, bytes }));
+  const { tier: failing, keys } = tierOf(entries, { worker: full });
+  await failing.put([record(20)]);
+  assert.equal(failing.numFailures, 1);
+  assert(!keys.has(linkOf(20).key));
+  assert.equal(keys.size, 9);
+  isFull = false;
+  await failing.put([record(21)]);
+  assert(keys.has(linkOf(21).key));
+});
