@@ -35,6 +35,7 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'unit',
+          sequence: { groupOrder: 0 },
           include: ['test/**/*.test.ts'],
           exclude: ['test/e2e/**', 'test/kernels/webgpu*.test.ts'],
         },
@@ -46,6 +47,7 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'webgpu',
+          sequence: { groupOrder: 1 },
           include: ['test/kernels/webgpu*.test.ts'],
           pool: 'forks',
           fileParallelism: false,
@@ -58,6 +60,7 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'e2e',
+          sequence: { groupOrder: 2 },
           include: ['test/e2e/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,

@@ -8,7 +8,17 @@
  * environment is trusted only in the boot that wrote it or after a clean shutdown, and every record is verified when read.
  * LMDB gets ordinary Buffers: one over a SharedArrayBuffer is stored wrong without an error (lmdb 3.5.6).
  */
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { uptime } from 'node:os';
 import { open, type Database, type RootDatabase } from 'lmdb';
@@ -64,6 +74,21 @@ function openEnvironment(path: string): Environment {
   return { root, blocks: table('blocks'), entries: table('entries'), meta: table('meta'), path };
 }
 
+/** LMDB's magic number, in the first meta page. */
+const LMDB_MAGIC = 0xbeefc0de;
+const MAGIC_AT = 24;
+
+/** Why the file is no LMDB environment; undefined when it is one, or is not there. */
+function notLmdb(path: string): string | undefined {
+  if (!existsSync(path)) return undefined;
+  const head = Buffer.alloc(MAGIC_AT + 4);
+  const file = openSync(path, 'r');
+  const length = readSync(file, head, 0, head.length, 0);
+  closeSync(file);
+  const isEnvironment = length === head.length && head.readUInt32LE(MAGIC_AT) === LMDB_MAGIC;
+  return isEnvironment ? undefined : 'data.mdb is no LMDB environment';
+}
+
 function bootId(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
@@ -105,14 +130,22 @@ const methods = {
   /** Opens or makes the environment. `wiped` says why old content was thrown away. Entries come oldest first. */
   open(path: string): { entries: DiskEntry[]; wiped: string | undefined } {
     const boot = bootId();
-    let wiped: string | undefined;
+    const mark = `${path}.opening`;
     let entries: DiskEntry[] = [];
-    try {
-      environment = openEnvironment(path);
-      wiped = distrust(environment, boot);
-      entries = wiped === undefined ? readEntries(environment) : [];
-    } catch (error) {
-      wiped = messageOf(error);
+    // LMDB maps the file: a damaged one can end the process, so look first, and leave a mark that says who fell.
+    let wiped = existsSync(mark)
+      ? 'the process ended while it opened the environment'
+      : notLmdb(join(path, 'data.mdb'));
+    if (wiped === undefined) {
+      mkdirSync(path, { recursive: true });
+      writeFileSync(mark, '');
+      try {
+        environment = openEnvironment(path);
+        wiped = distrust(environment, boot);
+        entries = wiped === undefined ? readEntries(environment) : [];
+      } catch (error) {
+        wiped = messageOf(error);
+      }
     }
     if (wiped !== undefined) {
       void environment?.root.close();
@@ -120,6 +153,7 @@ const methods = {
       environment = openEnvironment(path);
       entries = [];
     }
+    rmSync(mark, { force: true });
     const { root, meta } = disk();
     root.transactionSync(() => {
       meta.putSync(Buffer.from('boot'), Buffer.from(boot));

@@ -47,13 +47,28 @@ class Harness {
       onRemoved: (key) => this.links.delete(key),
     };
     const { namespace, blockSize } = model.layout;
-    this.engine = new Engine(model.executable, { namespace, blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100 }, listener, systemClock);
+    this.engine = new Engine(
+      model.executable,
+      { namespace, blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100 },
+      listener,
+      systemClock,
+    );
   }
 
   submit(tokens: number[], maxTokens: number, more: Partial<SequenceRequest> = {}): number {
     const id = this.#nextId++;
     const sampling: SamplingParams = more.sampling ?? greedy;
-    this.engine.submit({ id, kind: 'decode', tokens, promptLength: tokens.length, maxLength: tokens.length + maxTokens, stopTokenIds: [], isFetching: false, ...more, sampling });
+    this.engine.submit({
+      id,
+      kind: 'decode',
+      tokens,
+      promptLength: tokens.length,
+      maxLength: tokens.length + maxTokens,
+      stopTokenIds: [],
+      isFetching: false,
+      ...more,
+      sampling,
+    });
     return id;
   }
 
@@ -75,7 +90,17 @@ class Harness {
 
 async function harness(numBlocks = 64, chunkTokens = 64): Promise<Harness> {
   const model = await loadModel({
-    ...{ modelPath: path, device: 'wasm', kvDtype: 'f16', blockSize: 32, numBlocks, numThreads: 1, chunkTokens, maxNumSeqs: 8, maxModelLen: 0 },
+    ...{
+      modelPath: path,
+      device: 'wasm',
+      kvDtype: 'f16',
+      blockSize: 32,
+      numBlocks,
+      numThreads: 1,
+      chunkTokens,
+      maxNumSeqs: 8,
+      maxModelLen: 0,
+    },
   });
   return new Harness(model, numBlocks, chunkTokens);
 }
@@ -87,10 +112,14 @@ test('a batch of sequences gives each the tokens it gets alone', async () => {
   const { engine, outputs, ...rest } = await harness();
   assert(rest);
   const h = await harness();
-  const cases = Array.from({ length: 20 }, (_, i) => ({ prompt: promptOf(1 + random.below(200)), params: i % 2 ? { ...greedy, temperature: 1, seed: i } : greedy }));
+  const cases = Array.from({ length: 20 }, (_, i) => ({
+    prompt: promptOf(1 + random.below(200)),
+    params: i % 2 ? { ...greedy, temperature: 1, seed: i } : greedy,
+  }));
   const ids = cases.map(({ prompt, params }) => h.submit(prompt, 12, { sampling: params }));
   await h.run();
-  for (const [i, { prompt, params }] of cases.entries()) assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 12));
+  for (const [i, { prompt, params }] of cases.entries())
+    assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 12));
   assert.equal(engine.load.numRunning, 0);
   assert.equal(outputs.size, 0);
 });
@@ -106,9 +135,15 @@ test('when blocks run out sequences are preempted and come back with the same to
 
 test('what can never fit is refused, and a full queue is overload', async () => {
   const h = await harness(4, 64);
-  assert.throws(() => h.submit(promptOf(100), 100), (error: unknown) => error instanceof Failure && error.code === 'context_too_long');
+  assert.throws(
+    () => h.submit(promptOf(100), 100),
+    (error: unknown) => error instanceof Failure && error.code === 'context_too_long',
+  );
   for (let i = 0; i < 100; i++) h.submit(promptOf(4), 1);
-  assert.throws(() => h.submit(promptOf(4), 1), (error: unknown) => error instanceof Failure && error.code === 'overloaded');
+  assert.throws(
+    () => h.submit(promptOf(4), 1),
+    (error: unknown) => error instanceof Failure && error.code === 'overloaded',
+  );
 });
 
 test('a cancelled sequence leaves no block used and no batch (R2)', async () => {

@@ -20,7 +20,12 @@ function answer(logits: readonly number[], request: SampleRequest, hasFullRow = 
   };
 }
 
-function choose(params: Partial<SamplingParams>, logits: readonly number[], tokens: readonly number[] = [0], promptLength = 1): number {
+function choose(
+  params: Partial<SamplingParams>,
+  logits: readonly number[],
+  tokens: readonly number[] = [0],
+  promptLength = 1,
+): number {
   const all = { ...greedy, ...params };
   const context = { tokens, promptLength };
   const request = sampleRequest(all, context);
@@ -30,7 +35,10 @@ function choose(params: Partial<SamplingParams>, logits: readonly number[], toke
 test('Philox4x32-10 gives the vectors its authors publish', () => {
   assert.deepEqual(philox4x32([0, 0, 0, 0], [0, 0]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
   const ones = 0xffffffff;
-  assert.deepEqual(philox4x32([ones, ones, ones, ones], [ones, ones]), [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]);
+  assert.deepEqual(
+    philox4x32([ones, ones, ones, ones], [ones, ones]),
+    [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd],
+  );
 });
 
 test('a token’s random number depends on seed and position only', () => {
@@ -99,7 +107,10 @@ describe('sampling', () => {
       const context = { tokens: [1, 2, 3], promptLength: 2 };
       const request = sampleRequest(params, context);
       assert(!request.isFullRowWanted);
-      assert.equal(sample(params, context, request, answer(row, request)).token, sample(params, context, request, answer(row, request, true)).token);
+      assert.equal(
+        sample(params, context, request, answer(row, request)).token,
+        sample(params, context, request, answer(row, request, true)).token,
+      );
     }
   });
 });
@@ -108,8 +119,16 @@ test('log-probabilities are those of the raw logits, whatever was applied', () =
   const params: SamplingParams = { ...greedy, numLogprobs: 2, logitBias: [[2, 50]] };
   const context = { tokens: [0], promptLength: 1 };
   const request = sampleRequest(params, context);
-  const { token, logprob, top } = sample(params, context, request, answer([Math.log(0.6), Math.log(0.3), Math.log(0.1)], request));
+  const { token, logprob, top } = sample(
+    params,
+    context,
+    request,
+    answer([Math.log(0.6), Math.log(0.3), Math.log(0.1)], request),
+  );
   assert.equal(token, 2);
   assert(Math.abs(logprob! - Math.log(0.1)) < 1e-6);
-  assert.deepEqual(top!.map(([id]) => id), [0, 1]);
+  assert.deepEqual(
+    top!.map(([id]) => id),
+    [0, 1],
+  );
 });

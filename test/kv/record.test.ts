@@ -2,17 +2,46 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, formatKey, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
+import {
+  chainOf,
+  formatKey,
+  KeyChain,
+  numPrefillBlocks,
+  type BlockKey,
+  type Digest,
+} from '../../shared/kv/block_key.ts';
 import { namespaceDifference, namespaceDigest, type Namespace } from '../../shared/kv/namespace.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
-import { headerBytes, readHeader, recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import {
+  headerBytes,
+  readHeader,
+  recordBytes,
+  sealRecord,
+  verifyRecord,
+  type RecordLayout,
+} from '../../shared/kv/record.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 
 const namespace: Namespace = {
-  ...{ model: 'abc', weightFormat: 'f32', kvDtype: 'f16', layoutVersion: 1, blockSize: 4, adapterId: '', tenantSalt: '', shard: 'all' },
+  ...{
+    model: 'abc',
+    weightFormat: 'f32',
+    kvDtype: 'f16',
+    layoutVersion: 1,
+    blockSize: 4,
+    adapterId: '',
+    tenantSalt: '',
+    shard: 'all',
+  },
 };
 const digest = namespaceDigest(namespace);
-const layout: RecordLayout = { namespace: digest, numericsClass: 'test', numLayers: 3, blockSize: 4, payloadBytes: 3 * 64 };
+const layout: RecordLayout = {
+  namespace: digest,
+  numericsClass: 'test',
+  numLayers: 3,
+  blockSize: 4,
+  payloadBytes: 3 * 64,
+};
 
 describe('keys', () => {
   test('a chain grown in steps is the chain made at once, and depends on every token before', () => {
@@ -23,7 +52,11 @@ describe('keys', () => {
     const whole = chainOf(digest, 4, tokens);
     assert.deepEqual(grown.links, whole);
     for (let at = 0; at < tokens.length; at++) {
-      const other = chainOf(digest, 4, tokens.map((token, i) => (i === at ? token + 1 : token)));
+      const other = chainOf(
+        digest,
+        4,
+        tokens.map((token, i) => (i === at ? token + 1 : token)),
+      );
       whole.forEach((link, block) => {
         const isAfter = block >= Math.floor(at / 4);
         assert.equal(link.key === other[block]!.key, !isAfter);
@@ -34,7 +67,14 @@ describe('keys', () => {
 
   test('other namespaces have other keys from the first block on', () => {
     const roots = new Set<BlockKey>();
-    for (const change of [{}, { model: 'b' }, { kvDtype: 'f32' as const }, { blockSize: 8 }, { tenantSalt: 's' }, { layoutVersion: 2 }]) {
+    for (const change of [
+      {},
+      { model: 'b' },
+      { kvDtype: 'f32' as const },
+      { blockSize: 8 },
+      { tenantSalt: 's' },
+      { layoutVersion: 2 },
+    ]) {
       roots.add(chainOf(namespaceDigest({ ...namespace, ...change }), 4, [1, 2, 3, 4])[0]!.key);
     }
     assert.equal(roots.size, 6);
@@ -42,13 +82,23 @@ describe('keys', () => {
   });
 
   test('the tail of 1 to block_size tokens is never a prefill block', () => {
-    assert.deepEqual([1, 4, 5, 8, 9].map((n) => numPrefillBlocks(n, 4)), [0, 0, 1, 1, 2]);
+    assert.deepEqual(
+      [1, 4, 5, 8, 9].map((n) => numPrefillBlocks(n, 4)),
+      [0, 0, 1, 1, 2],
+    );
     assert.equal(formatKey(255n as BlockKey), '00000000000000ff');
   });
 
   test('blocks of one stretch of 64 share their anchor', () => {
-    const links = chainOf(digest, 4, Array.from({ length: 4 * 130 }, (_, i) => i));
-    assert.deepEqual([links[63]!.anchor, links[64]!.anchor, links[129]!.anchor], [links[0]!.key, links[64]!.key, links[128]!.key]);
+    const links = chainOf(
+      digest,
+      4,
+      Array.from({ length: 4 * 130 }, (_, i) => i),
+    );
+    assert.deepEqual(
+      [links[63]!.anchor, links[64]!.anchor, links[129]!.anchor],
+      [links[0]!.key, links[64]!.key, links[128]!.key],
+    );
   });
 });
 
@@ -64,7 +114,10 @@ describe('records', () => {
   test('a sealed record reads back and verifies', () => {
     const header = readHeader(sealed());
     assert(!('fault' in header));
-    assert.deepEqual([header.key, header.parent, header.digest, header.namespace], [link!.key, link!.parent, link!.digest, digest]);
+    assert.deepEqual(
+      [header.key, header.parent, header.digest, header.namespace],
+      [link!.key, link!.parent, link!.digest, digest],
+    );
     assert.equal(verifyRecord(sealed(), { namespace: digest, digest: link!.digest }), undefined);
   });
 
@@ -79,7 +132,10 @@ describe('records', () => {
 
   test('K2: a colliding key, another namespace and a cut record are refused with a reason', () => {
     assert.match(verifyRecord(sealed(), { namespace: digest, digest: '0'.repeat(32) as Digest })!, /keys collide/);
-    assert.match(verifyRecord(sealed(), { namespace: '0'.repeat(32) as Digest, digest: link!.digest })!, /another namespace/);
+    assert.match(
+      verifyRecord(sealed(), { namespace: '0'.repeat(32) as Digest, digest: link!.digest })!,
+      /another namespace/,
+    );
     assert.match(verifyRecord(sealed().subarray(0, 300))!, /lengths disagree/);
     assert.match(verifyRecord(new Uint8Array(10))!, /at least/);
     assert.match(verifyRecord(new Uint8Array(512))!, /no record/);
@@ -92,7 +148,10 @@ describe('records in memory', () => {
   test('the least recently used goes first, what somebody is about to read goes last', () => {
     const evicted: BlockKey[] = [];
     const wanted = new Set([linkOf(0).key]);
-    const cache = new RecordCache(new Slab(256, 3), { onEvict: ({ link }) => evicted.push(link.key), isWanted: (key) => wanted.has(key) });
+    const cache = new RecordCache(new Slab(256, 3), {
+      onEvict: ({ link }) => evicted.push(link.key),
+      isWanted: (key) => wanted.has(key),
+    });
     for (const i of [0, 1, 2]) cache.put(linkOf(i), cache.takeSlot()!);
     cache.find(linkOf(1));
     for (const i of [3, 4, 5]) cache.put(linkOf(i), cache.takeSlot()!);

@@ -9,7 +9,11 @@ import { Instance } from '../../services/router/cluster_view.ts';
 import { SimplePlacer, type ClusterState } from '../../services/router/placement.ts';
 import { PrefixIndex } from '../../services/router/prefix_index.ts';
 
-const links = chainOf('0'.repeat(32) as Digest, 4, Array.from({ length: 40 }, (_, i) => i));
+const links = chainOf(
+  '0'.repeat(32) as Digest,
+  4,
+  Array.from({ length: 40 }, (_, i) => i),
+);
 
 test('runs are what a naive model says, under random stores, removals and losses', () => {
   const random = new Random(2);
@@ -36,7 +40,8 @@ test('runs are what a naive model says, under random stores, removals and losses
     }
     const runs = index.runs(links);
     for (const name of holders) {
-      const has = (at: number): boolean => [...(naive.get(name)?.values() ?? [])].some((held) => held.has(links[at]!.key));
+      const has = (at: number): boolean =>
+        [...(naive.get(name)?.values() ?? [])].some((held) => held.has(links[at]!.key));
       let run = 0;
       while (run < links.length && has(run)) run++;
       assert.equal(runs.get(name) ?? 0, run);
@@ -49,7 +54,13 @@ describe('placement', () => {
     const member = { name, role, address: `${name}:1`, pid: 1, epoch: 'e' };
     return new Instance({ member, protocolVersion: 1 } satisfies Registration, 0);
   };
-  const [d1, d2, p1, p2, s1] = [instance('decode', 'd1'), instance('decode', 'd2'), instance('prefill', 'p1'), instance('prefill', 'p2'), instance('store', 's1')];
+  const [d1, d2, p1, p2, s1] = [
+    instance('decode', 'd1'),
+    instance('decode', 'd2'),
+    instance('prefill', 'p1'),
+    instance('prefill', 'p2'),
+    instance('store', 's1'),
+  ];
   const cluster = (runs: Record<string, number>, prefill = [p1, p2]): ClusterState => ({
     blockSize: 4,
     decode: [d1, d2],
@@ -61,7 +72,10 @@ describe('placement', () => {
   const placer = new SimplePlacer(8);
 
   test('the longest run wins; what others hold beyond it is fetched, the rest prefilled', () => {
-    const { decode, prefill, decodeSources, prefillSources } = placer.place(question, cluster({ d2: 2, s1: 5, p2: 1 }))!;
+    const { decode, prefill, decodeSources, prefillSources } = placer.place(
+      question,
+      cluster({ d2: 2, s1: 5, p2: 1 }),
+    )!;
     assert.equal(decode, d2);
     assert.equal(prefill, p2);
     assert.deepEqual(decodeSources, [

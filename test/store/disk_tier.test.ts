@@ -1,5 +1,6 @@
 /** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. */
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';
@@ -38,10 +39,20 @@ async function openWorker(): Promise<DiskEntry[]> {
   return (await worker.call('open', `${folder.path}/lmdb`)).entries;
 }
 
-function tierOf(entries: readonly DiskEntry[], more: Partial<DiskTierOptions> = {}): { tier: DiskTier; keys: Set<BlockKey> } {
+function tierOf(
+  entries: readonly DiskEntry[],
+  more: Partial<DiskTierOptions> = {},
+): { tier: DiskTier; keys: Set<BlockKey> } {
   const keys = new Set<BlockKey>();
   const tier = new DiskTier(
-    { worker, budgetBytes: 1 << 20, log: silentLog, onStored: (key) => keys.add(key), onRemoved: (key) => keys.delete(key), ...more },
+    {
+      worker,
+      budgetBytes: 1 << 20,
+      log: silentLog,
+      onStored: (key) => keys.add(key),
+      onRemoved: (key) => keys.delete(key),
+      ...more,
+    },
     entries,
   );
   return { tier, keys };
@@ -94,13 +105,15 @@ test('a colliding key is a miss', async () => {
   assert(await tier.get(linkOf(1), slot));
 });
 
-test('an environment that LMDB cannot open is wiped, and the store starts', async () => {
+test.each([
+  ['a data file that is rubbish', 'lmdb/data.mdb', Buffer.alloc(65_536, 0x5a)],
+  ['an opening that ended the process', 'lmdb.opening', Buffer.alloc(0)],
+])('after %s the environment is wiped, and the store starts', async (_name, file, content) => {
   const { tier } = tierOf([]);
   await tier.put([record(1)]);
   await worker.call('close', undefined as never);
   await worker.close();
-  const { writeFileSync } = await import('node:fs');
-  writeFileSync(`${folder.path}/lmdb/data.mdb`, Buffer.alloc(65_536, 0x5a));
+  writeFileSync(`${folder.path}/${file}`, content);
   worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl));
   const { entries, wiped } = await worker.call('open', `${folder.path}/lmdb`);
   assert.equal(entries.length, 0);
@@ -112,7 +125,10 @@ test('a disk that is full fails no one: the blocks are not stored, the failure i
   await tier.put(Array.from({ length: 10 }, (_, i) => record(i)));
   let isFull = true;
   const full: Pick<WorkerCalls<DiskMethods>, 'call'> = {
-    call: (method, argument) => (method === 'put' && isFull ? Promise.reject(new Error('ENOSPC: no space left on device')) : worker.call(method, argument)),
+    call: (method, argument) =>
+      method === 'put' && isFull
+        ? Promise.reject(new Error('ENOSPC: no space left on device'))
+        : worker.call(method, argument),
   };
   const entries = Array.from({ length: 10 }, (_, i) => ({ key: linkOf(i).key, digest: linkOf(i).digest, bytes }));
   const { tier: failing, keys } = tierOf(entries, { worker: full });

@@ -1,0 +1,179 @@
+/** The `penstock` command as a person meets it: help, configuration, refusals before anything listens, an orderly end. Budget: 40 s. */
+import assert from 'node:assert/strict';
+import { cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { goldenFolder } from '../support/golden.ts';
+import { run, runToEnd, temporaryFolder } from '../support/cluster.ts';
+
+const folder = temporaryFolder();
+afterAll(() => {
+  folder.remove();
+});
+
+test('--help names every command and option', async () => {
+  const { code, output } = await runToEnd(['--help']);
+  assert.equal(code, 0);
+  for (const word of [
+    'up',
+    'router',
+    'prefill',
+    'decode',
+    'store',
+    'config',
+    '--model DIR',
+    '--kv-dtype',
+    '--join HOST:PORT',
+    'PENSTOCK_BLOCK_SIZE',
+  ]) {
+    assert(output.includes(word), word);
+  }
+});
+
+test('config prints what is in effect: flag over environment over file over default', async () => {
+  const file = join(folder.path, 'penstock.yaml');
+  writeFileSync(file, 'block_size: 16\nchunk_tokens: 128\nmax_num_seqs: 4\ndisk_bytes: 2GiB\n');
+  const { output } = await runToEnd(['config', '--json', '--config', file, '--block-size', '64'], {
+    PENSTOCK_BLOCK_SIZE: '48',
+    PENSTOCK_CHUNK_TOKENS: '256',
+    PENSTOCK_CLUSTER_TOKEN: 'secret',
+  });
+  const config = JSON.parse(output) as Record<string, unknown>;
+  assert.deepEqual(
+    [config['block_size'], config['chunk_tokens'], config['max_num_seqs'], config['disk_bytes'], config['max_waiting']],
+    [64, 256, 4, 2 ** 31, 1_024],
+  );
+  assert(!output.includes('secret'), 'the token is not shown');
+});
+
+describe('what is refused, with the place and what is allowed', () => {
+  const cases: [string, string[], Record<string, string>, RegExp][] = [
+    ['an unknown command', ['serve'], {}, /no command "serve"/],
+    ['an unknown flag', ['up', '--speed', '9'], {}, /--speed/],
+    ['a bad value', ['up', '--block-size', '33'], {}, /--block-size: "33" is not allowed: .*multiple of 4/],
+    ['a bad choice', ['decode', '--kv-dtype', 'f8'], {}, /--kv-dtype.*"f16"\|"f32"/],
+    ['a misspelt variable', ['up'], { PENSTOCK_BLOKC_SIZE: '32' }, /PENSTOCK_BLOKC_SIZE: unknown variable/],
+    ['a bad variable', ['up'], { PENSTOCK_THREADS: 'many' }, /PENSTOCK_THREADS: "many" is not allowed/],
+    [
+      'an open port without a token',
+      ['router', '--bind', '0.0.0.0:0'],
+      {},
+      /refusing to listen on 0\.0\.0\.0:0 without a cluster token/,
+    ],
+    ['a device that cannot serve', ['decode', '--device', 'webgpu'], {}, /use --device wasm/],
+    ['a model that is not there', ['up', '--model', '/nowhere'], {}, /there is no model folder \/nowhere/],
+  ];
+  test.each(cases)('%s', async (_name, args, environment, pattern) => {
+    const { code, errors, output } = await runToEnd(args, environment);
+    expect(code).toBeGreaterThan(0);
+    assert.match(errors, pattern);
+    assert.equal(output.includes('ready'), false);
+  });
+
+  test('an unknown key and a bad value in the file', async () => {
+    const file = join(folder.path, 'bad.yaml');
+    writeFileSync(file, 'blocksize: 32\n');
+    const { code, errors } = await runToEnd(['config', '--config', file]);
+    assert.equal(code, 2);
+    assert.match(errors, /bad\.yaml: blocksize: unknown key; allowed are .*block_size/);
+    writeFileSync(file, 'dram_bytes: lots\n');
+    assert.match(
+      (await runToEnd(['config', '--config', file])).errors,
+      /bad\.yaml: dram_bytes: "lots" is not allowed: a size in bytes/,
+    );
+  });
+});
+
+describe('a model folder that cannot be served is refused before anything listens', () => {
+  const copy = (name: string): string => {
+    const to = join(folder.path, name);
+    mkdirSync(to);
+    cpSync(goldenFolder('llama-tied'), to, { recursive: true });
+    return to;
+  };
+  const cases: [string, (path: string) => void, RegExp][] = [
+    [
+      'truncated',
+      (path) => truncateSync(join(path, 'model.safetensors'), 300_000),
+      /model\.safetensors is truncated: tensor .* ends at \d+, the file at 300000/,
+    ],
+    ['no-weights', (path) => truncateSync(join(path, 'model.safetensors'), 4), /is truncated \(4 bytes\)/],
+    ['other-architecture', (path) => edit(path, { model_type: 'mamba' }), /model_type "mamba" is not supported/],
+    ['scaled-rope', (path) => edit(path, { rope_scaling: { rope_type: 'yarn' } }), /rope_scaling is not supported/],
+    ['other-shapes', (path) => edit(path, { intermediate_size: 96 }), /config\.json makes it/],
+    ['no-config', (path) => writeFileSync(join(path, 'config.json'), '{'), /cannot read .*config\.json/],
+  ];
+  function edit(path: string, change: object): void {
+    const file = join(path, 'config.json');
+    writeFileSync(file, JSON.stringify({ ...(JSON.parse(readFileSync(file, 'utf8')) as object), ...change }));
+  }
+  test.each(cases)('%s', async (name, damage, pattern) => {
+    const path = copy(name);
+    damage(path);
+    const { code, errors } = await runToEnd(['decode', '--model', path, '--log-level', 'silent']);
+    assert.equal(code, 1);
+    assert.match(errors, pattern);
+  });
+});
+
+test('up says what started and a curl that works; Ctrl-C ends every child', async () => {
+  const up = run(['up', '--bind', '127.0.0.1:0', '--hub-bind', '127.0.0.1:0', '--data-dir', join(folder.path, 'data')]);
+  assert(up.stdout);
+  const lines: string[] = [];
+  const reader = createInterface({ input: up.stdout });
+  reader.on('line', (line) => lines.push(line));
+  while (!lines.some((line) => line.startsWith('Ctrl-C'))) await once(reader, 'line');
+  const text = lines.join('\n');
+  for (const pattern of [
+    /router started: http:\/\/127\.0\.0\.1:\d+, pid \d+/,
+    /decode-1 started: .*wasm/,
+    /prefill-1 started/,
+    /store-1 started/,
+  ])
+    assert.match(text, pattern);
+  const command = lines.find((line) => line.startsWith('curl'));
+  assert(command);
+  const { execFileSync } = await import('node:child_process');
+  const answer = JSON.parse(execFileSync('sh', ['-c', `${command} -sS -m 20`], { encoding: 'utf8' })) as {
+    choices: { message: { content: string } }[];
+  };
+  assert.equal(answer.choices[0]?.message.content, 'Locker 42 opens with code 9071.');
+  const pids = [...text.matchAll(/pid (\d+)/g)].map((match) => Number(match[1]));
+  const exit = once(up, 'exit');
+  up.kill('SIGINT');
+  const [code] = (await exit) as [number | null];
+  assert.equal(code, 0);
+  for (const pid of pids) assert.throws(() => process.kill(pid, 0), `process ${pid} has ended`);
+});
+
+test('--json is one line: the URL, and role, address and pid of each process', async () => {
+  const up = run([
+    'up',
+    '--json',
+    '--bind',
+    '127.0.0.1:0',
+    '--hub-bind',
+    '127.0.0.1:0',
+    '--store',
+    '0',
+    '--data-dir',
+    join(folder.path, 'data'),
+  ]);
+  assert(up.stdout);
+  let output = '';
+  up.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  while (!output.includes('\n')) await once(up.stdout, 'data');
+  const { url, processes } = JSON.parse(output) as {
+    url: string;
+    processes: { role: string; address: string; pid: number }[];
+  };
+  assert.match(url, /^http:/);
+  assert.deepEqual(processes.map(({ role }) => role).sort(), ['decode', 'prefill', 'router']);
+  assert(processes.every(({ address, pid }) => address !== '' && pid > 0));
+  const exit = once(up, 'exit');
+  up.kill('SIGTERM');
+  await exit;
+  assert.equal(output.trim().split('\n').length, 1, 'nothing else on standard output');
+});

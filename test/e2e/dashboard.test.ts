@@ -1,0 +1,50 @@
+/** The dashboard in a real browser: what runs, what is held, where requests went. SCREENSHOT=FILE keeps a picture. Budget: 30 s. */
+import assert from 'node:assert/strict';
+import { chromium, type Browser } from 'playwright-core';
+import { afterAll, beforeAll, test } from 'vitest';
+import { Cluster } from '../support/cluster.ts';
+
+let cluster: Cluster;
+let browser: Browser;
+beforeAll(async () => {
+  cluster = await Cluster.up('--local-prefill-tokens', '64');
+  browser = await chromium.launch({
+    executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-quic',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  });
+});
+afterAll(async () => {
+  await browser.close();
+  await cluster.close();
+});
+
+test('the page shows the pool and the requests, and stays live', async () => {
+  const page = await browser.newPage({ viewport: { width: 1_400, height: 800 } });
+  const errors: string[] = [];
+  page.on('pageerror', (error) => errors.push(error.message));
+  await page.goto(`${cluster.url}/dashboard`);
+  for (const name of ['decode-1', 'prefill-1', 'store-1'])
+    await page.getByText(name, { exact: true }).first().waitFor();
+  const prompt = Array.from({ length: 500 }, (_, i) => 3 + (i % 900));
+  await cluster.completion({ prompt, max_tokens: 4 });
+  await cluster.completion({ prompt, max_tokens: 4 });
+  const [view] = await cluster.requests(1);
+  assert(view);
+  // It comes by itself: nobody reloads the page.
+  const row = page.locator('#requests tr', { hasText: view.id });
+  await row.waitFor({ timeout: 5_000 });
+  const text = (await row.textContent()) ?? '';
+  assert(text.includes('finished') && text.includes('decode-1'), text);
+  await page.locator('#nodes tr', { hasText: 'disk' }).first().waitFor();
+  const screenshot = process.env['SCREENSHOT'];
+  if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
+  assert.deepEqual(errors, []);
+});
