@@ -10,10 +10,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
+import { projectPath } from './project.ts';
 
-export const cliPath = fileURLToPath(new URL('../../dist/services/cli/main.js', import.meta.url));
-export const harbour = fileURLToPath(new URL('../../config/models/harbour', import.meta.url));
+const cliPath = projectPath('dist/services/cli/main.js');
+export const harbour = projectPath('config/models/harbour');
 
 export interface NodeView {
   readonly name: string;

@@ -1,6 +1,6 @@
 /** Golden vectors of the tiny Llama models, made by the reference implementation; test/golden/NAME. */
 import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+import { projectPath } from './project.ts';
 
 export const goldenModels = [
   'llama-tied',
@@ -24,7 +24,7 @@ export interface GoldenCase {
 }
 
 export function goldenFolder(name: string): string {
-  return fileURLToPath(new URL(`../golden/${name}`, import.meta.url));
+  return projectPath(`test/golden/${name}`);
 }
 
 export function goldenCases(name: string): GoldenCase[] {
