@@ -10,7 +10,7 @@
  */
 
 /** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
-export type RowKind = 'rows' | 'samples';
+type RowKind = 'rows' | 'samples';
 
 export interface BufferSpec {
   readonly rows: RowKind;

@@ -29,7 +29,7 @@ function weightBytes(spec: WeightSpec): number {
 }
 
 /** Regions the engine thread writes before a step, or reads after it. Byte offsets. */
-export interface StepRegions {
+interface StepRegions {
   readonly tokens: number;
   readonly positions: number;
   readonly slots: number;

@@ -25,7 +25,7 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
   const codec = await TextCodec.open(folder);
   const stopped = new AbortController();
   const peers = new Peers(config.cluster_token, clock);
-  const hub = new EmbeddedHub();
+  const hub = new EmbeddedHub(log);
   const index = new PrefixIndex();
   const feed = new IndexFeed(index, hub, peers, clock, log);
   const view = new ClusterView({

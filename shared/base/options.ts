@@ -58,7 +58,7 @@ function option<T>(
 const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
 const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local', 'share'), 'penstock');
 
-export const options = {
+const options = {
   model: option(
     'Model and engine',
     'DIR',
@@ -203,7 +203,7 @@ export type Config = { readonly [K in OptionName]: (typeof options)[K] extends O
 
 const names = Object.keys(options) as OptionName[];
 
-export function flagOf(name: string): string {
+function flagOf(name: string): string {
   return `--${name.replaceAll('_', '-')}`;
 }
 

@@ -8,6 +8,7 @@
  * asks for snapshots.
  */
 import { Failure, messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
 import type { HubCall } from '../protocol/calls.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
 import { toStatus } from '../protocol/rpc.ts';
@@ -22,12 +23,24 @@ type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 const EMPTY = Buffer.alloc(0);
 
 export class EmbeddedHub implements Bus {
+  readonly #log: Log;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #servers = new Map<string, Server>();
   readonly #connections = new Set<HubCall>();
 
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** A subscriber that cannot read a message does not end the process: anybody with the token can send one. */
   publish(subject: string, payload: Buffer): void {
-    for (const subscriber of this.#subscribers.get(subject) ?? []) subscriber(payload);
+    for (const subscriber of this.#subscribers.get(subject) ?? []) {
+      try {
+        subscriber(payload);
+      } catch (error) {
+        this.#log.warn({ subject, error: messageOf(error) }, 'a bus message could not be read');
+      }
+    }
   }
 
   subscribe(subject: string, handler: Subscriber): () => void {

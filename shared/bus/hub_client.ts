@@ -6,7 +6,8 @@
  */
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../base/clock.ts';
-import { Failure } from '../base/failure.ts';
+import { Failure, messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
 import { connectHub } from '../protocol/calls.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
 import { toFailure, type Peers } from '../protocol/rpc.ts';
@@ -22,6 +23,7 @@ export interface HubClientOptions {
   readonly address: string;
   readonly peers: Peers;
   readonly clock: Clock;
+  readonly log: Log;
   /** After every (re)connection, when subscriptions are in place. */
   readonly onConnected: () => void;
   readonly onDisconnected: (reason: string) => void;
@@ -135,9 +137,17 @@ export class HubClient implements Bus {
 
   #receive(frame: BusFrame): void {
     if (frame.kind === BusKind.publish) {
-      for (const handler of this.#subscribers.get(frame.subject) ?? []) handler(frame.payload);
+      for (const handler of this.#subscribers.get(frame.subject) ?? []) this.#deliver(handler, frame);
     } else if (frame.kind === BusKind.request) void this.#answer(frame);
     else this.#remote?.settle(frame);
+  }
+
+  #deliver(handler: (payload: Buffer) => void, { subject, payload }: BusFrame): void {
+    try {
+      handler(payload);
+    } catch (error) {
+      this.#options.log.warn({ subject, error: messageOf(error) }, 'a bus message could not be read');
+    }
   }
 
   async #answer({ subject, payload, id }: BusFrame): Promise<void> {

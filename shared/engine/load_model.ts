@@ -39,7 +39,7 @@ const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
 
 /** @throws DeviceError for a device that cannot serve. */
-export function openDevice(name: string, numThreads: number): Device {
+function openDevice(name: string, numThreads: number): Device {
   if (name === 'auto' || name === 'wasm') return createWasmDevice(numThreads || availableParallelism());
   throw new DeviceError(
     `device ${name} cannot run a whole model in this version (its WGSL kernels are not complete): use --device wasm`,

@@ -48,8 +48,7 @@ export class ClusterMember {
     const { join, peers, clock, log, onRefused } = options;
     this.bus = new HubClient({
       address: join,
-      peers,
-      clock,
+      ...{ peers, clock, log },
       onConnected: () => {
         void this.#register();
       },

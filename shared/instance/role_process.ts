@@ -19,7 +19,7 @@ export interface RoleContext {
   readonly drain: () => void;
 }
 
-export interface Ready {
+interface Ready {
   readonly name: string;
   /** gRPC HOST:PORT; for the router, that of the hub. */
   readonly address: string;

@@ -25,7 +25,7 @@ export interface Namespace {
 export const LAYOUT_VERSION = 1;
 
 /** The fields in one fixed order; two namespaces are equal when these lines are. */
-export function namespaceText(namespace: Namespace): string {
+function namespaceText(namespace: Namespace): string {
   const { model, weightFormat, kvDtype, layoutVersion, blockSize, adapterId, tenantSalt, shard } = namespace;
   return JSON.stringify([model, weightFormat, kvDtype, layoutVersion, blockSize, adapterId, tenantSalt, shard]);
 }

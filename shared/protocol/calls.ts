@@ -4,7 +4,6 @@ import type {
   ClientReadableStream,
   MethodDefinition,
   ServerDuplexStream,
-  ServerUnaryCall,
   ServerWritableStream,
   ServiceDefinition,
 } from '@grpc/grpc-js';
@@ -24,7 +23,6 @@ import type {
 import { services, toFailure, type Peers } from './rpc.ts';
 
 export type FetchCall = ServerWritableStream<FetchRequest, FetchReply>;
-export type OfferCall = ServerUnaryCall<OfferRequest, OfferReply>;
 export type SnapshotCall = ServerWritableStream<object, SnapshotPage>;
 export type PrefillCall = ServerWritableStream<PrefillRequest, PrefillReply>;
 export type DecodeCall = ServerDuplexStream<DecodeRequest, DecodeReply>;

@@ -10,7 +10,7 @@ export const subjects = {
   blocks: 'blocks.events',
 } as const;
 
-export const roles = ['router', 'prefill', 'decode', 'store'] as const;
+const roles = ['router', 'prefill', 'decode', 'store'] as const;
 export type Role = (typeof roles)[number];
 
 const memberSchema = z.object({

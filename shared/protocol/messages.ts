@@ -107,7 +107,7 @@ export interface MoreSources {
   readonly maxSelfCompute: number;
 }
 
-export interface GiveUp {
+interface GiveUp {
   readonly round: number;
 }
 
@@ -122,7 +122,7 @@ export interface TokenMessage {
   readonly position: number;
 }
 
-export interface MissingFrom {
+interface MissingFrom {
   readonly block: number;
   readonly reason: string;
 }

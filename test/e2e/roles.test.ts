@@ -7,6 +7,9 @@ import type { ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { drain } from '../../shared/protocol/calls.ts';
+import { Peers } from '../../shared/protocol/rpc.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
 
@@ -68,6 +71,29 @@ test('four addresses, one cluster: a long prompt is prefilled on one, decoded on
     'the store has the blocks',
     async () => ((await nodes()).find(({ role }) => role === 'store')?.tiers['disk']?.blocks ?? 0) >= 21,
   );
+});
+
+test('the admin service drains a process, which then leaves the cluster', async () => {
+  const line = await start(
+    'store',
+    '--bind',
+    '127.0.0.4:0',
+    '--join',
+    hub,
+    '--data-dir',
+    `${folder.path}/drained`,
+    '--name',
+    'drained',
+  );
+  const child = children.pop();
+  assert(child);
+  const exit = once(child, 'exit');
+  const peers = new Peers(token.PENSTOCK_CLUSTER_TOKEN, systemClock);
+  await drain(peers, /ready: (\S+)/.exec(line)?.[1] ?? '', 5_000);
+  peers.close();
+  assert.deepEqual(await exit, [0, null]);
+  const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
+  assert(!nodes.some(({ name }) => name === 'drained'));
 });
 
 test('a wrong token is refused, and says what to do', async () => {

@@ -111,7 +111,7 @@ test.each([
 ])('after %s the environment is wiped, and the store starts', async (_name, file, content) => {
   const { tier } = tierOf([]);
   await tier.put([record(1)]);
-  await worker.call('close', undefined as never);
+  await worker.call('close', undefined);
   await worker.close();
   writeFileSync(`${folder.path}/${file}`, content);
   worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl));

@@ -1,0 +1,137 @@
+/** Membership under a simulated clock: silence, pauses, epochs, refusals; and the index feed with gaps. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { silentLog } from '../../shared/base/log.ts';
+import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import type { Namespace } from '../../shared/kv/namespace.ts';
+import {
+  readRegistrationReply,
+  subjects,
+  toBytes,
+  type Load,
+  type Registration,
+  type RegistrationReply,
+} from '../../shared/protocol/membership.ts';
+import { ClusterView } from '../../services/router/cluster_view.ts';
+import { SimulatedClock } from '../sim/simulated_clock.ts';
+
+const namespace: Namespace = {
+  ...{
+    model: 'm',
+    weightFormat: 'f32',
+    kvDtype: 'f16',
+    layoutVersion: 1,
+    blockSize: 32,
+    adapterId: '',
+    tenantSalt: '',
+    shard: 'all',
+  },
+};
+const load: Load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };
+
+function registration(name: string, epoch: string, change: Partial<Namespace> = {}, vocabSize = 100): Registration {
+  return {
+    member: { name, role: 'decode', address: `${name}:1`, pid: 1, epoch },
+    protocolVersion: 1,
+    engine: { namespace: { ...namespace, ...change }, numericsClass: 'n', maxModelLen: 512, vocabSize, device: 'd' },
+  };
+}
+
+class World {
+  readonly clock = new SimulatedClock();
+  readonly hub = new EmbeddedHub(silentLog);
+  readonly events: string[] = [];
+  readonly view: ClusterView;
+
+  constructor() {
+    this.view = new ClusterView({
+      bus: this.hub,
+      clock: this.clock,
+      log: silentLog,
+      silenceMs: 3_000,
+      vocabSize: 100,
+      signal: new AbortController().signal,
+      onJoined: ({ id }) => this.events.push(`joined ${id}`),
+      onLost: ({ id }) => this.events.push(`lost ${id}`),
+    });
+  }
+
+  async register(message: Registration): Promise<RegistrationReply> {
+    return readRegistrationReply(await this.hub.request(subjects.register, toBytes(message)));
+  }
+
+  heartbeat(name: string, epoch: string, change: Partial<Load> = {}): void {
+    this.hub.publish(subjects.heartbeat, toBytes({ name, epoch, load: { ...load, ...change } }));
+  }
+
+  get names(): string[] {
+    return this.view.all().map(({ id }) => id);
+  }
+}
+
+test('silence is loss; a heartbeat of the same epoch brings a paused instance back', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  for (let ms = 500; ms <= 10_000; ms += 500) {
+    await world.clock.run(ms);
+    world.heartbeat('d1', 'a');
+  }
+  assert.deepEqual(world.names, ['d1/a']);
+  await world.clock.run(12_900);
+  assert.deepEqual(world.names, ['d1/a']);
+  await world.clock.run(13_200);
+  assert.deepEqual(world.names, []);
+  world.heartbeat('d1', 'a');
+  assert.deepEqual(world.names, ['d1/a']);
+  assert.deepEqual(world.events, ['joined d1/a', 'lost d1/a', 'joined d1/a']);
+});
+
+test('a new epoch replaces the old one, whose late words count for nothing', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  await world.register(registration('d1', 'b'));
+  assert.deepEqual(world.events, ['joined d1/a', 'lost d1/a', 'joined d1/b']);
+  world.heartbeat('d1', 'a', { running: 9 });
+  assert.equal(world.view.all()[0]?.load, undefined);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'd1', epoch: 'a' }));
+  assert.deepEqual(world.names, ['d1/b']);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'd1', epoch: 'b' }));
+  assert.deepEqual(world.names, []);
+});
+
+test('another model, layout or protocol is refused by name; the next cluster may have another model', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  const refused = async (message: Registration, pattern: RegExp): Promise<void> => {
+    const reply = await world.register(message);
+    assert(reply.kind === 'refused');
+    assert.match(reply.reason, pattern);
+  };
+  await refused(registration('d2', 'a', { blockSize: 16 }), /blockSize is 16, the cluster has 32/);
+  await refused(registration('d2', 'a', { model: 'other' }), /another model or layout: model/);
+  await refused(registration('d2', 'a', {}, 7), /vocabulary 7/);
+  await refused({ ...registration('d2', 'a'), protocolVersion: 99 }, /same version everywhere/);
+  await refused(
+    { ...registration('d1', 'z'), member: { ...registration('d1', 'z').member, role: 'store' } },
+    /belongs to a decode/,
+  );
+  assert.deepEqual(world.names, ['d1/a']);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'd1', epoch: 'a' }));
+  assert.equal((await world.register(registration('d2', 'a', { model: 'other' }))).kind, 'accepted');
+});
+
+test('a draining instance is not placeable; the shortest context of the decode instances is the cluster’s', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  const long = registration('d2', 'a');
+  await world.register({ ...long, engine: { ...long.engine!, maxModelLen: 4_096 } });
+  assert.equal(world.view.maxModelLen, 512);
+  world.heartbeat('d1', 'a', { isDraining: true });
+  assert.deepEqual(
+    world.view
+      .of('decode')
+      .filter(({ isPlaceable }) => isPlaceable)
+      .map(({ member }) => member.name),
+    ['d2'],
+  );
+});

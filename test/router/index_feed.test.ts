@@ -1,0 +1,85 @@
+/** The index feed against a real Blocks service: a late joiner, a gap, events during a snapshot. */
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import type { BlockSource } from '../../shared/net/block_source.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
+import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { Instance } from '../../services/router/cluster_view.ts';
+import { IndexFeed } from '../../services/router/index_feed.ts';
+import { PrefixIndex } from '../../services/router/prefix_index.ts';
+import { until } from '../support/cluster.ts';
+
+const links = chainOf(
+  '0'.repeat(32) as Digest,
+  4,
+  Array.from({ length: 4 * 100 }, (_, i) => i),
+);
+
+let server: ReturnType<typeof createServer>;
+let announcer: Announcer;
+let isBusUp: boolean;
+let feed: IndexFeed;
+const stopped = new AbortController();
+const index = new PrefixIndex();
+const hub = new EmbeddedHub(silentLog);
+const peers = new Peers('', systemClock);
+let instance: Instance;
+
+beforeEach(async () => {
+  isBusUp = true;
+  announcer = new Announcer(
+    's1/e',
+    (batch) => isBusUp && hub.publish(subjects.blocks, batch),
+    systemClock,
+    stopped.signal,
+  );
+  const source = { snapshot: () => announcer.snapshot() } as unknown as BlockSource;
+  const { snapshot } = createFetchHandlers(() => source);
+  server = createServer('');
+  server.addService(services.blocks, { fetch: () => undefined, snapshot, offer: () => undefined });
+  const port = await listen(server, '127.0.0.1:0');
+  instance = new Instance(
+    { member: { name: 's1', role: 'store', address: `127.0.0.1:${port}`, pid: 1, epoch: 'e' }, protocolVersion: 1 },
+    0,
+  );
+  feed = new IndexFeed(index, hub, peers, systemClock, silentLog);
+});
+afterEach(async () => {
+  stopped.abort();
+  peers.close();
+  await shutDown(server, systemClock, 100);
+});
+
+test('a late joiner gets a snapshot, then events; a gap is repaired by another snapshot', async () => {
+  const run = (): number => index.runs(links).get('s1/e') ?? 0;
+  for (const { key } of links.slice(0, 20)) announcer.stored('dram', key);
+  announcer.flush();
+  feed.add(instance);
+  await until('the snapshot is in', () => run() === 20);
+  for (const { key } of links.slice(20, 30)) announcer.stored('disk', key);
+  announcer.flush();
+  await until('the events are in', () => run() === 30);
+  assert.equal(feed.numSnapshots, 1);
+
+  isBusUp = false;
+  for (const { key } of links.slice(30, 60)) announcer.stored('disk', key);
+  announcer.removed('dram', links[5]!.key);
+  announcer.flush();
+  isBusUp = true;
+  for (const { key } of links.slice(60, 70)) announcer.stored('disk', key);
+  announcer.flush();
+  await until('the gap is repaired, the removal too', () => run() === 5);
+  announcer.stored('disk', links[5]!.key);
+  announcer.flush();
+  await until('the hole is filled', () => run() === 70);
+  assert.equal(feed.numSnapshots, 2);
+  feed.remove(instance);
+  assert.equal(run(), 0);
+  assert.equal(index.size, 0);
+});
