@@ -10,8 +10,9 @@ import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import { environmentOf, type CommandLine, type Config } from '../../shared/base/options.ts';
+import { ConfigError, environmentOf, type CommandLine, type Config } from '../../shared/base/options.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { SafetensorsFile } from '../../shared/model/safetensors.ts';
 import type { ReadyMessage } from '../../shared/instance/role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { LogLines } from './log_lines.ts';
@@ -56,8 +57,13 @@ export class LocalCluster {
   /** Resolves when the cluster is ready; it lives until a signal ends it, or at once when a child cannot start. */
   async run(): Promise<void> {
     process.title = 'penstock up';
+    if (this.#config.advertise !== '') {
+      throw new ConfigError(
+        '--advertise names one process; with `up` every process listens on 127.0.0.1 and says where',
+      );
+    }
     const startMs = this.#clock.nowMs();
-    readModelFolder(this.#config.model);
+    await (await SafetensorsFile.open(readModelFolder(this.#config.model).path)).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     this.#say(`starting with the model ${this.#config.model}`);

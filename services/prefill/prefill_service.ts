@@ -30,7 +30,11 @@ async function servePrefill(call: PrefillCall, instance: EngineInstance): Promis
   instance.outbox.expect(requestId);
   try {
     const report = await compute(call, instance, checked, signal);
-    call.write({ numReady: checked.links.length * instance.info.layout.blockSize, report });
+    call.write({
+      numReady: checked.links.length * instance.info.layout.blockSize,
+      numRun: report.computedTokens,
+      report,
+    });
     call.end();
   } catch (error) {
     // Whoever waits for the rest of these blocks must not wait in vain.
@@ -65,8 +69,9 @@ async function compute(
     },
     (event) => {
       if (event.kind === 'admitted') isAdmitted = true;
-      else if (event.kind === 'progress') call.write({ numReady: event.numComputed, report: null });
-      else settle(event);
+      else if (event.kind === 'progress') {
+        call.write({ numReady: event.numReady, numRun: event.numRun, report: null });
+      } else settle(event);
     },
   );
   const giveUp = (): void => {

@@ -77,6 +77,7 @@ export interface ClusterViewOptions {
   readonly silenceMs: number;
   /** Of the model folder the router tokenises for. */
   readonly vocabSize: number;
+  readonly modelConfig: string;
   readonly signal: AbortSignal;
   readonly onJoined: (instance: Instance) => void;
   readonly onLost: (instance: Instance) => void;
@@ -164,6 +165,9 @@ export class ClusterView {
     if (!engine) return undefined;
     if (engine.vocabSize !== this.#options.vocabSize) {
       return `${member.name} serves another model: vocabulary ${engine.vocabSize}, the router's model has ${this.#options.vocabSize}`;
+    }
+    if (engine.modelConfig !== this.#options.modelConfig) {
+      return `${member.name} serves another model: its config.json says something else than that of the router's --model`;
     }
     const difference = this.#model && namespaceDifference(engine.namespace, this.#model.namespace);
     return difference && `${member.name} serves another model or layout: ${difference}`;

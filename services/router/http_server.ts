@@ -19,10 +19,9 @@ export interface HttpOptions {
   readonly context: ApiContext;
   readonly view: ClusterView;
   readonly index: PrefixIndex;
-  readonly isDraining: () => boolean;
 }
 
-export function createHttpServer({ context, view, index, isDraining }: HttpOptions): FastifyInstance {
+export function createHttpServer({ context, view, index }: HttpOptions): FastifyInstance {
   const app = fastify({ bodyLimit: BODY_LIMIT_BYTES, logger: false, forceCloseConnections: true });
   app.setErrorHandler((error, _request, reply) => {
     const status = errorStatus(error);
@@ -56,7 +55,7 @@ export function createHttpServer({ context, view, index, isDraining }: HttpOptio
 
   app.get('/health', (_request, reply) => {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
-    const status = isDraining() ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
+    const status = context.isDraining() ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
     return reply.status(status === 'ok' ? 200 : 503).send({
       status,
       instances: Object.fromEntries(

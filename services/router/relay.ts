@@ -96,7 +96,7 @@ export class Relay {
         throw new Failure('instance_lost', `${chosen.decode.member.name} ended the stream before the last token`);
       } catch (error) {
         last = toFailure(error, chosen.decode.member.name);
-        if (signal.aborted) throw new Failure('cancelled', 'the client went away');
+        if (signal.aborted) throw goneFailure(signal);
         if (last.retry !== 'elsewhere' && last.code !== 'overloaded') throw last;
         excluded.add(chosen.decode.id);
         if (last.code === 'instance_lost') chosen.decode.isSuspect = true;
@@ -136,6 +136,11 @@ export class Relay {
       await clock.sleep(WAIT_POLL_MS, signal);
     }
   }
+}
+
+/** The client went away, or the router itself is going and says why. */
+function goneFailure(signal: AbortSignal): Failure {
+  return signal.reason instanceof Failure ? signal.reason : new Failure('cancelled', 'the client went away');
 }
 
 function clusterState({ view, index }: RelayOptions): ClusterState | undefined {
@@ -277,6 +282,7 @@ class AttemptRun {
     const entry: Attempt['prefills'][number] = {
       name: instance.member.name,
       readyTokens: 0,
+      computedTokens: 0,
       outcome: 'running',
       report: undefined,
     };
@@ -304,6 +310,7 @@ class AttemptRun {
     instance.lost.signal.addEventListener('abort', stop, { once: true });
     call.on('data', (reply: PrefillReply) => {
       entry.readyTokens = reply.numReady;
+      entry.computedTokens = reply.numRun;
       if (reply.report) entry.report = reply.report;
     });
     call.on('error', (error) => {

@@ -19,7 +19,13 @@ export type RequestPhase =
 export interface Attempt {
   readonly decode: string;
   readonly reason: string;
-  prefills: { name: string; readyTokens: number; outcome: string; report: Report | undefined }[];
+  prefills: {
+    name: string;
+    readyTokens: number;
+    computedTokens: number;
+    outcome: string;
+    report: Report | undefined;
+  }[];
   outcome: string;
   report: Report | undefined;
 }
@@ -111,12 +117,14 @@ export class RequestRecord {
     computed_by_decode: number;
   } {
     const reports = this.attempts.flatMap(({ report }) => report ?? []);
-    const prefills = this.attempts.flatMap((attempt) => attempt.prefills.flatMap(({ report }) => report ?? []));
+    const prefills = this.attempts.flatMap((attempt) => attempt.prefills);
     const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
+    // A prefill that failed has computed what it said last.
     const byPrefill = sum(prefills.map(({ computedTokens }) => computedTokens));
     const computed = Math.min(this.promptTokens, byDecode + byPrefill);
     return {
-      cached: this.promptTokens - computed,
+      // Nothing is known to be cached before a decode instance has said so.
+      cached: reports.length === 0 ? 0 : this.promptTokens - computed,
       fetched: sum(reports.map(({ fetchedTokens }) => fetchedTokens)),
       computed,
       computed_by_prefill: byPrefill,
@@ -136,6 +144,7 @@ export class RequestRecord {
       started_at: this.startedAt,
       phase: this.phase,
       finish_reason: this.finishReason ?? null,
+      reason: this.attempts.at(-1)?.reason ?? '',
       prompt_tokens: this.promptTokens,
       output_tokens: this.outputTokens,
       tokens: this.tokens,

@@ -1,9 +1,10 @@
 /** Start-up and drain of the router: hub first, so that instances find it, then HTTP. */
+import { Failure } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { entropySeed } from '../../shared/base/random.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
-import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { ClusterView } from './cluster_view.ts';
@@ -33,6 +34,7 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
     ...{ clock, log },
     silenceMs: config.silence_ms,
     vocabSize: folder.config.vocabSize,
+    modelConfig: configDigest(folder.config),
     signal: stopped.signal,
     onJoined: (instance) => {
       feed.add(instance);
@@ -54,6 +56,7 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
     },
   });
   let isDraining = false;
+  const ending = new AbortController();
   const app = createHttpServer({
     context: {
       ...{ servedName, folder, codec, relay, requests, metrics, clock, newId },
@@ -61,9 +64,10 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
       maxRequests: config.max_requests,
       requestTimeoutMs: config.request_timeout_ms,
       drawSeed: entropySeed,
+      isDraining: () => isDraining,
+      ending: ending.signal,
     },
     ...{ view, index },
-    isDraining: () => isDraining,
   });
 
   const server = createServer(config.cluster_token);
@@ -83,6 +87,9 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
       isDraining = true;
       const untilMs = clock.nowMs() + config.drain_timeout_ms;
       while (requests.numActive > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+      ending.abort(new Failure('overloaded', 'the router ended before the request did'));
+      // Streams say so to their clients before their connections close.
+      while (requests.numActive > 0 && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
       await app.close();
       stopped.abort();
       hub.close();

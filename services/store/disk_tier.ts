@@ -84,7 +84,6 @@ export class DiskTier {
   /** Writes what fits, oldest out first. Resolves when it is durable (S1) or given up; never throws. */
   async put(writes: readonly DiskWrite[]): Promise<void> {
     const { worker, budgetBytes, log } = this.#options;
-    this.counters.offered += writes.length;
     let newBytes = 0;
     // More than the whole budget at once: the first ones, which a prefix needs first.
     const fresh = writes.filter(({ link, bytes }) => {
@@ -92,6 +91,7 @@ export class DiskTier {
       newBytes += pagedBytes(bytes);
       return true;
     });
+    this.counters.offered += fresh.length;
     if (fresh.length === 0) return;
     try {
       await this.#makeRoom(budgetBytes - newBytes);

@@ -48,6 +48,8 @@ export class OfferIntake {
       throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');
     }
     const lacking = offered.filter((link) => this.#tiers.lacks(link) && !this.#arriving.has(link.key));
+    const isLacking = new Set(lacking);
+    this.#tiers.noteDuplicates(offered.filter((link) => !isLacking.has(link)));
     this.numOpen++;
     for (const { key } of lacking) this.#arriving.add(key);
     try {

@@ -91,6 +91,14 @@ export class StoreTiers implements BlockSource {
     return !this.#dram?.cache.has(link.key) && !this.disk.has(link);
   }
 
+  /** Offered again: counted, so that the dedup factor says how often a block was spared its place. */
+  noteDuplicates(links: readonly ChainLink[]): void {
+    for (const link of links) {
+      if (this.#dram?.cache.has(link.key)) this.#dram.cache.counters.offered++;
+      if (this.disk.has(link)) this.disk.counters.offered++;
+    }
+  }
+
   /** Takes over a verified record; durable when the returned writes are put on disk. */
   accept(dram: Dram, link: ChainLink, slot: number): DiskWrite | undefined {
     if (!dram.cache.put(link, slot)) {

@@ -78,7 +78,8 @@ export class HubClient implements Bus {
 
   close(): void {
     this.#stopped.abort();
-    this.#call?.cancel();
+    // What was published goes out first, a goodbye for instance.
+    this.#call?.end();
   }
 
   #send(frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>): void {

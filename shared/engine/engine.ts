@@ -44,8 +44,8 @@ export interface EngineListener {
   onToken(id: number, token: SampledToken, report: SequenceReport | undefined, finish: FinishReason | undefined): void;
   /** Device blocks are taken; a fetching sequence can be delivered to. */
   onAdmitted(id: number): void;
-  /** A prefill sequence has computed [0, numComputed). */
-  onProgress(id: number, numComputed: number): void;
+  /** Of a prefill sequence tokens [0, numReady) have their KV here; numRun rows were computed for it. */
+  onProgress(id: number, numReady: number, numRun: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
   onStored(link: AnchoredLink, origin: 'computed' | 'fetched'): void;
@@ -190,6 +190,7 @@ export class Engine {
     const { blockSize } = this.#options;
     const firstBlock = Math.floor(sequence.numComputed / blockSize);
     sequence.numComputed += count;
+    sequence.numRun += count;
     sequence.chain.extend(sequence.tokens);
     for (let index = firstBlock; (index + 1) * blockSize <= sequence.numComputed; index++) {
       const [block, link] = [sequence.blocks[index], sequence.chain.links[index]];
@@ -199,7 +200,9 @@ export class Engine {
       );
       this.#seal(block, link, 'computed');
     }
-    if (sequence.request.kind === 'prefill') this.#listener.onProgress(sequence.request.id, sequence.numComputed);
+    if (sequence.request.kind === 'prefill') {
+      this.#listener.onProgress(sequence.request.id, sequence.numComputed, sequence.numRun);
+    }
   }
 
   #seal(block: number, link: AnchoredLink, origin: 'computed' | 'fetched'): void {
@@ -231,12 +234,11 @@ export class Engine {
 
   #report(sequence: Sequence): SequenceReport {
     const nowMs = this.#clock.nowMs();
-    const { submittedMs, admittedMs = nowMs, readyMs = nowMs, numCached, numFetched, request } = sequence;
-    const total = request.kind === 'decode' ? request.tokens.length : sequence.target(this.#options.blockSize);
+    const { submittedMs, admittedMs = nowMs, readyMs = nowMs, numCached, numFetched, numRun } = sequence;
     return {
       cachedTokens: numCached,
       fetchedTokens: numFetched,
-      computedTokens: total - numCached - numFetched,
+      computedTokens: numRun,
       queueMs: admittedMs - submittedMs,
       loadMs: readyMs - admittedMs,
       computeMs: nowMs - readyMs,

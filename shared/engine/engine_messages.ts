@@ -35,7 +35,7 @@ export type EngineEvent =
       readonly finish: FinishReason | undefined;
     }
   | { readonly kind: 'admitted'; readonly id: number }
-  | { readonly kind: 'progress'; readonly id: number; readonly numComputed: number }
+  | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
   | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }
   | { readonly kind: 'stored'; readonly link: ChainLink }
@@ -70,6 +70,8 @@ export interface EngineInfo {
   readonly numBlocks: number;
   readonly maxModelLen: number;
   readonly vocabSize: number;
+  /** SHA-256 of the model's configuration. */
+  readonly modelConfig: string;
   readonly device: string;
   readonly loadMs: number;
 }

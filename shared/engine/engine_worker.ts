@@ -12,6 +12,7 @@ import type { BlockKey, ChainLink } from '../kv/block_key.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { Engine } from './engine.ts';
 import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
+import { configDigest } from '../model/model_folder.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
 
 /** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
@@ -59,8 +60,8 @@ class EngineThread {
         onAdmitted: (id) => {
           emit({ kind: 'admitted', id });
         },
-        onProgress: (id, numComputed) => {
-          emit({ kind: 'progress', id, numComputed });
+        onProgress: (id, numReady, numRun) => {
+          emit({ kind: 'progress', id, numReady, numRun });
         },
         onPrefilled: (id, report) => {
           emit({ kind: 'prefilled', id, report });
@@ -248,9 +249,10 @@ async function main(): Promise<void> {
   });
   const loadMs = systemClock.nowMs() - startMs;
   const { vocabSize } = folder.config;
+  const modelConfig = configDigest(folder.config);
   post({
     kind: 'ready',
-    info: { namespace, layout, numBlocks, maxModelLen, vocabSize, device: device.description, loadMs },
+    info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: device.description, loadMs },
   });
   await thread.loop();
 }

@@ -39,9 +39,11 @@ export class Sequence {
   /** Tokens [0, numComputed) have their KV in the blocks. */
   numComputed = 0;
   isFetching: boolean;
-  /** Where the tokens' KV came from, counted once, at the first admission: the rest was computed. */
+  /** Where the tokens' KV came from: hit at the first admission, fetched, run here. */
   numCached = 0;
   numFetched = 0;
+  /** Rows run before the first token, those run again after a preemption too. */
+  numRun = 0;
   readonly submittedMs: number;
   admittedMs: number | undefined;
   readyMs: number | undefined;

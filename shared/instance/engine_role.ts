@@ -57,7 +57,7 @@ export async function startEngineRole(
   const address = config.advertise || `${bindHost}:${port}`;
   const member: Member = { name: config.name || `${role}@${address}`, role, address, pid: process.pid, epoch: newId() };
 
-  const { namespace, layout, maxModelLen, vocabSize, device } = instance.info;
+  const { namespace, layout, maxModelLen, vocabSize, modelConfig, device } = instance.info;
   let hasJoined: () => void = () => undefined;
   const joined = new Promise<void>((resolve) => {
     hasJoined = resolve;
@@ -67,7 +67,7 @@ export async function startEngineRole(
     registration: {
       member,
       protocolVersion: PROTOCOL_VERSION,
-      engine: { namespace, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
+      engine: { namespace, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     },
     load: () => instance.load(),
     ...{ peers, clock, log },

@@ -3,6 +3,7 @@
  *
  * Weights are not read here (`safetensors.ts`); the router reads a folder without touching them.
  */
+import { createHash } from 'node:crypto';
 import { readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
@@ -109,6 +110,11 @@ export function readModelFolder(path: string): ModelFolder {
     defaults: generation ? toDefaults(generation) : {},
     hasTokenizer: existsSync(join(folder, 'tokenizer.json')),
   };
+}
+
+/** SHA-256 of what the configuration says, hex: equal for equal models, whatever else their files hold. */
+export function configDigest(config: LlamaConfig): string {
+  return createHash('sha256').update(JSON.stringify(config)).digest('hex');
 }
 
 function readJson<T>(folder: string, file: string, schema: z.ZodType<T>): T {

@@ -44,6 +44,8 @@ const registrationSchema = z.object({
   engine: z
     .object({
       namespace: namespaceSchema,
+      /** SHA-256 of the model's configuration, which the router has too. */
+      modelConfig: z.string(),
       numericsClass: z.string(),
       maxModelLen: z.int(),
       vocabSize: z.int(),

@@ -72,6 +72,7 @@ export interface PrefillRequest {
 
 export interface PrefillReply {
   readonly numReady: number;
+  readonly numRun: number;
   readonly report: Report | null;
 }
 

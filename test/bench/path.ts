@@ -54,6 +54,14 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
         });
       }
     }
+    // What the load of a cold prompt is made of: the prefill instance's own account.
+    for (const part of ['queue_ms', 'compute_ms'] as const) {
+      figures.push({
+        name: `path/ttft/cold/load/prefill-${part.replace('_ms', '')}`,
+        value: median(cold, (view) => view.attempts[0]?.prefills[0]?.report?.[part] ?? NaN),
+        unit: 'ms',
+      });
+    }
     figures.push(
       withReference('path/moved/cold', median(cold, perToken), 'bytes/token', 'KV of a token', KV_BYTES_PER_TOKEN),
     );

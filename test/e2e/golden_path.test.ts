@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Cluster } from '../support/cluster.ts';
-import { comparableSteps, goldenCases, goldenFolder, goldenModels, lastLogits, maxAbs } from '../support/golden.ts';
+import { comparableSteps, goldenCases, goldenFolder, goldenModels, logitsAt, maxAbs } from '../support/golden.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 
 const BOUND = 2e-3;
@@ -22,7 +22,7 @@ test.each(goldenModels)('%s: golden ids and log-probabilities over the wire', as
   );
   try {
     for (const golden of goldenCases(name)) {
-      const want = lastLogits(name, golden, vocabSize);
+      const want = logitsAt(name, golden, golden.prompt.length - 1, vocabSize);
       const highest = maxAbs(want);
       const { choices } = await cluster.completion({
         prompt: golden.prompt,

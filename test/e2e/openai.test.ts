@@ -155,6 +155,43 @@ test('logit_bias and penalties change what is chosen', async () => {
   assert.notEqual(banned.choices[0]?.message.content, plain.choices[0]?.message.content);
 });
 
+test('penalties, min_p and stop tokens are honoured', async () => {
+  const prompt = 'Nadia likes figs. Nadia likes figs. Nadia likes';
+  const ask = async (more: object): Promise<{ ids: number[]; finish: string | undefined }> => {
+    const { choices } = await client.completions.create({
+      model,
+      prompt,
+      max_tokens: 12,
+      temperature: 0,
+      return_token_ids: true,
+      ignore_eos: true,
+      ...more,
+    } as never);
+    return { ids: (choices[0] as unknown as { token_ids: number[] }).token_ids, finish: choices[0]?.finish_reason };
+  };
+  const plain = await ask({});
+  assert.equal(plain.finish, 'length');
+  for (const penalty of [{ presence_penalty: 2 }, { frequency_penalty: 2 }, { repetition_penalty: 3 }]) {
+    assert.notDeepEqual((await ask(penalty)).ids, plain.ids, JSON.stringify(penalty));
+  }
+  assert.deepEqual((await ask({ temperature: 2, seed: 3, min_p: 1 })).ids, plain.ids, 'min_p 1 leaves only the best');
+  const stopped = await ask({ stop_token_ids: [plain.ids[2]] });
+  assert.deepEqual([stopped.ids, stopped.finish], [plain.ids.slice(0, plain.ids.indexOf(plain.ids[2]!) + 1), 'stop']);
+});
+
+test('chat returns token ids when asked, and the answer ends at its own end token', async () => {
+  const { choices, prompt_token_ids: promptIds } = (await client.chat.completions.create({
+    model,
+    messages: example.messages,
+    return_token_ids: true,
+  } as never)) as unknown as {
+    choices: { token_ids: number[]; finish_reason: string }[];
+    prompt_token_ids: number[];
+  };
+  assert.equal(promptIds[0], 0);
+  assert.deepEqual([choices[0]?.token_ids.at(-1), choices[0]?.finish_reason], [2, 'stop']);
+});
+
 test('completions: text and ids, one prompt and several, streamed and not', async () => {
   const [a, b] = ['Locker 42 opens with code', 'Nadia likes'];
   const both = await client.completions.create({ model, prompt: [a, b], max_tokens: 5, temperature: 0 });

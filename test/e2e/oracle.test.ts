@@ -114,6 +114,8 @@ test(`${numPrompts} mixed prompts give the tokens of a single-process loop, most
   for (const { ttft_ms: ttft, ttft_parts_ms: parts } of requests) {
     const sum = Object.values(parts ?? {}).reduce((a, b) => a + b, 0);
     assert(Math.abs(sum - (ttft ?? NaN)) < 0.01, `the parts of a TTFT add up: ${sum} and ${ttft}`);
+    // The remainder is transport: negative would mean that somebody claimed time that was not spent.
+    for (const [part, ms] of Object.entries(parts ?? {})) assert(ms > -0.5, `${part} took ${ms} ms`);
   }
 }, 240_000);
 
@@ -140,5 +142,15 @@ test('60 prompts give them while prefill, decode and store processes are killed'
   await killing;
   console.log(`oracle: killed ${killed.join(', ')}`);
   expect(killed.length).toBeGreaterThan(2);
+  const struck = (await cluster.requests())
+    .slice(0, 60)
+    .filter(
+      ({ attempts, notes }) =>
+        attempts.length > 1 ||
+        notes.length > 0 ||
+        attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome.startsWith('failed'))),
+    );
+  console.log(`oracle: ${struck.length} of 60 were struck and went on elsewhere`);
+  expect(struck.length).toBeGreaterThan(0);
   await expectOracle(cases, actual);
 }, 240_000);

@@ -1,7 +1,16 @@
 /** The wasm device against the reference implementation, in f32. Bounds are those of the golden vectors. Budget: 15 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
-import { comparableSteps, goldenCases, goldenFolder, goldenModels, lastLogits, maxAbs } from '../support/golden.ts';
+import {
+  comparableSteps,
+  goldenCases,
+  goldenFolder,
+  goldenModels,
+  type GoldenCase,
+  logitsAt,
+  maxAbs,
+} from '../support/golden.ts';
+import type { Executable } from '../../kernels/device.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const BOUND = 1e-3;
@@ -11,13 +20,15 @@ describe.each(goldenModels)('%s', (name) => {
     const { executable, folder } = await loadReference(goldenFolder(name), 'f32');
     for (const golden of goldenCases(name)) {
       const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
-      const want = lastLogits(name, golden, folder.config.vocabSize);
+      const want = logitsAt(name, golden, golden.prompt.length - 1, folder.config.vocabSize);
       const highest = maxAbs(want);
       const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
       const [result] = await executable.run([{ tokens: golden.prompt, start: 0, blockTable, sample }]);
       assert(result?.fullRow);
       const error = maxAbs(result.fullRow.map((value, i) => value - (want[i] ?? 0))) / highest;
       assert(error <= BOUND, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
+
+      if (golden.positions === 'all') await everyRow(executable, name, golden, folder.config.vocabSize);
 
       const numSteps = comparableSteps(golden, 2 * BOUND * highest);
       const output = await generate(executable, golden.prompt, greedy, golden.greedy.length);
@@ -29,3 +40,16 @@ describe.each(goldenModels)('%s', (name) => {
     await executable.close();
   });
 });
+
+/** Token by token, so that every position is sampled once. */
+async function everyRow(executable: Executable, name: string, golden: GoldenCase, vocabSize: number): Promise<void> {
+  assert.equal(golden.rows, golden.prompt.length);
+  const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
+  const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
+  for (const [position, token] of golden.prompt.entries()) {
+    const [result] = await executable.run([{ tokens: [token], start: position, blockTable, sample }]);
+    const want = logitsAt(name, golden, position, vocabSize);
+    const error = maxAbs(want.map((logit, i) => (result?.fullRow?.[i] ?? NaN) - logit)) / maxAbs(want);
+    assert(error <= BOUND, `position ${position} of ${golden.prompt.length}: ${error}`);
+  }
+}

@@ -33,7 +33,14 @@ function registration(name: string, epoch: string, change: Partial<Namespace> = 
   return {
     member: { name, role: 'decode', address: `${name}:1`, pid: 1, epoch },
     protocolVersion: 1,
-    engine: { namespace: { ...namespace, ...change }, numericsClass: 'n', maxModelLen: 512, vocabSize, device: 'd' },
+    engine: {
+      modelConfig: 'config',
+      namespace: { ...namespace, ...change },
+      numericsClass: 'n',
+      maxModelLen: 512,
+      vocabSize,
+      device: 'd',
+    },
   };
 }
 
@@ -50,6 +57,7 @@ class World {
       log: silentLog,
       silenceMs: 3_000,
       vocabSize: 100,
+      modelConfig: 'config',
       signal: new AbortController().signal,
       onJoined: ({ id }) => this.events.push(`joined ${id}`),
       onLost: ({ id }) => this.events.push(`lost ${id}`),
@@ -110,6 +118,8 @@ test('another model, layout or protocol is refused by name; the next cluster may
   await refused(registration('d2', 'a', { blockSize: 16 }), /blockSize is 16, the cluster has 32/);
   await refused(registration('d2', 'a', { model: 'other' }), /another model or layout: model/);
   await refused(registration('d2', 'a', {}, 7), /vocabulary 7/);
+  const other = registration('d2', 'a');
+  await refused({ ...other, engine: { ...other.engine!, modelConfig: 'x' } }, /config\.json says something else/);
   await refused({ ...registration('d2', 'a'), protocolVersion: 99 }, /same version everywhere/);
   await refused(
     { ...registration('d1', 'z'), member: { ...registration('d1', 'z').member, role: 'store' } },

@@ -35,6 +35,9 @@ interface ReportView {
   readonly fetched_tokens: number;
   readonly computed_tokens: number;
   readonly fetched_bytes: number;
+  readonly queue_ms: number;
+  readonly load_ms: number;
+  readonly compute_ms: number;
 }
 
 export interface RequestView {
@@ -44,6 +47,8 @@ export interface RequestView {
   readonly prompt_tokens: number;
   readonly output_tokens: number;
   readonly tokens: { cached: number; fetched: number; computed: number };
+  /** Of the last placement. */
+  readonly reason: string;
   readonly fetched_bytes: number;
   readonly ttft_ms: number | null;
   readonly ttft_parts_ms: Record<string, number> | null;

@@ -31,10 +31,15 @@ export function goldenCases(name: string): GoldenCase[] {
   return (JSON.parse(readFileSync(`${goldenFolder(name)}/golden.json`, 'utf8')) as { cases: GoldenCase[] }).cases;
 }
 
-/** The logits of the case's last prompt position. */
-export function lastLogits(name: string, { logits_offset: offset, rows }: GoldenCase, vocabSize: number): Float32Array {
+/** The logits of a prompt position: those of the last one, or of every one where the case has them. */
+export function logitsAt(
+  name: string,
+  { logits_offset: offset, rows, prompt }: GoldenCase,
+  position: number,
+  vocabSize: number,
+): Float32Array {
   const bytes = readFileSync(`${goldenFolder(name)}/logits.f32`);
-  const start = offset + (rows - 1) * vocabSize * 4;
+  const start = offset + (rows - (prompt.length - position)) * vocabSize * 4;
   return new Float32Array(bytes.buffer.slice(bytes.byteOffset + start, bytes.byteOffset + start + vocabSize * 4));
 }
 

@@ -30,7 +30,8 @@ export async function completions(context: ApiContext, request: FastifyRequest, 
       const job = {
         promptTokens,
         sampling: toSampling(body, folder.defaults, drawSeed, body.logprobs ?? -1, folder.config.vocabSize),
-        maxTokens: body.max_tokens ?? DEFAULT_MAX_TOKENS,
+        maxTokens:
+          body.max_tokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length)),
         stops: stopsOf(body.stop),
         stopTokenIds: stopTokensOf(context, body),
       };
@@ -125,9 +126,11 @@ async function logprobs(context: ApiContext, tokens: readonly TokenMessage[], te
   return {
     tokens: tokens.map(({ id }) => nameOf(id)),
     token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
-    top_logprobs: tokens.map(({ topIds, topLogprobs }) =>
-      Object.fromEntries(topIds.map((id, i) => [nameOf(id), topLogprobs[i]])),
-    ),
+    // The chosen token is always there, besides the best ones.
+    top_logprobs: tokens.map(({ id, logprob, topIds, topLogprobs }) => {
+      const best = topIds.map((top, i): [string, number | undefined] => [nameOf(top), topLogprobs[i]]);
+      return Object.fromEntries([...best, [nameOf(id), logprob[0]]]);
+    }),
     text_offset: tokens.map(({ id }) => {
       const at = offset;
       offset += context.codec.hasTokenizer ? nameOf(id).length : 0;

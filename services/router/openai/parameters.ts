@@ -50,8 +50,8 @@ const common = {
 const textPart = z.strictObject({ type: z.literal('text', 'only text parts are supported'), text: z.string() });
 const message = z.strictObject({
   role: z.enum(['system', 'developer', 'user', 'assistant']),
-  content: z.union([z.string(), z.array(textPart)]),
-  name: z.string().optional(),
+  content: z.union([z.string(), z.array(textPart)], 'only text is supported: a string, or parts of type "text"'),
+  name: only([null], 'null'),
   refusal: only([null]),
   tool_calls: only([[], null]),
   function_call: only([null]),
@@ -80,12 +80,15 @@ const chatSchema = z.strictObject({
 
 const completionSchema = z.strictObject({
   ...common,
-  prompt: z.union([
-    z.string(),
-    z.array(z.string()).min(1).max(256),
-    z.array(tokenId).min(1),
-    z.array(z.array(tokenId).min(1)).min(1).max(256),
-  ]),
+  prompt: z.union(
+    [
+      z.string(),
+      z.array(z.string()).min(1).max(256),
+      z.array(tokenId).min(1),
+      z.array(z.array(tokenId).min(1)).min(1).max(256),
+    ],
+    'a text, a list of token ids, or 1 to 256 of either; none empty',
+  ),
   logprobs: z.int().min(0).max(20).nullish(),
   echo: only([false, null]),
   best_of: only([1, null]),
@@ -120,8 +123,20 @@ function reader<T>(schema: z.ZodType<T>): (body: unknown) => T {
   };
 }
 
-export const readChatBody = reader(chatSchema);
-export const readCompletionBody = reader(completionSchema);
+function streaming<T extends { stream?: boolean | null | undefined; stream_options?: unknown }>(
+  read: (body: unknown) => T,
+): (body: unknown) => T {
+  return (body) => {
+    const parsed = read(body);
+    if (parsed.stream_options && !parsed.stream) {
+      throw new ParameterFailure('stream_options: is only allowed when stream is true', 'stream_options');
+    }
+    return parsed;
+  };
+}
+
+export const readChatBody = streaming(reader(chatSchema));
+export const readCompletionBody = streaming(reader(completionSchema));
 
 export const readTokenizeBody = reader(
   z.strictObject({

@@ -26,6 +26,9 @@ export interface ApiContext {
   readonly requestTimeoutMs: number;
   readonly newId: () => string;
   readonly drawSeed: () => number;
+  readonly isDraining: () => boolean;
+  /** Aborts, with a Failure as its reason, when the router cannot wait for what runs any longer. */
+  readonly ending: AbortSignal;
 }
 
 export interface PromptJob {
@@ -55,7 +58,8 @@ const REPORT_POLL_MS = 2;
 
 /** @throws Failure `overloaded` when too many requests are in flight. */
 export function openRecord(context: ApiContext, endpoint: string): RequestRecord {
-  const { requests, maxRequests, newId } = context;
+  const { requests, maxRequests, newId, isDraining } = context;
+  if (isDraining()) throw new Failure('overloaded', 'this router is draining and takes nothing new');
   if (requests.numActive >= maxRequests) {
     throw new Failure('overloaded', `${maxRequests} requests are in flight: try again later`);
   }
@@ -96,7 +100,16 @@ export function startPrompt(
     sampling: job.sampling,
     timeoutMs: context.requestTimeoutMs,
   };
-  return { record, pieces: pieces(context, record, job, context.relay.generate(generation, record, signal), signal) };
+  return {
+    record,
+    pieces: pieces(
+      context,
+      record,
+      job,
+      context.relay.generate(generation, record, AbortSignal.any([signal, context.ending])),
+      signal,
+    ),
+  };
 }
 
 async function* pieces(
