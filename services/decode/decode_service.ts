@@ -58,6 +58,8 @@ class DecodeSession {
   #round = 0;
   /** Aborts the fetch of this round. */
   #fetching = new AbortController();
+  /** The call is over, however it ended. */
+  readonly #ended = new AbortController();
   #fetchedBytes = 0;
 
   constructor(call: DecodeCall, instance: EngineInstance, clock: Clock) {
@@ -125,12 +127,14 @@ class DecodeSession {
     done.catch(() => undefined);
     try {
       if (isFetching) {
-        await this.#fetch(id, checked, start);
+        // A refusal does not wait for blocks that nobody will use.
+        await Promise.race([this.#fetch(id, checked, start), done]);
         this.#instance.proceed(id);
       }
       await done;
       this.#call.end();
     } finally {
+      this.#ended.abort();
       this.#instance.cancel(id);
     }
   }
@@ -148,12 +152,16 @@ class DecodeSession {
     for (;;) {
       const { reached, fetchedBytes, reason } = await this.#instance.fetcher.run({
         ...{ id, links, from, sources, context, timeoutMs: context.timeoutMs },
-        ...{ isAdmitted: () => this.#isAdmitted, signal: AbortSignal.any([this.#signal, this.#fetching.signal]) },
+        ...{
+          isAdmitted: () => this.#isAdmitted,
+          signal: AbortSignal.any([this.#signal, this.#fetching.signal, this.#ended.signal]),
+        },
       });
       this.#fetchedBytes += fetchedBytes;
       from = reached;
       const left = checked.tokens.length - this.#tokensOf(reached);
-      if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted) return;
+      if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted || this.#ended.signal.aborted)
+        return;
       this.#round++;
       this.#fetching = new AbortController();
       this.#write({ missing: { block: reached, reason }, report: null, finishReason: '' });

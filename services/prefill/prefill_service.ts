@@ -24,22 +24,17 @@ export function createPrefillService(instance: EngineInstance, { log }: RoleCont
 }
 
 async function servePrefill(call: PrefillCall, instance: EngineInstance): Promise<void> {
-  const checked = checkCall(instance, call.request);
-  const { requestId } = checked.context;
-  const signal = abortOnCancel(call);
-  instance.outbox.expect(requestId);
+  const requestId = call.request.context?.requestId ?? '';
+  instance.outbox.begin(requestId);
   try {
-    const report = await compute(call, instance, checked, signal);
-    call.write({
-      numReady: checked.links.length * instance.info.layout.blockSize,
-      numRun: report.computedTokens,
-      report,
-    });
+    const checked = checkCall(instance, call.request);
+    const report = await compute(call, instance, checked, abortOnCancel(call));
+    const numReady = checked.links.length * instance.info.layout.blockSize;
+    call.write({ numReady, numRun: report.computedTokens, report });
     call.end();
-  } catch (error) {
-    // Whoever waits for the rest of these blocks must not wait in vain.
-    instance.outbox.abandon(requestId);
-    throw error;
+  } finally {
+    // Whoever waits for a block that is not here now must not wait in vain.
+    instance.outbox.end(requestId);
   }
 }
 
@@ -56,6 +51,8 @@ async function compute(
     settle = resolve;
     fail = reject;
   });
+  // It may fail while blocks are still fetched; the failure is taken up below.
+  done.catch(() => undefined);
   const hasFetch = call.request.sources.some(({ end }) => end > numLocal);
   const id = instance.submit(
     {
@@ -82,11 +79,15 @@ async function compute(
   if (signal.aborted) giveUp();
   let fetchedBytes = 0;
   if (hasFetch) {
-    const outcome = await instance.fetcher.run({
+    const over = new AbortController();
+    const fetching = instance.fetcher.run({
       ...{ id, links, from: numLocal, sources: call.request.sources, context, timeoutMs: context.timeoutMs },
-      ...{ isAdmitted: () => isAdmitted, signal },
+      ...{ isAdmitted: () => isAdmitted, signal: AbortSignal.any([signal, over.signal]) },
     });
-    fetchedBytes = outcome.fetchedBytes;
+    // A refusal does not wait for blocks that nobody will use.
+    const outcome = await Promise.race([fetching, done.then(() => undefined)]);
+    over.abort();
+    fetchedBytes = outcome?.fetchedBytes ?? 0;
     instance.proceed(id);
   }
   const last = await done;

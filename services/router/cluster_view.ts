@@ -28,6 +28,8 @@ import {
 } from '../../shared/protocol/membership.ts';
 
 const CHECK_MS = 100;
+/** A check that comes this late means that the router itself was stopped. */
+const MAX_LATE_MS = 500;
 const MEMBERS_MS = 1_000;
 /** Members (P1); a larger cluster has more than one router. */
 const MAX_MEMBERS = 1_024;
@@ -80,6 +82,8 @@ export interface ClusterViewOptions {
   readonly modelConfig: string;
   readonly signal: AbortSignal;
   readonly onJoined: (instance: Instance) => void;
+  /** The same incarnation, after its connection was lost. */
+  readonly onRejoined: (instance: Instance) => void;
   readonly onLost: (instance: Instance) => void;
 }
 
@@ -89,10 +93,12 @@ export class ClusterView {
   /** Silent ones, by holder id, in case they were only paused. Bounded by MAX_MEMBERS. */
   readonly #silent = new Map<string, Registration>();
   #model: ClusterModel | undefined;
+  #lastCheckMs: number;
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
     const { bus, clock, signal } = options;
+    this.#lastCheckMs = clock.nowMs();
     bus.serve(subjects.register, (bytes) => toBytes(this.#register(readRegistration(bytes))));
     bus.subscribe(subjects.heartbeat, (bytes) => {
       this.#hear(bytes);
@@ -144,6 +150,8 @@ export class ClusterView {
     const known = this.#instances.get(member.name);
     if (known?.member.epoch === member.epoch) {
       known.lastHeardMs = this.#options.clock.nowMs();
+      // It was disconnected: events may be lost.
+      this.#options.onRejoined(known);
     } else {
       if (known) this.#drop(known, 'restarted');
       this.#admit(registration);
@@ -197,7 +205,15 @@ export class ClusterView {
   }
 
   #dropSilent(): void {
-    const limitMs = this.#options.clock.nowMs() - this.#options.silenceMs;
+    const nowMs = this.#options.clock.nowMs();
+    const lateMs = nowMs - this.#lastCheckMs - CHECK_MS;
+    this.#lastCheckMs = nowMs;
+    if (lateMs > MAX_LATE_MS) {
+      // This process slept, not they: what they said meanwhile is still to be read.
+      for (const instance of this.all()) instance.lastHeardMs += lateMs;
+      return;
+    }
+    const limitMs = nowMs - this.#options.silenceMs;
     for (const instance of this.all()) {
       if (instance.lastHeardMs >= limitMs) continue;
       this.#silent.set(instance.id, instance.registration);

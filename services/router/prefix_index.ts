@@ -10,12 +10,16 @@ import { tiers, type BlockRun, type Tier } from '../../shared/protocol/block_eve
 const MAX_KEYS = 8_000_000;
 /** An entry is holder number · 8 + one bit per tier. */
 const TIER_BITS = 8;
+/** Looked at by one call: some tens of microseconds. */
+const SWEEP_ENTRIES = 512;
 
 export class PrefixIndex {
   readonly #entries = new Map<BlockKey, number[]>();
   readonly #numbers = new Map<string, number>();
   readonly #holders = new Map<number, string>();
   #nextNumber = 1;
+  /** Under way while entries of forgotten holders may be left. */
+  #sweep: Iterator<[BlockKey, number[]], undefined> | undefined;
 
   get size(): number {
     return this.#entries.size;
@@ -24,6 +28,7 @@ export class PrefixIndex {
   apply(holder: string, { operation, tier, keys }: BlockRun): void {
     const number = this.#numberOf(holder);
     const bit = 1 << tiers.indexOf(tier);
+    this.#sweepSome(SWEEP_ENTRIES + keys.length);
     for (const key of keys) {
       if (operation === 'stored') this.#store(key, number, bit);
       else this.#remove(key, number, bit);
@@ -61,24 +66,47 @@ export class PrefixIndex {
     if (list.length === 0) this.#entries.delete(key);
   }
 
-  /** Forgets everything a holder had: it is lost, or about to be told anew. */
+  /**
+   * Forgets everything a holder had: it is lost, or about to be told anew. At once for every question; its entries are swept out
+   * a few at a time, because a scan of millions would stop every stream.
+   */
   removeHolder(holder: string): void {
     const number = this.#numbers.get(holder);
     if (number === undefined) return;
-    for (const key of [...this.#entries.keys()]) this.#remove(key, number, TIER_BITS - 1);
     this.#numbers.delete(holder);
     this.#holders.delete(number);
+    this.#sweep = this.#entries.entries();
+    this.#sweepSome(SWEEP_ENTRIES);
+  }
+
+  /** Looks at up to `limit` entries of the sweep that is under way. */
+  #sweepSome(limit: number): void {
+    for (let i = 0; i < limit && this.#sweep; i++) {
+      const step = this.#sweep.next();
+      if (step.done) {
+        this.#sweep = undefined;
+        return;
+      }
+      const [key, list] = step.value;
+      const kept = list.filter((entry) => this.#holders.has(Math.floor(entry / TIER_BITS)));
+      if (kept.length === 0) this.#entries.delete(key);
+      else if (kept.length < list.length) this.#entries.set(key, kept);
+    }
   }
 
   /** Per holder, the number of blocks it has without a hole from the first on; holders of none are left out. */
   runs(links: readonly ChainLink[]): Map<string, number> {
+    this.#sweepSome(SWEEP_ENTRIES);
     const runs = new Map<string, number>();
     let active: Set<number> | undefined;
     for (const [index, { key }] of links.entries()) {
       const here = new Set((this.#entries.get(key) ?? []).map((entry) => Math.floor(entry / TIER_BITS)));
       active = active === undefined ? here : new Set([...active].filter((number) => here.has(number)));
       if (active.size === 0) break;
-      for (const number of active) runs.set(this.#holders.get(number) ?? '', index + 1);
+      for (const number of active) {
+        const holder = this.#holders.get(number);
+        if (holder !== undefined) runs.set(holder, index + 1);
+      }
     }
     return runs;
   }

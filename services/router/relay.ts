@@ -95,8 +95,8 @@ export class Relay {
         }
         throw new Failure('instance_lost', `${chosen.decode.member.name} ended the stream before the last token`);
       } catch (error) {
-        last = toFailure(error, chosen.decode.member.name);
         if (signal.aborted) throw goneFailure(signal);
+        last = lostUnlessNamed(toFailure(error, chosen.decode.member.name));
         if (last.retry !== 'elsewhere' && last.code !== 'overloaded') throw last;
         excluded.add(chosen.decode.id);
         if (last.code === 'instance_lost') chosen.decode.isSuspect = true;
@@ -141,6 +141,11 @@ export class Relay {
 /** The client went away, or the router itself is going and says why. */
 function goneFailure(signal: AbortSignal): Failure {
   return signal.reason instanceof Failure ? signal.reason : new Failure('cancelled', 'the client went away');
+}
+
+/** A server that ends by force cancels its calls; nobody here cancelled this one. */
+function lostUnlessNamed(failure: Failure): Failure {
+  return failure.code === 'cancelled' ? new Failure('instance_lost', failure.message, { cause: failure }) : failure;
 }
 
 function clusterState({ view, index }: RelayOptions): ClusterState | undefined {

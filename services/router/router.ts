@@ -20,10 +20,10 @@ import { TextCodec } from './text.ts';
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
 
-export async function startRouter({ config, clock, log }: RoleContext): Promise<RunningRole> {
+export async function startRouter({ config, clock, log, fail }: RoleContext): Promise<RunningRole> {
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);
-  const codec = await TextCodec.open(folder);
+  const codec = await TextCodec.open(folder, fail);
   const stopped = new AbortController();
   const peers = new Peers(config.cluster_token, clock);
   const hub = new EmbeddedHub(log);
@@ -37,6 +37,9 @@ export async function startRouter({ config, clock, log }: RoleContext): Promise<
     modelConfig: configDigest(folder.config),
     signal: stopped.signal,
     onJoined: (instance) => {
+      feed.add(instance);
+    },
+    onRejoined: (instance) => {
       feed.add(instance);
     },
     onLost: (instance) => {

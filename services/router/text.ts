@@ -2,58 +2,64 @@
  * Text in, token ids out, and back. Asynchronous, because a thread of its own does it; a model folder without a tokenizer
  * serves token ids only.
  */
-import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { Failure, messageOf } from '../../shared/base/failure.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { ModelError, type ModelFolder } from '../../shared/model/model_folder.ts';
 import type { ChatMessage, TokenizerMethods } from './tokenizer_worker.ts';
 
-export class TextCodec {
-  readonly #calls: WorkerCalls<TokenizerMethods> | undefined;
+/** No vocabulary has longer tokens, runs of white space included: longer text cannot fit the context, and is not tokenised first. */
+const MAX_CHARACTERS_PER_TOKEN = 256;
 
-  private constructor(calls: WorkerCalls<TokenizerMethods> | undefined) {
-    this.#calls = calls;
+interface Workers {
+  readonly encoder: WorkerCalls<TokenizerMethods>;
+  readonly decoder: WorkerCalls<TokenizerMethods>;
+}
+
+export class TextCodec {
+  /** Two threads: a long prompt must not hold up the text of streams that run. */
+  readonly #workers: Workers | undefined;
+  readonly #maxCharacters: number;
+
+  private constructor(workers: Workers | undefined, maxTokens: number) {
+    this.#workers = workers;
+    this.#maxCharacters = maxTokens * MAX_CHARACTERS_PER_TOKEN;
   }
 
   /** @throws ModelError when tokenizer.json or the template cannot be used. */
-  static async open(folder: ModelFolder): Promise<TextCodec> {
-    if (!folder.hasTokenizer) return new TextCodec(undefined);
-    const worker = new Worker(new URL('./tokenizer_worker.js', import.meta.url), {
-      workerData: { folder: folder.path },
-    });
-    const died = once(worker, 'error').then(([error]: unknown[]) => {
-      throw new ModelError(`the tokenizer of ${folder.path} cannot be used: ${messageOf(error)}`);
-    });
-    died.catch(() => undefined);
-    const calls = new WorkerCalls<TokenizerMethods>(worker);
-    await Promise.race([calls.call('decode', { lists: [], skipSpecialTokens: true }).catch(() => died), died]);
-    return new TextCodec(calls);
+  static async open(folder: ModelFolder, onDeath: (error: Error) => void): Promise<TextCodec> {
+    if (!folder.hasTokenizer) return new TextCodec(undefined, folder.config.maxPositions);
+    const [encoder, decoder] = await Promise.all([startTokenizer(folder, onDeath), startTokenizer(folder, onDeath)]);
+    return new TextCodec({ encoder, decoder }, folder.config.maxPositions);
   }
 
   get hasTokenizer(): boolean {
-    return this.#calls !== undefined;
+    return this.#workers !== undefined;
   }
 
-  #worker(): WorkerCalls<TokenizerMethods> {
-    if (!this.#calls) {
+  #encoder(characters: number): WorkerCalls<TokenizerMethods> {
+    if (!this.#workers) {
       throw new Failure(
         'invalid_request',
         'this model has no tokenizer: send the prompt as token ids to /v1/completions',
       );
     }
-    return this.#calls;
+    if (characters > this.#maxCharacters) {
+      throw new Failure('context_too_long', `${characters} characters cannot fit the context: shorten the prompt`);
+    }
+    return this.#workers.encoder;
   }
 
+  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
   encode(text: string, addSpecialTokens: boolean): Promise<number[]> {
-    return this.#worker().call('encode', { text, addSpecialTokens });
+    return this.#encoder(text.length).call('encode', { text, addSpecialTokens });
   }
 
   /** @throws Failure `invalid_request` with the template's own message. */
   async encodeChat(messages: readonly ChatMessage[], addGenerationPrompt: boolean): Promise<number[]> {
-    const worker = this.#worker();
+    const encoder = this.#encoder(messages.reduce((sum, { content }) => sum + content.length, 0));
     try {
-      return await worker.call('encodeChat', { messages, addGenerationPrompt });
+      return await encoder.call('encodeChat', { messages, addGenerationPrompt });
     } catch (cause) {
       throw new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
     }
@@ -61,14 +67,33 @@ export class TextCodec {
 
   /** Without a tokenizer every text is empty. */
   decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]> {
-    return this.#calls
-      ? this.#calls.call('decode', { lists, skipSpecialTokens })
+    return this.#workers
+      ? this.#workers.decoder.call('decode', { lists, skipSpecialTokens })
       : Promise.resolve(lists.map(() => ''));
   }
 
   async close(): Promise<void> {
-    await this.#calls?.close();
+    await Promise.all([this.#workers?.encoder.close(), this.#workers?.decoder.close()]);
   }
+}
+
+/** @throws ModelError when the thread ends while it reads the tokenizer. */
+async function startTokenizer(
+  folder: ModelFolder,
+  onDeath: (error: Error) => void,
+): Promise<WorkerCalls<TokenizerMethods>> {
+  const worker = new Worker(new URL('./tokenizer_worker.js', import.meta.url), { workerData: { folder: folder.path } });
+  let isReady = false;
+  const calls = new WorkerCalls<TokenizerMethods>(worker, (error) => {
+    if (isReady) onDeath(error);
+  });
+  try {
+    await calls.call('decode', { lists: [], skipSpecialTokens: true });
+  } catch (cause) {
+    throw new ModelError(`the tokenizer of ${folder.path} cannot be used: ${messageOf(cause)}`, { cause });
+  }
+  isReady = true;
+  return calls;
 }
 
 /** A character split over tokens decodes to this until its last byte is there. */

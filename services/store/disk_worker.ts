@@ -44,6 +44,8 @@ interface Environment {
 }
 
 const ENTRY_BYTES = 44;
+/** Openings in a row that did not come back before the environment is given up. */
+const MAX_FALLEN = 2;
 
 let environment: Environment | undefined;
 let slab: SlabMemory | undefined;
@@ -128,17 +130,17 @@ const methods = {
   },
 
   /** Opens or makes the environment. `wiped` says why old content was thrown away. Entries come oldest first. */
-  open(path: string): { entries: DiskEntry[]; wiped: string | undefined } {
+  async open(path: string): Promise<{ entries: DiskEntry[]; wiped: string | undefined }> {
     const boot = bootId();
     const mark = `${path}.opening`;
     let entries: DiskEntry[] = [];
-    // LMDB maps the file: a damaged one can end the process, so look first, and leave a mark that says who fell.
-    let wiped = existsSync(mark)
-      ? 'the process ended while it opened the environment'
-      : notLmdb(join(path, 'data.mdb'));
+    // LMDB maps the file: a damaged one can end the process. So look first, and count openings that did not come back; one may
+    // have been a kill -9, two in a row are the file.
+    const numFallen = existsSync(mark) ? Number(readFileSync(mark, 'utf8')) || 1 : 0;
+    let wiped = numFallen >= MAX_FALLEN ? 'opening it has ended the process twice' : notLmdb(join(path, 'data.mdb'));
     if (wiped === undefined) {
       mkdirSync(path, { recursive: true });
-      writeFileSync(mark, '');
+      writeFileSync(mark, String(numFallen + 1));
       try {
         environment = openEnvironment(path);
         wiped = distrust(environment, boot);
@@ -148,7 +150,7 @@ const methods = {
       }
     }
     if (wiped !== undefined) {
-      void environment?.root.close();
+      await environment?.root.close();
       rmSync(path, { recursive: true, force: true });
       environment = openEnvironment(path);
       entries = [];

@@ -100,7 +100,9 @@ export class OfferIntake {
       for await (const { index, slot } of stream.records(takeSlot, giveSlot)) {
         numSeen++;
         const link = links[index];
-        const fault = link ? await this.#verify(slot, offer.recordBytes, namespace, link) : 'nobody asked for it';
+        const fault = link
+          ? await this.#verify(slot, offer.recordBytes, namespace, link).catch(messageOf)
+          : 'nobody asked for it';
         if (!link || fault !== undefined) {
           this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
           giveSlot(slot);

@@ -21,7 +21,7 @@ const SHUTDOWN_GRACE_MS = 2_000;
 export async function startStore({ config, clock, log, fail, drain }: RoleContext): Promise<RunningRole> {
   const bind = config.bind || '127.0.0.1:0';
   const folder = claimDataFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
-  const worker = new WorkerCalls<DiskMethods>(new Worker(new URL('./disk_worker.js', import.meta.url)));
+  const worker = new WorkerCalls<DiskMethods>(new Worker(new URL('./disk_worker.js', import.meta.url)), fail);
   const { entries, wiped } = await worker.call('open', folder.environmentPath);
   if (wiped !== undefined) log.warn({ reason: wiped }, 'the disk tier was not usable and starts empty');
 

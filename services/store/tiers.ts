@@ -133,7 +133,7 @@ export class StoreTiers implements BlockSource {
     const dram = await this.openDram(bytes);
     const slot = dram.cache.takeSlot();
     if (slot === undefined) return undefined;
-    if (!(await this.disk.get(link, slot))) {
+    if (!(await this.disk.get(link, slot).catch(() => false))) {
       dram.cache.giveSlot(slot);
       return undefined;
     }

@@ -31,8 +31,10 @@ export class WorkerCalls<M extends Methods> {
   readonly #pending = new Map<number, { resolve: (value: never) => void; reject: (error: Error) => void }>();
   #nextId = 0;
   #death: Error | undefined;
+  #isClosing = false;
 
-  constructor(worker: Worker) {
+  /** `onDeath` is told when the worker ends without being asked to: who depends on it cannot go on. */
+  constructor(worker: Worker, onDeath: (error: Error) => void) {
     this.#worker = worker;
     worker.on('message', (answer: Answer) => {
       const call = this.#pending.get(answer.id);
@@ -42,9 +44,11 @@ export class WorkerCalls<M extends Methods> {
       else call.reject(new Error(answer.error));
     });
     const die = (error: Error): void => {
+      if (this.#death) return;
       this.#death = error;
       for (const call of this.#pending.values()) call.reject(error);
       this.#pending.clear();
+      if (!this.#isClosing) onDeath(error);
     };
     worker.on('error', die);
     worker.on('exit', (code) => {
@@ -67,6 +71,7 @@ export class WorkerCalls<M extends Methods> {
   }
 
   async close(): Promise<void> {
+    this.#isClosing = true;
     await this.#worker.terminate();
   }
 }

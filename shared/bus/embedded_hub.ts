@@ -78,12 +78,15 @@ export class EmbeddedHub implements Bus {
     }
     this.#connections.add(call);
     const undo: (() => void)[] = [];
+    let backlogBytes = 0;
     const send = (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>): void => {
-      if (call.cancelled || call.writableLength > MAX_BACKLOG_BYTES) {
+      if (call.cancelled || backlogBytes > MAX_BACKLOG_BYTES) {
         call.end();
         return;
       }
-      call.write({ subject: '', payload: EMPTY, id: 0, ...frame });
+      const size = frame.payload?.length ?? 0;
+      backlogBytes += size;
+      call.write({ subject: '', payload: EMPTY, id: 0, ...frame }, () => (backlogBytes -= size));
     };
     const calls = new RemoteCalls(send);
     // The greeting: only now does the other side know that it is connected and admitted.

@@ -37,6 +37,8 @@ export class HubClient implements Bus {
   readonly #servers = new Map<string, (payload: Buffer) => Buffer | Promise<Buffer>>();
   readonly #stopped = new AbortController();
   #call: ClientDuplexStream<BusFrame, BusFrame> | undefined;
+  /** Of this connection. */
+  #backlogBytes = 0;
   #remote: RemoteCalls | undefined;
 
   constructor(options: HubClientOptions) {
@@ -45,7 +47,7 @@ export class HubClient implements Bus {
   }
 
   publish(subject: string, payload: Buffer): void {
-    if (!this.#remote || (this.#call?.writableLength ?? 0) > MAX_BACKLOG_BYTES) return;
+    if (!this.#remote || this.#backlogBytes > MAX_BACKLOG_BYTES) return;
     this.#send({ kind: BusKind.publish, subject, payload });
   }
 
@@ -83,7 +85,9 @@ export class HubClient implements Bus {
   }
 
   #send(frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>): void {
-    this.#call?.write({ subject: '', payload: Buffer.alloc(0), id: 0, ...frame });
+    const size = frame.payload?.length ?? 0;
+    this.#backlogBytes += size;
+    this.#call?.write({ subject: '', payload: Buffer.alloc(0), id: 0, ...frame }, () => (this.#backlogBytes -= size));
   }
 
   async #connectForever(): Promise<void> {
@@ -109,6 +113,7 @@ export class HubClient implements Bus {
     return new Promise((resolve) => {
       const call = connectHub(peers, address);
       this.#call = call;
+      this.#backlogBytes = 0;
       let wasConnected = false;
       const end = (error: unknown): void => {
         this.#remote?.fail();

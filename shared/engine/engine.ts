@@ -143,8 +143,7 @@ export class Engine {
     for (const sequence of admitted) this.#noteAdmission(sequence, nowMs);
     for (const { sequence } of work) sequence.readyMs ??= nowMs;
     if (work.length === 0) {
-      this.#finishIdlePrefills();
-      return admitted.length > 0;
+      return this.#finishIdlePrefills() || admitted.length > 0;
     }
     await this.#run(work);
     this.lastStepMs = this.#clock.nowMs() - nowMs;
@@ -222,14 +221,17 @@ export class Engine {
     if (finish) this.cancel(id);
   }
 
-  /** A prefill sequence may be complete without any computing: everything was hit or fetched. */
-  #finishIdlePrefills(): void {
+  /** A prefill sequence may be complete without any computing: everything was hit or fetched. True when blocks came free so. */
+  #finishIdlePrefills(): boolean {
+    let hasFinished = false;
     for (const sequence of [...this.#sequences.values()]) {
       if (sequence.request.kind !== 'prefill' || sequence.phase.kind !== 'running') continue;
       if (sequence.numComputed < sequence.target(this.#options.blockSize)) continue;
       this.#listener.onPrefilled(sequence.request.id, this.#report(sequence));
       this.cancel(sequence.request.id);
+      hasFinished = true;
     }
+    return hasFinished;
   }
 
   #report(sequence: Sequence): SequenceReport {

@@ -136,10 +136,12 @@ export class BlockFetcher {
   async #deliver({ id, links, signal }: FetchJob, blockIndex: number, slot: number): Promise<string | undefined> {
     const { mover, layout, window, sendToEngine } = this.#options;
     const digest = links[blockIndex]?.digest;
-    const fault =
+    const verify = async (): Promise<string | undefined> =>
       digest === undefined
         ? 'nobody asked for it'
-        : await mover.call('verify', { slot, want: { namespace: layout.namespace, digest } });
+        : mover.call('verify', { slot, want: { namespace: layout.namespace, digest } });
+    // A mover that fails is a fault like any other: the slot comes back.
+    const fault = await verify().catch(messageOf);
     if (fault !== undefined || signal.aborted) {
       window.give(slot);
       return fault ?? 'the request is gone';

@@ -21,6 +21,7 @@ import type { Peers } from '../protocol/rpc.ts';
 
 const HEARTBEAT_MS = 500;
 const REGISTER_TIMEOUT_MS = 5_000;
+const REGISTER_PAUSE_MS = 500;
 
 export interface ClusterMemberOptions {
   readonly join: string;
@@ -42,6 +43,7 @@ export class ClusterMember {
   #members: readonly Member[] = [];
   #hasJoined = false;
   #isRegistered = false;
+  #isConnected = false;
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
@@ -50,10 +52,12 @@ export class ClusterMember {
       address: join,
       ...{ peers, clock, log },
       onConnected: () => {
+        this.#isConnected = true;
         void this.#register();
       },
       onDisconnected: (reason) => {
         this.#isRegistered = false;
+        this.#isConnected = false;
         log.warn({ hub: join, reason }, 'lost the hub, trying again');
       },
       onRefused,
@@ -78,7 +82,7 @@ export class ClusterMember {
   }
 
   async #register(): Promise<void> {
-    const { registration, log, onJoined, onRefused } = this.#options;
+    const { registration, log, clock, onJoined, onRefused } = this.#options;
     try {
       const reply = readRegistrationReply(
         await this.bus.request(subjects.register, toBytes(registration), REGISTER_TIMEOUT_MS),
@@ -93,7 +97,10 @@ export class ClusterMember {
       if (!this.#hasJoined) onJoined();
       this.#hasJoined = true;
     } catch (error) {
-      log.warn({ error: messageOf(error) }, 'registration failed; the next connection tries again');
+      log.warn({ error: messageOf(error) }, 'registration failed, trying again');
+      await clock.sleep(REGISTER_PAUSE_MS, this.#left.signal);
+      // Without a connection the next one registers.
+      if (this.#isConnected && !this.#left.signal.aborted) void this.#register();
     }
   }
 

@@ -102,7 +102,7 @@ export class EngineInstance {
       );
     }
     const slab = new Slab(slotSize, numSlots);
-    const mover = startMover();
+    const mover = startMover(onDeath);
     await mover.call('attach', slab.memory);
     host.attach(slab.memory, headerBytes(layout.numLayers));
     const instance = new EngineInstance(options, host, mover, slab);
@@ -128,6 +128,9 @@ export class EngineInstance {
       ...{ layout, slab: this.#slab, mover: this.#mover, announcer, clock, log, sendToEngine },
       onReady: (link) => {
         offers.add(link);
+      },
+      onSlotFree: () => {
+        window.pump();
       },
     });
     const window = new ArrivalWindow(outbox.cache, Math.min(MAX_WINDOW, Math.floor(this.#slab.numSlots / 4)));

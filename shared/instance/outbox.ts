@@ -25,8 +25,8 @@ const MAX_CREDITS = 32;
 const MAX_EXPORT_TRIES = 3;
 /** The engine answers an export between two steps; if it does not, the reader computes. */
 const EXPORT_TIMEOUT_MS = 10_000;
-/** Requests whose prefill failed, remembered for fetches that come late (P1). */
-const MAX_ABANDONED = 1_024;
+/** Requests whose prefill has ended, remembered for fetches that come late (P1). */
+const MAX_OVER = 4_096;
 
 export interface OutboxOptions {
   readonly layout: RecordLayout;
@@ -38,6 +38,7 @@ export interface OutboxOptions {
   readonly sendToEngine: (message: ToEngine) => void;
   /** A block computed here is in the outbox now. */
   readonly onReady: (link: AnchoredLink) => void;
+  readonly onSlotFree: () => void;
 }
 
 export class Outbox implements BlockSource {
@@ -46,7 +47,10 @@ export class Outbox implements BlockSource {
   readonly #wanted = new Map<BlockKey, number>();
   /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
   readonly #watchers = new Map<BlockKey, Set<() => void>>();
-  readonly #abandoned = new Set<string>();
+  /** Prefills that run, per request; bounded by the engine's queue. */
+  readonly #running = new Map<string, number>();
+  /** Requests whose prefill has ended: nobody waits for their blocks any more. */
+  readonly #over = new Set<string>();
   /** Copied out of the device, not in the outbox yet: a matter of microseconds. */
   readonly #sealing = new Set<BlockKey>();
   #numCredits = 0;
@@ -101,6 +105,7 @@ export class Outbox implements BlockSource {
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
       this.cache.giveSlot(slot);
+      this.#wake(link.key);
       return;
     } finally {
       this.#sealing.delete(link.key);
@@ -112,6 +117,9 @@ export class Outbox implements BlockSource {
       this.cache.giveSlot(slot);
     }
     this.#wake(link.key);
+    // A slot may have come free, or a record that can be evicted: who found none before finds one now.
+    this.grantSlots();
+    this.#options.onSlotFree();
   }
 
   want(links: readonly ChainLink[]): void {
@@ -147,24 +155,31 @@ export class Outbox implements BlockSource {
         continue;
       }
       const leftMs = untilMs - clock.nowMs();
-      if (leftMs <= 0 || this.#abandoned.has(requestId)) break;
+      if (leftMs <= 0 || this.#over.has(requestId)) break;
       await this.#changed(link.key, leftMs, signal);
     }
     this.cache.counters.misses++;
     return undefined;
   }
 
-  /** A prefill for this request will not finish: whoever waits for its blocks goes on without. */
-  abandon(requestId: string): void {
-    this.#abandoned.add(requestId);
-    const [oldest] = this.#abandoned;
-    if (this.#abandoned.size > MAX_ABANDONED && oldest !== undefined) this.#abandoned.delete(oldest);
-    for (const key of [...this.#watchers.keys()]) this.#wake(key);
+  /** A prefill for this request has begun; a retry may begin before the one before it has ended. */
+  begin(requestId: string): void {
+    this.#running.set(requestId, (this.#running.get(requestId) ?? 0) + 1);
+    this.#over.delete(requestId);
   }
 
-  /** A prefill for this request has begun (again). */
-  expect(requestId: string): void {
-    this.#abandoned.delete(requestId);
+  /** It has ended, well or not: a block that is not here now will not come. */
+  end(requestId: string): void {
+    const left = (this.#running.get(requestId) ?? 1) - 1;
+    if (left > 0) {
+      this.#running.set(requestId, left);
+      return;
+    }
+    this.#running.delete(requestId);
+    this.#over.add(requestId);
+    const [oldest] = this.#over;
+    if (this.#over.size > MAX_OVER && oldest !== undefined) this.#over.delete(oldest);
+    for (const key of [...this.#watchers.keys()]) this.#wake(key);
   }
 
   snapshot(): ReturnType<BlockSource['snapshot']> {

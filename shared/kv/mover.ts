@@ -5,6 +5,6 @@ import type { MoverMethods } from './mover_worker.ts';
 
 export type Mover = WorkerCalls<MoverMethods>;
 
-export function startMover(): Mover {
-  return new WorkerCalls<MoverMethods>(new Worker(new URL('./mover_worker.js', import.meta.url)));
+export function startMover(onDeath: (error: Error) => void): Mover {
+  return new WorkerCalls<MoverMethods>(new Worker(new URL('./mover_worker.js', import.meta.url)), onDeath);
 }

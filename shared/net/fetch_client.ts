@@ -51,6 +51,7 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
     call.cancel();
   };
   signal.addEventListener('abort', cancel);
+  if (signal.aborted) cancel();
 
   async function* records(
     takeSlot: () => Promise<ArrivalSlot>,

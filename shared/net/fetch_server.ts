@@ -4,12 +4,13 @@ import { Failure } from '../base/failure.ts';
 import type { BlockKey } from '../kv/block_key.ts';
 import { tiers } from '../protocol/block_events.ts';
 import type { FetchCall, SnapshotCall } from '../protocol/calls.ts';
+import type { FetchReply } from '../protocol/messages.ts';
 import { packKeys, unpackLinks } from '../protocol/packing.ts';
 import { SLICE_BYTES, toStatus } from '../protocol/rpc.ts';
 import type { BlockSource } from './block_source.ts';
 
 /** Open fetch streams (P1); the next one is refused as overload, and the fetcher computes instead. */
-const MAX_STREAMS = 1_024;
+const MAX_STREAMS = 256;
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
@@ -79,8 +80,24 @@ async function serveFetch(call: FetchCall, source: BlockSource, counters: FetchS
 async function sendRecord(call: FetchCall, index: number, record: Buffer, signal: AbortSignal): Promise<void> {
   for (let offset = 0; offset < record.length; offset += SLICE_BYTES) {
     const data = record.subarray(offset, offset + SLICE_BYTES);
-    if (!call.write({ index, offset, totalBytes: record.length, data })) await once(call, 'drain', { signal });
+    await written(call, { index, offset, totalBytes: record.length, data }, signal);
   }
+}
+
+/** One slice in flight: streams count messages, not bytes, so their own back-pressure would come 16 slices late. */
+function written(call: FetchCall, reply: FetchReply, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => {
+      reject(new Error('the reader went away'));
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    call.write(reply, (error?: Error | null) => {
+      signal.removeEventListener('abort', leave);
+      if (error) reject(error);
+      else resolve();
+    });
+    if (signal.aborted) leave();
+  });
 }
 
 async function serveSnapshot(call: SnapshotCall, source: BlockSource): Promise<void> {

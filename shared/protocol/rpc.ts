@@ -45,8 +45,8 @@ export const services = {
 const TOKEN_KEY = 'penstock-token';
 const FAILURE_KEY = 'penstock-failure';
 
-/** Records come in slices of at most this; a prompt's tokens and keys fit too. */
-export const SLICE_BYTES = 1 << 20;
+/** Records come in slices of at most this: a reader that stops holds 16 of them, which is what a stream buffers by count. */
+export const SLICE_BYTES = 256 << 10;
 const MAX_MESSAGE_BYTES = 16 << 20;
 
 const channelOptions: ChannelOptions = {

@@ -60,6 +60,7 @@ class World {
       modelConfig: 'config',
       signal: new AbortController().signal,
       onJoined: ({ id }) => this.events.push(`joined ${id}`),
+      onRejoined: ({ id }) => this.events.push(`rejoined ${id}`),
       onLost: ({ id }) => this.events.push(`lost ${id}`),
     });
   }

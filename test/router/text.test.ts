@@ -8,7 +8,7 @@ import { harbour } from '../support/cluster.ts';
 
 let codec: TextCodec;
 beforeAll(async () => {
-  codec = await TextCodec.open(readModelFolder(harbour));
+  codec = await TextCodec.open(readModelFolder(harbour), assert.fail);
 });
 afterAll(async () => {
   await codec.close();
@@ -49,8 +49,12 @@ test('what could still become a stop string is held back until it cannot', async
 });
 
 test('a folder without a tokenizer serves token ids only, and says so', async () => {
-  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')));
+  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')), assert.fail);
   assert.equal(none.hasTokenizer, false);
   assert.deepEqual(await none.decode([[1, 2]], true), ['']);
   assert.throws(() => none.encode('x', true), /no tokenizer/);
+});
+
+test('text that cannot fit the context is refused before it is tokenised', () => {
+  assert.throws(() => codec.encode('x'.repeat(600_000), true), /600000 characters cannot fit/);
 });

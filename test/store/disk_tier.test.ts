@@ -34,7 +34,7 @@ function record(i: number): { link: ChainLink; slot: number; bytes: number } {
 }
 
 async function openWorker(): Promise<DiskEntry[]> {
-  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl));
+  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl), assert.fail);
   await worker.call('attach', slab.memory);
   return (await worker.call('open', `${folder.path}/lmdb`)).entries;
 }
@@ -107,17 +107,25 @@ test('a colliding key is a miss', async () => {
 
 test.each([
   ['a data file that is rubbish', 'lmdb/data.mdb', Buffer.alloc(65_536, 0x5a)],
-  ['an opening that ended the process', 'lmdb.opening', Buffer.alloc(0)],
+  ['two openings that ended the process', 'lmdb.opening', Buffer.from('2')],
 ])('after %s the environment is wiped, and the store starts', async (_name, file, content) => {
   const { tier } = tierOf([]);
   await tier.put([record(1)]);
   await worker.call('close', undefined);
   await worker.close();
   writeFileSync(`${folder.path}/${file}`, content);
-  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl));
+  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl), assert.fail);
   const { entries, wiped } = await worker.call('open', `${folder.path}/lmdb`);
   assert.equal(entries.length, 0);
   assert(wiped);
+});
+
+test('one opening that ended the process, by kill -9 perhaps, costs nothing (S1)', async () => {
+  const { tier } = tierOf([]);
+  await tier.put([record(1)]);
+  await worker.close();
+  writeFileSync(`${folder.path}/lmdb.opening`, '1');
+  assert.equal((await openWorker()).length, 1);
 });
 
 test('a disk that is full fails no one: the blocks are not stored, the failure is counted, the oldest make room', async () => {

@@ -50,6 +50,8 @@ export interface Piece {
 export interface PromptRun {
   readonly record: RequestRecord;
   readonly pieces: AsyncGenerator<Piece>;
+  /** Ends it at once, wherever it is. */
+  readonly abort: () => void;
 }
 
 /** A prefill's last word may come a moment after the first token; headers wait this long for it. */
@@ -100,15 +102,36 @@ export function startPrompt(
     sampling: job.sampling,
     timeoutMs: context.requestTimeoutMs,
   };
+  const link = linked(signal, context.ending);
+  const tokens = context.relay.generate(generation, record, link.signal);
+  return { record, pieces: pieces(context, record, job, tokens, link), abort: link.abort };
+}
+
+interface Link {
+  readonly signal: AbortSignal;
+  readonly abort: () => void;
+  readonly release: () => void;
+}
+
+/** One signal for several, let go of at the end: AbortSignal.any would stay with a signal that lives as long as the process. */
+function linked(...sources: readonly AbortSignal[]): Link {
+  const controller = new AbortController();
+  const undo = sources.map((source) => {
+    const follow = (): void => {
+      controller.abort(source.reason);
+    };
+    source.addEventListener('abort', follow);
+    if (source.aborted) follow();
+    return () => source.removeEventListener('abort', follow);
+  });
   return {
-    record,
-    pieces: pieces(
-      context,
-      record,
-      job,
-      context.relay.generate(generation, record, AbortSignal.any([signal, context.ending])),
-      signal,
-    ),
+    signal: controller.signal,
+    abort: () => {
+      controller.abort();
+    },
+    release: () => {
+      for (const step of undo) step();
+    },
   };
 }
 
@@ -117,7 +140,7 @@ async function* pieces(
   record: RequestRecord,
   job: PromptJob,
   tokens: ReturnType<Relay['generate']>,
-  signal: AbortSignal,
+  link: Link,
 ): AsyncGenerator<Piece> {
   const text = new TextStream(codec, job.promptTokens, job.stops);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
@@ -137,9 +160,10 @@ async function* pieces(
       if (finish) return;
     }
   } catch (error) {
-    outcome = signal.aborted ? 'cancelled' : 'failed';
+    outcome = link.signal.aborted ? 'cancelled' : 'failed';
     throw error;
   } finally {
+    link.release();
     requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'));
     metrics.observeRequest(record);
   }
@@ -162,7 +186,14 @@ export async function* merge(runs: readonly PromptRun[]): AsyncGenerator<{ index
     ...{ run, index },
     result: await run.pieces.next(),
   });
-  const pending = new Map(runs.map((run, index) => [index, next(run, index)]));
+  const pending = new Map<number, ReturnType<typeof next>>();
+  const ask = (run: PromptRun, index: number): void => {
+    const promise = next(run, index);
+    // It may fail while the consumer is busy; the failure is taken up by the race.
+    promise.catch(() => undefined);
+    pending.set(index, promise);
+  };
+  runs.forEach(ask);
   try {
     while (pending.size > 0) {
       const { run, index, result } = await Promise.race(pending.values());
@@ -170,11 +201,11 @@ export async function* merge(runs: readonly PromptRun[]): AsyncGenerator<{ index
         pending.delete(index);
         continue;
       }
-      pending.set(index, next(run, index));
+      ask(run, index);
       yield { index, piece: result.value };
     }
   } finally {
-    for (const promise of pending.values()) promise.catch(() => undefined);
+    for (const run of runs) run.abort();
     await Promise.allSettled(
       runs.map(async ({ pieces: generator }) => {
         await generator.return(undefined);
