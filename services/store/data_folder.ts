@@ -23,7 +23,12 @@ export function claimDataFolder(dataDir: string, name: string): DataFolder {
   if (owner !== undefined) {
     throw new Error(`process ${owner} uses the data folder ${folder}: give this store another --data-dir or --name`);
   }
-  writeFileSync(lock, `${process.pid} ${startOf(process.pid) ?? ''}`);
+  try {
+    writeFileSync(lock, `${process.pid} ${startOf(process.pid) ?? ''}`);
+  } catch (error) {
+    // A full disk has no room for a lock either; the tier below it will make some.
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+  }
   return {
     environmentPath: join(folder, 'lmdb'),
     release: () => {

@@ -91,7 +91,6 @@ export class DiskTier {
       newBytes += pagedBytes(bytes);
       return true;
     });
-    this.counters.offered += fresh.length;
     if (fresh.length === 0) return;
     try {
       await this.#makeRoom(budgetBytes - newBytes);
@@ -101,6 +100,7 @@ export class DiskTier {
           fresh.map(({ link, slot, bytes }) => ({ slot, bytes, key: link.key, digest: link.digest })),
         ),
       );
+      this.counters.offered += stored.size;
       this.counters.stored += stored.size;
       for (const { link, bytes } of fresh) {
         if (stored.has(link.key)) this.#add({ key: link.key, digest: link.digest, bytes });

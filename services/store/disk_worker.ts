@@ -108,6 +108,14 @@ function distrust({ meta, entries }: Environment, boot: string): string | undefi
   return entries.getKeysCount() > 0 ? 'the machine went down without a clean shutdown' : undefined;
 }
 
+/** Written in this boot, and not ended in order yet. */
+function signIn({ root, meta }: Environment, boot: string): void {
+  root.transactionSync(() => {
+    meta.putSync(Buffer.from('boot'), Buffer.from(boot));
+    meta.putSync(Buffer.from('clean'), Buffer.from([0]));
+  });
+}
+
 function readEntries({ entries }: Environment): DiskEntry[] {
   const found: (DiskEntry & { order: number })[] = [];
   for (const { key, value } of entries.getRange({})) {
@@ -139,13 +147,15 @@ const methods = {
     const numFallen = existsSync(mark) ? Number(readFileSync(mark, 'utf8')) || 1 : 0;
     let wiped = numFallen >= MAX_FALLEN ? 'opening it has ended the process twice' : notLmdb(join(path, 'data.mdb'));
     if (wiped === undefined) {
-      mkdirSync(path, { recursive: true });
-      writeFileSync(mark, String(numFallen + 1));
       try {
+        mkdirSync(path, { recursive: true });
+        writeFileSync(mark, String(numFallen + 1));
         environment = openEnvironment(path);
         wiped = distrust(environment, boot);
         entries = wiped === undefined ? readEntries(environment) : [];
+        if (wiped === undefined) signIn(environment, boot);
       } catch (error) {
+        // A disk without a free page is one of the reasons; what is wiped is room.
         wiped = messageOf(error);
       }
     }
@@ -154,13 +164,9 @@ const methods = {
       rmSync(path, { recursive: true, force: true });
       environment = openEnvironment(path);
       entries = [];
+      signIn(environment, boot);
     }
     rmSync(mark, { force: true });
-    const { root, meta } = disk();
-    root.transactionSync(() => {
-      meta.putSync(Buffer.from('boot'), Buffer.from(boot));
-      meta.putSync(Buffer.from('clean'), Buffer.from([0]));
-    });
     return { entries, wiped };
   },
 

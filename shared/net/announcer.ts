@@ -4,7 +4,7 @@
  * Changes are batched for BATCH_MS; each batch carries the next sequence number. A key that came and went within one batch
  * is told in that order. Bounded (P1) by the tiers it mirrors.
  */
-import { every, type Clock } from '../base/clock.ts';
+import type { Clock } from '../base/clock.ts';
 import type { BlockKey } from '../kv/block_key.ts';
 import { encodeBlockBatch, type BlockRun, type Tier } from '../protocol/block_events.ts';
 
@@ -13,6 +13,8 @@ const BATCH_MS = 10;
 export class Announcer {
   readonly #holder: string;
   readonly #publish: (batch: Buffer) => void;
+  readonly #clock: Clock;
+  readonly #signal: AbortSignal;
   readonly #keys = new Map<Tier, Set<BlockKey>>();
   #runs: { operation: BlockRun['operation']; tier: Tier; keys: BlockKey[] }[] = [];
   #sequence = 0;
@@ -20,9 +22,8 @@ export class Announcer {
   constructor(holder: string, publish: (batch: Buffer) => void, clock: Clock, signal: AbortSignal) {
     this.#holder = holder;
     this.#publish = publish;
-    every(clock, BATCH_MS, signal, () => {
-      this.flush();
-    });
+    this.#clock = clock;
+    this.#signal = signal;
   }
 
   has(tier: Tier, key: BlockKey): boolean {
@@ -42,8 +43,15 @@ export class Announcer {
 
   #add(operation: BlockRun['operation'], tier: Tier, key: BlockKey): void {
     const last = this.#runs.at(-1);
+    // An idle holder sets no timer.
+    if (last === undefined) void this.#flushLater();
     if (last?.operation === operation && last.tier === tier) last.keys.push(key);
     else this.#runs.push({ operation, tier, keys: [key] });
+  }
+
+  async #flushLater(): Promise<void> {
+    await this.#clock.sleep(BATCH_MS, this.#signal);
+    if (!this.#signal.aborted) this.flush();
   }
 
   flush(): void {

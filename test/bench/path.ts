@@ -4,7 +4,9 @@
  *
  * References of the same run: the same prompt on a cluster without prefill instances (aggregated), and the size of a token's KV.
  */
-import { Cluster, mapConcurrently, type RequestView } from '../support/cluster.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { Cluster, harbour, mapConcurrently, type RequestView } from '../support/cluster.ts';
 import { Random } from '../../shared/base/random.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 
@@ -15,8 +17,11 @@ export interface PathOptions {
   readonly numTokens: number;
 }
 
-/** Of the harbour model: 4 layers, K and V, 2 KV heads of 64, f16. */
-const KV_BYTES_PER_TOKEN = 4 * 2 * 2 * 64 * 2;
+/** K and V of every layer and KV head, f16. */
+function kvBytesPerToken(): number {
+  const { layers, kvHeads, headDim } = readModelFolder(harbour).config;
+  return layers * 2 * kvHeads * headDim * 2;
+}
 
 export async function benchPath(options: PathOptions): Promise<Figure[]> {
   const random = new Random(1);
@@ -27,7 +32,9 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
     await cluster.completion({ prompt: prompt(), max_tokens: 4 });
     const figures: Figure[] = [];
     const prompts = Array.from({ length: 5 }, prompt);
+    const bytesBefore = await storedBytes(cluster);
     const cold = await inTurn(cluster, prompts, options.numTokens);
+    const offeredBytes = (await storedBytes(cluster)) - bytesBefore;
     const cached = await inTurn(cluster, prompts, options.numTokens);
     await cluster.killAndAwait(['decode-1', 'prefill-1']);
     await cluster.completion({ prompt: prompt().slice(0, 40), max_tokens: 4 });
@@ -54,6 +61,15 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
         });
       }
     }
+    figures.push(
+      withReference(
+        'path/moved/offered-to-store',
+        offeredBytes / (5 * options.promptTokens),
+        'bytes/token',
+        'KV of a token',
+        kvBytesPerToken(),
+      ),
+    );
     // What the load of a cold prompt is made of: the prefill instance's own account.
     for (const part of ['queue_ms', 'compute_ms'] as const) {
       figures.push({
@@ -63,7 +79,7 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
       });
     }
     figures.push(
-      withReference('path/moved/cold', median(cold, perToken), 'bytes/token', 'KV of a token', KV_BYTES_PER_TOKEN),
+      withReference('path/moved/cold', median(cold, perToken), 'bytes/token', 'KV of a token', kvBytesPerToken()),
     );
     figures.push(
       withReference(
@@ -71,7 +87,7 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
         median(stored, perToken),
         'bytes/token',
         'KV of a token',
-        KV_BYTES_PER_TOKEN,
+        kvBytesPerToken(),
       ),
     );
     for (const concurrency of [1, 8]) figures.push(...(await throughput(cluster, options, concurrency, prompt)));
@@ -89,6 +105,16 @@ async function measureAggregated(options: PathOptions, prompt: () => number[]): 
     return median(views, (view) => view.ttft_ms ?? NaN);
   } finally {
     await cluster.close();
+  }
+}
+
+/** On the store's disk, when it does not grow any more: offers come after the answer, heartbeats every 500 ms. */
+async function storedBytes(cluster: Cluster): Promise<number> {
+  for (let last = -1; ;) {
+    const bytes = (await cluster.node('store-1')).tiers['disk']?.bytes ?? 0;
+    if (bytes === last) return bytes;
+    last = bytes;
+    await sleep(1_100);
   }
 }
 

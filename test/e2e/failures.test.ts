@@ -4,6 +4,7 @@
  * Budget: 120 s.
  */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { closeSync, openSync, readdirSync, statSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,7 +18,7 @@ import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { offerBlocks } from '../../shared/protocol/calls.ts';
 import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
 import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
-import { Cluster, harbour, until, type RequestView } from '../support/cluster.ts';
+import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const random = new Random(23);
@@ -257,6 +258,28 @@ test('the router killed and restarted: instances are back within 2 s, the index 
   expect(usage.prompt_tokens_details.cached_tokens).toBeGreaterThan(936);
 });
 
+test('SIGTERM to the router while a stream runs: the stream is finished, a new request is refused', async () => {
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0');
+  const up = cluster;
+  const stream = streamTokens(up, { prompt: promptOf(40), max_tokens: 1_500 });
+  await until('it is decoding', async () => (await newest(up))?.phase === 'decoding');
+  up.kill('router', 'SIGTERM');
+  const refused = await until('it drains', async () => {
+    const response = await fetch(`${up.url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ prompt: [1, 2, 3], max_tokens: 1 }),
+    });
+    const text = await response.text();
+    return response.status === 503 && text;
+  });
+  assert.match(refused, /draining/);
+  const { tokens, error, isDone } = await stream;
+  assert.equal(error, undefined);
+  assert(isDone);
+  expect(tokens).toHaveLength(1_500);
+});
+
 test('a client that disconnects frees everything at once, while prefilling and while decoding (R2)', async () => {
   cluster = await Cluster.up(
     '--prefill',
@@ -347,6 +370,45 @@ test('a full disk tier: evictions, no failure', async () => {
   expect(disk?.bytes).toBeLessThanOrEqual(2 ** 20);
   const last = await up.requests(6);
   expect(last.some(({ tokens }) => tokens.computed > 300)).toBe(true);
+});
+
+/** A disk of 4 MiB; mounting one needs root, as CI has it. */
+function mountSmallDisk(path: string): boolean {
+  return spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', path]).status === 0;
+}
+const disk = temporaryFolder();
+const hasSmallDisk = mountSmallDisk(disk.path);
+
+test.runIf(hasSmallDisk)('a disk that is really full: nothing fails, and the store starts again', async () => {
+  try {
+    cluster = await Cluster.up(
+      '--prefill',
+      '1',
+      '--decode',
+      '1',
+      '--store',
+      '1',
+      '--local-prefill-tokens',
+      '64',
+      '--data-dir',
+      disk.path,
+    );
+    const up = cluster;
+    const prompts = Array.from({ length: 6 }, () => promptOf(700));
+    const want = await Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 4 })));
+    await until('the store could not store', () => up.errors.some((line) => line.includes('could not store blocks')));
+    await up.killAndAwait(['store-1', 'prefill-1', 'decode-1']);
+    const again = await Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 4 })));
+    assert.deepEqual(
+      again.map(({ choices }) => choices[0]?.token_ids),
+      want.map(({ choices }) => choices[0]?.token_ids),
+    );
+  } finally {
+    await cluster?.close();
+    cluster = undefined;
+    spawnSync('umount', [disk.path]);
+    disk.remove();
+  }
 });
 
 test('a store that holds another block under the same key: a recompute, the right tokens', async () => {

@@ -1,4 +1,4 @@
-/** The device block pool against a naive model under seeded random events; E1 after each. */
+/** The device block pool against a naive model under seeded random events; E1 after each. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

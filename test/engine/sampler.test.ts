@@ -1,4 +1,4 @@
-/** What sampling is. Not covered: the statistical quality of Philox, which its authors tested. */
+/** What sampling is. Not covered: the statistical quality of Philox, which its authors tested. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

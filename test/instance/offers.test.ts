@@ -1,4 +1,4 @@
-/** Where blocks have their home: rendezvous hashing. */
+/** Where blocks have their home: rendezvous hashing. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -47,7 +47,9 @@ function close(actual: Float32Array, expected: readonly number[], tolerance: num
   });
 }
 
-export function conformance({ name, open, tolerance }: Conformance): void {
+export function conformance(device: Conformance): void {
+  const { name, open, tolerance } = device;
+  layerConformance(device);
   const run = async (
     program: Program,
     tensors: Record<string, Float32Array>,
@@ -195,6 +197,83 @@ export function conformance({ name, open, tolerance }: Conformance): void {
         await executable.close();
       });
     }
+  });
+}
+
+/** The three operations in one program, as a layer has them: norm, product, attention over what is in the blocks. */
+function layerConformance({ name, open, tolerance }: Conformance): void {
+  test(`${name}: rms_norm, linear and attention in one program, several sequences in a step`, async () => {
+    const [hidden, heads, headDim, blockSize] = [24, 2, 8, options.blockSize];
+    const width = 3 * heads * headDim;
+    const [norm, weight] = [noise(hidden), noise(width * hidden)];
+    const executable = await (
+      await open()
+    ).load(
+      {
+        operations: [
+          { kind: 'rms_norm', x: 'x', weight: 'norm', out: 'normed', epsilon: 1e-5 },
+          { kind: 'linear', x: 'normed', weight: 'w', out: 'qkv', accumulate: false },
+          { kind: 'attention', qkv: 'qkv', out: 'out', layer: 0, scale: 0.5 },
+        ],
+        buffers: {
+          x: { rows: 'rows', width: hidden },
+          normed: { rows: 'rows', width: hidden },
+          qkv: { rows: 'rows', width },
+          out: { rows: 'rows', width: heads * headDim },
+        },
+        weights: {
+          norm: { outputs: hidden, inner: 1, parts: [{ tensor: 'norm', outputs: hidden }] },
+          w: { outputs: width, inner: hidden, parts: [{ tensor: 'w', outputs: width }] },
+        },
+        attention: {
+          layers: 1,
+          heads,
+          kvHeads: heads,
+          headDim,
+          ropeCos: new Float32Array(0),
+          ropeSin: new Float32Array(0),
+        },
+      },
+      sourceOf({ norm, w: weight }),
+      options,
+    );
+    const kv = [4, 9].map(() => noise(2 * blockSize * heads * headDim));
+    await executable.importBlock(4, pack('f32', kv[0]!));
+    await executable.importBlock(9, pack('f32', kv[1]!));
+    const segments: Segment[] = [
+      { tokens: [0, 0, 0], start: 5, blockTable: [4] },
+      { tokens: [0], start: 20, blockTable: [9] },
+    ];
+    const x = noise(4 * hidden);
+    await executable.write('x', x);
+    await executable.run(segments);
+    const expected: number[] = [];
+    [5, 6, 7, 20].forEach((position, row) => {
+      const values = x.subarray(row * hidden, (row + 1) * hidden);
+      const scale = 1 / Math.sqrt(values.reduce((sum, v) => sum + v * v, 0) / hidden + 1e-5);
+      const q = Array.from({ length: heads * headDim }, (_, o) =>
+        values.reduce((sum, v, k) => sum + v * scale * norm[k]! * weight[o * hidden + k]!, 0),
+      );
+      const block = kv[row < 3 ? 0 : 1]!;
+      for (let head = 0; head < heads; head++) {
+        const at = (plane: number, t: number, d: number): number =>
+          block[((plane * blockSize + t) * heads + head) * headDim + d]!;
+        const weights = Array.from({ length: position + 1 }, (_, t) =>
+          Math.exp(
+            0.5 *
+              Array.from({ length: headDim }, (_, d) => q[head * headDim + d]! * at(0, t, d)).reduce(
+                (a, b) => a + b,
+                0,
+              ),
+          ),
+        );
+        const sum = weights.reduce((a, b) => a + b, 0);
+        for (let d = 0; d < headDim; d++)
+          expected.push(weights.reduce((total, w, t) => total + (w / sum) * at(1, t, d), 0));
+      }
+    });
+    close(await executable.read('out', 4), expected, 4 * tolerance);
+    await executable.close();
   });
 }
 

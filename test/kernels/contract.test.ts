@@ -2,6 +2,7 @@
  * Every `.wgsl` file says what its `.ts` twin says: the same entry point, bindings, uniform fields and overrides, in the same
  * order. Dawn cannot see two read-only buffers swapped, or two uniform fields in the wrong order; those would only be wrong
  * numbers. Needs no GPU.
+ * Budget: 5 s.
  */
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';

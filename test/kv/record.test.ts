@@ -1,4 +1,4 @@
-/** Names and records of blocks: K1 and K2. */
+/** Names and records of blocks: K1 and K2. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -1,4 +1,4 @@
-/** Lists as bytes: what goes in comes out, and rubbish is refused, never misread. */
+/** Lists as bytes: what goes in comes out, and rubbish is refused, never misread. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Failure } from '../../shared/base/failure.ts';

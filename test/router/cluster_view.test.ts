@@ -1,4 +1,4 @@
-/** Membership under a simulated clock: silence, pauses, epochs, refusals; and the index feed with gaps. */
+/** Membership under a simulated clock: silence, pauses, epochs, refusals; and the index feed with gaps. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';

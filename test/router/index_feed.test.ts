@@ -1,4 +1,4 @@
-/** The index feed against a real Blocks service: a late joiner, a gap, events during a snapshot. */
+/** The index feed against a real Blocks service: a late joiner, a gap, events during a snapshot. Budget: 10 s. */
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';

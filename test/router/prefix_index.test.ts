@@ -1,4 +1,4 @@
-/** The prefix index against a naive model, its feed with gaps, and placements. */
+/** The prefix index against a naive model, its feed with gaps, and placements. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';

@@ -1,4 +1,4 @@
-/** Tokens to text, piece by piece. Runs the real tokenizer thread of the harbour model. */
+/** Tokens to text, piece by piece. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { readModelFolder } from '../../shared/model/model_folder.ts';

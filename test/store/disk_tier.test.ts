@@ -1,4 +1,4 @@
-/** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. */
+/** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. Budget: 10 s. */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
