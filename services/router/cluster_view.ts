@@ -6,6 +6,7 @@
  *
  * No verdict on liveness depends on an engine's progress: heartbeats come from control threads.
  */
+import { setMaxListeners } from 'node:events';
 import type { Clock } from '../../shared/base/clock.ts';
 import { every } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
@@ -50,6 +51,8 @@ export class Instance {
     this.registration = registration;
     this.member = registration.member;
     this.lastHeardMs = nowMs;
+    // One listener per request that runs there, taken away when it ends.
+    setMaxListeners(0, this.lost.signal);
   }
 
   get id(): string {

@@ -1,4 +1,5 @@
 /** Start-up and drain of the router: hub first, so that instances find it, then HTTP. */
+import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { entropySeed } from '../../shared/base/random.ts';
@@ -60,6 +61,8 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
   });
   let isDraining = false;
   const ending = new AbortController();
+  // One listener per request in flight, taken away when it ends.
+  setMaxListeners(0, ending.signal);
   const app = createHttpServer({
     context: {
       ...{ servedName, folder, codec, relay, requests, metrics, clock, newId },

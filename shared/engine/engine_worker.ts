@@ -31,6 +31,7 @@ class EngineThread {
   readonly #model: LoadedModel;
   readonly #blocksPerStep: number;
   #events: EngineEvent[] = [];
+  #toldState = '';
   #slab: { memory: SlabMemory; payloadOffset: number } | undefined;
   /** Per sequence, deliveries in order; bounded by the slab's arrival window, which the control thread keeps. */
   readonly #deliveries = new Map<number, { blockIndex: number; slot: number }[]>();
@@ -214,20 +215,17 @@ class EngineThread {
     return slotBytes(memory, slot).subarray(payloadOffset, payloadOffset + this.#model.layout.payloadBytes);
   }
 
+  /** Tells what happened, and the load when it changed: a cancelled sequence leaves no event. */
   #flush(): void {
-    if (this.#events.length === 0) return;
     const { pool, load, numSteps, lastStepMs } = this.#engine;
+    const { numKeyed, numAvailable, counters } = pool;
+    const state = `${load.numRunning} ${load.numWaiting} ${numAvailable}`;
+    if (this.#events.length === 0 && state === this.#toldState) return;
+    this.#toldState = state;
     post({
       kind: 'events',
       events: this.#events,
-      load: {
-        ...load,
-        numSteps,
-        lastStepMs,
-        numKeyed: pool.numKeyed,
-        numAvailable: pool.numAvailable,
-        counters: pool.counters,
-      },
+      load: { ...load, numSteps, lastStepMs, numKeyed, numAvailable, counters },
     });
     this.#events = [];
   }

@@ -93,7 +93,10 @@ function requireToken(token: string): ServerInterceptor {
 export function listen(server: Server, bind: string): Promise<number> {
   return new Promise((resolve, reject) => {
     server.bindAsync(bind, ServerCredentials.createInsecure(), (error, port) => {
-      if (error) reject(new Error(`cannot listen on ${bind}: ${error.message}`));
+      if (error)
+        reject(
+          new Error(`cannot listen on ${bind}: ${error.message}; choose another address or end what uses this one`),
+        );
       else resolve(port);
     });
   });

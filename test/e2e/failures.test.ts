@@ -311,6 +311,40 @@ test('a client that disconnects frees everything at once, while prefilling and w
   }
 });
 
+test('80 requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)', async () => {
+  const up = await Cluster.up(
+    '--prefill',
+    '1',
+    '--decode',
+    '2',
+    '--store',
+    '1',
+    '--local-prefill-tokens',
+    '64',
+    '--chunk-tokens',
+    '64',
+  );
+  cluster = up;
+  const outcomes = await Promise.all(
+    Array.from({ length: 80 }, async (_, i) => {
+      const client = new AbortController();
+      const prompt = promptOf(50 + ((i * 37) % 700));
+      if (i % 2 === 1) void sleep(random.below(1_500)).then(() => client.abort());
+      try {
+        const { choices } = await up.completion({ prompt, max_tokens: 12 }, client.signal);
+        return choices[0]?.token_ids.length === 12 ? 'answered' : 'short';
+      } catch {
+        return client.signal.aborted ? 'given up' : 'failed';
+      }
+    }),
+  );
+  expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(40);
+  expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
+  expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
+  await expectIdle(up);
+  assert(!up.errors.some((line) => line.includes('Warning')), up.errors.join('\n'));
+});
+
 test('a corrupt record on disk: a recompute, the same tokens, and the record is dropped', async () => {
   cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '64');
   const prompt = promptOf(1_000);
@@ -438,6 +472,10 @@ test('a store that holds another block under the same key: a recompute, the righ
   peers.close();
   await holder.close();
   assert.equal(stored, chain.length);
+  await until('the router knows them', async () => {
+    const pool = (await (await fetch(`${(cluster as Cluster).url}/api/pool`)).json()) as { index_keys: number };
+    return pool.index_keys === chain.length;
+  });
   const { choices } = await cluster.completion({ prompt, max_tokens: 8 });
   assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
   const view = await newest(cluster);

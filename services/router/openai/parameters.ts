@@ -119,7 +119,7 @@ function reader<T>(schema: z.ZodType<T>): (body: unknown) => T {
       throw new ParameterFailure(`${param} is not supported`, param);
     }
     const param = issue?.path.join('.') ?? null;
-    throw new ParameterFailure(`${param ?? 'body'}: ${issue?.message ?? 'invalid'}`, param || null);
+    throw new ParameterFailure(`${param || 'the body'}: ${issue?.message ?? 'invalid'}`, param || null);
   };
 }
 
