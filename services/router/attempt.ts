@@ -144,8 +144,10 @@ export class AttemptRun {
   }
 
   #context(): RequestContext {
-    const { requestId } = this.#input.generation;
-    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId: requestId };
+    const { generation, record } = this.#input;
+    // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
+    const requestId = `${generation.requestId}.${record.attempts.length}`;
+    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId: generation.requestId };
   }
 
   #chain(): { namespace: Buffer; tokens: Buffer; lastDigest: Buffer } {
