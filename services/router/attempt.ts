@@ -5,7 +5,6 @@
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import type { Log } from '../../shared/base/log.ts';
 import { chainOf, numPrefillBlocks, type ChainLink } from '../../shared/kv/block_key.ts';
 import { decode, prefill } from '../../shared/protocol/calls.ts';
 import type {
@@ -49,7 +48,6 @@ export interface AttemptOptions {
   readonly placer: Placer;
   readonly peers: Peers;
   readonly clock: Clock;
-  readonly log: Log;
 }
 
 export function clusterState({ view, index }: AttemptOptions): ClusterState | undefined {
@@ -74,6 +72,8 @@ type DecodeStream = ClientDuplexStream<DecodeRequest, DecodeReply>;
 interface AttemptInput {
   readonly generation: Generation;
   readonly chosen: Placement;
+  /** Full blocks before the tail of `tokens`. */
+  readonly links: readonly ChainLink[];
   readonly tokens: readonly number[];
   readonly record: RequestRecord;
   /** Prefill instances that fail are added. */
@@ -85,7 +85,6 @@ export class AttemptRun {
   readonly #options: AttemptOptions;
   readonly #input: AttemptInput;
   readonly #timeoutMs: number;
-  readonly #links: readonly ChainLink[];
   readonly #attempt: Attempt;
   readonly #inbox = new Mailbox<DecodeReply>();
   readonly #ended = new AbortController();
@@ -99,7 +98,6 @@ export class AttemptRun {
     this.#options = options;
     this.#input = input;
     this.#timeoutMs = Math.max(1, Math.floor(timeoutMs));
-    this.#links = linksOf(options, input.tokens);
     this.#sources = input.chosen.decodeSources;
     this.#attempt = input.record.attempt(input.chosen.decode.member.name, input.chosen.reason);
   }
@@ -152,7 +150,7 @@ export class AttemptRun {
 
   #chain(): { namespace: Buffer; tokens: Buffer; lastDigest: Buffer } {
     const digest = this.#options.view.model?.digest;
-    const last = this.#links.at(-1)?.digest;
+    const last = this.#input.links.at(-1)?.digest;
     return {
       namespace: digest ? packDigest(digest) : Buffer.alloc(0),
       tokens: packTokens(this.#input.tokens),
@@ -259,7 +257,7 @@ export class AttemptRun {
     const cluster = clusterState(this.#options);
     const question = {
       numTokens: tokens.length,
-      links: this.#links,
+      links: this.#input.links,
       excluded,
       decode: { instance: chosen.decode, from: block },
     };

@@ -5,7 +5,7 @@
  * MAX_KEYS: beyond it new keys are not indexed, and what is not indexed is computed or found by its holder itself.
  */
 import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
-import { tiers, type BlockRun, type Tier } from '../../shared/protocol/block_events.ts';
+import { tiers, type BlockRun } from '../../shared/protocol/block_events.ts';
 
 const MAX_KEYS = 8_000_000;
 /** An entry is holder number · 8 + one bit per tier. */
@@ -109,11 +109,5 @@ export class PrefixIndex {
       }
     }
     return runs;
-  }
-
-  tiersOf(key: BlockKey, holder: string): Tier[] {
-    const number = this.#numbers.get(holder);
-    const entry = this.#entries.get(key)?.find((value) => Math.floor(value / TIER_BITS) === number) ?? 0;
-    return tiers.filter((_, i) => (entry % TIER_BITS) & (1 << i));
   }
 }

@@ -7,6 +7,7 @@
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
 import { Failure } from '../../shared/base/failure.ts';
+import type { ChainLink } from '../../shared/kv/block_key.ts';
 import { toFailure } from '../../shared/protocol/rpc.ts';
 import {
   AttemptRun,
@@ -45,10 +46,10 @@ export class Relay {
     let last: Failure | undefined;
     for (let numAttempts = 0; numAttempts < MAX_ATTEMPTS; numAttempts++) {
       record.phase = 'placing';
-      const chosen = await this.#place(tokens, excluded, signal, last);
+      const { chosen, links } = await this.#place(tokens, excluded, signal, last);
       const attempt = new AttemptRun(
         this.#options,
-        { generation, chosen, tokens: [...tokens], record, excluded },
+        { generation, chosen, links, tokens: [...tokens], record, excluded },
         untilMs - clock.nowMs(),
       );
       try {
@@ -82,14 +83,14 @@ export class Relay {
     excluded: ReadonlySet<string>,
     signal: AbortSignal,
     last: Failure | undefined,
-  ): Promise<Placement> {
+  ): Promise<{ chosen: Placement; links: readonly ChainLink[] }> {
     const { clock, placer } = this.#options;
     const untilMs = clock.nowMs() + WAIT_FOR_DECODE_MS;
     for (;;) {
       const cluster = clusterState(this.#options);
       const links = cluster && linksOf(this.#options, tokens);
-      const placement = cluster && links && placer.place({ numTokens: tokens.length, links, excluded }, cluster);
-      if (placement) return placement;
+      const chosen = cluster && links && placer.place({ numTokens: tokens.length, links, excluded }, cluster);
+      if (chosen) return { chosen, links };
       // Nobody is left who could come back: an overloaded instance does not help by waiting for another to start.
       if (clock.nowMs() > untilMs || signal.aborted || last?.code === 'overloaded') {
         throw (

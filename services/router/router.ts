@@ -53,7 +53,7 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
   const metrics = new RouterMetrics(servedName, view, index);
   const requests = new RequestLog(clock);
   const relay = new Relay({
-    ...{ view, index, peers, clock, log },
+    ...{ view, index, peers, clock },
     placer: new SimplePlacer(config.local_prefill_tokens),
     onFailover: () => {
       metrics.failovers.inc();

@@ -11,9 +11,10 @@
 import type { Log } from '../../shared/base/log.ts';
 import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
+import type { ChainLink } from '../../shared/kv/block_key.ts';
 import { newTierCounters, RecordCache } from '../../shared/kv/record_cache.ts';
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
@@ -40,7 +41,7 @@ interface Dram {
 export class StoreTiers implements BlockSource {
   readonly disk: DiskTier;
   readonly #options: StoreTiersOptions;
-  readonly #wanted = new Map<BlockKey, number>();
+  readonly wanted = new WantedKeys();
   #dram: Dram | undefined;
 
   constructor(options: StoreTiersOptions) {
@@ -79,7 +80,7 @@ export class StoreTiers implements BlockSource {
       onEvict: ({ link }) => {
         announcer.removed('dram', link.key);
       },
-      isWanted: (key) => this.#wanted.has(key),
+      isWanted: (key) => this.wanted.has(key),
     });
     this.#dram = { slab, cache, recordBytes };
     await worker.call('attach', slab.memory);
@@ -107,18 +108,6 @@ export class StoreTiers implements BlockSource {
     }
     this.#options.announcer.stored('dram', link.key);
     return { link, slot, bytes: dram.recordBytes };
-  }
-
-  want(links: readonly ChainLink[]): void {
-    for (const { key } of links) this.#wanted.set(key, (this.#wanted.get(key) ?? 0) + 1);
-  }
-
-  unwant(links: readonly ChainLink[]): void {
-    for (const { key } of links) {
-      const count = this.#wanted.get(key) ?? 0;
-      if (count > 1) this.#wanted.set(key, count - 1);
-      else this.#wanted.delete(key);
-    }
   }
 
   async read(link: ChainLink): Promise<Buffer | undefined> {

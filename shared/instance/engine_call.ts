@@ -58,7 +58,7 @@ export function reportOf(report: SequenceReport, fetchedBytes: number): Report {
   return { ...report, fetchedBytes };
 }
 
-/** For sequences that sample nothing. */
+/** Every parameter at its neutral value: greedy. */
 export const neutralSampling: SamplingParams = {
   temperature: 0,
   topP: 1,

@@ -13,7 +13,7 @@ import { ClusterMember } from './cluster_member.ts';
 import { EngineInstance } from './engine_instance.ts';
 import type { RoleContext, RunningRole } from './role_process.ts';
 
-/** A role's own service: takes calls while `isOpen`, and tells when it has none left. */
+/** A role's own gRPC service. */
 export interface EngineService {
   readonly definition: ServiceDefinition;
   readonly handlers: UntypedServiceImplementation;

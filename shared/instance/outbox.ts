@@ -12,6 +12,7 @@ import { messageOf } from '../base/failure.ts';
 import type { AnchoredLink, BlockKey, ChainLink } from '../kv/block_key.ts';
 import type { Mover } from '../kv/mover.ts';
 import { RecordCache } from '../kv/record_cache.ts';
+import { WantedKeys } from '../kv/wanted_keys.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
 import { slotBytes } from '../kv/slab.ts';
@@ -44,7 +45,7 @@ export interface OutboxOptions {
 export class Outbox implements BlockSource {
   readonly cache: RecordCache;
   readonly #options: OutboxOptions;
-  readonly #wanted = new Map<BlockKey, number>();
+  readonly wanted = new WantedKeys();
   /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
   readonly #watchers = new Map<BlockKey, Set<() => void>>();
   /** Prefills that run, per request; bounded by the engine's queue. */
@@ -61,7 +62,7 @@ export class Outbox implements BlockSource {
       onEvict: ({ link }) => {
         options.announcer.removed('dram', link.key);
       },
-      isWanted: (key) => this.#wanted.has(key),
+      isWanted: (key) => this.wanted.has(key),
     });
   }
 
@@ -120,18 +121,6 @@ export class Outbox implements BlockSource {
     // A slot may have come free, or a record that can be evicted: who found none before finds one now.
     this.grantSlots();
     this.#options.onSlotFree();
-  }
-
-  want(links: readonly ChainLink[]): void {
-    for (const { key } of links) this.#wanted.set(key, (this.#wanted.get(key) ?? 0) + 1);
-  }
-
-  unwant(links: readonly ChainLink[]): void {
-    for (const { key } of links) {
-      const count = this.#wanted.get(key) ?? 0;
-      if (count > 1) this.#wanted.set(key, count - 1);
-      else this.#wanted.delete(key);
-    }
   }
 
   async read(link: ChainLink, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined> {

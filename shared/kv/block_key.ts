@@ -77,8 +77,3 @@ export function chainOf(
 ): readonly AnchoredLink[] {
   return new KeyChain(namespace, blockSize).extend(tokens, maxBlocks);
 }
-
-/** Keys for people and JSON: 16 hex digits. */
-export function formatKey(key: BlockKey): string {
-  return key.toString(16).padStart(16, '0');
-}

@@ -54,10 +54,6 @@ export class RecordCache {
     return this.#records.size;
   }
 
-  keys(): Iterable<BlockKey> {
-    return this.#records.keys();
-  }
-
   has(key: BlockKey): boolean {
     return this.#records.has(key);
   }

@@ -1,11 +1,11 @@
 /** What serves blocks: an instance's outbox and device, a store's tiers. Two implementations, one Fetch handler. */
 import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { WantedKeys } from '../kv/wanted_keys.ts';
 import type { Tier } from '../protocol/block_events.ts';
 
 export interface BlockSource {
-  /** A stream opened that will read these; until it closes they are evicted last. */
-  want(links: readonly ChainLink[]): void;
-  unwant(links: readonly ChainLink[]): void;
+  /** What open streams will read: evicted last. */
+  readonly wanted: WantedKeys;
   /**
    * A copy of the sealed record, brought up from lower tiers where needed, or undefined when it cannot be had.
    * Waits up to `waitMs` for a block that is being computed for `requestId`.

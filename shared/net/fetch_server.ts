@@ -15,8 +15,6 @@ const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
   openStreams: number;
-  sentBlocks: number;
-  sentBytes: number;
 }
 
 export function createFetchHandlers(source: () => BlockSource): {
@@ -24,14 +22,14 @@ export function createFetchHandlers(source: () => BlockSource): {
   snapshot: (call: SnapshotCall) => void;
   counters: FetchServerCounters;
 } {
-  const counters: FetchServerCounters = { openStreams: 0, sentBlocks: 0, sentBytes: 0 };
+  const counters: FetchServerCounters = { openStreams: 0 };
   const fetch = (call: FetchCall): void => {
     if (counters.openStreams >= MAX_STREAMS) {
       call.emit('error', toStatus(new Failure('overloaded', `${MAX_STREAMS} fetch streams are open`)));
       return;
     }
     counters.openStreams++;
-    void serveFetch(call, source(), counters).finally(() => counters.openStreams--);
+    void serveFetch(call, source()).finally(() => counters.openStreams--);
   };
   const snapshot = (call: SnapshotCall): void => {
     void serveSnapshot(call, source());
@@ -52,28 +50,26 @@ export function abortOnCancel(call: {
   return controller.signal;
 }
 
-async function serveFetch(call: FetchCall, source: BlockSource, counters: FetchServerCounters): Promise<void> {
+async function serveFetch(call: FetchCall, source: BlockSource): Promise<void> {
   const signal = abortOnCancel(call);
   let links: ReturnType<typeof unpackLinks> = [];
   let numRead = 0;
   try {
     links = unpackLinks(call.request.links);
-    source.want(links);
+    source.wanted.add(links);
     const requestId = call.request.context?.requestId ?? '';
     for (const [index, link] of links.entries()) {
       const record = await source.read(link, requestId, call.request.waitMs, signal);
       if (!record || signal.aborted) break;
-      source.unwant(links.slice(index, index + 1));
+      source.wanted.remove(links.slice(index, index + 1));
       numRead++;
       await sendRecord(call, index, record, signal);
-      counters.sentBlocks++;
-      counters.sentBytes += record.length;
     }
     call.end();
   } catch (error) {
     if (!signal.aborted) call.emit('error', toStatus(error));
   } finally {
-    source.unwant(links.slice(numRead));
+    source.wanted.remove(links.slice(numRead));
   }
 }
 

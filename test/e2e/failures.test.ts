@@ -13,6 +13,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { offerBlocks } from '../../shared/protocol/calls.ts';
@@ -507,8 +508,7 @@ async function serveRecords(
     }),
   );
   const source: BlockSource = {
-    want: () => undefined,
-    unwant: () => undefined,
+    wanted: new WantedKeys(),
     read: ({ digest }) => Promise.resolve(records.get(digest)),
     snapshot: () => ({ epoch: '', sequence: 0, tiers: [] }),
   };

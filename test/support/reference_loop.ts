@@ -4,20 +4,10 @@
  */
 import type { Executable } from '../../kernels/device.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import { neutralSampling } from '../../shared/instance/engine_call.ts';
 import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
 
-export const greedy: SamplingParams = {
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  presencePenalty: 0,
-  frequencyPenalty: 0,
-  repetitionPenalty: 1,
-  logitBias: [],
-  seed: 0,
-  numLogprobs: -1,
-};
+export const greedy = neutralSampling;
 
 export async function loadReference(modelPath: string, kvDtype: 'f16' | 'f32', maxRows = 2_048): Promise<LoadedModel> {
   return loadModel({
