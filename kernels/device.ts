@@ -9,6 +9,8 @@
  * chunk or the thread count. Reductions have one order, given by shapes and absolute positions.
  */
 
+import type { WeightFormat } from './weight_format.ts';
+
 /** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
 type RowKind = 'rows' | 'samples';
 
@@ -48,13 +50,17 @@ export type Operation =
     }
   /** Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place (halves paired), stores k and v, rounded, at the row's slot. */
   | { readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number }
-  /** out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. */
+  /**
+   * out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. With a
+   * `window` a row sees that many tokens, its own included.
+   */
   | {
       readonly kind: 'attention';
       readonly qkv: string;
       readonly out: string;
       readonly layer: number;
       readonly scale: number;
+      readonly window?: number;
     }
   /** out[r, i] = silu(gate_up[r, i]) * gate_up[r, inner + i] */
   | { readonly kind: 'silu_mul'; readonly gateUp: string; readonly out: string; readonly inner: number }
@@ -86,6 +92,8 @@ export interface Program {
 export interface WeightSource {
   /** Rows of the tensor in order, as f32; a slice is at most a few MiB. The array is only valid until the next one. */
   slices(tensor: string): AsyncIterable<{ readonly rowStart: number; readonly values: Float32Array }>;
+  /** For benchmarks: the device makes random values by itself and `slices` is never called. */
+  readonly randomSeed?: number;
 }
 
 /** What the caller fixes at load: sizes of everything a step may need, so that the steady state allocates nothing. */
@@ -93,9 +101,12 @@ export interface LoadOptions {
   readonly maxRows: number;
   readonly maxSamples: number;
   readonly maxBlocksPerSequence: number;
+  /** What matrices are held in; vectors (norms, biases) are always f32. */
+  readonly weightFormat: WeightFormat;
   readonly kvDtype: KvDtype;
   readonly blockSize: number;
-  readonly numBlocks: number;
+  /** Blocks that there must be and may be: the device takes as many as fit. */
+  readonly numBlocks: { readonly min: number; readonly max: number };
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
 }
 
@@ -141,11 +152,13 @@ export function kvBlockBytes(
 
 export interface Executable {
   readonly blockBytes: number;
+  readonly numBlocks: number;
   /** One step: results for the segments that asked for a sample, in batch order. */
   run(batch: readonly Segment[]): Promise<SampleResult[]>;
-  /** A block's KV out of the device. `out` has blockBytes bytes. */
-  exportBlock(blockId: number, out: Uint8Array): Promise<void>;
-  importBlock(blockId: number, payload: Uint8Array): Promise<void>;
+  /** Blocks' KV out of the device; each of `outs` has blockBytes bytes, and may lie in shared memory. */
+  exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
+  /** A step that is run afterwards reads them. */
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void>;
   /** For tests and programs without `embed`: a named buffer's first rows. */
   write(buffer: string, values: Float32Array): Promise<void>;
   read(buffer: string, numRows: number): Promise<Float32Array>;
@@ -158,6 +171,10 @@ export interface Device {
   readonly description: string;
   /** Instances of one class give the same bits (E2). */
   readonly numericsClass: string;
+  /** Resolves with the reason when the device is gone for good; whatever runs then rejects. */
+  readonly lost: Promise<string>;
+  /** For drills and tests: loses the device. */
+  destroy(): void;
   /** @throws DeviceError when the program needs more memory than there is, or an operation the device lacks. */
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<Executable>;
 }

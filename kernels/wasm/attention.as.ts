@@ -6,6 +6,7 @@
  *   dtype. f16 blocks are unpacked once per tile into `scratch`, so the cost is shared by the tile's rows and heads.
  *
  *   scratch  f32 [2][block_size][head_dim] (f16 only), then [block_size] scores, then [rows][group][2] running max and sum
+ *   window   tokens that a row sees, its own included; 0: all
  *   head_dim is a multiple of 4, block_size of 4.
  */
 import { exp1, exp4, load4_f16, madd, sum4 } from './simd.as';
@@ -30,6 +31,7 @@ export function attention_tile(
   blockSize: u32,
   scale: f32,
   isF16: u32,
+  window: u32,
   scratch: usize,
 ): void {
   const headBytes: usize = (headDim as usize) << 2;
@@ -48,7 +50,7 @@ export function attention_tile(
   }
 
   const lastPosition = position + rows - 1;
-  for (let block: u32 = 0; block * blockSize <= lastPosition; block++) {
+  for (let block: u32 = firstVisible(position, window) / blockSize; block * blockSize <= lastPosition; block++) {
     const first = block * blockSize;
     const numTokens = min<u32>(blockSize, lastPosition - first + 1);
     const blockId = load<u32>(blockTable + ((block as usize) << 2));
@@ -69,15 +71,19 @@ export function attention_tile(
     for (let i: u32 = 0; i < rows; i++) {
       if (position + i < first) continue;
       const visible = min<u32>(numTokens, position + i - first + 1);
+      const from = firstVisible(position + i, window);
+      const skipped: u32 = from > first ? from - first : 0;
+      if (skipped >= visible) continue;
+      const skippedBytes = (skipped as usize) * tokenBytes;
       for (let g: u32 = 0; g < group; g++) {
         const head: usize = firstHead + (g as usize) * headBytes;
         attend(
           q + (i as usize) * qStride + head,
           out + (i as usize) * outStride + head,
-          k,
-          v,
+          k + skippedBytes,
+          v + skippedBytes,
           tokenBytes,
-          visible,
+          visible - skipped,
           headDim,
           scale,
           scores,
@@ -95,6 +101,13 @@ export function attention_tile(
       for (let d: usize = 0; d < headBytes; d += 16) v128.store(at + d, f32x4.mul(v128.load(at + d), inverse));
     }
   }
+}
+
+/** The first position that a row sees; a window of 0 is none. */
+// @ts-ignore: decorator
+@inline
+function firstVisible(position: u32, window: u32): u32 {
+  return window > 0 && position >= window ? position + 1 - window : 0;
 }
 
 /** One query head over the visible tokens of one block; `acc` is rescaled and added to, `state` is [max, sum]. */

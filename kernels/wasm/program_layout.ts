@@ -93,7 +93,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
     logits: candidates ? bufferOf(buffers, candidates.logits).offset : 0,
   };
   const blockBytes = attention ? kvBlockBytes(attention, options.blockSize, options.kvDtype) : 0;
-  const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks);
+  const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
   const rope = {
     cos: words('rope cos', attention?.ropeCos.length ?? 0),
     sin: words('rope sin', attention?.ropeSin.length ?? 0),
@@ -196,7 +196,7 @@ function encode(
       ]);
       cells.set([shape.kvHeads, shape.heads / shape.kvHeads, shape.headDim, options.blockSize], 8);
       floats[12] = op.scale;
-      cells.set([isF16, regions.tiles], 13);
+      cells.set([isF16, regions.tiles, op.window ?? 0], 13);
       return;
     }
     case 'silu_mul': {

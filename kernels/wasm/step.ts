@@ -195,6 +195,7 @@ export class StepThread {
         cells[11]!,
         this.#floats[at + 12]!,
         cells[13]!,
+        cells[15]!,
         this.#scratch,
       );
     }

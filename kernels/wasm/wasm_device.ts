@@ -1,7 +1,7 @@
 /**
  * The `wasm` device: a program executed by SIMD WebAssembly on worker threads over one shared memory.
  *
- * Weights f32 in panels of eight outputs, KV f16 (or f32). The calling thread is thread 0; `numThreads - 1` workers help.
+ * Weights in panels of eight outputs, held as f32 whatever their format: the format's values, four bytes each. KV f16 (or f32). The calling thread is thread 0; `numThreads - 1` workers help.
  * Multiply and add are separate roundings, so every machine gives the same bits: one numerics class.
  */
 import assert from 'node:assert/strict';
@@ -20,6 +20,7 @@ import {
   type WeightSource,
   type WeightSpec,
 } from '../device.ts';
+import { roundRows } from '../weight_format.ts';
 import { spinsPerMicrosecond } from './barrier.ts';
 import { layOutProgram, paddedWidth, type ProgramLayout } from './program_layout.ts';
 import { Control, StepThread, TILE_CELLS, TILE_ROWS, type SharedStep } from './step.ts';
@@ -32,10 +33,18 @@ export function createWasmDevice(numThreads: number): Device {
     Number.isInteger(numThreads) && numThreads >= 1,
     `the wasm device needs at least one thread, not ${numThreads}`,
   );
+  let lose: (reason: string) => void = () => undefined;
+  const lost = new Promise<string>((resolve) => {
+    lose = resolve;
+  });
   return {
     kind: 'wasm',
     description: `wasm (SIMD WebAssembly, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
-    numericsClass: 'wasm/simd128/mul-add/w-f32',
+    numericsClass: 'wasm/simd128/mul-add',
+    lost,
+    destroy: () => {
+      lose('told to go');
+    },
     load: (program, weights, options) => load(program, weights, options, numThreads),
   };
 }
@@ -61,7 +70,7 @@ async function load(
     scratch: layout.scratch,
     scratchBytes: layout.scratchBytes,
   };
-  await loadWeights(program, weights, layout, memory, options.onProgress);
+  await loadWeights(program, weights, layout, memory, options);
   if (program.attention) {
     new Float32Array(memory.buffer, layout.rope.cos, program.attention.ropeCos.length).set(program.attention.ropeCos);
     new Float32Array(memory.buffer, layout.rope.sin, program.attention.ropeSin.length).set(program.attention.ropeSin);
@@ -80,7 +89,7 @@ async function loadWeights(
   source: WeightSource,
   layout: ProgramLayout,
   memory: WebAssembly.Memory,
-  onProgress: LoadOptions['onProgress'],
+  { onProgress, weightFormat }: LoadOptions,
 ): Promise<void> {
   const entries = Object.entries(program.weights);
   const bytesOf = (spec: WeightSpec): number => spec.outputs * spec.inner * 4;
@@ -88,10 +97,16 @@ async function loadWeights(
   let doneBytes = 0;
   for (const [name, spec] of entries) {
     const target = new Float32Array(memory.buffer, layout.weights.get(name), paddedWidth(spec.outputs) * spec.inner);
+    if (source.randomSeed !== undefined) {
+      fillRandom(target, source.randomSeed, spec.inner);
+      continue;
+    }
     let firstOutput = 0;
     for (const part of spec.parts) {
       for await (const { rowStart, values } of source.slices(part.tensor)) {
-        packRows(target, spec.inner, firstOutput + rowStart, values);
+        const rounded = weightFormat === 'f32' || spec.inner === 1 ? values : values.slice();
+        if (rounded !== values) roundRows(weightFormat, rounded, spec.inner);
+        putRows(target, spec.inner, firstOutput + rowStart, rounded);
         doneBytes += values.byteLength;
         onProgress?.(doneBytes, totalBytes);
       }
@@ -101,8 +116,18 @@ async function loadWeights(
   }
 }
 
+/** Values spread evenly, of a size that keeps each output's dot product moderate; a vector becomes ones. */
+function fillRandom(target: Float32Array, seed: number, inner: number): void {
+  const amplitude = Math.sqrt(3 / inner);
+  let state = seed | 1;
+  for (let i = 0; i < target.length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
+    target[i] = inner === 1 ? 1 : (state / 2 ** 31) * amplitude;
+  }
+}
+
 /** Rows [rowStart, ...) of a matrix [outputs, inner] into panels [outputs/8][inner][8]. */
-function packRows(panels: Float32Array, inner: number, rowStart: number, values: Float32Array): void {
+function putRows(panels: Float32Array, inner: number, rowStart: number, values: Float32Array): void {
   const numRows = values.length / inner;
   for (let row = 0; row < numRows; row++) {
     const output = rowStart + row;
@@ -114,6 +139,7 @@ function packRows(panels: Float32Array, inner: number, rowStart: number, values:
 
 class WasmExecutable implements Executable {
   readonly blockBytes: number;
+  readonly numBlocks: number;
   readonly #layout: ProgramLayout;
   readonly #options: LoadOptions;
   readonly #shared: SharedStep;
@@ -125,6 +151,7 @@ class WasmExecutable implements Executable {
 
   constructor(layout: ProgramLayout, options: LoadOptions, shared: SharedStep, workers: readonly Worker[]) {
     this.blockBytes = layout.blockBytes;
+    this.numBlocks = options.numBlocks.max;
     this.#layout = layout;
     this.#options = options;
     this.#shared = shared;
@@ -209,18 +236,20 @@ class WasmExecutable implements Executable {
   }
 
   #block(blockId: number): Uint8Array {
-    assert(blockId >= 0 && blockId < this.#options.numBlocks, `no block ${blockId}`);
+    assert(blockId >= 0 && blockId < this.numBlocks, `no block ${blockId}`);
     const at = this.#layout.kv + blockId * this.blockBytes;
     return this.#bytes.subarray(at, at + this.blockBytes);
   }
 
-  exportBlock(blockId: number, out: Uint8Array): Promise<void> {
-    out.set(this.#block(blockId));
+  exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+    blockIds.forEach((block, i) => outs[i]!.set(this.#block(block)));
     return Promise.resolve();
   }
 
-  importBlock(blockId: number, payload: Uint8Array): Promise<void> {
-    this.#block(blockId).set(payload);
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+    blockIds.forEach((block, i) => {
+      this.#block(block).set(payloads[i]!);
+    });
     return Promise.resolve();
   }
 

@@ -1,89 +1,131 @@
 /**
- * A kernel is a WGSL file and the contract its caller keeps: which buffers it binds, in which order, which numbers vary per
- * step, which constants specialise it, how many workgroups it takes.
+ * A kernel is a WGSL file and the contract its caller keeps: which buffers it binds, in which order, which numbers its uniform
+ * has, which constants specialise it.
  *
- * One declaration yields the bind-group layout, the uniform packing and the dispatch grid, so that no two of them can disagree.
- * Convention: binding 0 is the uniform `params`, binding i is the i-th declared buffer, the entry point is the file name.
+ * One declaration yields the bind-group layout and the uniform packing, so that no two of them can disagree. Convention:
+ * binding 0 is the uniform `params`, binding i the i-th declared buffer, the entry point is the file name. `const NAME: u32` lines
+ * are the specialisable constants, `alias NAME = type` lines the specialisable types: a compile replaces their values, so that
+ * array sizes and loop bounds are known to the shader compiler. `uses` names WGSL files of functions that are appended.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 
 type Scalar = 'f32' | 'u32';
+type Element = Scalar | 'vec2f' | 'vec2u' | 'vec4f' | 'vec4u';
 
 export interface KernelSpec {
   /** Names the WGSL file and its entry point. */
   readonly name: string;
+  readonly uses?: readonly string[];
   /** Fields of the uniform struct, in order; 4 bytes each. */
   readonly params: Readonly<Record<string, Scalar>>;
-  readonly buffers: Readonly<Record<string, { readonly access: 'read' | 'read_write'; readonly dtype: Scalar }>>;
-  /** Defaults for the WGSL `override`s. */
+  readonly buffers: Readonly<Record<string, { readonly access: 'read' | 'read_write'; readonly dtype: Element }>>;
+  /** Defaults of the constants. */
   readonly constants: Readonly<Record<string, number>>;
+  readonly aliases?: Readonly<Record<string, string>>;
 }
 
-/** Bytes from one kernel's uniform to the next: the alignment that every adapter grants. */
+export interface Specialisation {
+  readonly constants?: Readonly<Record<string, number>>;
+  readonly aliases?: Readonly<Record<string, string>>;
+}
+
+/** Bytes from one dispatch's uniform to the next: the alignment that every adapter grants. */
 export const PARAMS_STRIDE = 256;
 
 export function wgslUrl(name: string): URL {
   return new URL(`./${name}.wgsl`, import.meta.url);
 }
 
-export interface CompiledKernel {
-  readonly spec: KernelSpec;
-  readonly pipeline: GPUComputePipeline;
-  /** Made once at load; `paramsOffset` is where this use's uniform lies in `params`. */
-  bind(params: GPUBuffer, paramsOffset: number, buffers: Readonly<Record<string, GPUBuffer>>): GPUBindGroup;
+/** The WGSL text with its constants and types in place. @throws AssertionError for a name that the file does not have. */
+export function specialise(spec: KernelSpec, { constants = {}, aliases = {} }: Specialisation): string {
+  let code = [spec.name, ...(spec.uses ?? [])].map((name) => readFileSync(wgslUrl(name), 'utf8')).join('\n');
+  const put = (pattern: RegExp, line: string): void => {
+    assert(pattern.test(code), `${spec.name}.wgsl has no line like ${pattern.source}`);
+    code = code.replace(pattern, line);
+  };
+  for (const [name, value] of Object.entries(constants)) {
+    put(new RegExp(`^const ${name}: u32 = \\d+;$`, 'm'), `const ${name}: u32 = ${value};`);
+  }
+  for (const [name, type] of Object.entries(aliases)) {
+    put(new RegExp(`^alias ${name} = \\w+;$`, 'm'), `alias ${name} = ${type};`);
+  }
+  const needsF16 = Object.values(aliases).includes('f16') && !/^enable f16;$/m.test(code);
+  return needsF16 ? `enable f16;\n${code}` : code;
 }
 
-const STAGE_COMPUTE = 4;
+/** Compiles each specialisation once; layouts are shared by all of a kernel's, so one bind group serves them all. */
+export class KernelCache {
+  readonly #device: GPUDevice;
+  readonly #layouts = new Map<string, GPUBindGroupLayout>();
+  readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
 
-/** @throws Error with the compiler's own messages. */
-export async function compileKernel(
-  device: GPUDevice,
-  spec: KernelSpec,
-  constants: Readonly<Record<string, number>>,
-): Promise<CompiledKernel> {
-  const { name } = spec;
-  const names = Object.keys(spec.buffers);
-  const layout = device.createBindGroupLayout({
-    label: name,
-    entries: [
-      { binding: 0, visibility: STAGE_COMPUTE, buffer: { type: 'uniform' } },
-      ...Object.values(spec.buffers).map(({ access }, i): GPUBindGroupLayoutEntry => ({
-        binding: i + 1,
-        visibility: STAGE_COMPUTE,
-        buffer: { type: access === 'read' ? 'read-only-storage' : 'storage' },
-      })),
-    ],
-  });
-  const module = device.createShaderModule({ label: name, code: readFileSync(wgslUrl(name), 'utf8') });
-  const { messages } = await module.getCompilationInfo();
-  const errors = messages.filter(({ type }) => type === 'error');
-  assert(
-    errors.length === 0,
-    `${name}.wgsl: ${errors.map(({ lineNum, message }) => `line ${lineNum}: ${message}`).join('; ')}`,
-  );
-  const pipeline = await device.createComputePipelineAsync({
-    label: name,
-    layout: device.createPipelineLayout({ label: name, bindGroupLayouts: [layout] }),
-    compute: { module, entryPoint: name, constants: { ...spec.constants, ...constants } },
-  });
-  return {
-    spec,
-    pipeline,
-    bind: (params, paramsOffset, buffers) =>
-      device.createBindGroup({
-        label: name,
-        layout,
+  constructor(device: GPUDevice) {
+    this.#device = device;
+  }
+
+  #layout(spec: KernelSpec): GPUBindGroupLayout {
+    const layout =
+      this.#layouts.get(spec.name) ??
+      this.#device.createBindGroupLayout({
+        label: spec.name,
         entries: [
-          { binding: 0, resource: { buffer: params, offset: paramsOffset, size: paramsBytes(spec) } },
-          ...names.map((key, i) => {
-            const buffer = buffers[key];
-            assert(buffer, `${name}: ${key} is not bound`);
-            return { binding: i + 1, resource: { buffer } };
-          }),
+          { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform' } },
+          ...Object.values(spec.buffers).map(({ access }, i): GPUBindGroupLayoutEntry => ({
+            binding: i + 1,
+            visibility: GPUShaderStage.COMPUTE,
+            buffer: { type: access === 'read' ? 'read-only-storage' : 'storage' },
+          })),
         ],
-      }),
-  };
+      });
+    this.#layouts.set(spec.name, layout);
+    return layout;
+  }
+
+  /** @throws Error with the compiler's own messages. */
+  pipeline(spec: KernelSpec, specialisation: Specialisation): Promise<GPUComputePipeline> {
+    const id = `${spec.name} ${JSON.stringify(specialisation)}`;
+    const pipeline = this.#pipelines.get(id) ?? this.#compile(spec, specialisation, id);
+    this.#pipelines.set(id, pipeline);
+    return pipeline;
+  }
+
+  async #compile(spec: KernelSpec, specialisation: Specialisation, label: string): Promise<GPUComputePipeline> {
+    const device = this.#device;
+    const module = device.createShaderModule({ label, code: specialise(spec, specialisation) });
+    const { messages } = await module.getCompilationInfo();
+    const errors = messages.filter(({ type }) => type === 'error');
+    assert(
+      errors.length === 0,
+      `${label}: ${errors.map(({ lineNum, message }) => `line ${lineNum}: ${message}`).join('; ')}`,
+    );
+    return device.createComputePipelineAsync({
+      label,
+      layout: device.createPipelineLayout({ label, bindGroupLayouts: [this.#layout(spec)] }),
+      compute: { module, entryPoint: spec.name },
+    });
+  }
+
+  /** Made once at load; `paramsOffset` is where this use's uniform lies in `params`. */
+  bind(
+    spec: KernelSpec,
+    params: GPUBuffer,
+    paramsOffset: number,
+    buffers: Readonly<Record<string, GPUBuffer>>,
+  ): GPUBindGroup {
+    return this.#device.createBindGroup({
+      label: spec.name,
+      layout: this.#layout(spec),
+      entries: [
+        { binding: 0, resource: { buffer: params, offset: paramsOffset, size: paramsBytes(spec) } },
+        ...Object.keys(spec.buffers).map((key, i) => {
+          const buffer = buffers[key];
+          assert(buffer, `${spec.name}: ${key} is not bound`);
+          return { binding: i + 1, resource: { buffer } };
+        }),
+      ],
+    });
+  }
 }
 
 /** The struct's size: every field is a 4-byte scalar, so it has no holes; it rounds up to 16. */

@@ -1,67 +1,140 @@
-// matvec: out[r, o] (+)= sum over k of x[r, k] * weight[o, k] (+ bias[o])
+// matvec: out[r, o] (+)= x[r, :] . weight[o, :] (+ bias[o]), for the few rows of a decode step; the `fast` set
 //
-//   x       [rows, x_width]      f32, the first `inner` of a row are used
-//   weight  [outputs, inner]     f32
-//   bias    [outputs]            f32, read when has_bias is 1
-//   out     [rows, out_width]    f32
+//   x        [rows][x_stride] f32, padded with zeros to whole groups of 32
+//   weight   [outputs][inner] in FORMAT, the slice that starts at `first_output`
+//   bias     [all outputs]    f32, read when has_bias is 1
+//   norm     [x_stride]       f32, read when NORMED is 1: x is normalised on the way in (one row only)
+//   out      [rows][out_stride] f32
+//   GATED    1: outputs come in pairs (gate, up); out[r, o / 2] = silu(gate) * up
 //
-// One workgroup per output and row: grid (outputs folded over x and z, rows). Each thread sums every WORKGROUP_SIZE-th
-// product, then the workgroup tree-reduces; WORKGROUP_SIZE is a power of two. No subgroups: right for every subgroup size.
+// One workgroup per ROWS outputs and COLUMNS rows of x: grid (rows / COLUMNS, outputs / ROWS folded over y and z), so that
+// workgroups that share weights run together. Each lane loads 16 bytes of each of its ROWS outputs and multiplies them with
+// every column; the inputs are split over the whole workgroup, then summed: subgroups first, those in workgroup memory.
+// Right for every subgroup size from 4 on. Sums depend on the subgroup size; matvec_ordered's do not.
+enable subgroups;
 
-override WORKGROUP_SIZE: u32 = 64;
+const FORMAT: u32 = 0;
+const ROWS: u32 = 4;
+const COLUMNS: u32 = 1;
+const GATED: u32 = 0;
+const NORMED: u32 = 0;
+const WORKGROUP_SIZE: u32 = 128;
 
 struct Params {
   outputs: u32,
-  inner: u32,
-  x_width: u32,
-  out_width: u32,
+  first_output: u32,
+  quads: u32,
+  scales_per_output: u32,
+  x_stride: u32,
+  out_stride: u32,
   has_bias: u32,
   is_accumulating: u32,
-  grid_x: u32,
+  count_at: u32,
+  grid_y: u32,
+  half_outputs: u32,
+  norm_width: u32,
+  epsilon: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read> weight: array<f32>;
-@group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4f>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
+@group(0) @binding(3) var<storage, read> scales: array<u32>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
+@group(0) @binding(6) var<storage, read> step: array<u32>;
+@group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
-var<workgroup> partial: array<f32, WORKGROUP_SIZE>;
+const SUMS = ROWS * COLUMNS;
+const MIN_SUBGROUP_SIZE = 4u;
+
+var<workgroup> partial: array<f32, (WORKGROUP_SIZE / MIN_SUBGROUP_SIZE) * SUMS>;
+var<workgroup> squares: array<f32, WORKGROUP_SIZE / MIN_SUBGROUP_SIZE>;
+var<workgroup> totals: array<f32, SUMS>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn matvec(
   @builtin(workgroup_id) workgroup: vec3u,
   @builtin(local_invocation_index) thread: u32,
+  @builtin(subgroup_id) subgroup: u32,
+  @builtin(num_subgroups) num_subgroups: u32,
+  @builtin(subgroup_invocation_id) lane: u32,
 ) {
-  // Uniform for the workgroup, so every thread reaches the barriers or none does.
-  let output = workgroup.z * params.grid_x + workgroup.x;
-  if (output >= params.outputs) {
+  let first = (workgroup.z * params.grid_y + workgroup.y) * ROWS;
+  if (first >= params.outputs) {
     return;
   }
-  let row = workgroup.y;
+  let num_rows = step[params.count_at];
+  let first_row = workgroup.x * COLUMNS;
+  let stride = params.x_stride / 4;
 
-  var sum = 0.0;
-  for (var k = thread; k < params.inner; k += WORKGROUP_SIZE) {
-    sum += x[row * params.x_width + k] * weight[output * params.inner + k];
-  }
-  partial[thread] = sum;
-  workgroupBarrier();
-  for (var half = WORKGROUP_SIZE / 2; half > 0; half /= 2) {
-    if (thread < half) {
-      partial[thread] += partial[thread + half];
+  var scale = 1.0;
+  if (NORMED == 1) {
+    var sum = 0.0;
+    for (var i = thread; i < stride; i += WORKGROUP_SIZE) {
+      let v = x[first_row * stride + i];
+      sum += dot(v, v);
+    }
+    sum = subgroupAdd(sum);
+    if (lane == 0) {
+      squares[subgroup] = sum;
     }
     workgroupBarrier();
+    var total = 0.0;
+    for (var i = 0u; i < num_subgroups; i++) {
+      total += squares[i];
+    }
+    scale = inverseSqrt(total / f32(params.norm_width) + params.epsilon);
   }
 
-  if (thread == 0) {
-    let at = row * params.out_width + output;
-    var value = partial[0];
-    if (params.has_bias == 1) {
-      value += bias[output];
+  var sums = array<f32, SUMS>();
+  let chunks = params.quads / QUADS_PER_CHUNK;
+  for (var chunk = thread; chunk < chunks; chunk += WORKGROUP_SIZE) {
+    var loaded: array<vec4u, ROWS>;
+    var factor: array<f32, ROWS>;
+    for (var r = 0u; r < ROWS; r++) {
+      let output = min(first + r, params.outputs - 1);
+      loaded[r] = weight[output * chunks + chunk];
+      factor[r] = scale_of(output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
     }
-    if (params.is_accumulating == 1) {
-      value += out[at];
+    for (var quad = 0u; quad < QUADS_PER_CHUNK; quad++) {
+      let at = chunk * QUADS_PER_CHUNK + quad;
+      var w: array<vec4f, ROWS>;
+      for (var r = 0u; r < ROWS; r++) {
+        w[r] = quad_of(loaded[r], quad) * factor[r];
+      }
+      for (var column = 0u; column < COLUMNS; column++) {
+        var v = x[min(first_row + column, num_rows - 1) * stride + at];
+        if (NORMED == 1) {
+          v = norm[at] * (v * scale);
+        }
+        for (var r = 0u; r < ROWS; r++) {
+          sums[r * COLUMNS + column] += dot(w[r], v);
+        }
+      }
     }
-    out[at] = value;
+  }
+
+  for (var i = 0u; i < SUMS; i++) {
+    let sum = subgroupAdd(sums[i]);
+    if (lane == 0) {
+      partial[subgroup * SUMS + i] = sum;
+    }
+  }
+  workgroupBarrier();
+  for (var i = thread; i < SUMS; i += WORKGROUP_SIZE) {
+    var total = 0.0;
+    for (var s = 0u; s < num_subgroups; s++) {
+      total += partial[s * SUMS + i];
+    }
+    totals[i] = total;
+  }
+  workgroupBarrier();
+  for (var i = thread; i < SUMS; i += WORKGROUP_SIZE) {
+    let output = first + i / COLUMNS;
+    let row = first_row + i % COLUMNS;
+    if (output < params.outputs && row < num_rows) {
+      finish(row, output, totals[i], totals[(i + COLUMNS) % SUMS]);
+    }
   }
 }

@@ -1,24 +1,35 @@
 import type { KernelSpec } from './kernel.ts';
 
-/** Causal attention of each row over its sequence's block table, one workgroup per head and row. */
+/** Flash attention over block tables; one workgroup per work item and KV head, all query heads of that head in it. */
 export const pagedAttention = {
   name: 'paged_attention',
   params: {
-    heads: 'u32',
     kv_heads: 'u32',
-    qkv_width: 'u32',
-    table_width: 'u32',
-    block_words: 'u32',
-    plane_words: 'u32',
-    layer: 'u32',
+    qkv_stride: 'u32',
+    out_stride: 'u32',
+    items_at: 'u32',
     scale: 'f32',
+    soft_cap: 'f32',
+    window: 'u32',
   },
   buffers: {
-    qkv: { access: 'read', dtype: 'f32' },
+    qkv: { access: 'read', dtype: 'vec4f' },
     kv: { access: 'read', dtype: 'u32' },
-    table: { access: 'read', dtype: 'u32' },
-    rows: { access: 'read', dtype: 'u32' },
-    out: { access: 'read_write', dtype: 'f32' },
+    step: { access: 'read', dtype: 'u32' },
+    out: { access: 'read_write', dtype: 'vec4f' },
+    parts: { access: 'read_write', dtype: 'vec4f' },
+    part_stats: { access: 'read_write', dtype: 'vec2f' },
   },
-  constants: { WORKGROUP_SIZE: 64, BLOCK_SIZE: 32, HEAD_DIM: 64, KV_F16: 1 },
+  constants: {
+    WORKGROUP_SIZE: 128,
+    BLOCK_SIZE: 32,
+    HEAD_DIM: 64,
+    GROUP: 1,
+    TILE_ROWS: 1,
+    QUERY_BLOCK: 1,
+    TOKENS: 32,
+    SPLIT: 256,
+    KV_F16: 1,
+    HAS_WINDOW: 0,
+  },
 } as const satisfies KernelSpec;

@@ -1,104 +1,238 @@
-// paged_attention: out[r, h, :] = sum over t <= position[r] of softmax(q[r, h, :] . k[t, :] * scale) * v[t, :]
+// paged_attention: out[r, h, :] = sum over visible t of softmax(q[r, h, :] . k[t, :] * scale) * v[t, :]
 //
-//   qkv     [rows, qkv_width]            f32, query head h of a row starts at h * head_dim
-//   kv      blocks of [layer][plane k, v][token][kv_head][head_dim], f16 in halves of a u32, or f32 (KV_F16 = 0)
-//   table   [tables][table_width]        u32, block ids of a sequence
-//   rows    [rows][2]                    u32, position and table of each row
-//   out     [rows, heads * head_dim]     f32
+//   visible: t <= position(r), and t > position(r) - window where the layer has a window
+//   qkv      [rows][qkv_stride] f32, query head h of a row starts at h * HEAD_DIM
+//   kv       one layer, as in rope_store.wgsl
+//   step     header; items [items][8] u32: first row, rows, first position, block table (index into step), first split,
+//            splits, first partial (or NONE), unused
+//   out      [rows][out_stride] f32
+//   parts    [partials][heads][HEAD_DIM] f32, sums of v not yet divided; part_stats [partials][heads][2]: highest, sum
 //
-// One workgroup per (head, row). Online softmax, blocks ascending, rescaled once per block, tokens ascending inside it, so a
-// row's value depends on its position only. Needs head_dim to be even (two f16 in a u32).
+// Flash attention. One workgroup per item and KV head; an item is up to TILE_ROWS consecutive rows of one sequence, and its
+// queries are those rows times all GROUP query heads of the KV head, so K and V are read once for the group. Tiles of TOKENS
+// tokens, at absolute positions, with an online softmax; every SPLIT tokens a split ends, and splits are merged in order. An
+// item covers all splits of its rows and writes `out`, or one split of one row and writes a partial, which attention_merge
+// merges by the same arithmetic: so a row's bits depend on its position only (E2).
+//
+// Per tile: K into workgroup memory; scores, one thread per QUERY_BLOCK queries and token; highest, weights, sums; then each
+// thread adds up V for its vectors of the output. HEAD_DIM is a multiple of 4.
 
-override WORKGROUP_SIZE: u32 = 64;
-override BLOCK_SIZE: u32 = 32;
-override HEAD_DIM: u32 = 64;
-override KV_F16: u32 = 1;
+const WORKGROUP_SIZE: u32 = 128;
+const BLOCK_SIZE: u32 = 32;
+const HEAD_DIM: u32 = 64;
+const GROUP: u32 = 1;
+const TILE_ROWS: u32 = 1;
+const QUERY_BLOCK: u32 = 1;
+const TOKENS: u32 = 32;
+const SPLIT: u32 = 256;
+const KV_F16: u32 = 1;
+const HAS_WINDOW: u32 = 0;
 
 struct Params {
-  heads: u32,
   kv_heads: u32,
-  qkv_width: u32,
-  table_width: u32,
-  block_words: u32,
-  plane_words: u32,
-  layer: u32,
+  qkv_stride: u32,
+  out_stride: u32,
+  items_at: u32,
   scale: f32,
+  soft_cap: f32,
+  window: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> qkv: array<f32>;
+@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
 @group(0) @binding(2) var<storage, read> kv: array<u32>;
-@group(0) @binding(3) var<storage, read> table: array<u32>;
-@group(0) @binding(4) var<storage, read> rows: array<u32>;
-@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(3) var<storage, read> step: array<u32>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(5) var<storage, read_write> parts: array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> part_stats: array<vec2f>;
 
-var<workgroup> scores: array<f32, BLOCK_SIZE>;
-var<workgroup> accumulated: array<f32, HEAD_DIM>;
+const NONE = 0xffffffffu;
+const LOWEST = -1e30;
+const QUERIES = GROUP * TILE_ROWS;
+const QUADS = HEAD_DIM / 4;
+// Words of a token's K, and those of its copy, padded against bank conflicts.
+const K_WORDS = select(HEAD_DIM, HEAD_DIM / 2, KV_F16 == 1);
+const K_STRIDE = K_WORDS + 1;
+const OUTPUTS = (QUERIES * QUADS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+const QUERY_BLOCKS = (QUERIES + QUERY_BLOCK - 1) / QUERY_BLOCK;
+
+var<workgroup> k_tile: array<u32, TOKENS * K_STRIDE>;
+var<workgroup> token_at: array<u32, TOKENS>;
+var<workgroup> weights: array<f32, QUERIES * TOKENS>;
+// Of the split so far, then of everything before it.
+var<workgroup> highest: array<f32, QUERIES>;
+var<workgroup> sums: array<f32, QUERIES>;
+var<workgroup> rescale: array<f32, QUERIES>;
+var<workgroup> all_highest: array<f32, QUERIES>;
+var<workgroup> all_sums: array<f32, QUERIES>;
+var<workgroup> all_rescale: array<f32, QUERIES>;
+var<workgroup> split_rescale: array<f32, QUERIES>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
-fn paged_attention(
-  @builtin(workgroup_id) workgroup: vec3u,
-  @builtin(local_invocation_index) thread: u32,
-) {
-  let head = workgroup.x;
-  let row = workgroup.y;
-  let kv_head = head / (params.heads / params.kv_heads);
-  let position = rows[2 * row];
-  let sequence = rows[2 * row + 1];
-  let q = row * params.qkv_width + head * HEAD_DIM;
+fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
+  let item = step[params.items_at] + 8 * workgroup.x;
+  let kv_head = workgroup.y;
+  let first_row = step[item];
+  let num_rows = step[item + 1];
+  let first_position = step[item + 2];
+  let table = step[item + 3];
+  let first_split = step[item + 4];
+  let num_splits = step[item + 5];
+  let partial = step[item + 6];
+  let num_tokens = first_position + num_rows;
+  let num_queries = num_rows * GROUP;
+  let token_width = params.kv_heads * HEAD_DIM;
+  let plane_words = BLOCK_SIZE * token_width / select(1u, 2u, KV_F16 == 1);
 
-  for (var d = thread; d < HEAD_DIM; d += WORKGROUP_SIZE) {
-    accumulated[d] = 0.0;
+  for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
+    all_highest[q] = LOWEST;
+    all_sums[q] = 0.0;
   }
-  // Every thread keeps the same two numbers; they come from workgroup memory in one order.
-  var highest = -1e30;
-  var sum = 0.0;
+  var all_values = array<vec4f, OUTPUTS>();
 
-  let num_blocks = position / BLOCK_SIZE + 1;
-  for (var block = 0u; block < num_blocks; block++) {
-    let base = table[sequence * params.table_width + block] * params.block_words + params.layer * 2 * params.plane_words;
-    let visible = min(BLOCK_SIZE, position - block * BLOCK_SIZE + 1);
-
-    for (var t = thread; t < visible; t += WORKGROUP_SIZE) {
-      var dot = 0.0;
-      for (var d = 0u; d < HEAD_DIM; d++) {
-        dot += qkv[q + d] * element(base, (t * params.kv_heads + kv_head) * HEAD_DIM + d);
+  for (var split = first_split; split < first_split + num_splits; split++) {
+    for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
+      highest[q] = LOWEST;
+      sums[q] = 0.0;
+    }
+    var values = array<vec4f, OUTPUTS>();
+    let end = min((split + 1) * SPLIT, num_tokens);
+    for (var first = split * SPLIT; first < end; first += TOKENS) {
+      if (thread < TOKENS) {
+        let token = min(first + thread, num_tokens - 1);
+        let block = step[table + token / BLOCK_SIZE];
+        token_at[thread] = block * 2 * plane_words + (token % BLOCK_SIZE * token_width + kv_head * HEAD_DIM) / select(1u, 2u, KV_F16 == 1);
       }
-      scores[t] = dot * params.scale;
+      workgroupBarrier();
+      for (var i = thread; i < TOKENS * K_WORDS; i += WORKGROUP_SIZE) {
+        k_tile[i / K_WORDS * K_STRIDE + i % K_WORDS] = kv[token_at[i / K_WORDS] + i % K_WORDS];
+      }
+      workgroupBarrier();
+
+      for (var i = thread; i < QUERY_BLOCKS * TOKENS; i += WORKGROUP_SIZE) {
+        score(i / TOKENS * QUERY_BLOCK, i % TOKENS, first, first_row, first_position, num_queries, kv_head);
+      }
+      workgroupBarrier();
+
+      for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
+        var now = highest[q];
+        for (var t = 0u; t < TOKENS; t++) {
+          now = max(now, weights[q * TOKENS + t]);
+        }
+        rescale[q] = exp(highest[q] - now);
+        highest[q] = now;
+      }
+      workgroupBarrier();
+      for (var i = thread; i < QUERIES * TOKENS; i += WORKGROUP_SIZE) {
+        let value = weights[i];
+        weights[i] = select(exp(value - highest[i / TOKENS]), 0.0, value == LOWEST);
+      }
+      workgroupBarrier();
+      for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
+        var sum = 0.0;
+        for (var t = 0u; t < TOKENS; t++) {
+          sum += weights[q * TOKENS + t];
+        }
+        sums[q] = fma(sums[q], rescale[q], sum);
+      }
+      for (var i = 0u; i < OUTPUTS; i++) {
+        let at = thread + i * WORKGROUP_SIZE;
+        if (at < QUERIES * QUADS) {
+          let q = at / QUADS;
+          let quad = at % QUADS;
+          var value = values[i] * rescale[q];
+          for (var t = 0u; t < TOKENS; t++) {
+            value = fma(vec4f(weights[q * TOKENS + t]), v_quad(token_at[t] + plane_words, quad), value);
+          }
+          values[i] = value;
+        }
+      }
+      workgroupBarrier();
+    }
+
+    // The split joins what came before it; into nothing it goes unchanged.
+    for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
+      let now = max(all_highest[q], highest[q]);
+      all_rescale[q] = exp(all_highest[q] - now);
+      split_rescale[q] = exp(highest[q] - now);
+      all_sums[q] = fma(all_sums[q], all_rescale[q], sums[q] * split_rescale[q]);
+      all_highest[q] = now;
     }
     workgroupBarrier();
-
-    var highest_now = highest;
-    for (var t = 0u; t < visible; t++) {
-      highest_now = max(highest_now, scores[t]);
+    for (var i = 0u; i < OUTPUTS; i++) {
+      let q = min((thread + i * WORKGROUP_SIZE) / QUADS, QUERIES - 1);
+      all_values[i] = fma(all_values[i], vec4f(all_rescale[q]), values[i] * split_rescale[q]);
     }
-    let rescale = exp(highest - highest_now);
-    sum *= rescale;
-    for (var t = 0u; t < visible; t++) {
-      sum += exp(scores[t] - highest_now);
-    }
-    for (var d = thread; d < HEAD_DIM; d += WORKGROUP_SIZE) {
-      var value = accumulated[d] * rescale;
-      for (var t = 0u; t < visible; t++) {
-        let weight = exp(scores[t] - highest_now);
-        value += weight * element(base + params.plane_words, (t * params.kv_heads + kv_head) * HEAD_DIM + d);
-      }
-      accumulated[d] = value;
-    }
-    highest = highest_now;
-    // The next block overwrites the scores.
     workgroupBarrier();
   }
 
-  for (var d = thread; d < HEAD_DIM; d += WORKGROUP_SIZE) {
-    out[(row * params.heads + head) * HEAD_DIM + d] = accumulated[d] / sum;
+  for (var i = 0u; i < OUTPUTS; i++) {
+    let at = thread + i * WORKGROUP_SIZE;
+    let q = at / QUADS;
+    if (q < num_queries) {
+      let head = kv_head * GROUP + q % GROUP;
+      let quad = at % QUADS;
+      if (partial == NONE) {
+        out[(first_row + q / GROUP) * params.out_stride / 4 + head * QUADS + quad] = all_values[i] * (1.0 / all_sums[q]);
+      } else {
+        let slot = partial * params.kv_heads * GROUP + head;
+        parts[slot * QUADS + quad] = all_values[i];
+        if (quad == 0) {
+          part_stats[slot] = vec2f(all_highest[q], all_sums[q]);
+        }
+      }
+    }
   }
 }
 
-// Element `i` of the plane that starts at word `base`.
-fn element(base: u32, i: u32) -> f32 {
-  if (KV_F16 == 1) {
-    return unpack2x16float(kv[base + i / 2])[i % 2];
+// Scores of QUERY_BLOCK queries and one token of the tile.
+fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u32, num_queries: u32, kv_head: u32) {
+  var dots = array<f32, QUERY_BLOCK>();
+  var q_at: array<u32, QUERY_BLOCK>;
+  for (var i = 0u; i < QUERY_BLOCK; i++) {
+    let q = min(first_query + i, num_queries - 1);
+    q_at[i] = (first_row + q / GROUP) * params.qkv_stride / 4 + (kv_head * GROUP + q % GROUP) * QUADS;
   }
-  return bitcast<f32>(kv[base + i]);
+  for (var quad = 0u; quad < QUADS; quad++) {
+    let k = k_quad(t, quad);
+    for (var i = 0u; i < QUERY_BLOCK; i++) {
+      let q = qkv[q_at[i] + quad];
+      var dot = dots[i];
+      dot = fma(q.x, k.x, dot);
+      dot = fma(q.y, k.y, dot);
+      dot = fma(q.z, k.z, dot);
+      dots[i] = fma(q.w, k.w, dot);
+    }
+  }
+  for (var i = 0u; i < QUERY_BLOCK; i++) {
+    let q = first_query + i;
+    if (q < QUERIES) {
+      let position = first_position + q / GROUP;
+      let token = first + t;
+      var is_visible = token <= position && q < num_queries;
+      if (HAS_WINDOW == 1) {
+        is_visible = is_visible && token + params.window > position;
+      }
+      var value = dots[i] * params.scale;
+      if (params.soft_cap > 0.0) {
+        value = params.soft_cap * tanh(value / params.soft_cap);
+      }
+      weights[q * TOKENS + t] = select(LOWEST, value, is_visible);
+    }
+  }
+}
+
+fn k_quad(t: u32, quad: u32) -> vec4f {
+  let at = t * K_STRIDE;
+  if (KV_F16 == 1) {
+    return vec4f(unpack2x16float(k_tile[at + 2 * quad]), unpack2x16float(k_tile[at + 2 * quad + 1]));
+  }
+  return bitcast<vec4f>(vec4u(k_tile[at + 4 * quad], k_tile[at + 4 * quad + 1], k_tile[at + 4 * quad + 2], k_tile[at + 4 * quad + 3]));
+}
+
+fn v_quad(at: u32, quad: u32) -> vec4f {
+  if (KV_F16 == 1) {
+    return vec4f(unpack2x16float(kv[at + 2 * quad]), unpack2x16float(kv[at + 2 * quad + 1]));
+  }
+  return bitcast<vec4f>(vec4u(kv[at + 4 * quad], kv[at + 4 * quad + 1], kv[at + 4 * quad + 2], kv[at + 4 * quad + 3]));
 }

@@ -1,13 +1,13 @@
 import type { KernelSpec } from './kernel.ts';
 
-/** `out[r, :] = weight * x[r, :] / rms(x[r, :])`, one workgroup per row. x, out [rows, hidden], weight [hidden]. */
+/** `out[r, :] = weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
 export const rmsNorm = {
   name: 'rms_norm',
-  params: { rows: 'u32', hidden: 'u32', epsilon: 'f32' },
+  params: { hidden: 'u32', stride: 'u32', epsilon: 'f32' },
   buffers: {
-    x: { access: 'read', dtype: 'f32' },
-    weight: { access: 'read', dtype: 'f32' },
-    out: { access: 'read_write', dtype: 'f32' },
+    x: { access: 'read', dtype: 'vec4f' },
+    weight: { access: 'read', dtype: 'vec4f' },
+    out: { access: 'read_write', dtype: 'vec4f' },
   },
-  constants: { WORKGROUP_SIZE: 64 },
+  constants: { WORKGROUP_SIZE: 128 },
 } as const satisfies KernelSpec;

@@ -1,333 +1,281 @@
 /**
- * The `webgpu` device: a program as WGSL kernels, one submit per step, bind groups and pipelines made at load.
+ * The `webgpu` device: a program as WGSL kernels on any GPU, through the `webgpu` package (Dawn).
  *
- * This version has three operations (rms_norm, linear, attention); a program with another one is refused by name. KV lies in
- * the device as records have it, so import and export are copies.
+ *   adapter ─► device ─► load: weights streamed, buffers, KV blocks in what is left, pipelines and bind groups ─► executable
+ *
+ * KV lies in one buffer per layer, [block][plane][token][kv_head][head_dim]: a block's layers are gathered into a record when it
+ * leaves and scattered when it comes.
  */
 import assert from 'node:assert/strict';
-import { create, globals } from 'webgpu';
 import {
   DeviceError,
   kvBlockBytes,
+  MAX_CANDIDATES,
   type Device,
-  type Executable,
   type LoadOptions,
-  type Operation,
   type Program,
-  type SampleResult,
-  type Segment,
   type WeightSource,
 } from '../device.ts';
-import { compileKernel, packParams, PARAMS_STRIDE, type CompiledKernel, type KernelSpec } from './kernel.ts';
-import { matvec } from './matvec.ts';
-import { pagedAttention } from './paged_attention.ts';
-import { rmsNorm } from './rms_norm.ts';
+import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
+import { BlockTransfer } from './block_transfer.ts';
+import {
+  attentionTiling,
+  candidateTiles,
+  DispatchPlan,
+  fuse,
+  fusedAway,
+  interleavedWeights,
+  rowStride,
+  type Resources,
+} from './dispatch_plan.ts';
+import { formatMiB, GpuMemory, memoryLeft } from './gpu_memory.ts';
+import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
+import { KernelCache, PARAMS_STRIDE } from './kernel.ts';
+import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
+import { polled } from './polling.ts';
+import { MAX_RESULT_WORDS, numPartials, StepState } from './step_state.ts';
+import { WebgpuExecutable } from './webgpu_executable.ts';
 
-Object.assign(globalThis, globals);
+const FEATURES = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix', 'subgroup-size-control'] as const;
+/** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
+const MIN_WORKGROUP_BYTES = 32_768;
 
-/** Dawn aborts if the instance is collected before its devices, so the module holds it. */
-let gpu: GPU | undefined;
+export interface WebgpuOptions {
+  /** Empty for the first hardware adapter, an index, or part of a name. */
+  readonly adapter: string;
+  readonly kernelSet: KernelSet;
+  /** Bytes of device memory to use; 0 finds out what there is. */
+  readonly memoryBytes: number;
+  /** For tests: features that the device is made without. */
+  readonly withoutFeatures?: readonly string[];
+  /** For tests: weights are split as if a binding held no more. */
+  readonly maxSliceBytes?: number;
+}
 
-/** Above 4 MiB Dawn makes a staging buffer per write. */
-const UPLOAD_BYTES = 4 << 20;
+export interface WebgpuDevice extends Device {
+  readonly capabilities: Capabilities;
+  /** Smallest and largest. */
+  readonly subgroupSizes: readonly [number, number];
+  load(program: Program, weights: WeightSource, options: LoadOptions): Promise<WebgpuExecutable>;
+}
 
-/**
- * @param adapterName part of the adapter's name or vendor, for instance `llvmpipe`; empty takes the system's choice.
- * @throws DeviceError when there is no such adapter.
- */
-export async function createWebgpuDevice(adapterName = ''): Promise<Device> {
-  gpu ??= create(adapterName === '' ? [] : [`adapter=${adapterName}`]);
-  const adapter = await gpu.requestAdapter();
-  if (!adapter) {
+/** @throws DeviceError when there is no such adapter, or it lacks what the kernels need. */
+export async function createWebgpuDevice(options: WebgpuOptions): Promise<WebgpuDevice> {
+  const listing = selectAdapter(await listAdapters(), options.adapter);
+  const opened = await openAdapter(listing);
+  const { adapter } = opened;
+  const { limits, features, info } = adapter;
+  if (limits.maxComputeWorkgroupStorageSize < MIN_WORKGROUP_BYTES) {
     throw new DeviceError(
-      `no WebGPU adapter ${adapterName}: install a Vulkan driver (mesa-vulkan-drivers 25 or later for llvmpipe)`,
+      `the adapter ${listing.name} has ${limits.maxComputeWorkgroupStorageSize} bytes of workgroup memory, the kernels need ${MIN_WORKGROUP_BYTES}`,
     );
   }
-  const { maxStorageBufferBindingSize, maxBufferSize } = adapter.limits;
-  const device = await adapter.requestDevice({ requiredLimits: { maxStorageBufferBindingSize, maxBufferSize } });
-  const { vendor, architecture, device: model, description } = adapter.info;
-  return {
-    kind: 'webgpu',
-    description: `webgpu (${[vendor, architecture, model, description].filter(Boolean).join(' ')})`,
-    numericsClass: `webgpu/${vendor}/${architecture}/plain/w-f32`,
-    load: (program, weights, options) => load(device, program, weights, options),
-  };
-}
-
-/** One operation, ready to be dispatched. */
-interface Dispatch {
-  readonly kernel: CompiledKernel;
-  readonly bindGroup: GPUBindGroup;
-  readonly paramsOffset: number;
-  readonly params: Readonly<Record<string, number>>;
-  readonly grid: (numRows: number) => readonly [number, number, number];
-}
-
-interface Resources {
-  readonly device: GPUDevice;
-  readonly buffers: ReadonlyMap<string, { readonly buffer: GPUBuffer; readonly width: number }>;
-  readonly weights: ReadonlyMap<string, GPUBuffer>;
-  readonly kv: GPUBuffer;
-  readonly table: GPUBuffer;
-  readonly rows: GPUBuffer;
-  readonly none: GPUBuffer;
-  readonly params: GPUBuffer;
-}
-
-async function load(
-  device: GPUDevice,
-  program: Program,
-  source: WeightSource,
-  options: LoadOptions,
-): Promise<Executable> {
-  const storage = (label: string, bytes: number): GPUBuffer =>
-    device.createBuffer({
-      label,
-      size: Math.max(16, Math.ceil(bytes / 4) * 4),
-      usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
-    });
-  const blockBytes = program.attention ? kvBlockBytes(program.attention, options.blockSize, options.kvDtype) : 0;
-  const weights = new Map<string, GPUBuffer>();
-  for (const [name, { outputs, inner, parts }] of Object.entries(program.weights)) {
-    const buffer = storage(name, outputs * inner * 4);
-    weights.set(name, buffer);
-    let firstOutput = 0;
-    for (const part of parts) {
-      for await (const { rowStart, values } of source.slices(part.tensor)) {
-        upload(device, buffer, (firstOutput + rowStart) * inner * 4, values);
-      }
-      firstOutput += part.outputs;
-    }
-  }
-  const resources: Resources = {
-    device,
-    weights,
-    buffers: new Map(
-      Object.entries(program.buffers).map(([name, { rows, width }]) => [
-        name,
-        { width, buffer: storage(name, (rows === 'rows' ? options.maxRows : options.maxSamples) * width * 4) },
-      ]),
-    ),
-    kv: storage('kv', blockBytes * options.numBlocks),
-    table: storage('table', options.maxRows * options.maxBlocksPerSequence * 4),
-    rows: storage('rows', options.maxRows * 8),
-    none: storage('none', 16),
-    params: device.createBuffer({
-      label: 'params',
-      size: program.operations.length * PARAMS_STRIDE,
-      usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
+  const withoutFeatures = new Set(options.withoutFeatures);
+  const wanted = FEATURES.filter((feature) => features.has(feature) && !withoutFeatures.has(feature));
+  const device = await polled(
+    adapter.requestDevice({
+      requiredFeatures: wanted as GPUFeatureName[],
+      requiredLimits: {
+        maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
+        maxBufferSize: limits.maxBufferSize,
+        maxComputeWorkgroupStorageSize: MIN_WORKGROUP_BYTES,
+        maxStorageBuffersPerShaderStage: Math.min(limits.maxStorageBuffersPerShaderStage, 10),
+      },
     }),
+  );
+  const has = (feature: (typeof FEATURES)[number]): boolean => wanted.includes(feature);
+  const capabilities: Capabilities = {
+    set: options.kernelSet,
+    hasSubgroups: has('subgroups'),
+    hasF16: has('shader-f16'),
+    matrix: has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined,
   };
-  const compiled = new Map<string, CompiledKernel>();
-  const dispatches: Dispatch[] = [];
-  for (const [i, op] of program.operations.entries()) {
-    const plan = planOperation(op, program, options, resources, blockBytes);
-    const id = `${plan.spec.name} ${JSON.stringify(plan.constants)}`;
-    const kernel = compiled.get(id) ?? (await compileKernel(device, plan.spec, plan.constants));
-    compiled.set(id, kernel);
-    const paramsOffset = i * PARAMS_STRIDE;
-    dispatches.push({
-      ...plan,
-      kernel,
-      paramsOffset,
-      bindGroup: kernel.bind(resources.params, paramsOffset, plan.bindings),
-    });
-  }
-  return new WebgpuExecutable(resources, dispatches, options, blockBytes);
+  return new Gpu(device, listing, info, capabilities, options);
 }
 
-function upload(device: GPUDevice, buffer: GPUBuffer, offset: number, values: Float32Array): void {
-  for (let at = 0; at < values.byteLength; at += UPLOAD_BYTES) {
-    const count = Math.min(UPLOAD_BYTES, values.byteLength - at);
-    device.queue.writeBuffer(buffer, offset + at, values.buffer, values.byteOffset + at, count);
-  }
-}
+class Gpu implements WebgpuDevice {
+  readonly kind = 'webgpu';
+  readonly description: string;
+  readonly numericsClass: string;
+  readonly capabilities: Capabilities;
+  readonly lost: Promise<string>;
+  readonly #device: GPUDevice;
+  readonly #listing: AdapterListing;
+  readonly #options: WebgpuOptions;
+  readonly subgroupSizes: readonly [number, number];
+  readonly #kernels: KernelCache;
+  #lostReason: string | undefined;
 
-interface Plan {
-  readonly spec: KernelSpec;
-  readonly constants: Readonly<Record<string, number>>;
-  readonly params: Readonly<Record<string, number>>;
-  readonly bindings: Readonly<Record<string, GPUBuffer>>;
-  readonly grid: (numRows: number) => readonly [number, number, number];
-}
-
-function planOperation(
-  op: Operation,
-  program: Program,
-  options: LoadOptions,
-  resources: Resources,
-  blockBytes: number,
-): Plan {
-  const buffer = (name: string): { buffer: GPUBuffer; width: number } => {
-    const found = resources.buffers.get(name);
-    assert(found, `the program has no buffer ${name}`);
-    return found;
-  };
-  const weight = (name: string): GPUBuffer => {
-    const found = resources.weights.get(name);
-    assert(found, `the program has no weight ${name}`);
-    return found;
-  };
-  switch (op.kind) {
-    case 'rms_norm': {
-      const [x, out] = [buffer(op.x), buffer(op.out)];
-      return {
-        spec: rmsNorm,
-        constants: {},
-        params: { rows: options.maxRows, hidden: x.width, epsilon: op.epsilon },
-        bindings: { x: x.buffer, weight: weight(op.weight), out: out.buffer },
-        grid: (numRows) => [numRows, 1, 1],
-      };
-    }
-    case 'linear': {
-      const [x, out] = [buffer(op.x), buffer(op.out)];
-      const spec = program.weights[op.weight];
-      assert(spec, `the program has no weight ${op.weight}`);
-      const limit = resources.device.limits.maxComputeWorkgroupsPerDimension;
-      const gridX = Math.min(spec.outputs, limit);
-      return {
-        spec: matvec,
-        constants: {},
-        params: {
-          outputs: spec.outputs,
-          inner: spec.inner,
-          x_width: x.width,
-          out_width: out.width,
-          has_bias: op.bias === undefined ? 0 : 1,
-          is_accumulating: op.accumulate ? 1 : 0,
-          grid_x: gridX,
-        },
-        bindings: {
-          x: x.buffer,
-          weight: weight(op.weight),
-          bias: op.bias === undefined ? resources.none : weight(op.bias),
-          out: out.buffer,
-        },
-        grid: (numRows) => [gridX, numRows, Math.ceil(spec.outputs / gridX)],
-      };
-    }
-    case 'attention': {
-      const shape = program.attention;
-      assert(shape, "attention needs the program's attention shape");
-      const [qkv, out] = [buffer(op.qkv), buffer(op.out)];
-      const { heads, kvHeads, headDim, layers } = shape;
-      return {
-        spec: pagedAttention,
-        constants: { BLOCK_SIZE: options.blockSize, HEAD_DIM: headDim, KV_F16: options.kvDtype === 'f16' ? 1 : 0 },
-        params: {
-          heads,
-          kv_heads: kvHeads,
-          qkv_width: qkv.width,
-          table_width: options.maxBlocksPerSequence,
-          block_words: blockBytes / 4,
-          plane_words: blockBytes / 4 / layers / 2,
-          layer: op.layer,
-          scale: op.scale,
-        },
-        bindings: { qkv: qkv.buffer, kv: resources.kv, table: resources.table, rows: resources.rows, out: out.buffer },
-        grid: (numRows) => [heads, numRows, 1],
-      };
-    }
-    case 'embed':
-    case 'rope_store':
-    case 'silu_mul':
-    case 'gather_samples':
-    case 'candidates':
-      throw new DeviceError(`webgpu: the operation ${op.kind} has no kernel in this version; use --device wasm`);
-  }
-}
-
-class WebgpuExecutable implements Executable {
-  readonly blockBytes: number;
-  readonly #resources: Resources;
-  readonly #dispatches: readonly Dispatch[];
-  readonly #options: LoadOptions;
-
-  constructor(resources: Resources, dispatches: readonly Dispatch[], options: LoadOptions, blockBytes: number) {
-    this.blockBytes = blockBytes;
-    this.#resources = resources;
-    this.#dispatches = dispatches;
+  constructor(
+    device: GPUDevice,
+    listing: AdapterListing,
+    info: GPUAdapterInfo & { readonly subgroupMinSize?: number; readonly subgroupMaxSize?: number },
+    capabilities: Capabilities,
+    options: WebgpuOptions,
+  ) {
+    const { vendor, architecture, subgroupMinSize = 0, subgroupMaxSize = 0 } = info;
+    const { set, matrix } = capabilities;
+    const matrices =
+      set === 'fast' && matrix ? `, ${matrix.componentType} matrices ${matrix.M}×${matrix.N}×${matrix.K}` : '';
+    this.description = `webgpu (${listing.name}, ${listing.backend}, ${set} kernels${matrices})`;
+    // Another driver may order or contract otherwise: its bits are its own.
+    this.numericsClass = ['webgpu', vendor, architecture, set].join('/');
+    this.capabilities = capabilities;
+    this.#device = device;
+    this.#listing = listing;
     this.#options = options;
-    // Nothing in the uniforms varies per step here: they are written once.
-    const params = new DataView(new ArrayBuffer(dispatches.length * PARAMS_STRIDE));
-    for (const dispatch of dispatches) packParams(dispatch.kernel.spec, dispatch.params, params, dispatch.paramsOffset);
-    resources.device.queue.writeBuffer(resources.params, 0, params.buffer);
-  }
-
-  async run(batch: readonly Segment[]): Promise<SampleResult[]> {
-    const { device, rows, table } = this.#resources;
-    const { maxRows, maxBlocksPerSequence } = this.#options;
-    const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    assert(numRows <= maxRows, `a step takes at most ${maxRows} rows`);
-    const rowState = new Uint32Array(numRows * 2);
-    const tables = new Uint32Array(batch.length * maxBlocksPerSequence);
-    let row = 0;
-    batch.forEach(({ tokens, start, blockTable }, sequence) => {
-      tables.set(Array.from(blockTable), sequence * maxBlocksPerSequence);
-      for (let i = 0; i < tokens.length; i++, row++) rowState.set([start + i, sequence], row * 2);
+    this.subgroupSizes = [subgroupMinSize, subgroupMaxSize];
+    this.#kernels = new KernelCache(device);
+    this.lost = device.lost.then(({ reason, message }) => {
+      this.#lostReason = message || reason;
+      return this.#lostReason;
     });
-    device.queue.writeBuffer(rows, 0, rowState);
-    device.queue.writeBuffer(table, 0, tables);
-    const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    for (const { kernel, bindGroup, grid } of this.#dispatches) {
-      pass.setPipeline(kernel.pipeline);
-      pass.setBindGroup(0, bindGroup);
-      pass.dispatchWorkgroups(...grid(numRows));
+  }
+
+  /** For drills and tests: what a driver reset does. */
+  destroy(): void {
+    this.#device.destroy();
+  }
+
+  async load(program: Program, source: WeightSource, options: LoadOptions): Promise<WebgpuExecutable> {
+    const device = this.#device;
+    const memory = new GpuMemory(device, this.#options.maxSliceBytes);
+    try {
+      return await this.#load(program, source, options, memory);
+    } catch (error) {
+      memory.destroy();
+      if (this.#lostReason !== undefined)
+        throw new DeviceError(`the GPU was lost: ${this.#lostReason}`, { cause: error });
+      throw error;
     }
-    pass.end();
-    device.queue.submit([encoder.finish()]);
-    await device.queue.onSubmittedWorkDone();
-    return [];
   }
 
-  async #readBack(buffer: GPUBuffer, offset: number, bytes: number): Promise<ArrayBuffer> {
-    const { device } = this.#resources;
-    const staging = device.createBuffer({ size: bytes, usage: GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ });
-    const encoder = device.createCommandEncoder();
-    encoder.copyBufferToBuffer(buffer, offset, staging, 0, bytes);
-    device.queue.submit([encoder.finish()]);
-    await staging.mapAsync(GPUMapMode.READ);
-    const copy = staging.getMappedRange().slice(0);
-    staging.destroy();
-    return copy;
+  async #load(
+    program: Program,
+    source: WeightSource,
+    options: LoadOptions,
+    memory: GpuMemory,
+  ): Promise<WebgpuExecutable> {
+    const device = this.#device;
+    const kernels = this.#kernels;
+    const { attention } = program;
+    const steps = fuse(program);
+    const tiling = attentionTiling(attention, windowOf(program));
+    const weights = await this.#loadWeights(program, source, options, memory, interleavedWeights(steps));
+
+    const { maxRows, maxSamples } = options;
+    const buffers = new Map<string, GPUBuffer>();
+    const unwritten = fusedAway(steps);
+    for (const [name, { rows, width }] of Object.entries(program.buffers)) {
+      if (unwritten.has(name)) continue;
+      const numRows = rows === 'rows' ? maxRows : maxSamples;
+      buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
+    }
+    const candidates = program.operations.find((op) => op.kind === 'candidates');
+    const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
+    const heads = attention?.heads ?? 0;
+    const state = new StepState(options, tiling);
+    const partials = attention ? numPartials(options) : 0;
+    const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
+    const shared = {
+      angles: await storage('rope angles', (attention?.ropeCos.length ?? 0) * 8),
+      step: await storage('step', state.words.byteLength),
+      parts: await storage('attention partials', partials * heads * (attention?.headDim ?? 0) * 4),
+      partStats: await storage('attention partial sums', partials * heads * 8),
+      lists: await storage('candidate lists', maxSamples * tiles * MAX_CANDIDATES * 8),
+      stats: await storage('candidate sums', maxSamples * tiles * 8),
+      results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
+      none: await storage('none', 16),
+      params: await memory.allocate(
+        'step',
+        'params',
+        Math.max(1, DispatchPlan.numParams(steps, weights)) * PARAMS_STRIDE,
+        GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
+      ),
+    };
+    if (attention) device.queue.writeBuffer(shared.angles, 0, interleave(attention.ropeCos, attention.ropeSin));
+
+    const blockBytes = attention ? kvBlockBytes(attention, options.blockSize, options.kvDtype) : 0;
+    const numBlocks = attention ? await this.#numBlocks(options, memory, blockBytes, attention.layers) : 0;
+    const kv: GPUBuffer[] = [];
+    for (let layer = 0; layer < (attention?.layers ?? 0); layer++) {
+      const bytes = (blockBytes / (attention?.layers ?? 1)) * numBlocks;
+      kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes));
+    }
+    const resources: Resources = { device, kernels, capabilities: this.capabilities, weights, buffers, kv, ...shared };
+    const dispatches = await DispatchPlan.make(program, steps, options, resources, tiling);
+    const transfer = attention && (await BlockTransfer.create(device, memory, kernels, kv, blockBytes, numBlocks));
+    return WebgpuExecutable.create({
+      ...{ device, program, options, numBlocks, blockBytes, memory, dispatches, state, buffers, transfer },
+      step: shared.step,
+      results: shared.results,
+      lost: () => this.#lostReason,
+    });
   }
 
-  async exportBlock(blockId: number, out: Uint8Array): Promise<void> {
-    out.set(new Uint8Array(await this.#readBack(this.#resources.kv, blockId * this.blockBytes, this.blockBytes)));
+  async #loadWeights(
+    program: Program,
+    source: WeightSource,
+    { weightFormat, onProgress }: LoadOptions,
+    memory: GpuMemory,
+    interleaved: ReadonlySet<string>,
+  ): Promise<Map<string, GpuWeight>> {
+    const loader = new WeightLoader(this.#device, memory, this.#kernels);
+    const entries = Object.entries(program.weights);
+    const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
+    let doneBytes = 0;
+    const weights = new Map<string, GpuWeight>();
+    for (const [name, spec] of entries) {
+      const weight = await loader.load(name, spec, weightFormat, interleaved.has(name), source, (bytes) => {
+        doneBytes += bytes;
+        onProgress?.(doneBytes, totalBytes);
+      });
+      weights.set(name, weight);
+    }
+    await polled(this.#device.queue.onSubmittedWorkDone());
+    return weights;
   }
 
-  importBlock(blockId: number, payload: Uint8Array): Promise<void> {
-    // writeBuffer takes no view of shared memory.
-    const bytes = payload.slice(0, this.blockBytes);
-    this.#resources.device.queue.writeBuffer(
-      this.#resources.kv,
-      blockId * this.blockBytes,
-      bytes.buffer,
-      bytes.byteOffset,
-      bytes.byteLength,
+  /** As many as fit in what is left, within what was asked for. @throws DeviceError with the sizes. */
+  async #numBlocks(
+    { numBlocks: { min, max } }: LoadOptions,
+    memory: GpuMemory,
+    blockBytes: number,
+    layers: number,
+  ): Promise<number> {
+    const perLayer = Math.floor(memory.maxBytes / (blockBytes / layers));
+    const isExact = min === max;
+    const left =
+      isExact && this.#options.memoryBytes === 0
+        ? Infinity
+        : await memoryLeft(this.#listing, memory, this.#options.memoryBytes);
+    const numBlocks = Math.min(max, perLayer, Math.floor(left / blockBytes));
+    if (numBlocks >= min) return numBlocks;
+    const why =
+      numBlocks === perLayer
+        ? `one layer's buffer holds at most ${perLayer} (a binding has ${formatMiB(memory.maxBytes)} here)`
+        : `${formatMiB(left)} are left for ${numBlocks}`;
+    throw new DeviceError(
+      `${min} KV blocks of ${formatMiB(blockBytes)} do not fit: ${why}; ${memory.summary()} are taken. ` +
+        'Use a smaller --weights format, a smaller --max-model-len, fewer --kv-blocks or another device',
     );
-    return Promise.resolve();
   }
+}
 
-  #buffer(name: string): { buffer: GPUBuffer; width: number } {
-    const found = this.#resources.buffers.get(name);
-    if (!found) throw new DeviceError(`the program has no buffer ${name}`);
-    return found;
+/** Interleaves [cosine, sine]. */
+function interleave(cos: Float32Array, sin: Float32Array): Float32Array<ArrayBuffer> {
+  assert(cos.length === sin.length, 'a sine for every cosine');
+  const angles = new Float32Array(2 * cos.length);
+  for (let i = 0; i < cos.length; i++) {
+    angles[2 * i] = cos[i]!;
+    angles[2 * i + 1] = sin[i]!;
   }
+  return angles;
+}
 
-  write(name: string, values: Float32Array): Promise<void> {
-    upload(this.#resources.device, this.#buffer(name).buffer, 0, values);
-    return Promise.resolve();
-  }
-
-  async read(name: string, numRows: number): Promise<Float32Array> {
-    const { buffer, width } = this.#buffer(name);
-    return new Float32Array(await this.#readBack(buffer, 0, numRows * width * 4));
-  }
-
-  async close(): Promise<void> {
-    await this.#resources.device.queue.onSubmittedWorkDone();
-    this.#resources.device.destroy();
-  }
+/** The window that every attention layer has, or 0: items skip only what no layer sees. */
+function windowOf({ operations }: Program): number {
+  const windows = new Set(operations.flatMap((op) => (op.kind === 'attention' ? [op.window ?? 0] : [])));
+  const [first = 0] = windows;
+  return windows.size === 1 ? first : 0;
 }

@@ -37,6 +37,12 @@ export interface SequenceReport {
   readonly computeMs: number;
 }
 
+/** A fetched block in host memory, verified. */
+export interface Arrival {
+  readonly blockIndex: number;
+  readonly payload: Uint8Array;
+}
+
 export type FinishReason = 'stop' | 'length';
 
 export interface EngineListener {
@@ -105,17 +111,31 @@ export class Engine {
     return this.#sequences.has(id);
   }
 
-  /** Puts a verified block in. Blocks come in order; one that is not next (hit meanwhile, or after a gap) is ignored. */
-  async deliver(id: number, blockIndex: number, payload: Uint8Array): Promise<void> {
+  /** Puts verified blocks in. They come in order; one that is not next (hit meanwhile, or after a gap) is ignored. */
+  async deliver(id: number, arrivals: readonly Arrival[]): Promise<void> {
     const sequence = this.#sequences.get(id);
     if (sequence?.phase.kind !== 'loading') return;
     const { blockSize } = this.#options;
-    const [block, link] = [sequence.phase.blocks[blockIndex], sequence.chain.links[blockIndex]];
-    if (block === undefined || !link || sequence.numComputed !== blockIndex * blockSize) return;
-    await this.#executable.importBlock(block, payload);
-    sequence.numComputed += blockSize;
-    sequence.numFetched += blockSize;
-    this.#seal(block, link, 'fetched');
+    const first = sequence.numComputed / blockSize;
+    const [blocks, links, payloads]: [number[], AnchoredLink[], Uint8Array[]] = [[], [], []];
+    for (const { blockIndex, payload } of arrivals) {
+      const [block, link] = [sequence.phase.blocks[blockIndex], sequence.chain.links[blockIndex]];
+      if (block === undefined || !link || blockIndex !== first + blocks.length) continue;
+      blocks.push(block);
+      links.push(link);
+      payloads.push(payload);
+    }
+    if (blocks.length === 0) return;
+    // A cancel that comes while the device copies must not give the blocks to somebody else.
+    for (const block of blocks) this.pool.reference(block);
+    await this.#executable.importBlocks(blocks, payloads);
+    this.pool.release(blocks);
+    if (!this.isLoading(id)) return;
+    sequence.numComputed += blocks.length * blockSize;
+    sequence.numFetched += blocks.length * blockSize;
+    blocks.forEach((block, i) => {
+      this.#seal(block, links[i]!, 'fetched');
+    });
   }
 
   /** No more blocks will come: compute what is left. */
@@ -126,14 +146,20 @@ export class Engine {
     if (sequence.phase.kind === 'loading') sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
   }
 
-  /** A block's KV into `out`, or false when the pool does not hold it (any more). */
-  async exportTo(link: ChainLink, out: Uint8Array): Promise<boolean> {
-    const block = this.pool.find(link);
-    if (block === undefined) return false;
-    this.pool.reference(block);
-    await this.#executable.exportBlock(block, out);
-    this.pool.release([block]);
-    return true;
+  /** Blocks' KV into their `out`s; says for each whether the pool held it. */
+  async exportTo(wanted: readonly { readonly link: ChainLink; readonly out: Uint8Array }[]): Promise<boolean[]> {
+    const found = wanted.map(({ link, out }) => ({ block: this.pool.find(link), out }));
+    const held = found.flatMap(({ block, out }) => (block === undefined ? [] : [{ block, out }]));
+    const blocks = held.map(({ block }) => block);
+    for (const block of blocks) this.pool.reference(block);
+    if (held.length > 0) {
+      await this.#executable.exportBlocks(
+        blocks,
+        held.map(({ out }) => out),
+      );
+    }
+    this.pool.release(blocks);
+    return found.map(({ block }) => block !== undefined);
   }
 
   /** One step. False when there was nothing to compute. */
@@ -178,6 +204,8 @@ export class Engine {
     work.forEach(({ sequence, count }, i) => {
       const request = requests[i];
       const result = request && results[next++];
+      // Cancelled while the device computed: its blocks are back in the pool, its token is nobody's.
+      if (this.#sequences.get(sequence.request.id) !== sequence) return;
       this.#advance(sequence, count);
       if (request && result)
         this.#take(sequence, sample(sequence.request.sampling, contextOf(sequence), request, result));

@@ -128,12 +128,6 @@ class EngineThread {
     if (this.#exports.size > this.#model.numBlocks && oldest !== undefined) this.#failExport(oldest);
   }
 
-  #nextExport(): BlockKey | undefined {
-    const [asked] = this.#asked;
-    const [first] = this.#exports.keys();
-    return asked ?? first;
-  }
-
   #failExport(key: BlockKey): void {
     const entry = this.#exports.get(key);
     this.#exports.delete(key);
@@ -174,39 +168,43 @@ class EngineThread {
     for (const [id, queue] of this.#deliveries) {
       // A waiting sequence has no device blocks yet: its deliveries stay where they are.
       if (this.#engine.has(id) && !this.#engine.isLoading(id)) continue;
-      for (let next = queue[0]; next && budget > 0; next = queue[0], budget--) {
-        await this.#engine.deliver(id, next.blockIndex, this.#payload(next.slot));
-        this.#events.push({ kind: 'consumed', slot: next.slot });
-        queue.shift();
-      }
+      const taken = queue.splice(0, budget);
+      budget -= taken.length;
+      await this.#engine.deliver(
+        id,
+        taken.map(({ blockIndex, slot }) => ({ blockIndex, payload: this.#payload(slot) })),
+      );
+      for (const { slot } of taken) this.#events.push({ kind: 'consumed', slot });
       if (queue.length === 0) this.#deliveries.delete(id);
       else this.#hasNews = true;
     }
   }
 
   async #copyOut(): Promise<boolean> {
-    let budget = this.#blocksPerStep;
-    let hasExported = false;
-    for (let key = this.#nextExport(); key !== undefined && budget > 0; key = this.#nextExport()) {
+    const batch: { key: BlockKey; link: ChainLink; anchor: BlockKey | undefined; slot: number; out: Uint8Array }[] = [];
+    for (const key of [...this.#asked, ...this.#exports.keys()]) {
+      if (batch.length === this.#blocksPerStep || this.#credits.length === 0) break;
       const entry = this.#exports.get(key);
-      const slot = this.#credits.pop();
-      if (!entry || slot === undefined) {
-        if (slot !== undefined) this.#credits.push(slot);
-        if (!entry) this.#asked.delete(key);
-        break;
-      }
-      if (await this.#engine.exportTo(entry.link, this.#payload(slot))) {
-        this.#exports.delete(key);
-        this.#asked.delete(key);
-        this.#events.push({ kind: 'exported', link: entry.link, slot, anchor: entry.anchor });
-        budget--;
-        hasExported = true;
-      } else {
+      if (!entry) this.#asked.delete(key);
+      if (!entry || batch.some((other) => other.key === key)) continue;
+      const slot = this.#credits.pop()!;
+      batch.push({ key, ...entry, slot, out: this.#payload(slot) });
+    }
+    if (batch.length === 0) return false;
+    const isHeld = await this.#engine.exportTo(batch);
+    batch.forEach(({ key, link, slot, anchor }, i) => {
+      if (!isHeld[i]) {
         this.#credits.push(slot);
         this.#failExport(key);
+        return;
       }
-    }
-    return hasExported;
+      // Asked for again, or computed again, while it was copied: the copy serves that too.
+      const latest = this.#exports.get(key);
+      this.#exports.delete(key);
+      this.#asked.delete(key);
+      this.#events.push({ kind: 'exported', link, slot, anchor: latest?.anchor ?? anchor });
+    });
+    return isHeld.includes(true);
   }
 
   #payload(slot: number): Uint8Array {
@@ -252,7 +250,8 @@ async function main(): Promise<void> {
     kind: 'ready',
     info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: device.description, loadMs },
   });
-  await thread.loop();
+  const gone = await Promise.race([device.lost, thread.loop()]);
+  throw new Error(`the device was lost: ${gone}`);
 }
 
 main().catch((error: unknown) => {

@@ -1,21 +1,27 @@
 /** From a model folder to an engine-ready executable: device, program, weights, namespace. */
-import { availableParallelism } from 'node:os';
-import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
-import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
 import { servedLength } from '../model/served_length.ts';
 import { SafetensorsFile } from '../model/safetensors.ts';
 import { checkTensors, llamaProgram } from './llama_program.ts';
+import { openDevice } from './open_device.ts';
 
 export interface LoadModelOptions {
   readonly modelPath: string;
-  /** `auto` or `wasm`. */
+  /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
   readonly device: string;
+  readonly kernelSet: KernelSet;
+  /** `auto`: f16 on webgpu, f32 on wasm. */
+  readonly weightFormat: WeightFormat | 'auto';
+  /** Device memory to use, bytes; 0: what there is. Only webgpu has its own. */
+  readonly deviceMemoryBytes: number;
   readonly kvDtype: KvDtype;
   readonly blockSize: number;
-  /** 0: as many as 512 MiB hold, at least two full sequences, at most 4,096. */
+  /** 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096; on webgpu what is left after the weights. */
   readonly numBlocks: number;
   /** 0: one per core. */
   readonly numThreads: number;
@@ -37,14 +43,8 @@ export interface LoadedModel {
 
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
-
-/** @throws DeviceError for a device that cannot serve. */
-function openDevice(name: string, numThreads: number): Device {
-  if (name === 'auto' || name === 'wasm') return createWasmDevice(numThreads || availableParallelism());
-  throw new DeviceError(
-    `device ${name} cannot run a whole model in this version (its WGSL kernels are not complete): use --device wasm`,
-  );
-}
+/** Of a GPU's memory; 2 million tokens at 32 a block, and what the pool's indexes hold without strain. */
+const GPU_MAX_BLOCKS = 65_536;
 
 /** @throws ModelError, DeviceError before anything listens. */
 export async function loadModel(
@@ -52,15 +52,14 @@ export async function loadModel(
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<LoadedModel> {
   const folder = readModelFolder(options.modelPath);
-  const device = openDevice(options.device, options.numThreads);
+  const device = await openDevice(options);
   const maxModelLen = servedLength(folder, options.maxModelLen);
   const program = llamaProgram(folder.config, maxModelLen);
   const { blockSize, kvDtype } = options;
   const blockBytes = kvBlockBytes(folder.config, blockSize, kvDtype);
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
-  const numBlocks =
-    options.numBlocks ||
-    Math.min(AUTO_MAX_BLOCKS, Math.max(2 * maxBlocksPerSequence, Math.floor(AUTO_KV_BYTES / blockBytes)));
+  const weightFormat =
+    options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'f32') : options.weightFormat;
   const file = await SafetensorsFile.open(folder.path);
   try {
     checkTensors(program, file.tensors, file.path);
@@ -68,15 +67,17 @@ export async function loadModel(
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,
       maxBlocksPerSequence,
+      weightFormat,
       kvDtype,
       blockSize,
-      numBlocks,
+      numBlocks: numBlocksOf(options.numBlocks, device, maxBlocksPerSequence, blockBytes),
       ...(onProgress ? { onProgress } : {}),
     });
+    const { numBlocks } = executable;
     await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
     const namespace: Namespace = {
       model: file.fingerprint(JSON.stringify(folder.config)),
-      weightFormat: 'f32',
+      weightFormat,
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
       blockSize,
@@ -86,7 +87,7 @@ export async function loadModel(
     };
     const layout: RecordLayout = {
       namespace: namespaceDigest(namespace),
-      numericsClass: device.numericsClass,
+      numericsClass: `${device.numericsClass}/w-${weightFormat}`,
       numLayers: folder.config.layers,
       blockSize,
       payloadBytes: blockBytes,
@@ -95,6 +96,19 @@ export async function loadModel(
   } finally {
     await file.close();
   }
+}
+
+function numBlocksOf(
+  wanted: number,
+  device: Device,
+  maxBlocksPerSequence: number,
+  blockBytes: number,
+): { min: number; max: number } {
+  if (wanted > 0) return { min: wanted, max: wanted };
+  if (device.kind === 'webgpu') return { min: maxBlocksPerSequence, max: GPU_MAX_BLOCKS };
+  const fitting = Math.max(2 * maxBlocksPerSequence, Math.floor(AUTO_KV_BYTES / blockBytes));
+  const count = Math.min(AUTO_MAX_BLOCKS, fitting);
+  return { min: count, max: count };
 }
 
 /** Steps at the start, so that no request pays for compiling: WebAssembly starts in a slow tier, pipelines are made lazily. */

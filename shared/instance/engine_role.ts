@@ -34,6 +34,9 @@ export async function startEngineRole(
       model: {
         modelPath: config.model,
         device: config.device,
+        kernelSet: config.kernel_set,
+        weightFormat: config.weights,
+        deviceMemoryBytes: config.device_memory,
         kvDtype: config.kv_dtype,
         blockSize: config.block_size,
         numBlocks: config.kv_blocks,

@@ -14,7 +14,7 @@ import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredLink, BlockKey } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/kv/hash.ts';
 import { goldenFolder } from '../support/golden.ts';
-import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
 
 const path = goldenFolder('llama-odd');
 const random = new Random(31);
@@ -81,7 +81,7 @@ class Harness {
     const sums = new Map<BlockKey, bigint>();
     for (const link of this.links.values()) {
       const payload = new Uint8Array(this.model.executable.blockBytes);
-      assert(await this.engine.exportTo(link, payload));
+      assert.deepEqual(await this.engine.exportTo([{ link, out: payload }]), [true]);
       sums.set(link.key, xxh64(payload));
     }
     return sums;
@@ -89,19 +89,7 @@ class Harness {
 }
 
 async function harness(numBlocks = 64, chunkTokens = 64): Promise<Harness> {
-  const model = await loadModel({
-    ...{
-      modelPath: path,
-      device: 'wasm',
-      kvDtype: 'f16',
-      blockSize: 32,
-      numBlocks,
-      numThreads: 1,
-      chunkTokens,
-      maxNumSeqs: 8,
-      maxModelLen: 0,
-    },
-  });
+  const model = await loadModel({ ...loadDefaults, modelPath: path, numBlocks, chunkTokens });
   return new Harness(model, numBlocks, chunkTokens);
 }
 
@@ -189,8 +177,8 @@ test('K1: equal keys have equal payloads: chunks of 512, of 37, decode steps, af
   await decode.engine.step();
   for (const [index, link] of [...prefill.links.values()].entries()) {
     const payload = new Uint8Array(prefill.model.executable.blockBytes);
-    await prefill.engine.exportTo(link, payload);
-    await decode.engine.deliver(fetching, index, payload);
+    await prefill.engine.exportTo([{ link, out: payload }]);
+    await decode.engine.deliver(fetching, [{ blockIndex: index, payload }]);
   }
   decode.engine.proceed(fetching);
   await decode.run();
@@ -219,7 +207,7 @@ test('a fetch that stops early is computed from there', async () => {
   await h.engine.step();
   assert.equal(h.engine.isLoading(id), true);
   // Out of order: ignored, because what is missing before it cannot be skipped.
-  await h.engine.deliver(id, 3, new Uint8Array(h.model.executable.blockBytes));
+  await h.engine.deliver(id, [{ blockIndex: 3, payload: new Uint8Array(h.model.executable.blockBytes) }]);
   h.engine.proceed(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));

@@ -3,24 +3,34 @@
  * one step, then token by token, on the same device and sampler.
  */
 import type { Executable } from '../../kernels/device.ts';
-import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
 import { neutralSampling } from '../../shared/instance/engine_call.ts';
 import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
 
 export const greedy = neutralSampling;
 
-export async function loadReference(modelPath: string, kvDtype: 'f16' | 'f32', maxRows = 2_048): Promise<LoadedModel> {
-  return loadModel({
-    modelPath,
-    device: 'wasm',
-    kvDtype,
-    blockSize: 32,
-    numBlocks: 80,
-    numThreads: 1,
-    chunkTokens: maxRows,
-    maxNumSeqs: 1,
-    maxModelLen: 0,
-  });
+/** What tests load unless they say otherwise. */
+export const loadDefaults = {
+  device: 'wasm',
+  kernelSet: 'deterministic',
+  weightFormat: 'f32',
+  deviceMemoryBytes: 0,
+  kvDtype: 'f16',
+  blockSize: 32,
+  numBlocks: 80,
+  numThreads: 1,
+  chunkTokens: 512,
+  maxNumSeqs: 8,
+  maxModelLen: 0,
+} as const satisfies Omit<LoadModelOptions, 'modelPath'>;
+
+export async function loadReference(
+  modelPath: string,
+  kvDtype: 'f16' | 'f32',
+  maxRows = 2_048,
+  more: Partial<LoadModelOptions> = {},
+): Promise<LoadedModel> {
+  return loadModel({ ...loadDefaults, modelPath, kvDtype, chunkTokens: maxRows, maxNumSeqs: 1, ...more });
 }
 
 export async function generate(

@@ -1,0 +1,136 @@
+/**
+ * How weights lie in memory, and which values they have: the same on every device, whatever it computes with.
+ *
+ *   f32    as the checkpoint has them
+ *   f16    rounded to nearest, ties to even; beyond ±65504 saturated; below 2^-14 zero, because GPUs may flush subnormals
+ *   int8   per output, groups of 32 inputs: q = round(w / scale) in [-127, 127], scale = f16(max |w| / 127)
+ *   int4   same groups: q in [-8, 7], scale = f16(m / -8) where m is the value of largest magnitude (GGUF's Q4_0)
+ *
+ * Rows are padded with zeros to whole groups. A scale is never subnormal either. Packed rows, little-endian:
+ * f16 two in a u32; int8 four in a u32; int4 eight in a u32, so that its low nibbles are inputs [8j, 8j + 4) and its high
+ * nibbles [8j + 4, 8j + 8). Scales [outputs][groups padded to even] f16.
+ */
+import assert from 'node:assert/strict';
+
+export const weightFormats = ['f32', 'f16', 'int8', 'int4'] as const;
+export type WeightFormat = (typeof weightFormats)[number];
+
+/** Inputs that share a scale. */
+export const GROUP_SIZE = 32;
+
+const BITS: Readonly<Record<WeightFormat, number>> = { f32: 32, f16: 16, int8: 8, int4: 4 };
+
+export function paddedInner(inner: number): number {
+  return Math.ceil(inner / GROUP_SIZE) * GROUP_SIZE;
+}
+
+/** Bytes of one output's inputs, without scales. */
+export function rowBytes(format: WeightFormat, inner: number): number {
+  return (paddedInner(inner) * BITS[format]) / 8;
+}
+
+/** f16 values from one output's scales to the next; 0 for formats that have none. */
+export function scalesPerRow(format: WeightFormat, inner: number): number {
+  return format === 'int8' || format === 'int4' ? Math.ceil(paddedInner(inner) / GROUP_SIZE / 2) * 2 : 0;
+}
+
+export interface PackedRows {
+  /** [rows][rowBytes / 4] */
+  readonly data: Uint32Array<ArrayBuffer>;
+  /** [rows][scalesPerRow] f16; empty for formats without. */
+  readonly scales: Uint16Array<ArrayBuffer>;
+}
+
+/** `values` [rows][inner] f32. @throws AssertionError when they are not whole rows. */
+export function packRows(format: WeightFormat, values: Float32Array, inner: number): PackedRows {
+  const numRows = values.length / inner;
+  assert(Number.isInteger(numRows), `${values.length} values are no whole rows of ${inner}`);
+  const rowWords = rowBytes(format, inner) / 4;
+  const data = new Uint32Array(numRows * rowWords);
+  const perRow = scalesPerRow(format, inner);
+  const scales = new Uint16Array(numRows * perRow);
+  for (let row = 0; row < numRows; row++) {
+    const from = values.subarray(row * inner, (row + 1) * inner);
+    const to = data.subarray(row * rowWords, (row + 1) * rowWords);
+    if (format === 'f32') new Float32Array(to.buffer, to.byteOffset, to.length).set(from);
+    else if (format === 'f16') packHalves(from, to);
+    else quantise(format, from, to, scales.subarray(row * perRow, (row + 1) * perRow));
+  }
+  return { data, scales };
+}
+
+/** The values that {@link packRows} keeps, in place: for devices that hold them as f32. */
+export function roundRows(format: WeightFormat, values: Float32Array, inner: number): void {
+  if (format === 'f32') return;
+  if (format === 'f16') {
+    for (let i = 0; i < values.length; i++) values[i] = fromHalf(toNormalHalf(values[i]!));
+    return;
+  }
+  for (let start = 0; start < values.length; start += inner) {
+    for (let k = 0; k < inner; k += GROUP_SIZE) {
+      const group = values.subarray(start + k, start + Math.min(inner, k + GROUP_SIZE));
+      const scale = fromHalf(scaleOf(format, group));
+      for (let i = 0; i < group.length; i++) group[i] = quantum(format, group[i]!, scale) * scale;
+    }
+  }
+}
+
+function packHalves(from: Float32Array, to: Uint32Array): void {
+  for (let i = 0; i < from.length; i++) {
+    const half = toNormalHalf(from[i]!);
+    to[i >> 1]! |= i & 1 ? half << 16 : half;
+  }
+}
+
+function quantise(format: 'int8' | 'int4', from: Float32Array, to: Uint32Array, scales: Uint16Array): void {
+  for (let group = 0; group * GROUP_SIZE < from.length; group++) {
+    const start = group * GROUP_SIZE;
+    const values = from.subarray(start, start + GROUP_SIZE);
+    const half = scaleOf(format, values);
+    const scale = fromHalf(half);
+    scales[group] = half;
+    for (let i = 0; i < GROUP_SIZE; i++) {
+      const q = i < values.length ? quantum(format, values[i]!, scale) : 0;
+      const k = start + i;
+      if (format === 'int8') to[k >> 2]! |= (q & 0xff) << (8 * (k & 3));
+      else to[k >> 3]! |= (q + 8) << (8 * (k & 3) + (k & 4));
+    }
+  }
+}
+
+/** A NaN or an infinity would make every value of the group one: the checkpoint is broken, and this says 0. */
+function scaleOf(format: 'int8' | 'int4', group: Float32Array): number {
+  let extreme = 0;
+  for (const value of group) if (Math.abs(value) > Math.abs(extreme)) extreme = value;
+  const exact = format === 'int8' ? Math.abs(extreme) / 127 : extreme / -8;
+  if (Math.abs(exact) < MIN_NORMAL) return exact < 0 ? 0x8400 : 0x0400;
+  return toNormalHalf(exact);
+}
+
+function quantum(format: 'int8' | 'int4', value: number, scale: number): number {
+  const q = Math.round(value / scale);
+  return format === 'int8' ? Math.max(-127, Math.min(127, q)) : Math.max(-8, Math.min(7, q));
+}
+
+const MIN_NORMAL = 2 ** -14;
+const word = new Uint32Array(1);
+const float = new Float32Array(word.buffer);
+
+/** Bits of the nearest f16, ties to even, saturating; 0 below the normal range. */
+function toNormalHalf(value: number): number {
+  float[0] = value;
+  const bits = word[0]!;
+  const sign = (bits >>> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  if (magnitude >= 0x477ff000) return sign | 0x7bff;
+  if (magnitude < 0x38800000) return sign;
+  const rounded = magnitude + 0xfff + ((magnitude >>> 13) & 1);
+  return sign | ((rounded - 0x38000000) >>> 13);
+}
+
+/** The value of a normal f16 or zero. */
+function fromHalf(half: number): number {
+  const magnitude = half & 0x7fff;
+  word[0] = magnitude === 0 ? (half & 0x8000) << 16 : ((half & 0x8000) << 16) | ((magnitude << 13) + 0x38000000);
+  return float[0]!;
+}

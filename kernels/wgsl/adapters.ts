@@ -1,0 +1,108 @@
+/**
+ * Which GPUs there are, and which one a name means: `webgpu`, `webgpu:1` (an index of the list), `webgpu:llvmpipe` (part of a
+ * name). A software adapter is only taken when named.
+ */
+import { DeviceError } from '../device.ts';
+import { napBetweenPolls, polled, takeOverPolling } from './polling.ts';
+
+export interface AdapterListing {
+  readonly backend: string;
+  readonly name: string;
+  readonly isSoftware: boolean;
+}
+
+/** A subgroup matrix configuration: [M, K] times [K, N]. */
+export interface MatrixConfig {
+  readonly componentType: string;
+  readonly resultComponentType: string;
+  readonly M: number;
+  readonly N: number;
+  readonly K: number;
+}
+
+export interface OpenAdapter {
+  readonly listing: AdapterListing;
+  readonly adapter: GPUAdapter;
+  readonly matrixConfigs: readonly MatrixConfig[];
+}
+
+/** f16 on NVIDIA under Vulkan and subgroup matrices are behind these. */
+const TOGGLES = ['enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia'];
+/** WebGPU's compatibility backends repeat the same hardware with less of it. */
+const BACKENDS = new Set(['vulkan', 'metal', 'd3d12']);
+const SOFTWARE = /llvmpipe|lavapipe|swiftshader|basic render|software/i;
+
+type WebgpuPackage = typeof import('webgpu');
+
+let loaded: Promise<WebgpuPackage> | undefined;
+/** Dawn aborts when an instance is collected before its devices, so the module holds every one. */
+const instances = new Map<string, GPU>();
+
+/** @throws DeviceError where the package has no binary for this platform. */
+function loadPackage(): Promise<WebgpuPackage> {
+  loaded ??= (async () => {
+    takeOverPolling();
+    try {
+      const webgpu = await import('webgpu');
+      Object.assign(globalThis, webgpu.globals);
+      return webgpu;
+    } catch (cause) {
+      throw new DeviceError('the webgpu package has no binary for this platform: use --device wasm', { cause });
+    }
+  })();
+  return loaded;
+}
+
+/** The adapters of this machine, in the driver's order. Empty where there is no driver. */
+export async function listAdapters(): Promise<AdapterListing[]> {
+  const { create } = await loadPackage();
+  let listing = '';
+  try {
+    // Dawn has no call that lists adapters, but says which there are when none has the name.
+    const gpu = create(['adapter=\u0001', ...TOGGLES]);
+    instances.set('', gpu);
+    await gpu.requestAdapter();
+  } catch (error) {
+    listing = error instanceof Error ? error.message : String(error);
+  }
+  return [...listing.matchAll(/backend: '([^']+)', name: '([^']*)'/g)]
+    .map(([, backend = '', name = '']) => ({ backend, name, isSoftware: SOFTWARE.test(name) }))
+    .filter(({ backend }) => BACKENDS.has(backend));
+}
+
+/** What `selector` means: empty for the first hardware adapter, digits for an index, else part of a name. @throws DeviceError */
+export function selectAdapter(adapters: readonly AdapterListing[], selector: string): AdapterListing {
+  const lines = adapters.map(({ name, isSoftware }, i) => `${i}: ${name}${isSoftware ? ' (software)' : ''}`);
+  const there = lines.length === 0 ? 'there is none: install a Vulkan driver' : `there are ${lines.join(', ')}`;
+  if (selector === '') {
+    const hardware = adapters.find(({ isSoftware }) => !isSoftware);
+    if (hardware) return hardware;
+    throw new DeviceError(`no hardware WebGPU adapter; ${there}. A software one must be named (webgpu:llvmpipe)`);
+  }
+  const found = /^\d+$/.test(selector)
+    ? adapters[Number(selector)]
+    : adapters.find(({ name }) => name.toLowerCase().includes(selector.toLowerCase()));
+  if (!found) throw new DeviceError(`no WebGPU adapter ${selector}; ${there}`);
+  const twin = adapters.find((adapter) => adapter.name === found.name && adapter.backend === found.backend);
+  if (twin !== found) {
+    throw new DeviceError(
+      `adapter ${selector} has the same name as adapter ${adapters.indexOf(twin ?? found)}, and Dawn selects by name: hide the others from ` +
+        'this process (NVIDIA: a container with one GPU; Mesa: MESA_VK_DEVICE_SELECT) and use webgpu',
+    );
+  }
+  return found;
+}
+
+/** A fresh adapter: a device consumes its own. @throws DeviceError when the driver no longer has it. */
+export async function openAdapter(listing: AdapterListing): Promise<OpenAdapter> {
+  const { create } = await loadPackage();
+  const id = `${listing.backend} ${listing.name}`;
+  const gpu = instances.get(id) ?? create([`backend=${listing.backend}`, `adapter=${listing.name}`, ...TOGGLES]);
+  instances.set(id, gpu);
+  if (listing.isSoftware) napBetweenPolls();
+  const adapter = await polled(gpu.requestAdapter());
+  if (!adapter) throw new DeviceError(`the adapter ${listing.name} is gone`);
+  // Not in @webgpu/types yet, and only on the adapter, not on its device.
+  const info = adapter.info as GPUAdapterInfo & { readonly subgroupMatrixConfigs?: readonly MatrixConfig[] };
+  return { listing, adapter, matrixConfigs: info.subgroupMatrixConfigs ?? [] };
+}

@@ -1,0 +1,49 @@
+// attention_merge: the partials of a row's splits, merged in order, divided: out[r, h, :]
+//
+//   parts, part_stats  as paged_attention wrote them
+//   step               header; merges [merges][4] u32: row, first partial, partials, unused
+//   out                [rows][out_stride] f32
+//
+// One workgroup per head and merge; the arithmetic is that of paged_attention's merge, so both give the same bits (E2).
+
+const WORKGROUP_SIZE: u32 = 64;
+const HEAD_DIM: u32 = 64;
+
+struct Params {
+  heads: u32,
+  out_stride: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> parts: array<vec4f>;
+@group(0) @binding(2) var<storage, read> part_stats: array<vec2f>;
+@group(0) @binding(3) var<storage, read> step: array<u32>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+
+const LOWEST = -1e30;
+const QUADS = HEAD_DIM / 4;
+
+@compute @workgroup_size(WORKGROUP_SIZE)
+fn attention_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
+  let head = workgroup.x;
+  let merge = step[5] + 4 * workgroup.y;
+  let row = step[merge];
+  let first = step[merge + 1];
+  let count = step[merge + 2];
+  for (var quad = thread; quad < QUADS; quad += WORKGROUP_SIZE) {
+    var highest = LOWEST;
+    var sum = 0.0;
+    var value = vec4f(0.0);
+    for (var i = first; i < first + count; i++) {
+      let slot = i * params.heads + head;
+      let stats = part_stats[slot];
+      let now = max(highest, stats.x);
+      let rescale = exp(highest - now);
+      let part_rescale = exp(stats.x - now);
+      sum = fma(sum, rescale, stats.y * part_rescale);
+      value = fma(value, vec4f(rescale), parts[slot * QUADS + quad] * part_rescale);
+      highest = now;
+    }
+    out[row * params.out_stride / 4 + head * QUADS + quad] = value * (1.0 / sum);
+  }
+}

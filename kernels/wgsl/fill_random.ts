@@ -1,0 +1,9 @@
+import type { KernelSpec } from './kernel.ts';
+
+/** A weight of random values made on the device, for benchmarks. */
+export const fillRandom = {
+  name: 'fill_random',
+  params: { words: 'u32', seed: 'u32', grid_x: 'u32', amplitude: 'f32' },
+  buffers: { words: { access: 'read_write', dtype: 'u32' } },
+  constants: { WORKGROUP_SIZE: 256, KIND: 0 },
+} as const satisfies KernelSpec;

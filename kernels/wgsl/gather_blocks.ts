@@ -1,0 +1,13 @@
+import type { KernelSpec } from './kernel.ts';
+
+/** One layer of some blocks between the paged cache and contiguous records; SCATTER 1 puts them in. */
+export const gatherBlocks = {
+  name: 'gather_blocks',
+  params: { layer: 'u32', layers: 'u32', layer_quads: 'u32' },
+  buffers: {
+    list: { access: 'read', dtype: 'u32' },
+    kv: { access: 'read_write', dtype: 'vec4u' },
+    staging: { access: 'read_write', dtype: 'vec4u' },
+  },
+  constants: { WORKGROUP_SIZE: 64, SCATTER: 0 },
+} as const satisfies KernelSpec;

@@ -1,0 +1,209 @@
+/**
+ * Weights on the device: streamed in slices, packed on the way, split where a binding cannot hold them whole.
+ *
+ * A product that ends in silu(gate) · up has its outputs interleaved (gate 0, up 0, gate 1, ...), so that one workgroup has both
+ * and a split never parts them.
+ */
+import assert from 'node:assert/strict';
+import type { WeightSource, WeightSpec } from '../device.ts';
+import { packRows, rowBytes, scalesPerRow, type WeightFormat } from '../weight_format.ts';
+import { fillRandom } from './fill_random.ts';
+import type { GpuMemory } from './gpu_memory.ts';
+import { packParams, PARAMS_STRIDE, type KernelCache } from './kernel.ts';
+import { polled } from './polling.ts';
+
+/** Above 4 MiB Dawn makes a staging buffer per write. */
+const UPLOAD_BYTES = 4 << 20;
+/** Dawn forces a submit at 16 MiB pending; waiting here bounds what is staged. */
+const PENDING_BYTES = 64 << 20;
+
+export interface WeightSlice {
+  readonly data: GPUBuffer;
+  /** Undefined for formats that have none. */
+  readonly scales: GPUBuffer | undefined;
+  readonly firstOutput: number;
+  readonly outputs: number;
+}
+
+export interface GpuWeight {
+  readonly format: WeightFormat;
+  readonly outputs: number;
+  readonly inner: number;
+  readonly slices: readonly WeightSlice[];
+}
+
+/** A vector (norm, bias) is always f32. */
+export function formatOf(spec: WeightSpec, format: WeightFormat): WeightFormat {
+  return spec.inner === 1 ? 'f32' : format;
+}
+
+export class WeightLoader {
+  readonly #device: GPUDevice;
+  readonly #memory: GpuMemory;
+  readonly #kernels: KernelCache;
+  #pendingBytes = 0;
+
+  constructor(device: GPUDevice, memory: GpuMemory, kernels: KernelCache) {
+    this.#device = device;
+    this.#memory = memory;
+    this.#kernels = kernels;
+  }
+
+  /** @throws DeviceError when the device is full. */
+  async load(
+    name: string,
+    spec: WeightSpec,
+    wanted: WeightFormat,
+    isInterleaved: boolean,
+    source: WeightSource,
+    onBytes: (bytes: number) => void,
+  ): Promise<GpuWeight> {
+    const format = formatOf(spec, wanted);
+    const weight = await this.#allocate(name, spec, format);
+    if (source.randomSeed !== undefined) {
+      await this.#fill(weight, source.randomSeed);
+      return weight;
+    }
+    if (isInterleaved) await this.#loadPairs(weight, spec, source, onBytes);
+    else await this.#loadParts(weight, spec, source, onBytes);
+    return weight;
+  }
+
+  async #allocate(name: string, { outputs, inner }: WeightSpec, format: WeightFormat): Promise<GpuWeight> {
+    // A vector is one row: its values lie side by side.
+    if (inner === 1) {
+      const data = await this.#memory.storage('weights', name, Math.ceil(outputs / 32) * 128);
+      return { format, outputs, inner, slices: [{ data, scales: undefined, firstOutput: 0, outputs }] };
+    }
+    const perRow = rowBytes(format, inner);
+    const perSlice = Math.max(2, Math.floor(this.#memory.sliceBytes / perRow / 2) * 2);
+    const slices: WeightSlice[] = [];
+    for (let firstOutput = 0; firstOutput < outputs; firstOutput += perSlice) {
+      const count = Math.min(perSlice, outputs - firstOutput);
+      const scaleBytes = count * scalesPerRow(format, inner) * 2;
+      slices.push({
+        data: await this.#memory.storage('weights', name, count * perRow),
+        scales: scaleBytes > 0 ? await this.#memory.storage('weights', `${name} scales`, scaleBytes) : undefined,
+        firstOutput,
+        outputs: count,
+      });
+    }
+    return { format, outputs, inner, slices };
+  }
+
+  async #loadParts(
+    weight: GpuWeight,
+    spec: WeightSpec,
+    source: WeightSource,
+    onBytes: (bytes: number) => void,
+  ): Promise<void> {
+    let firstOutput = 0;
+    for (const part of spec.parts) {
+      for await (const { rowStart, values } of source.slices(part.tensor)) {
+        await this.#put(weight, firstOutput + rowStart, values);
+        onBytes(values.byteLength);
+      }
+      firstOutput += part.outputs;
+    }
+    assert(firstOutput === spec.outputs, `parts make ${firstOutput} outputs, want ${spec.outputs}`);
+  }
+
+  /** Holds the gates (one half of the tensor, f32) while the ups stream in. */
+  async #loadPairs(
+    weight: GpuWeight,
+    spec: WeightSpec,
+    source: WeightSource,
+    onBytes: (bytes: number) => void,
+  ): Promise<void> {
+    const [gate, up] = spec.parts;
+    assert(gate && up && spec.parts.length === 2 && gate.outputs === up.outputs, 'gate and up have one size');
+    const { inner } = spec;
+    const gates = new Float32Array(gate.outputs * inner);
+    for await (const { rowStart, values } of source.slices(gate.tensor)) {
+      gates.set(values, rowStart * inner);
+      onBytes(values.byteLength);
+    }
+    for await (const { rowStart, values } of source.slices(up.tensor)) {
+      const pairs = new Float32Array(2 * values.length);
+      for (let row = 0; row * inner < values.length; row++) {
+        const from = (rowStart + row) * inner;
+        pairs.set(gates.subarray(from, from + inner), 2 * row * inner);
+        pairs.set(values.subarray(row * inner, (row + 1) * inner), (2 * row + 1) * inner);
+      }
+      await this.#put(weight, 2 * rowStart, pairs);
+      onBytes(values.byteLength);
+    }
+  }
+
+  /** Outputs [first, ...) with their inputs, as f32. */
+  async #put({ format, inner, slices }: GpuWeight, first: number, values: Float32Array): Promise<void> {
+    if (inner === 1) {
+      this.#upload(slices[0]!.data, first * 4, new Uint8Array(values.slice().buffer));
+      return;
+    }
+    const numRows = values.length / inner;
+    const { data, scales } = packRows(format, values, inner);
+    const perRow = rowBytes(format, inner);
+    const scaleBytes = scalesPerRow(format, inner) * 2;
+    for (const slice of slices) {
+      const start = Math.max(first, slice.firstOutput);
+      const end = Math.min(first + numRows, slice.firstOutput + slice.outputs);
+      if (start >= end) continue;
+      const [from, to, count] = [start - first, start - slice.firstOutput, end - start];
+      this.#upload(slice.data, to * perRow, new Uint8Array(data.buffer, from * perRow, count * perRow));
+      if (slice.scales) {
+        this.#upload(
+          slice.scales,
+          to * scaleBytes,
+          new Uint8Array(scales.buffer, from * scaleBytes, count * scaleBytes),
+        );
+      }
+    }
+    if (this.#pendingBytes > PENDING_BYTES) {
+      this.#pendingBytes = 0;
+      await polled(this.#device.queue.onSubmittedWorkDone());
+    }
+  }
+
+  #upload(buffer: GPUBuffer, offset: number, bytes: Uint8Array<ArrayBuffer>): void {
+    for (let at = 0; at < bytes.length; at += UPLOAD_BYTES) {
+      const count = Math.min(UPLOAD_BYTES, bytes.length - at);
+      this.#device.queue.writeBuffer(buffer, offset + at, bytes.buffer, bytes.byteOffset + at, count);
+    }
+    this.#pendingBytes += bytes.length;
+  }
+
+  /** Random codes with scales that give each output's dot product a moderate size; vectors become ones. */
+  async #fill({ format, inner, slices }: GpuWeight, seed: number): Promise<void> {
+    const amplitude = Math.sqrt(3 / inner);
+    const kinds: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
+    for (const { data, scales } of slices) {
+      await this.#fillWords(data, inner === 1 ? 5 : kinds[format], seed, amplitude);
+      if (scales) await this.#fillWords(scales, 4, seed, amplitude / (format === 'int8' ? 127 : 8));
+    }
+  }
+
+  async #fillWords(buffer: GPUBuffer, kind: number, seed: number, amplitude: number): Promise<void> {
+    const device = this.#device;
+    const words = buffer.size / 4;
+    const groups = Math.ceil(words / fillRandom.constants.WORKGROUP_SIZE);
+    const gridX = Math.min(groups, device.limits.maxComputeWorkgroupsPerDimension);
+    const pipeline = await polled(this.#kernels.pipeline(fillRandom, { constants: { KIND: kind } }));
+    const values = new DataView(new ArrayBuffer(PARAMS_STRIDE));
+    packParams(fillRandom, { words, seed, grid_x: gridX, amplitude }, values, 0);
+    const params = device.createBuffer({
+      size: PARAMS_STRIDE,
+      usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
+    });
+    device.queue.writeBuffer(params, 0, values.buffer);
+    const encoder = device.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, this.#kernels.bind(fillRandom, params, 0, { words: buffer }));
+    pass.dispatchWorkgroups(gridX, Math.ceil(groups / gridX));
+    pass.end();
+    device.queue.submit([encoder.finish()]);
+    await polled(device.queue.onSubmittedWorkDone());
+    params.destroy();
+  }
+}

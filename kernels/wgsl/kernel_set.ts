@@ -1,0 +1,131 @@
+/**
+ * Which kernel serves which product, by what the adapter offers and what the set promises.
+ *
+ *   deterministic  matvec_ordered (≤ 8 rows), matmul over f32 tiles: one order of summation for every row count (E2)
+ *   fast           matvec (subgroups), matmul on subgroup matrices, else over f16 tiles; judged by tolerance
+ *
+ * Where an adapter lacks what a fast kernel needs, the deterministic one stands in.
+ */
+import type { WeightFormat } from '../weight_format.ts';
+import type { MatrixConfig, OpenAdapter } from './adapters.ts';
+import type { KernelSpec, Specialisation } from './kernel.ts';
+import { MATMUL_TILE, matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from './linear.ts';
+
+export const kernelSets = ['deterministic', 'fast'] as const;
+export type KernelSet = (typeof kernelSets)[number];
+
+/** Rows up to here go through a matrix-vector kernel, several columns at a time; beyond, tiles of 64 rows pay. */
+const MATVEC_MAX_ROWS = 16;
+/** Columns that a matrix-vector workgroup keeps in registers. */
+const COLUMNS = [1, 2, 4, 8] as const;
+const OUTPUTS_PER_WORKGROUP = 4;
+
+export interface Capabilities {
+  readonly set: KernelSet;
+  readonly hasSubgroups: boolean;
+  readonly hasF16: boolean;
+  readonly matrix: (MatrixConfig & { readonly subgroupSize: number }) | undefined;
+}
+
+const SCALAR_TYPES: Readonly<Record<string, string>> = { f16: 'f16', f32: 'f32' };
+
+/** The best configuration that matmul_subgroup_matrix can use: f16 in, f32 sums before f16 sums, larger first. */
+export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilities['matrix'] {
+  const { subgroupMinSize, subgroupMaxSize } = adapter.info as GPUAdapterInfo & {
+    readonly subgroupMinSize?: number;
+    readonly subgroupMaxSize?: number;
+  };
+  // A workgroup is four subgroups: the size must be known.
+  if (subgroupMinSize === undefined || subgroupMinSize !== subgroupMaxSize) return undefined;
+  if (!adapter.features.has('shader-f16')) return undefined;
+  const divides32 = ({ M, N, K }: MatrixConfig): boolean => [M, N, K].every((size) => 32 % size === 0);
+  const usable = matrixConfigs.filter(
+    (config) =>
+      config.componentType in SCALAR_TYPES &&
+      config.resultComponentType in SCALAR_TYPES &&
+      (config.componentType === 'f16' || config.resultComponentType === 'f32') &&
+      divides32(config),
+  );
+  const rank = ({ componentType, resultComponentType, M, N, K }: MatrixConfig): number =>
+    (componentType === 'f16' ? 1e7 : 0) + (resultComponentType === 'f32' ? 1e6 : 0) + M * N * K;
+  const [best] = usable.sort((a, b) => rank(b) - rank(a));
+  return best && { ...best, subgroupSize: subgroupMinSize };
+}
+
+export interface LinearUse {
+  readonly format: WeightFormat;
+  readonly isGated: boolean;
+  readonly outputs: number;
+  readonly maxWorkgroupsPerDimension: number;
+}
+
+export interface LinearVariant {
+  readonly spec: KernelSpec;
+  readonly specialisation: Specialisation;
+}
+
+const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
+
+export function formatConstant(format: WeightFormat): number {
+  return FORMATS[format];
+}
+
+/** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
+export function linearVariants(
+  { set, hasSubgroups, hasF16, matrix }: Capabilities,
+  { format, isGated }: Pick<LinearUse, 'format' | 'isGated'>,
+  isNormed: boolean,
+): {
+  readonly byColumns: readonly (readonly [columns: number, variant: LinearVariant])[];
+  readonly normed: LinearVariant | undefined;
+  readonly many: LinearVariant;
+} {
+  const common = { FORMAT: FORMATS[format], GATED: isGated ? 1 : 0 };
+  const isFast = set === 'fast';
+  const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
+  const vectorVariant = (columns: number, normed: boolean): LinearVariant => ({
+    spec: vector,
+    specialisation: { constants: { ...common, COLUMNS: columns, ROWS: OUTPUTS_PER_WORKGROUP, NORMED: normed ? 1 : 0 } },
+  });
+  const many = (): LinearVariant => {
+    if (isFast && matrix) {
+      const { subgroupSize, M, N, K, componentType, resultComponentType } = matrix;
+      return {
+        spec: matmulSubgroupMatrix,
+        specialisation: {
+          constants: { ...common, SUBGROUP_SIZE: subgroupSize, M, N, K },
+          aliases: { Element: componentType, Sum: resultComponentType },
+        },
+      };
+    }
+    const isF16 = isFast && hasF16;
+    return {
+      spec: matmul,
+      specialisation: { constants: { ...common, IS_F16: isF16 ? 1 : 0 }, aliases: { Element: isF16 ? 'f16' : 'f32' } },
+    };
+  };
+  return {
+    byColumns: COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
+    normed: isNormed ? vectorVariant(1, true) : undefined,
+    many: many(),
+  };
+}
+
+/** Outputs folded over y and z, so that no dimension is over the adapter's limit. */
+export function vectorGridY(outputs: number, maxWorkgroupsPerDimension: number): number {
+  return Math.min(Math.ceil(outputs / OUTPUTS_PER_WORKGROUP), maxWorkgroupsPerDimension);
+}
+
+export function vectorGrid(numRows: number, columns: number, outputs: number, gridY: number): [number, number, number] {
+  return [Math.ceil(numRows / columns), gridY, Math.ceil(Math.ceil(outputs / OUTPUTS_PER_WORKGROUP) / gridY)];
+}
+
+export function manyGrid(numRows: number, outputs: number): [number, number, number] {
+  return [Math.ceil(outputs / MATMUL_TILE), Math.ceil(numRows / MATMUL_TILE), 1];
+}
+
+/** Columns for so many rows, or undefined when tiles pay. */
+export function columnsFor(numRows: number): number | undefined {
+  if (numRows > MATVEC_MAX_ROWS) return undefined;
+  return COLUMNS.find((columns) => columns >= numRows) ?? COLUMNS[COLUMNS.length - 1];
+}

@@ -1,0 +1,110 @@
+// matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` set
+//
+//   Buffers as in matvec.wgsl. Element is what tiles hold, Sum what the unit accumulates in (f32 where the adapter offers it).
+//   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32.
+//
+// One workgroup of four subgroups per 64 x 64 outputs, 32 x 32 a subgroup: grid (outputs / 64, rows / 64). A step of the loop
+// stages 32 inputs of 64 rows and of 64 outputs, scales applied. Sums go through workgroup memory, because a matrix has no
+// access to its elements.
+enable f16;
+enable subgroups;
+enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+alias Element = f16;
+alias Sum = f32;
+
+const FORMAT: u32 = 0;
+const GATED: u32 = 0;
+const SUBGROUP_SIZE: u32 = 32;
+const M: u32 = 16;
+const N: u32 = 16;
+const K: u32 = 16;
+
+struct Params {
+  outputs: u32,
+  first_output: u32,
+  quads: u32,
+  scales_per_output: u32,
+  x_stride: u32,
+  out_stride: u32,
+  has_bias: u32,
+  is_accumulating: u32,
+  count_at: u32,
+  grid_y: u32,
+  half_outputs: u32,
+  norm_width: u32,
+  epsilon: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4f>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
+@group(0) @binding(3) var<storage, read> scales: array<u32>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
+@group(0) @binding(6) var<storage, read> step: array<u32>;
+@group(0) @binding(7) var<storage, read_write> out: array<f32>;
+
+const THREADS = 4 * SUBGROUP_SIZE;
+// Of a tile's line in workgroup memory: 32 inputs and a pad against bank conflicts, in quads and in elements.
+const LINE_QUADS = 10u;
+const LINE = 4 * LINE_QUADS;
+
+var<workgroup> x_tile: array<vec4<Element>, 64 * LINE_QUADS>;
+var<workgroup> w_tile: array<vec4<Element>, 64 * LINE_QUADS>;
+var<workgroup> sums: array<Sum, 64 * 64>;
+
+@compute @workgroup_size(THREADS)
+fn matmul_subgroup_matrix(
+  @builtin(workgroup_id) workgroup: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+  @builtin(subgroup_id) subgroup: u32,
+) {
+  let num_rows = step[params.count_at];
+  let first_row = workgroup.y * 64;
+  let first = workgroup.x * 64;
+  let stride = params.x_stride / 4;
+  let chunks = params.quads / QUADS_PER_CHUNK;
+  let groups = params.quads / 8;
+  let row_at = subgroup / 2 * 32;
+  let output_at = subgroup % 2 * 32;
+
+  var totals: array<array<subgroup_matrix_result<Sum, N, M>, 32 / N>, 32 / M>;
+  for (var group = 0u; group < groups; group++) {
+    for (var job = thread; job < 512; job += THREADS) {
+      let line = job / 8;
+      let k = job % 8;
+      let row = min(first_row + line, num_rows - 1);
+      let v = clamp(x[row * stride + group * 8 + k], vec4f(-65504.0), vec4f(65504.0));
+      x_tile[line * LINE_QUADS + k] = vec4<Element>(v);
+      let output = min(first + line, params.outputs - 1);
+      let quad = group * 8 + k;
+      let w = quad_of(weight[output * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
+      w_tile[line * LINE_QUADS + k] = vec4<Element>(w * scale_of(output, group, params.scales_per_output));
+    }
+    workgroupBarrier();
+    for (var k = 0u; k < 32; k += K) {
+      for (var i = 0u; i < 32 / M; i++) {
+        let a = subgroupMatrixLoad<subgroup_matrix_left<Element, K, M>, row_major>(&x_tile, (row_at + i * M) * LINE + k, LINE);
+        for (var j = 0u; j < 32 / N; j++) {
+          let b = subgroupMatrixLoad<subgroup_matrix_right<Element, N, K>, col_major>(&w_tile, (output_at + j * N) * LINE + k, LINE);
+          totals[i][j] = subgroupMatrixMultiplyAccumulate(a, b, totals[i][j]);
+        }
+      }
+    }
+    workgroupBarrier();
+  }
+  for (var i = 0u; i < 32 / M; i++) {
+    for (var j = 0u; j < 32 / N; j++) {
+      subgroupMatrixStore<row_major>(&sums, (row_at + i * M) * 64 + output_at + j * N, totals[i][j], 64);
+    }
+  }
+  workgroupBarrier();
+  for (var at = thread; at < 64 * 64; at += THREADS) {
+    let row = first_row + at / 64;
+    let output = first + at % 64;
+    if (row < num_rows && output < params.outputs) {
+      finish(row, output, f32(sums[at]), f32(sums[(at + 1) % 4096]));
+    }
+  }
+}

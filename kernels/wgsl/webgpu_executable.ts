@@ -1,0 +1,288 @@
+/**
+ * A loaded program on a GPU: one upload, one compute pass and one submit a step; a few bytes back per sample.
+ *
+ * Everything was made at load: the steady state allocates nothing on the device. A lost device rejects what runs and whatever
+ * is asked afterwards with the reason.
+ */
+import assert from 'node:assert/strict';
+import {
+  DeviceError,
+  type Executable,
+  type LoadOptions,
+  type Program,
+  type SampleResult,
+  type Segment,
+} from '../device.ts';
+import type { BlockTransfer } from './block_transfer.ts';
+import { rowStride, type Dispatch } from './dispatch_plan.ts';
+import type { GpuMemory } from './gpu_memory.ts';
+import { polled } from './polling.ts';
+import { MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.ts';
+
+/** Full rows of logits that come back at once; more go in rounds. */
+const MAX_ROWS_BACK = 8;
+
+export interface ExecutableParts {
+  readonly device: GPUDevice;
+  readonly program: Program;
+  readonly options: LoadOptions;
+  readonly numBlocks: number;
+  readonly blockBytes: number;
+  readonly memory: GpuMemory;
+  readonly dispatches: readonly Dispatch[];
+  readonly state: StepState;
+  readonly step: GPUBuffer;
+  readonly results: GPUBuffer;
+  readonly buffers: ReadonlyMap<string, GPUBuffer>;
+  readonly transfer: BlockTransfer | undefined;
+  /** Why the device is gone, once it is. */
+  readonly lost: () => string | undefined;
+}
+
+/** What one launch costs, measured by itself. */
+export interface LaunchProfile {
+  readonly label: string;
+  readonly ms: number;
+  readonly bytes: number;
+  readonly flops: number;
+}
+
+export class WebgpuExecutable implements Executable {
+  readonly blockBytes: number;
+  readonly numBlocks: number;
+  readonly #parts: ExecutableParts;
+  readonly #logits: GPUBuffer | undefined;
+  readonly #logitsStride: number;
+  readonly #vocab: number;
+  readonly #resultsBack: GPUBuffer;
+  readonly #rowsBack: GPUBuffer;
+
+  private constructor(parts: ExecutableParts, resultsBack: GPUBuffer, rowsBack: GPUBuffer) {
+    this.#parts = parts;
+    this.blockBytes = parts.blockBytes;
+    this.numBlocks = parts.numBlocks;
+    this.#resultsBack = resultsBack;
+    this.#rowsBack = rowsBack;
+    const candidates = parts.program.operations.find((op) => op.kind === 'candidates');
+    this.#vocab = candidates?.vocab ?? 0;
+    this.#logits = candidates && parts.buffers.get(candidates.logits);
+    this.#logitsStride = candidates ? rowStride(parts.program.buffers[candidates.logits]?.width ?? 0) : 0;
+  }
+
+  static async create(parts: ExecutableParts): Promise<WebgpuExecutable> {
+    const { memory, options, program } = parts;
+    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    const candidates = program.operations.find((op) => op.kind === 'candidates');
+    const rowBytes = candidates ? candidates.vocab * 4 : 0;
+    const numRowsBack = Math.min(
+      MAX_ROWS_BACK,
+      options.maxSamples,
+      Math.floor(memory.maxBytes / Math.max(1, rowBytes)),
+    );
+    return new WebgpuExecutable(
+      parts,
+      await memory.allocate('transfer', 'results', options.maxSamples * MAX_RESULT_WORDS * 4, usage),
+      await memory.allocate('transfer', 'rows of logits', Math.max(1, numRowsBack) * rowBytes, usage),
+    );
+  }
+
+  async run(batch: readonly Segment[]): Promise<SampleResult[]> {
+    this.#throwIfLost();
+    const { device, results } = this.#parts;
+    const counts = this.#upload(batch);
+    const encoder = device.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    for (const { launch } of this.#parts.dispatches) encode(pass, launch(counts));
+    pass.end();
+    const bytes = this.#logits ? counts.resultWords * 4 : 0;
+    if (bytes > 0) encoder.copyBufferToBuffer(results, 0, this.#resultsBack, 0, bytes);
+    device.queue.submit([encoder.finish()]);
+    if (bytes === 0) {
+      await this.#finish(device.queue.onSubmittedWorkDone());
+      return [];
+    }
+    await this.#finish(this.#resultsBack.mapAsync(GPUMapMode.READ, 0, bytes));
+    const words = new Uint32Array(this.#resultsBack.getMappedRange(0, bytes).slice(0));
+    this.#resultsBack.unmap();
+    return this.#readSamples(batch, words);
+  }
+
+  #throwIfLost(): void {
+    const reason = this.#parts.lost();
+    if (reason !== undefined) throw new DeviceError(`the GPU was lost: ${reason}`);
+  }
+
+  /** Awaits the device; a loss meanwhile is the error, whatever Dawn says of the promise. */
+  async #finish(promise: Promise<unknown>): Promise<void> {
+    try {
+      await polled(promise);
+    } catch (error) {
+      this.#throwIfLost();
+      throw error;
+    }
+    this.#throwIfLost();
+  }
+
+  #upload(batch: readonly Segment[]): StepCounts {
+    const { device, state, step } = this.#parts;
+    const counts = state.write(batch);
+    device.queue.writeBuffer(step, 0, state.words, 0, state.usedWords);
+    return counts;
+  }
+
+  async #readSamples(batch: readonly Segment[], words: Uint32Array<ArrayBuffer>): Promise<SampleResult[]> {
+    const floats = new Float32Array(words.buffer);
+    const requests = batch.flatMap(({ sample }) => (sample ? [sample] : []));
+    const rows = await this.#fullRows(requests.map(({ isFullRowWanted }) => isFullRowWanted));
+    let at = 0;
+    return requests.map(({ numCandidates, askedTokens }, i) => {
+      const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
+      const values = at + kept;
+      const stats = values + kept;
+      const asked = stats + 2;
+      const row = rows[i];
+      const result: SampleResult = {
+        candidateIds: words.slice(at, at + Math.min(numCandidates, kept)),
+        candidateLogits: floats.slice(values, values + Math.min(numCandidates, kept)),
+        logSumExp: floats[stats]! + Math.log(floats[stats + 1]!),
+        askedLogits: floats.slice(asked, asked + askedTokens.length),
+        ...(row ? { fullRow: row } : {}),
+      };
+      at += 2 * Math.max(1, numCandidates) + 2 + askedTokens.length;
+      return result;
+    });
+  }
+
+  /** The logits of the samples that want them all. */
+  async #fullRows(isWanted: readonly boolean[]): Promise<(Float32Array | undefined)[]> {
+    const { device } = this.#parts;
+    const rows = new Array<Float32Array | undefined>(isWanted.length);
+    const wanted = isWanted.flatMap((wants, sample) => (wants ? [sample] : []));
+    const rowBytes = this.#vocab * 4;
+    const perRound = Math.max(1, Math.floor(this.#rowsBack.size / Math.max(1, rowBytes)));
+    for (let start = 0; start < wanted.length; start += perRound) {
+      const round = wanted.slice(start, start + perRound);
+      const encoder = device.createCommandEncoder();
+      round.forEach((sample, i) => {
+        assert(this.#logits, 'a program that samples has logits');
+        encoder.copyBufferToBuffer(
+          this.#logits,
+          sample * this.#logitsStride * 4,
+          this.#rowsBack,
+          i * rowBytes,
+          rowBytes,
+        );
+      });
+      device.queue.submit([encoder.finish()]);
+      const bytes = round.length * rowBytes;
+      await this.#finish(this.#rowsBack.mapAsync(GPUMapMode.READ, 0, bytes));
+      const floats = new Float32Array(this.#rowsBack.getMappedRange(0, bytes));
+      round.forEach((sample, i) => {
+        rows[sample] = floats.slice(i * this.#vocab, (i + 1) * this.#vocab);
+      });
+      this.#rowsBack.unmap();
+    }
+    return rows;
+  }
+
+  async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+    this.#throwIfLost();
+    await this.#finish(this.#transfer(blockIds).exportBlocks(blockIds, outs));
+  }
+
+  async importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+    this.#throwIfLost();
+    await this.#finish(this.#transfer(blockIds).importBlocks(blockIds, payloads));
+  }
+
+  #transfer(blockIds: readonly number[]): BlockTransfer {
+    const { transfer } = this.#parts;
+    assert(transfer, 'the program has no KV blocks');
+    for (const block of blockIds) assert(block >= 0 && block < this.numBlocks, `no block ${block}`);
+    return transfer;
+  }
+
+  #buffer(name: string): { buffer: GPUBuffer; width: number; stride: number } {
+    const { buffers, program } = this.#parts;
+    const [buffer, spec] = [buffers.get(name), program.buffers[name]];
+    if (!spec) throw new DeviceError(`the program has no buffer ${name}`);
+    if (!buffer) throw new DeviceError(`the buffer ${name} is never written here: its operations are one kernel`);
+    return { buffer, width: spec.width, stride: rowStride(spec.width) };
+  }
+
+  write(name: string, values: Float32Array): Promise<void> {
+    const { buffer, width, stride } = this.#buffer(name);
+    const numRows = Math.ceil(values.length / width);
+    const padded = new Float32Array(numRows * stride);
+    for (let row = 0; row < numRows; row++) padded.set(values.subarray(row * width, (row + 1) * width), row * stride);
+    this.#parts.device.queue.writeBuffer(buffer, 0, padded);
+    return Promise.resolve();
+  }
+
+  async read(name: string, numRows: number): Promise<Float32Array> {
+    const { buffer, width, stride } = this.#buffer(name);
+    const { device } = this.#parts;
+    const bytes = numRows * stride * 4;
+    const staging = device.createBuffer({ size: bytes, usage: GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ });
+    const encoder = device.createCommandEncoder();
+    encoder.copyBufferToBuffer(buffer, 0, staging, 0, bytes);
+    device.queue.submit([encoder.finish()]);
+    await this.#finish(staging.mapAsync(GPUMapMode.READ));
+    const padded = new Float32Array(staging.getMappedRange().slice(0));
+    staging.destroy();
+    const out = new Float32Array(numRows * width);
+    for (let row = 0; row < numRows; row++) out.set(padded.subarray(row * stride, row * stride + width), row * width);
+    return out;
+  }
+
+  /**
+   * Each launch of a step by itself, `repeats` times in one submit, so that the submit's own cost does not count. What it computes
+   * is overwritten by the next step.
+   */
+  async profile(batch: readonly Segment[], repeats: number, nowMs: () => number): Promise<LaunchProfile[]> {
+    const { device, dispatches } = this.#parts;
+    const counts = this.#upload(batch);
+    const timed = async (launches: number, dispatch: Dispatch): Promise<number> => {
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      const launch = dispatch.launch(counts);
+      for (let i = 0; i < launches; i++) encode(pass, launch);
+      pass.end();
+      const start = nowMs();
+      device.queue.submit([encoder.finish()]);
+      await this.#finish(device.queue.onSubmittedWorkDone());
+      return nowMs() - start;
+    };
+    const profiles: LaunchProfile[] = [];
+    for (const dispatch of dispatches) {
+      if (!dispatch.launch(counts)) continue;
+      const once = await timed(1, dispatch);
+      const many = await timed(1 + repeats, dispatch);
+      profiles.push({
+        label: dispatch.label,
+        ms: Math.max(0, many - once) / repeats,
+        ...dispatch.work(counts),
+      });
+    }
+    return profiles;
+  }
+
+  /** Dispatches that a step of this batch has. */
+  numDispatches(batch: readonly Segment[]): number {
+    const counts = this.#parts.state.write(batch);
+    return this.#parts.dispatches.filter(({ launch }) => launch(counts) !== undefined).length;
+  }
+
+  async close(): Promise<void> {
+    const { device, memory, lost } = this.#parts;
+    if (lost() === undefined) await polled(device.queue.onSubmittedWorkDone());
+    memory.destroy();
+  }
+}
+
+function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch['launch']>): void {
+  if (!launch) return;
+  pass.setPipeline(launch.pipeline);
+  pass.setBindGroup(0, launch.bindGroup);
+  pass.dispatchWorkgroups(...launch.grid);
+}

@@ -1,0 +1,92 @@
+/** From the name of a device to the device, and what `penstock devices` says of each. */
+import { availableParallelism } from 'node:os';
+import { DeviceError, type Device } from '../../kernels/device.ts';
+import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
+import { matrixConfig, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
+
+interface DeviceChoice {
+  /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
+  readonly device: string;
+  readonly kernelSet: KernelSet;
+  readonly deviceMemoryBytes: number;
+  /** 0: one per core. */
+  readonly numThreads: number;
+}
+
+/** What `auto` stands for on this machine, and why. */
+export async function autoDevice(): Promise<{ readonly device: string; readonly reason: string }> {
+  try {
+    const adapters = await listAdapters();
+    const index = adapters.findIndex(({ isSoftware }) => !isSoftware);
+    const hardware = adapters[index];
+    if (hardware) return { device: `webgpu:${index}`, reason: `${hardware.name} is a hardware adapter` };
+    const reason = adapters.length > 0 ? 'only software adapters, which must be named' : 'no WebGPU adapter';
+    return { device: 'wasm', reason };
+  } catch (error) {
+    if (!(error instanceof DeviceError)) throw error;
+    return { device: 'wasm', reason: error.message };
+  }
+}
+
+/** @throws DeviceError for a name that is no device here. */
+export async function openDevice(choice: DeviceChoice): Promise<Device> {
+  const name = choice.device === 'auto' ? (await autoDevice()).device : choice.device;
+  if (name === 'wasm') return createWasmDevice(choice.numThreads || availableParallelism());
+  const [, selector] = /^webgpu(?::(.+))?$/.exec(name) ?? [name];
+  if (!name.startsWith('webgpu') || (selector === undefined && name !== 'webgpu')) {
+    throw new DeviceError(
+      `no device ${JSON.stringify(name)}: use auto, wasm, webgpu, webgpu:INDEX or webgpu:PART_OF_NAME (\`penstock devices\` lists them)`,
+    );
+  }
+  const { kernelSet, deviceMemoryBytes } = choice;
+  return createWebgpuDevice({ adapter: selector ?? '', kernelSet, memoryBytes: deviceMemoryBytes });
+}
+
+export interface DeviceReport {
+  readonly device: string;
+  readonly name: string;
+  readonly isSoftware: boolean;
+  readonly backend: string;
+  readonly features: readonly string[];
+  readonly limits: Readonly<Record<string, number>>;
+  readonly subgroupSizes: string;
+  /** Subgroup matrix configurations, and the one that the fast set takes. */
+  readonly matrices: readonly string[];
+  readonly matrixTaken: string | undefined;
+}
+
+const LIMITS = [
+  'maxBufferSize',
+  'maxStorageBufferBindingSize',
+  'maxStorageBuffersPerShaderStage',
+  'maxComputeWorkgroupStorageSize',
+  'maxComputeInvocationsPerWorkgroup',
+  'maxComputeWorkgroupsPerDimension',
+] as const;
+
+/** Every WebGPU adapter of this machine. @throws DeviceError where the package has no binary. */
+export async function reportDevices(): Promise<DeviceReport[]> {
+  const reports: DeviceReport[] = [];
+  for (const [index, listing] of (await listAdapters()).entries()) {
+    const opened = await openAdapter(listing);
+    const { features, limits, info } = opened.adapter;
+    const { subgroupMinSize, subgroupMaxSize } = info as GPUAdapterInfo & Record<string, number | undefined>;
+    const text = (config: (typeof opened.matrixConfigs)[number]): string =>
+      `${config.componentType} to ${config.resultComponentType} ${config.M}×${config.N}×${config.K}`;
+    const taken = features.has('chromium-experimental-subgroup-matrix') ? matrixConfig(opened) : undefined;
+    reports.push({
+      device: `webgpu:${index}`,
+      name: listing.name,
+      isSoftware: listing.isSoftware,
+      backend: listing.backend,
+      features: [...features].sort(),
+      limits: Object.fromEntries(LIMITS.map((name) => [name, limits[name]])),
+      subgroupSizes: `${subgroupMinSize ?? '?'} to ${subgroupMaxSize ?? '?'}`,
+      matrices: opened.matrixConfigs.map(text),
+      matrixTaken: taken && text(taken),
+    });
+  }
+  return reports;
+}

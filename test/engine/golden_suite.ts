@@ -1,0 +1,59 @@
+/** A device against the reference implementation, in f32. Bounds are those of the golden vectors. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
+import type { Executable } from '../../kernels/device.ts';
+import type { LoadModelOptions } from '../../shared/engine/load_model.ts';
+import {
+  comparableSteps,
+  goldenCases,
+  goldenFolder,
+  goldenModels,
+  type GoldenCase,
+  logitsAt,
+  maxAbs,
+} from '../support/golden.ts';
+import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+
+const BOUND = 1e-3;
+
+export function goldenSuite(more: Partial<LoadModelOptions> = {}): void {
+  describe.each(goldenModels)('%s', (name) => {
+    test('logits and greedy ids are those of the reference', async () => {
+      const { executable, folder, device } = await loadReference(goldenFolder(name), 'f32', 2_048, more);
+      for (const golden of goldenCases(name)) {
+        const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
+        const want = logitsAt(name, golden, golden.prompt.length - 1, folder.config.vocabSize);
+        const highest = maxAbs(want);
+        const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
+        const [result] = await executable.run([{ tokens: golden.prompt, start: 0, blockTable, sample }]);
+        assert(result?.fullRow);
+        const error = maxAbs(result.fullRow.map((value, i) => value - (want[i] ?? 0))) / highest;
+        assert(error <= BOUND, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
+
+        if (golden.positions === 'all') await everyRow(executable, name, golden, folder.config.vocabSize);
+
+        const numSteps = comparableSteps(golden, 2 * BOUND * highest);
+        const output = await generate(executable, golden.prompt, greedy, golden.greedy.length);
+        assert.deepEqual(
+          output.slice(0, numSteps).map(({ token }) => token),
+          golden.greedy.slice(0, numSteps),
+        );
+      }
+      await executable.close();
+      device.destroy();
+    }, 120_000);
+  });
+}
+
+/** Token by token, so that every position is sampled once. */
+async function everyRow(executable: Executable, name: string, golden: GoldenCase, vocabSize: number): Promise<void> {
+  assert.equal(golden.rows, golden.prompt.length);
+  const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
+  const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
+  for (const [position, token] of golden.prompt.entries()) {
+    const [result] = await executable.run([{ tokens: [token], start: position, blockTable, sample }]);
+    const want = logitsAt(name, golden, position, vocabSize);
+    const error = maxAbs(want.map((logit, i) => (result?.fullRow?.[i] ?? NaN) - logit)) / maxAbs(want);
+    assert(error <= BOUND, `position ${position} of ${golden.prompt.length}: ${error}`);
+  }
+}

@@ -1,0 +1,55 @@
+/** E2: what a device computes for a sequence has the same bits however the work is cut. */
+import type { LoadModelOptions } from '../../shared/engine/load_model.ts';
+import { loadModel } from '../../shared/engine/load_model.ts';
+import { Random } from '../../shared/base/random.ts';
+import { loadDefaults } from '../support/reference_loop.ts';
+
+/** Rows a step takes, and how many other sequences of three tokens are in every step beside. */
+export interface Cut {
+  readonly chunk: number;
+  readonly numOthers: number;
+}
+
+const NUM_TOKENS = 150;
+
+/** Per cut, the logits of the last token and the KV of every full block, as text, for one prompt and one load of the model. */
+export async function bitsOf(
+  options: Partial<LoadModelOptions> & { modelPath: string },
+  cuts: readonly Cut[],
+): Promise<string[]> {
+  const { executable, folder, device } = await loadModel({ ...loadDefaults, numBlocks: 64, ...options });
+  const random = new Random(3);
+  const tokens = Array.from({ length: NUM_TOKENS }, () => random.below(folder.config.vocabSize));
+  const table = [9, 3, 17, 4, 30];
+  const texts: string[] = [];
+  for (const { chunk, numOthers } of cuts) {
+    let last: Float32Array | undefined;
+    for (let start = 0; start < tokens.length; start += chunk) {
+      const others = Array.from({ length: numOthers }, (_, i) => ({
+        tokens: [i + 1, i + 2, i + 3],
+        start: 0,
+        blockTable: [40 + i],
+      }));
+      const sample = { numCandidates: 4, askedTokens: [], isFullRowWanted: true };
+      const part = { tokens: tokens.slice(start, start + chunk), start, blockTable: table, sample };
+      const [result] = await executable.run([...others, part]);
+      last = result?.fullRow;
+    }
+    const full = table.slice(0, 4);
+    const payloads = full.map(() => new Uint8Array(executable.blockBytes));
+    await executable.exportBlocks(full, payloads);
+    texts.push(
+      [Buffer.from(last?.buffer as ArrayBuffer), ...payloads.map((bytes) => Buffer.from(bytes))]
+        .map((bytes) => bytes.toString('hex'))
+        .join('\n'),
+    );
+    // Nothing of this cut may help the next.
+    await executable.importBlocks(
+      full,
+      full.map(() => new Uint8Array(executable.blockBytes)),
+    );
+  }
+  await executable.close();
+  device.destroy();
+  return texts;
+}

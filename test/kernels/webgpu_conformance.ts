@@ -1,0 +1,42 @@
+/** Both kernel sets under the software Vulkan driver, at one of its subgroup sizes. */
+import assert from 'node:assert/strict';
+import { afterAll, expect, test } from 'vitest';
+import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
+import { conformance } from './conformance.ts';
+import { useVectorWidth } from './software_gpu.ts';
+
+export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
+  useVectorWidth(vectorWidth);
+  const devices = new Map<string, Promise<WebgpuDevice>>();
+  const open = (id: string, options: Partial<Parameters<typeof createWebgpuDevice>[0]>): Promise<WebgpuDevice> => {
+    const device =
+      devices.get(id) ??
+      createWebgpuDevice({ adapter: 'llvmpipe', memoryBytes: 0, kernelSet: 'deterministic', ...options });
+    devices.set(id, device);
+    return device;
+  };
+  const deterministic = (): Promise<WebgpuDevice> => open('deterministic', {});
+  const fast = (): Promise<WebgpuDevice> => open('fast', { kernelSet: 'fast' });
+
+  test(`the driver has subgroups of ${vectorWidth / 32}`, async () => {
+    assert.deepEqual((await fast()).subgroupSizes, [vectorWidth / 32, vectorWidth / 32]);
+    expect((await fast()).capabilities).toMatchObject({ hasSubgroups: true, hasF16: true, matrix: undefined });
+  });
+
+  // A device's own exp and fused multiply-add differ from the equation in the last bits.
+  conformance({ name: 'deterministic', open: deterministic, tolerance: 1e-5 });
+  // Tiles of many rows hold x as f16.
+  conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance: 2e-3 });
+  if (vectorWidth === 256) {
+    const withoutFeatures = ['subgroups', 'shader-f16'];
+    const bare = (): Promise<WebgpuDevice> => open('bare', { kernelSet: 'fast', withoutFeatures });
+    conformance({ name: 'fast, without subgroups and f16', open: bare, tolerance: 1e-5 });
+    // Every weight of more than 2 KiB is split.
+    const narrow = (): Promise<WebgpuDevice> => open('narrow', { maxSliceBytes: 2_048 });
+    conformance({ name: 'deterministic, weights in slices of 2 KiB', open: narrow, tolerance: 1e-5 });
+  }
+
+  afterAll(async () => {
+    for (const device of devices.values()) (await device).destroy();
+  });
+}

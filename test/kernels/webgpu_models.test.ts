@@ -1,0 +1,35 @@
+/**
+ * Whole models on the webgpu device, deterministic set: the golden vectors, and E2, under the software Vulkan driver.
+ * Budget: 120 s.
+ */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { goldenSuite } from '../engine/golden_suite.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { bitsOf } from './bits.ts';
+import { useVectorWidth } from './software_gpu.ts';
+
+useVectorWidth(256);
+const device = 'webgpu:llvmpipe';
+
+goldenSuite({ device });
+
+test.each([
+  ['llama-odd', 'f16', 'f32'],
+  ['llama-head-dim', 'f32', 'f16'],
+  ['llama-tied', 'f16', 'int8'],
+  ['llama-bias', 'f16', 'int4'],
+] as const)(
+  'E2: %s with %s KV and %s weights has the same bits in chunks of 150 down to 1, alone and beside others',
+  async (model, kvDtype, weightFormat) => {
+    const texts = await bitsOf({ modelPath: goldenFolder(model), device, kvDtype, weightFormat }, [
+      { chunk: 150, numOthers: 0 },
+      { chunk: 64, numOthers: 5 },
+      { chunk: 17, numOthers: 0 },
+      { chunk: 5, numOthers: 1 },
+      { chunk: 1, numOthers: 0 },
+    ]);
+    assert.equal(new Set(texts).size, 1, 'one text');
+  },
+  120_000,
+);
