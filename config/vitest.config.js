@@ -41,7 +41,7 @@ export default defineConfig({
         },
       },
       {
-        // One worker of its own: Dawn polls in a loop for as long as a device lives.
+        // A process per file: the driver reads its vector width once.
         root,
         plugins: [built],
         test: {
@@ -49,8 +49,8 @@ export default defineConfig({
           name: 'webgpu',
           sequence: { groupOrder: 1 },
           include: ['test/kernels/webgpu*.test.ts'],
+          maxWorkers: 2,
           pool: 'forks',
-          fileParallelism: false,
         },
       },
       {

@@ -79,10 +79,14 @@ export function selectAdapter(adapters: readonly AdapterListing[], selector: str
     if (hardware) return hardware;
     throw new DeviceError(`no hardware WebGPU adapter; ${there}. A software one must be named (webgpu:llvmpipe)`);
   }
-  const found = /^\d+$/.test(selector)
+  const isIndex = /^\d+$/.test(selector);
+  const found = isIndex
     ? adapters[Number(selector)]
     : adapters.find(({ name }) => name.toLowerCase().includes(selector.toLowerCase()));
   if (!found) throw new DeviceError(`no WebGPU adapter ${selector}; ${there}`);
+  if (isIndex && found.isSoftware) {
+    throw new DeviceError(`adapter ${selector} is software (${found.name}), which must be named, for instance webgpu:llvmpipe`);
+  }
   const twin = adapters.find((adapter) => adapter.name === found.name && adapter.backend === found.backend);
   if (twin !== found) {
     throw new DeviceError(

@@ -474,6 +474,7 @@ export class DispatchPlan {
       SPLIT: SPLIT_TOKENS,
       KV_F16: kvDtype === 'f16' ? 1 : 0,
       HAS_WINDOW: window > 0 ? 1 : 0,
+      UNROLLED: this.#resources.capabilities.isSoftware ? 0 : 1,
     };
     const bindings = { qkv: qkv.buffer, kv: kv[op.layer]!, step, out: out.buffer, parts, part_stats: partStats };
     const add = (label: string, rows: number, itemsAt: number, count: (counts: StepCounts) => number): void => {

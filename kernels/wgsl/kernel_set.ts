@@ -24,6 +24,8 @@ export interface Capabilities {
   readonly set: KernelSet;
   readonly hasSubgroups: boolean;
   readonly hasF16: boolean;
+  /** Its compiler is this machine's, and slow on unrolled loops. */
+  readonly isSoftware: boolean;
   readonly matrix: (MatrixConfig & { readonly subgroupSize: number }) | undefined;
 }
 
@@ -72,7 +74,7 @@ export function formatConstant(format: WeightFormat): number {
 
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
-  { set, hasSubgroups, hasF16, matrix }: Capabilities,
+  { set, hasSubgroups, hasF16, isSoftware, matrix }: Capabilities,
   { format, isGated }: Pick<LinearUse, 'format' | 'isGated'>,
   isNormed: boolean,
 ): {
@@ -80,7 +82,7 @@ export function linearVariants(
   readonly normed: LinearVariant | undefined;
   readonly many: LinearVariant;
 } {
-  const common = { FORMAT: FORMATS[format], GATED: isGated ? 1 : 0 };
+  const common = { FORMAT: FORMATS[format], GATED: isGated ? 1 : 0, UNROLLED: isSoftware ? 0 : 1 };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
   const vectorVariant = (columns: number, normed: boolean): LinearVariant => ({

@@ -32,7 +32,7 @@ const contract = {
   },
 } as const;
 
-const vectorConstants = { FORMAT: 0, ROWS: 4, COLUMNS: 1, GATED: 0, NORMED: 0, WORKGROUP_SIZE: 128 };
+const vectorConstants = { FORMAT: 0, ROWS: 4, COLUMNS: 1, GATED: 0, NORMED: 0, UNROLLED: 1, WORKGROUP_SIZE: 128 };
 
 /** Few rows, any order of summation; needs subgroups. */
 export const matvec = { name: 'matvec', ...contract, constants: vectorConstants } as const satisfies KernelSpec;
@@ -48,7 +48,7 @@ export const matvecOrdered = {
 export const matmul = {
   name: 'matmul',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, IS_F16: 0 },
+  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1 },
   aliases: { Element: 'f32' },
 } as const satisfies KernelSpec;
 
@@ -56,7 +56,7 @@ export const matmul = {
 export const matmulSubgroupMatrix = {
   name: 'matmul_subgroup_matrix',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
+  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
   aliases: { Element: 'f16', Sum: 'f32' },
 } as const satisfies KernelSpec;
 

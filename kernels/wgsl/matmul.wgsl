@@ -10,6 +10,7 @@ alias Element = f32;
 const FORMAT: u32 = 0;
 const GATED: u32 = 0;
 const IS_F16: u32 = 0;
+const UNROLLED: u32 = 1;
 
 struct Params {
   outputs: u32,
@@ -92,7 +93,7 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
     workgroupBarrier();
 
     var sums = array<vec4f, 4>();
-    for (var i = 0u; i < 32; i++) {
+    for (var i = 0u; i < bound(32); i++) {
       let a = vec4f(x_tile[i * TILE_STRIDE + row_quad]);
       let b = vec4f(w_tile[i * TILE_STRIDE + output_quad]);
       sums[0] = fma(vec4f(a.x), b, sums[0]);

@@ -15,6 +15,7 @@ alias Sum = f32;
 
 const FORMAT: u32 = 0;
 const GATED: u32 = 0;
+const UNROLLED: u32 = 1;
 const SUBGROUP_SIZE: u32 = 32;
 const M: u32 = 16;
 const N: u32 = 16;

@@ -18,6 +18,7 @@ const ROWS: u32 = 4;
 const COLUMNS: u32 = 1;
 const GATED: u32 = 0;
 const NORMED: u32 = 0;
+const UNROLLED: u32 = 1;
 const WORKGROUP_SIZE: u32 = 128;
 
 struct Params {
@@ -97,7 +98,7 @@ fn matvec(
       loaded[r] = weight[output * chunks + chunk];
       factor[r] = scale_of(output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
     }
-    for (var quad = 0u; quad < QUADS_PER_CHUNK; quad++) {
+    for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
       let at = chunk * QUADS_PER_CHUNK + quad;
       var w: array<vec4f, ROWS>;
       for (var r = 0u; r < ROWS; r++) {

@@ -11,6 +11,7 @@ const ROWS: u32 = 4;
 const COLUMNS: u32 = 1;
 const GATED: u32 = 0;
 const NORMED: u32 = 0;
+const UNROLLED: u32 = 1;
 const WORKGROUP_SIZE: u32 = 128;
 
 struct Params {
@@ -72,10 +73,10 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
       let group = start + at;
       let output = min(first + r, params.outputs - 1);
       var sums = array<f32, COLUMNS>();
-      for (var c = 0u; c < CHUNKS_PER_GROUP; c++) {
+      for (var c = 0u; c < bound(CHUNKS_PER_GROUP); c++) {
         let chunk = group * CHUNKS_PER_GROUP + c;
         let loaded = weight[output * chunks + chunk];
-        for (var quad = 0u; quad < QUADS_PER_CHUNK; quad++) {
+        for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
           let w = quad_of(loaded, quad);
           let k = chunk * QUADS_PER_CHUNK + quad;
           for (var column = 0u; column < COLUMNS; column++) {

@@ -31,5 +31,6 @@ export const pagedAttention = {
     SPLIT: 256,
     KV_F16: 1,
     HAS_WINDOW: 0,
+    UNROLLED: 1,
   },
 } as const satisfies KernelSpec;

@@ -14,6 +14,8 @@
 // item covers all splits of its rows and writes `out`, or one split of one row and writes a partial, which attention_merge
 // merges by the same arithmetic: so a row's bits depend on its position only (E2).
 //
+// UNROLLED 0 is for the software driver, which would spend seconds on what it unrolls.
+//
 // Per tile: K into workgroup memory; scores, one thread per QUERY_BLOCK queries and token; highest, weights, sums; then each
 // thread adds up V for its vectors of the output. HEAD_DIM is a multiple of 4.
 
@@ -27,6 +29,7 @@ const TOKENS: u32 = 32;
 const SPLIT: u32 = 256;
 const KV_F16: u32 = 1;
 const HAS_WINDOW: u32 = 0;
+const UNROLLED: u32 = 1;
 
 struct Params {
   kv_heads: u32,
@@ -116,7 +119,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
 
       for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
         var now = highest[q];
-        for (var t = 0u; t < TOKENS; t++) {
+        for (var t = 0u; t < bound(TOKENS); t++) {
           now = max(now, weights[q * TOKENS + t]);
         }
         rescale[q] = exp(highest[q] - now);
@@ -130,7 +133,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       workgroupBarrier();
       for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
         var sum = 0.0;
-        for (var t = 0u; t < TOKENS; t++) {
+        for (var t = 0u; t < bound(TOKENS); t++) {
           sum += weights[q * TOKENS + t];
         }
         sums[q] = fma(sums[q], rescale[q], sum);
@@ -141,7 +144,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
           let q = at / QUADS;
           let quad = at % QUADS;
           var value = values[i] * rescale[q];
-          for (var t = 0u; t < TOKENS; t++) {
+          for (var t = 0u; t < bound(TOKENS); t++) {
             value = fma(vec4f(weights[q * TOKENS + t]), v_quad(token_at[t] + plane_words, quad), value);
           }
           values[i] = value;
@@ -193,7 +196,7 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
     let q = min(first_query + i, num_queries - 1);
     q_at[i] = (first_row + q / GROUP) * params.qkv_stride / 4 + (kv_head * GROUP + q % GROUP) * QUADS;
   }
-  for (var quad = 0u; quad < QUADS; quad++) {
+  for (var quad = 0u; quad < bound(QUADS); quad++) {
     let k = k_quad(t, quad);
     for (var i = 0u; i < QUERY_BLOCK; i++) {
       let q = qkv[q_at[i] + quad];
@@ -235,4 +238,9 @@ fn v_quad(at: u32, quad: u32) -> vec4f {
     return vec4f(unpack2x16float(kv[at + 2 * quad]), unpack2x16float(kv[at + 2 * quad + 1]));
   }
   return bitcast<vec4f>(vec4u(kv[at + 4 * quad], kv[at + 4 * quad + 1], kv[at + 4 * quad + 2], kv[at + 4 * quad + 3]));
+}
+
+// The loop's end; where UNROLLED is 0 the compiler does not know it (no row has 2^31 values).
+fn bound(end: u32) -> u32 {
+  return select(end + (params.qkv_stride >> 31), end, UNROLLED == 1);
 }

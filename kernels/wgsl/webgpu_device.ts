@@ -88,6 +88,7 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
     set: options.kernelSet,
     hasSubgroups: has('subgroups'),
     hasF16: has('shader-f16'),
+    isSoftware: listing.isSoftware,
     matrix: has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined,
   };
   return new Gpu(device, listing, info, capabilities, options);

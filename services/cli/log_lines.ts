@@ -3,6 +3,8 @@ const levels: Record<number, string> = { 20: 'debug', 30: 'info', 40: 'warn', 50
 const hidden = new Set(['level', 'time', 'pid', 'hostname', 'name', 'msg']);
 /** A line longer than this is cut: nobody reads it, and it must not grow without bound (P1). */
 const MAX_LINE = 65_536;
+/** Dawn says at every adapter that it lowers limits which nobody here asked for. */
+const NOISE = /^Warning: maxDynamic\w+ artificially reduced/;
 
 export class LogLines {
   readonly #name: string;
@@ -17,7 +19,7 @@ export class LogLines {
   push(text: string): void {
     const lines = (this.#rest + text).split('\n');
     this.#rest = (lines.pop() ?? '').slice(0, MAX_LINE);
-    for (const line of lines) if (line !== '') this.#write(this.#format(line));
+    for (const line of lines) if (line !== '' && !NOISE.test(line)) this.#write(this.#format(line));
   }
 
   #format(line: string): string {

@@ -3,6 +3,7 @@
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { systemClock } from '../../shared/base/clock.ts';
+import { printDevices } from './devices.ts';
 import { LocalCluster } from './local_cluster.ts';
 import { stringify } from 'yaml';
 
@@ -15,6 +16,7 @@ Usage: penstock COMMAND [options]
   prefill   turns prompts into KV blocks
   decode    turns KV blocks into tokens
   store     keeps KV blocks in DRAM and on SSD
+  devices   lists what can compute here, and what \`auto\` would pick and why
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file
@@ -22,7 +24,7 @@ that --config FILE names (block_size). A flag wins over a variable, a variable o
 
   --config FILE                  YAML file with any of the options below
   --json                         up: one line of JSON when ready, nothing else on standard output;
-                                 config: JSON instead of YAML
+                                 config, devices: JSON
   -h, --help                     this text
 `;
 
@@ -35,7 +37,7 @@ async function main(): Promise<void> {
     process.stdout.write(`${HELP}\n${optionsHelp()}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
-  if (![...roles, 'up', 'config'].includes(command)) {
+  if (![...roles, 'up', 'devices', 'config'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
   const line = readCommandLine(args, process.env);
@@ -44,6 +46,8 @@ async function main(): Promise<void> {
   } else if (command === 'config') {
     const shown = { ...line.config, cluster_token: line.config.cluster_token === '' ? '' : '(set)' };
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
+  } else if (command === 'devices') {
+    await printDevices(line.isJson);
   } else if (command === 'up') {
     await new LocalCluster(line, systemClock, args).run();
   } else {

@@ -84,15 +84,27 @@ test('every product compiles in every format, set and matrix configuration that 
   const device = await adapter.requestDevice({ requiredFeatures });
   const f16 = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16, subgroupSize: 32 };
   const capabilities: Capabilities[] = [
-    { set: 'deterministic', hasSubgroups: true, hasF16: true, matrix: undefined },
-    { set: 'fast', hasSubgroups: true, hasF16: true, matrix: undefined },
-    { set: 'fast', hasSubgroups: false, hasF16: false, matrix: undefined },
-    { set: 'fast', hasSubgroups: true, hasF16: true, matrix: f16 },
-    { set: 'fast', hasSubgroups: true, hasF16: true, matrix: { ...f16, N: 8, K: 8 } },
-    { set: 'fast', hasSubgroups: true, hasF16: true, matrix: { ...f16, M: 8, subgroupSize: 16 } },
+    { set: 'deterministic', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
+    { set: 'fast', hasSubgroups: false, hasF16: false, isSoftware: true, matrix: undefined },
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: f16 },
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, N: 8, K: 8 } },
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, M: 8, subgroupSize: 16 } },
     // Apple's.
-    { set: 'fast', hasSubgroups: true, hasF16: true, matrix: { ...f16, componentType: 'f32', M: 8, N: 8, K: 8 } },
-    { set: 'fast', hasSubgroups: true, hasF16: true, matrix: { ...f16, resultComponentType: 'f16', M: 8, N: 8, K: 8 } },
+    {
+      set: 'fast',
+      hasSubgroups: true,
+      hasF16: true,
+      isSoftware: false,
+      matrix: { ...f16, componentType: 'f32', M: 8, N: 8, K: 8 },
+    },
+    {
+      set: 'fast',
+      hasSubgroups: true,
+      hasF16: true,
+      isSoftware: false,
+      matrix: { ...f16, resultComponentType: 'f16', M: 8, N: 8, K: 8 },
+    },
   ];
   const sources = new Map<string, string>();
   for (const one of capabilities) {

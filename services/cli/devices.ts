@@ -1,0 +1,31 @@
+/** `penstock devices`: what can compute on this machine. */
+import { availableParallelism } from 'node:os';
+import { autoDevice, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
+
+export async function printDevices(isJson: boolean): Promise<void> {
+  const auto = await autoDevice();
+  const reports = await reportDevices().catch(() => []);
+  const text = isJson
+    ? JSON.stringify({ auto, wasm: { threads: availableParallelism() }, adapters: reports })
+    : [
+        `wasm: SIMD WebAssembly on this machine's ${availableParallelism()} cores`,
+        ...reports.map(describe),
+        `auto is ${auto.device}: ${auto.reason}`,
+      ].join('\n');
+  // Adapters keep Dawn's threads; nothing is left to do.
+  process.stdout.write(`${text}\n`, () => process.exit(0));
+}
+
+function describe(report: DeviceReport): string {
+  const { device, name, backend, isSoftware, subgroupSizes, matrices, matrixTaken, features, limits } = report;
+  const lines = [
+    `${device}: ${name} (${backend}${isSoftware ? ', software: only when named' : ''})`,
+    `subgroups: ${features.includes('subgroups') ? subgroupSizes : 'none'}`,
+    `subgroup matrices: ${matrices.length > 0 ? `${matrices.join(', ')}; the fast kernels take ${matrixTaken ?? 'none'}` : 'none'}`,
+    `limits: ${Object.entries(limits)
+      .map(([limit, value]) => `${limit} ${value}`)
+      .join(', ')}`,
+    `features: ${features.join(', ')}`,
+  ];
+  return lines.join('\n    ');
+}
