@@ -157,7 +157,10 @@ export class LocalCluster {
 
   #fork(role: Role, name: string): ChildProcess {
     const { config } = this;
-    const flags = role === 'router' ? [...this.#routerFlags()] : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress];
+    const flags =
+      role === 'router'
+        ? [...this.#routerFlags()]
+        : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...this.#deviceFlags(role)];
     const threads =
       config.threads || Math.max(1, Math.floor(availableParallelism() / (config.prefill + config.decode)));
     const level = this.#isLogLevelSet ? config.log_level : 'warn';
@@ -182,6 +185,12 @@ export class LocalCluster {
 
   get config(): Config {
     return this.#config;
+  }
+
+  #deviceFlags(role: Role): string[] {
+    const { prefill_device: prefill, decode_device: decode } = this.#config;
+    const device = role === 'prefill' ? prefill : role === 'decode' ? decode : '';
+    return device === '' ? [] : ['--device', device];
   }
 
   #routerFlags(): string[] {

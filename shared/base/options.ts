@@ -207,6 +207,20 @@ const options = {
   prefill: option('Local cluster (up)', 'N', count(), 1, 'prefill instances'),
   decode: option('Local cluster (up)', 'N', integer(z.int().min(1).max(256)), 1, 'decode instances'),
   store: option('Local cluster (up)', 'N', count(), 1, 'stores'),
+  prefill_device: option(
+    'Local cluster (up)',
+    'NAME',
+    z.string(),
+    '',
+    "the prefill instances' device; default: --device",
+  ),
+  decode_device: option(
+    'Local cluster (up)',
+    'NAME',
+    z.string(),
+    '',
+    "the decode instances' device; default: --device",
+  ),
   name: option(
     'Process',
     'NAME',
@@ -220,6 +234,13 @@ const options = {
     positive(3_600_000),
     30_000,
     'after SIGTERM, running requests get this long',
+  ),
+  lose_device_after_steps: option(
+    'Process',
+    'N',
+    integer(z.int().min(0)),
+    0,
+    'for drills: the device is lost after so many steps, as a driver reset would; 0: never',
   ),
   log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
 } as const satisfies Record<string, Option<never> | Option<string> | Option<number>>;

@@ -13,6 +13,8 @@ import type { SequenceRequest } from './sequence.ts';
 export interface EngineWorkerData {
   readonly model: LoadModelOptions;
   readonly maxWaiting: number;
+  /** For drills; 0: never. */
+  readonly loseDeviceAfterSteps: number;
 }
 
 export type ToEngine =

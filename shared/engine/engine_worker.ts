@@ -134,8 +134,9 @@ class EngineThread {
     if (this.#asked.delete(key) && entry) this.#events.push({ kind: 'export_failed', link: entry.link });
   }
 
-  async loop(): Promise<never> {
+  async loop(loseDeviceAfterSteps: number): Promise<never> {
     for (;;) {
+      if (loseDeviceAfterSteps > 0 && this.#engine.numSteps >= loseDeviceAfterSteps) this.#model.device.destroy();
       this.#hasNews = false;
       await this.#putDeliveriesIn();
       for (const id of this.#proceeding) {
@@ -230,7 +231,7 @@ class EngineThread {
 }
 
 async function main(): Promise<void> {
-  const { model: options, maxWaiting } = workerData as EngineWorkerData;
+  const { model: options, maxWaiting, loseDeviceAfterSteps } = workerData as EngineWorkerData;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
   const model = await loadModel(options, (doneBytes, totalBytes) => {
@@ -250,7 +251,7 @@ async function main(): Promise<void> {
     kind: 'ready',
     info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: device.description, loadMs },
   });
-  const gone = await Promise.race([device.lost, thread.loop()]);
+  const gone = await Promise.race([device.lost, thread.loop(loseDeviceAfterSteps)]);
   throw new Error(`the device was lost: ${gone}`);
 }
 

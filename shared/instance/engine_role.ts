@@ -22,6 +22,7 @@ export interface EngineService {
 /** Looked at this often while draining. */
 const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
+const GOODBYE_MS = 20;
 
 export async function startEngineRole(
   context: RoleContext,
@@ -29,6 +30,7 @@ export async function startEngineRole(
 ): Promise<RunningRole> {
   const { role, config, clock, log, fail, drain } = context;
   const peers = new Peers(config.cluster_token, clock);
+  let sayGoodbye: () => void = () => undefined;
   const instance = await EngineInstance.start({
     engine: {
       model: {
@@ -46,10 +48,17 @@ export async function startEngineRole(
         maxModelLen: config.max_model_len,
       },
       maxWaiting: config.max_waiting,
+      loseDeviceAfterSteps: config.lose_device_after_steps,
     },
     dramBytes: config.dram_bytes,
     ...{ peers, clock, log },
-    onDeath: fail,
+    onDeath: (error) => {
+      sayGoodbye();
+      // A turn of the loop for the goodbye to leave.
+      void clock.sleep(GOODBYE_MS).then(() => {
+        fail(error);
+      });
+    },
   });
 
   const server = createServer(config.cluster_token);
@@ -77,6 +86,12 @@ export async function startEngineRole(
     onJoined: hasJoined,
     onRefused: fail,
   });
+  // The engine or its device is gone: the router is told at once, what runs here goes on elsewhere, and the supervisor starts a
+  // process with a fresh device.
+  sayGoodbye = () => {
+    health.setStatus('', 'NOT_SERVING');
+    cluster.leave();
+  };
   instance.attach({
     member,
     publishBlocks: (batch) => {

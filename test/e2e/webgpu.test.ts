@@ -1,0 +1,201 @@
+/**
+ * Clusters with webgpu engines, under the software Vulkan driver: the oracle on the deterministic set, pairs of a webgpu and a wasm
+ * engine, devices that are lost while requests run, a device that costs nothing when idle.
+ * Not covered: a real GPU, whose driver has its own bits. PROMPTS=n makes the pairs longer.
+ * Budget: 150 s.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import type { LoadedModel } from '../../shared/engine/load_model.ts';
+import { TextCodec } from '../../services/router/text.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { Cluster, harbour, mapConcurrently, until } from '../support/cluster.ts';
+import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+
+const gpu = 'webgpu:llvmpipe';
+const seed = Number(process.env['SEED'] ?? 20_261_121);
+
+interface Case {
+  readonly prompt: number[];
+  readonly maxTokens: number;
+}
+
+const ask = async (cluster: Cluster, { prompt, maxTokens }: Case): Promise<number[]> =>
+  (await cluster.completion({ prompt, max_tokens: maxTokens, ignore_eos: false })).choices[0]?.token_ids ?? [];
+
+test('the oracle: 20 prompts of up to 200 tokens give the tokens of a single-process loop on the same device', async () => {
+  console.log(`webgpu oracle: SEED=${seed}`);
+  const random = new Random(seed);
+  const common = Array.from({ length: 96 }, () => 3 + random.below(1_500));
+  const cases = Array.from({ length: 20 }, (_, i): Case => {
+    const own = Array.from({ length: 1 + random.below(104) }, () => 3 + random.below(1_500));
+    return { prompt: i % 3 === 0 ? own : [...common, ...own], maxTokens: 4 + random.below(12) };
+  });
+  const cluster = await Cluster.up('--device', gpu, '--local-prefill-tokens', '8', '--chunk-tokens', '64');
+  try {
+    const actual = await mapConcurrently(cases, 6, ({ prompt, maxTokens }) =>
+      cluster.completion({ prompt, max_tokens: maxTokens }).then(({ choices }) => choices[0]?.token_ids ?? []),
+    );
+    const elsewhere = (await cluster.requests()).filter(({ tokens }) => tokens.fetched > 0).length;
+    console.log(`webgpu oracle: ${elsewhere} of 20 were prefilled elsewhere and fetched`);
+    expect(elsewhere).toBeGreaterThanOrEqual(8);
+    const reference = await loadReference(harbour, 'f16', 256, { device: gpu, weightFormat: 'f16' });
+    for (const [i, { prompt, maxTokens }] of cases.entries()) {
+      const want = await generate(reference.executable, prompt, greedy, maxTokens);
+      assert.deepEqual(
+        actual[i],
+        want.map(({ token }) => token),
+        `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`,
+      );
+    }
+    await reference.executable.close();
+    reference.device.destroy();
+  } finally {
+    await cluster.close();
+  }
+});
+
+interface Example {
+  readonly messages: { role: string; content: string }[];
+}
+
+/** The examples of the model, and longer ones: their logs joined, with the question of the last. */
+async function pairCases(): Promise<Case[]> {
+  const { cases } = JSON.parse(readFileSync(`${harbour}/examples.json`, 'utf8')) as { cases: Example[] };
+  const head = 'You keep the harbour log.\n';
+  const logOf = ({ messages }: Example): string => messages[0]!.content.replace(head, '');
+  const joined = Array.from({ length: 60 }, (_, i): Example => {
+    const count = 2 + (i % 3);
+    const own = Array.from({ length: count }, (_unused, k) => cases[(i * 7 + k * 11) % cases.length]!);
+    const question = own.at(-1)!.messages[1]!;
+    return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
+  });
+  const codec = await TextCodec.open(readModelFolder(harbour), assert.fail);
+  const all = [...cases, ...joined].slice(0, Number(process.env['PROMPTS'] ?? 100));
+  const prompts = await Promise.all(all.map(({ messages }) => codec.encodeChat(messages, true)));
+  await codec.close();
+  return prompts.map((prompt) => ({ prompt, maxTokens: 24 }));
+}
+
+/** Largest difference of two devices' logits that is no error, of the best logit: f16 KV and sums in another order. */
+const TOLERANCE = 1e-3;
+
+/** The reference's greedy tokens, and the first position whose two best logits are closer than twice the tolerance. */
+async function expected(
+  { executable, folder }: LoadedModel,
+  { prompt, maxTokens }: Case,
+): Promise<{ tokens: number[]; firstClose: number }> {
+  const tokens: number[] = [];
+  let firstClose = Infinity;
+  const blockTable = Array.from({ length: Math.ceil((prompt.length + maxTokens) / 32) }, (_, i) => i);
+  const sample = { numCandidates: 2, askedTokens: [], isFullRowWanted: false };
+  for (let next = prompt, start = 0; tokens.length < maxTokens;) {
+    const [result] = await executable.run([{ tokens: next, start, blockTable, sample }]);
+    const [best = NaN, second = NaN] = result?.candidateLogits ?? [];
+    if (best - second < 2 * TOLERANCE * Math.abs(best)) firstClose = Math.min(firstClose, tokens.length);
+    const token = result?.candidateIds[0] ?? NaN;
+    tokens.push(token);
+    if (folder.eosTokenIds.includes(token)) break;
+    start += next.length;
+    next = [token];
+  }
+  return { tokens, firstClose };
+}
+
+test.each([
+  ['webgpu', gpu, 'wasm'],
+  ['wasm', 'wasm', gpu],
+])(
+  'a pair with prefill on %s and the other on decode gives the tokens of one device',
+  async (_name, prefill, decode) => {
+    const cases = await pairCases();
+    const cluster = await Cluster.up(
+      ...['--prefill-device', prefill, '--decode-device', decode, '--weights', 'f16'],
+      ...['--local-prefill-tokens', '8', '--chunk-tokens', '256'],
+    );
+    try {
+      const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one));
+      const reference = await loadReference(harbour, 'f16', 1_024, { weightFormat: 'f16' });
+      let numClose = 0;
+      for (const [i, one] of cases.entries()) {
+        const { tokens, firstClose } = await expected(reference, one);
+        if (firstClose < tokens.length) numClose++;
+        assert.deepEqual(
+          actual[i]?.slice(0, firstClose),
+          tokens.slice(0, firstClose),
+          `prompt ${i} of ${one.prompt.length} tokens`,
+        );
+      }
+      await reference.executable.close();
+      const elsewhere = (await cluster.requests()).filter(({ tokens }) => tokens.fetched > 0).length;
+      console.log(
+        `pair ${prefill} to ${decode}: ${elsewhere} of ${cases.length} fetched, ${numClose} with a close position`,
+      );
+      expect(elsewhere).toBeGreaterThan(cases.length / 2);
+      expect(numClose).toBeLessThanOrEqual(2);
+    } finally {
+      await cluster.close();
+    }
+  },
+);
+
+test('a device that is lost takes no request with it: they go on elsewhere, and the instance comes back with a fresh one', async () => {
+  const random = new Random(seed + 1);
+  const cases = Array.from({ length: 16 }, (): Case => ({
+    prompt: Array.from({ length: 20 + random.below(100) }, () => 3 + random.below(1_500)),
+    maxTokens: 24,
+  }));
+  const cluster = await Cluster.up(
+    ...['--device', gpu, '--decode', '2', '--chunk-tokens', '64', '--lose-device-after-steps', '40'],
+  );
+  try {
+    const actual = await mapConcurrently(cases, 4, ({ prompt, maxTokens }) =>
+      cluster.completion({ prompt, max_tokens: maxTokens }).then(({ choices }) => choices[0]?.token_ids ?? []),
+    );
+    const losses = cluster.errors.filter((line) => /the device was lost|the GPU was lost/.test(line));
+    console.log(`devices lost: ${losses.length}`);
+    expect(losses.length).toBeGreaterThanOrEqual(2);
+    await until('an instance is back', () => cluster.errors.some((line) => /decode-\d is back/.test(line)), 60_000);
+    const reference = await loadReference(harbour, 'f16', 256, { device: gpu, weightFormat: 'f16' });
+    for (const [i, { prompt, maxTokens }] of cases.entries()) {
+      const want = await generate(reference.executable, prompt, greedy, maxTokens);
+      assert.deepEqual(
+        actual[i],
+        want.map(({ token }) => token),
+        `prompt ${i}`,
+      );
+    }
+    await reference.executable.close();
+    reference.device.destroy();
+  } finally {
+    await cluster.close();
+  }
+});
+
+test('an idle instance with a live device uses under 2 % of a core', async () => {
+  const cluster = await Cluster.up('--device', gpu, '--prefill', '0', '--store', '0', '--chunk-tokens', '64');
+  try {
+    await cluster.completion({ prompt: [1, 2, 3], max_tokens: 8 });
+    await sleep(1_000);
+    const pid = cluster.pidOf('decode-1');
+    const seconds = 5;
+    const before = cpuSeconds(pid);
+    await sleep(seconds * 1_000);
+    const share = (cpuSeconds(pid) - before) / seconds;
+    console.log(`idle: ${(100 * share).toFixed(2)} % of a core`);
+    expect(share).toBeLessThan(0.02);
+  } finally {
+    await cluster.close();
+  }
+});
+
+/** User and system time of a process, all threads: fields 14 and 15 of its stat, in ticks of 10 ms. */
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /, '')
+    .split(' ');
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
