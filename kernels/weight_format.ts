@@ -16,7 +16,7 @@ export const weightFormats = ['f32', 'f16', 'int8', 'int4'] as const;
 export type WeightFormat = (typeof weightFormats)[number];
 
 /** Inputs that share a scale. */
-export const GROUP_SIZE = 32;
+const GROUP_SIZE = 32;
 
 const BITS: Readonly<Record<WeightFormat, number>> = { f32: 32, f16: 16, int8: 8, int4: 4 };
 
@@ -70,7 +70,8 @@ export function roundRows(format: WeightFormat, values: Float32Array, inner: num
     for (let k = 0; k < inner; k += GROUP_SIZE) {
       const group = values.subarray(start + k, start + Math.min(inner, k + GROUP_SIZE));
       const scale = fromHalf(scaleOf(format, group));
-      for (let i = 0; i < group.length; i++) group[i] = quantum(format, group[i]!, scale) * scale;
+      // The 0 makes a plain zero of a negative one.
+      for (let i = 0; i < group.length; i++) group[i] = quantum(format, group[i]!, scale) * scale + 0;
     }
   }
 }

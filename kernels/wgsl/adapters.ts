@@ -2,6 +2,7 @@
  * Which GPUs there are, and which one a name means: `webgpu`, `webgpu:1` (an index of the list), `webgpu:llvmpipe` (part of a
  * name). A software adapter is only taken when named.
  */
+import type * as Webgpu from 'webgpu';
 import { DeviceError } from '../device.ts';
 import { napBetweenPolls, polled, takeOverPolling } from './polling.ts';
 
@@ -32,14 +33,12 @@ const TOGGLES = ['enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nv
 const BACKENDS = new Set(['vulkan', 'metal', 'd3d12']);
 const SOFTWARE = /llvmpipe|lavapipe|swiftshader|basic render|software/i;
 
-type WebgpuPackage = typeof import('webgpu');
-
-let loaded: Promise<WebgpuPackage> | undefined;
+let loaded: Promise<typeof Webgpu> | undefined;
 /** Dawn aborts when an instance is collected before its devices, so the module holds every one. */
 const instances = new Map<string, GPU>();
 
 /** @throws DeviceError where the package has no binary for this platform. */
-function loadPackage(): Promise<WebgpuPackage> {
+function loadPackage(): Promise<typeof Webgpu> {
   loaded ??= (async () => {
     takeOverPolling();
     try {
@@ -85,7 +84,9 @@ export function selectAdapter(adapters: readonly AdapterListing[], selector: str
     : adapters.find(({ name }) => name.toLowerCase().includes(selector.toLowerCase()));
   if (!found) throw new DeviceError(`no WebGPU adapter ${selector}; ${there}`);
   if (isIndex && found.isSoftware) {
-    throw new DeviceError(`adapter ${selector} is software (${found.name}), which must be named, for instance webgpu:llvmpipe`);
+    throw new DeviceError(
+      `adapter ${selector} is software (${found.name}), which must be named, for instance webgpu:llvmpipe`,
+    );
   }
   const twin = adapters.find((adapter) => adapter.name === found.name && adapter.backend === found.backend);
   if (twin !== found) {

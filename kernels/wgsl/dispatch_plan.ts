@@ -43,7 +43,7 @@ import { Header, SPLIT_TOKENS, type AttentionTiling, type StepCounts } from './s
 type Grid = readonly [x: number, y: number, z: number];
 
 /** What a step does at one place of the list. */
-export interface Launch {
+interface Launch {
   readonly pipeline: GPUComputePipeline;
   readonly bindGroup: GPUBindGroup;
   readonly grid: Grid;
@@ -382,7 +382,7 @@ export class DispatchPlan {
       };
       const variants = linearVariants(this.#resources.capabilities, { format, isGated: gated !== undefined }, !!norm);
       const offset = this.#pack(variants.many.spec, params);
-      const label = `${variants.many.spec === matmul ? 'linear' : 'linear (matrix)'} ${outputs}×${inner} ${format}${gated ? ' gated' : ''}`;
+      const label = `${variants.many.spec === matmul ? 'linear' : 'linear (matrix)'} ${outputs}×${inner} ${format}${gated ? ' gated' : ''}${norm ? ' after norm' : ''}`;
       this.#dispatches.push(
         this.#linear(label, variants, offset, bindings, norm && normX ? { ...bindings, x: normX.buffer } : undefined, {
           count: countOf(x.spec),

@@ -33,8 +33,15 @@ export interface GpuWeight {
 }
 
 /** A vector (norm, bias) is always f32. */
-export function formatOf(spec: WeightSpec, format: WeightFormat): WeightFormat {
+function formatOf(spec: WeightSpec, format: WeightFormat): WeightFormat {
   return spec.inner === 1 ? 'f32' : format;
+}
+
+/** What it takes on the device, scales included. */
+export function weightBytes(spec: WeightSpec, wanted: WeightFormat): number {
+  const format = formatOf(spec, wanted);
+  if (spec.inner === 1) return spec.outputs * 4;
+  return spec.outputs * (rowBytes(format, spec.inner) + 2 * scalesPerRow(format, spec.inner));
 }
 
 export class WeightLoader {

@@ -48,7 +48,8 @@ function patched(callback: (...args: unknown[]) => void, ...args: unknown[]): No
 /** To be called before the `webgpu` package is loaded; a second call does nothing. */
 export function takeOverPolling(): void {
   if (globalThis.setImmediate !== systemSetImmediate) return;
-  globalThis.setImmediate = Object.assign(patched, systemSetImmediate) as typeof setImmediate;
+  const replacement: unknown = Object.assign(patched, systemSetImmediate);
+  globalThis.setImmediate = replacement as typeof setImmediate;
 }
 
 /** Software adapters nap between polls. */

@@ -7,6 +7,7 @@
  * leaves and scattered when it comes.
  */
 import assert from 'node:assert/strict';
+import { freemem } from 'node:os';
 import {
   DeviceError,
   kvBlockBytes,
@@ -15,7 +16,9 @@ import {
   type LoadOptions,
   type Program,
   type WeightSource,
+  type WeightSpec,
 } from '../device.ts';
+import type { WeightFormat } from '../weight_format.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
 import { BlockTransfer } from './block_transfer.ts';
 import {
@@ -29,9 +32,10 @@ import {
   type Resources,
 } from './dispatch_plan.ts';
 import { formatMiB, GpuMemory, memoryLeft } from './gpu_memory.ts';
-import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
+import { weightBytes, WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import { KernelCache, PARAMS_STRIDE } from './kernel.ts';
 import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
+import { measurePeaks, type Peaks } from './peaks.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, numPartials, StepState } from './step_state.ts';
 import { WebgpuExecutable } from './webgpu_executable.ts';
@@ -56,6 +60,8 @@ export interface WebgpuDevice extends Device {
   readonly capabilities: Capabilities;
   /** Smallest and largest. */
   readonly subgroupSizes: readonly [number, number];
+  /** For benchmarks. `nowMs` is a steady clock. */
+  peaks(nowMs: () => number): Promise<Peaks>;
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<WebgpuExecutable>;
 }
 
@@ -138,11 +144,18 @@ class Gpu implements WebgpuDevice {
     this.#device.destroy();
   }
 
+  peaks(nowMs: () => number): Promise<Peaks> {
+    return measurePeaks(this.#device, this.#kernels, this.capabilities.isSoftware, nowMs);
+  }
+
   async load(program: Program, source: WeightSource, options: LoadOptions): Promise<WebgpuExecutable> {
     const device = this.#device;
     const memory = new GpuMemory(device, this.#options.maxSliceBytes);
     try {
-      return await this.#load(program, source, options, memory);
+      const executable = await this.#load(program, source, options, memory);
+      // Nothing that is made on a lost device says so.
+      if (this.#lostReason !== undefined) throw new DeviceError('lost while loading');
+      return executable;
     } catch (error) {
       memory.destroy();
       if (this.#lostReason !== undefined)
@@ -223,6 +236,7 @@ class Gpu implements WebgpuDevice {
   ): Promise<Map<string, GpuWeight>> {
     const loader = new WeightLoader(this.#device, memory, this.#kernels);
     const entries = Object.entries(program.weights);
+    refuseWhatCannotFit(entries, weightFormat, this.#listing, this.#options.memoryBytes);
     const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
     let doneBytes = 0;
     const weights = new Map<string, GpuWeight>();
@@ -261,6 +275,22 @@ class Gpu implements WebgpuDevice {
         'Use a smaller --weights format, a smaller --max-model-len, fewer --kv-blocks or another device',
     );
   }
+}
+
+/** @throws DeviceError, before anything is read, when the weights alone are too large for what is known of the memory. */
+function refuseWhatCannotFit(
+  entries: readonly (readonly [string, WeightSpec])[],
+  format: WeightFormat,
+  listing: AdapterListing,
+  budgetBytes: number,
+): void {
+  const bytes = entries.reduce((sum, [, spec]) => sum + weightBytes(spec, format), 0);
+  const there = budgetBytes > 0 ? budgetBytes : listing.isSoftware ? freemem() : Infinity;
+  if (bytes <= there) return;
+  const whose = budgetBytes > 0 ? '--device-memory allows' : 'this machine has free';
+  throw new DeviceError(
+    `the weights take ${formatMiB(bytes)} in ${format}, ${whose} ${formatMiB(there)}: use a smaller --weights format or another device`,
+  );
 }
 
 /** Interleaves [cosine, sine]. */

@@ -21,6 +21,9 @@ import { MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.
 
 /** Full rows of logits that come back at once; more go in rounds. */
 const MAX_ROWS_BACK = 8;
+/** Of a profile: shorter times are the clock's noise. */
+const MEASURABLE_MS = 5;
+const MAX_REPEATS = 2_048;
 
 export interface ExecutableParts {
   readonly device: GPUDevice;
@@ -39,9 +42,10 @@ export interface ExecutableParts {
   readonly lost: () => string | undefined;
 }
 
-/** What one launch costs, measured by itself. */
-export interface LaunchProfile {
+/** What the launches of one label cost in a step, measured by themselves. */
+export interface KernelProfile {
   readonly label: string;
+  readonly numLaunches: number;
   readonly ms: number;
   readonly bytes: number;
   readonly flops: number;
@@ -236,32 +240,45 @@ export class WebgpuExecutable implements Executable {
   }
 
   /**
-   * Each launch of a step by itself, `repeats` times in one submit, so that the submit's own cost does not count. What it computes
-   * is overwritten by the next step.
+   * Each kernel of a step by itself: the launches of one label one after the other, so that each layer's weights come from memory as
+   * they do in a step, repeated until the time is long enough to measure. What it computes is overwritten by the next step.
    */
-  async profile(batch: readonly Segment[], repeats: number, nowMs: () => number): Promise<LaunchProfile[]> {
+  async profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     const { device, dispatches } = this.#parts;
     const counts = this.#upload(batch);
-    const timed = async (launches: number, dispatch: Dispatch): Promise<number> => {
+    const timed = async (launches: readonly ReturnType<Dispatch['launch']>[], repeats: number): Promise<number> => {
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
-      const launch = dispatch.launch(counts);
-      for (let i = 0; i < launches; i++) encode(pass, launch);
+      for (let i = 0; i < repeats; i++) for (const launch of launches) encode(pass, launch);
       pass.end();
       const start = nowMs();
       device.queue.submit([encoder.finish()]);
       await this.#finish(device.queue.onSubmittedWorkDone());
       return nowMs() - start;
     };
-    const profiles: LaunchProfile[] = [];
+    const byLabel = new Map<string, Dispatch[]>();
     for (const dispatch of dispatches) {
       if (!dispatch.launch(counts)) continue;
-      const once = await timed(1, dispatch);
-      const many = await timed(1 + repeats, dispatch);
+      byLabel.set(dispatch.label, [...(byLabel.get(dispatch.label) ?? []), dispatch]);
+    }
+    const profiles: KernelProfile[] = [];
+    for (const [label, group] of byLabel) {
+      const launches = group.map(({ launch }) => launch(counts));
+      await timed(launches, 1);
+      let ms = 0;
+      for (let repeats = 2; repeats <= MAX_REPEATS; repeats *= 4) {
+        // The difference leaves the submit's own cost out.
+        const [few, many] = [await timed(launches, 1), await timed(launches, 1 + repeats)];
+        ms = Math.max(0, many - few) / repeats;
+        if (many - few > MEASURABLE_MS) break;
+      }
+      const work = group.map((dispatch) => dispatch.work(counts));
       profiles.push({
-        label: dispatch.label,
-        ms: Math.max(0, many - once) / repeats,
-        ...dispatch.work(counts),
+        label,
+        numLaunches: group.length,
+        ms,
+        bytes: work.reduce((sum, { bytes }) => sum + bytes, 0),
+        flops: work.reduce((sum, { flops }) => sum + flops, 0),
       });
     }
     return profiles;

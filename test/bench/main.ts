@@ -1,19 +1,84 @@
-/** `npm run bench -- NAME [--json FILE]`: prints figures with the machine, writes them as JSON when asked. */
+/** `npm run bench -- NAME [options]`: prints figures with the machine, writes them as JSON when asked. */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
+import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { print, report, type Figure } from './figures.ts';
 import { benchPath } from './path.ts';
 
-const benches: Record<string, () => Promise<Figure[]>> = {
-  path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
-};
+const USAGE = `usage: npm run bench -- NAME [options]
 
-const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'string' } } });
-const bench = benches[positionals[0] ?? ''];
-if (!bench) {
-  console.error(`usage: npm run bench -- NAME [--json FILE]; NAME is one of ${Object.keys(benches).join(', ')}`);
+  path                     the whole path on this machine, wasm engines
+  engine                   one engine by itself, random weights
+    --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
+    --shapes LIST          of ${shapeNames.join(', ')} (default ${engineBenchDefaults.shapes.join(',')})
+    --weights LIST         of ${weightFormats.join(', ')} (default all)
+    --kernel-sets LIST     of ${kernelSets.join(', ')} (default both; webgpu only)
+    --prefill LIST         prompt lengths (default ${engineBenchDefaults.prefillTokens.join(',')})
+    --batches LIST         sequences in a decode step (default ${engineBenchDefaults.batches.join(',')})
+    --contexts LIST        tokens before a decode step (default ${engineBenchDefaults.contexts.join(',')})
+    --threads N            of a wasm engine (default 1)
+    --budget SECONDS       skip a figure that would take longer (default ${engineBenchDefaults.budgetMs / 1_000})
+    --no-profile           no times of single kernels
+  --json FILE              write the figures there too`;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    json: { type: 'string' },
+    device: { type: 'string', default: 'wasm' },
+    shapes: { type: 'string' },
+    weights: { type: 'string' },
+    'kernel-sets': { type: 'string' },
+    prefill: { type: 'string' },
+    batches: { type: 'string' },
+    contexts: { type: 'string' },
+    threads: { type: 'string', default: '1' },
+    budget: { type: 'string', default: String(engineBenchDefaults.budgetMs / 1_000) },
+    'no-profile': { type: 'boolean', default: false },
+  },
+});
+
+function fail(message: string): never {
+  console.error(`${message}\n\n${USAGE}`);
   process.exit(2);
 }
+
+function listOf<T extends string>(text: string | undefined, known: readonly T[]): readonly T[] {
+  const names = text?.split(',') ?? known;
+  return names.map((name) => known.find((one) => one === name) ?? fail(`${name} is none of ${known.join(', ')}`));
+}
+
+function numbersOf(text: string | undefined, fallback: readonly number[]): readonly number[] {
+  return (text?.split(',') ?? fallback).map((part) => {
+    const value = Number(part);
+    return value > 0 ? value : fail(`${part} is no positive number`);
+  });
+}
+
+const benches: Record<string, () => Promise<Figure[]>> = {
+  path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
+  engine: () =>
+    benchEngine({
+      device: values.device,
+      shapes: values.shapes === undefined ? engineBenchDefaults.shapes : listOf(values.shapes, shapeNames),
+      formats: listOf<WeightFormat>(values.weights, weightFormats),
+      sets: listOf<KernelSet>(values['kernel-sets'], kernelSets),
+      prefillTokens: numbersOf(values.prefill, engineBenchDefaults.prefillTokens),
+      batches: numbersOf(values.batches, engineBenchDefaults.batches),
+      contexts: numbersOf(values.contexts, engineBenchDefaults.contexts),
+      numThreads: numbersOf(values.threads, [1])[0] ?? 1,
+      budgetMs: (numbersOf(values.budget, [30])[0] ?? 30) * 1_000,
+      hasProfile: !values['no-profile'],
+      say: (line) => {
+        console.log(line);
+      },
+    }),
+};
+
+const bench = benches[positionals[0] ?? ''] ?? fail(`no benchmark ${positionals[0] ?? ''}`);
 const result = report(await bench());
 print(result);
 if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(result, undefined, 2)}\n`);
+process.exit(0);

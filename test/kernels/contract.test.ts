@@ -17,6 +17,7 @@ import { specialise, wgslUrl, type KernelSpec } from '../../kernels/wgsl/kernel.
 import { linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
 import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kernels/wgsl/linear.ts';
 import { pagedAttention } from '../../kernels/wgsl/paged_attention.ts';
+import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { takeOverPolling } from '../../kernels/wgsl/polling.ts';
 import { rmsNorm } from '../../kernels/wgsl/rms_norm.ts';
 import { ropeStore } from '../../kernels/wgsl/rope_store.ts';
@@ -36,6 +37,8 @@ const kernels: KernelSpec[] = [
   matvec,
   matvecOrdered,
   pagedAttention,
+  peakFma,
+  peakRead,
   rmsNorm,
   ropeStore,
   siluMul,

@@ -1,0 +1,135 @@
+/**
+ * What surrounds the kernels on the webgpu device: names of adapters, memory that does not suffice, a device that is lost, polling.
+ * Under the software Vulkan driver. Budget: 30 s.
+ */
+import assert from 'node:assert/strict';
+import { expect, test } from 'vitest';
+import type { LoadOptions, Program, WeightSource } from '../../kernels/device.ts';
+import { listAdapters, selectAdapter } from '../../kernels/wgsl/adapters.ts';
+import { createWebgpuDevice, type WebgpuDevice, type WebgpuOptions } from '../../kernels/wgsl/webgpu_device.ts';
+import { llamaProgram } from '../../shared/engine/llama_program.ts';
+import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_device.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { useVectorWidth } from './software_gpu.ts';
+
+useVectorWidth(256);
+const open = (more: Partial<WebgpuOptions> = {}): Promise<WebgpuDevice> =>
+  createWebgpuDevice({ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0, ...more });
+
+const program: Program = llamaProgram(readModelFolder(goldenFolder('llama-tied')).config, 64);
+const random: WeightSource = { randomSeed: 1, slices: () => assert.fail('random weights are made on the device') };
+const options: LoadOptions = {
+  maxRows: 8,
+  maxSamples: 2,
+  maxBlocksPerSequence: 2,
+  weightFormat: 'f16',
+  kvDtype: 'f16',
+  blockSize: 32,
+  numBlocks: { min: 2, max: 2 },
+};
+const one = { numCandidates: 1, askedTokens: [], isFullRowWanted: false };
+const batch = [{ tokens: [1, 2, 3], start: 0, blockTable: [0], sample: one }];
+
+test('a name picks a software adapter, an index or nothing does not', async () => {
+  const software = { backend: 'vulkan', name: 'llvmpipe (LLVM 15)', isSoftware: true };
+  const card = { backend: 'vulkan', name: 'NVIDIA H200', isSoftware: false };
+  const other = { backend: 'vulkan', name: 'AMD Radeon', isSoftware: false };
+  const all = [software, card, other];
+  assert.equal(selectAdapter(all, ''), card);
+  assert.equal(selectAdapter(all, '2'), other);
+  assert.equal(selectAdapter(all, 'radeon'), other);
+  assert.equal(selectAdapter(all, 'LLVMPIPE'), software);
+  assert.throws(() => selectAdapter(all, '0'), /adapter 0 is software.*must be named/);
+  assert.throws(() => selectAdapter(all, '7'), /no WebGPU adapter 7; there are 0: llvmpipe.*2: AMD Radeon/);
+  assert.throws(() => selectAdapter(all, 'tpu'), /no WebGPU adapter tpu/);
+  assert.throws(() => selectAdapter([software], ''), /no hardware WebGPU adapter/);
+  assert.throws(() => selectAdapter([], ''), /there is none: install a Vulkan driver/);
+  assert.throws(() => selectAdapter([card, { ...card }], '1'), /has the same name as adapter 0/);
+  const listed = await listAdapters();
+  assert(listed.some(({ name, isSoftware }) => name.includes('llvmpipe') && isSoftware));
+});
+
+test('auto takes wasm where only software adapters are, and says why; rubbish is no device', async () => {
+  const hardware = (await listAdapters()).filter(({ isSoftware }) => !isSoftware);
+  if (hardware.length === 0) assert.equal((await autoDevice()).device, 'wasm');
+  const choice = { kernelSet: 'deterministic', deviceMemoryBytes: 0, numThreads: 1 } as const;
+  await expect(openDevice({ ...choice, device: 'cuda' })).rejects.toThrow(/no device "cuda": use auto, wasm/);
+  await expect(openDevice({ ...choice, device: 'webgpux' })).rejects.toThrow(/no device "webgpux"/);
+  const [report] = await reportDevices();
+  expect(report).toMatchObject({ isSoftware: true, subgroupSizes: '8 to 8', matrices: [] });
+});
+
+test('weights, blocks and buffers that do not fit are refused with the sizes, and the device lives on', async () => {
+  const device = await open();
+  await expect(device.load(program, random, { ...options, numBlocks: { min: 1e7, max: 1e7 } })).rejects.toThrow(
+    /10000000 KV blocks of .* do not fit: one layer's buffer holds at most \d+ \(a binding has 128.0 MiB here\); weights .* are taken/,
+  );
+  await expect(device.load(program, random, { ...options, maxRows: 1e7 })).rejects.toThrow(
+    /takes .* MiB, this adapter binds at most 128.0 MiB: use fewer/,
+  );
+  const executable = await device.load(program, random, options);
+  assert.equal((await executable.run(batch)).length, 1);
+  await executable.close();
+  device.destroy();
+
+  const small = await open({ memoryBytes: 1 << 20 });
+  await expect(small.load(program, random, { ...options, numBlocks: { min: 4_000, max: 4_000 } })).rejects.toThrow(
+    /4000 KV blocks of .* do not fit: .* are left for \d+/,
+  );
+  small.destroy();
+  const tiny = await open({ memoryBytes: 1_000 });
+  await expect(tiny.load(program, random, options)).rejects.toThrow(
+    /the weights take .* MiB in f16, --device-memory allows 0.0 MiB: use a smaller --weights format/,
+  );
+  tiny.destroy();
+});
+
+test('KV blocks take what is left of a stated memory', async () => {
+  const device = await open({ memoryBytes: 8 << 20 });
+  const executable = await device.load(program, random, { ...options, numBlocks: { min: 2, max: 1e6 } });
+  const bytes = executable.numBlocks * executable.blockBytes;
+  expect(bytes).toBeGreaterThan(4 << 20);
+  expect(bytes).toBeLessThan(8 << 20);
+  await executable.close();
+  device.destroy();
+});
+
+test('a lost device rejects the step that runs and everything after it, with the reason', async () => {
+  const device = await open();
+  const executable = await device.load(program, random, options);
+  const running = executable.run(batch);
+  device.destroy();
+  await expect(running).rejects.toThrow(/the GPU was lost/);
+  assert.match(await device.lost, /destroyed/i);
+  await expect(executable.run(batch)).rejects.toThrow(/the GPU was lost/);
+  await expect(executable.exportBlocks([0], [new Uint8Array(executable.blockBytes)])).rejects.toThrow(/was lost/);
+  await expect(device.load(program, random, options)).rejects.toThrow(/the GPU was lost/);
+  // A process may open a fresh one.
+  const again = await open();
+  const fresh = await again.load(program, random, options);
+  assert.equal((await fresh.run(batch)).length, 1);
+  await fresh.close();
+  again.destroy();
+});
+
+test('a device that idles does not poll in a loop, and one that works answers', async () => {
+  const device = await open();
+  const executable = await device.load(program, random, options);
+  await executable.run(batch);
+  let numTurns = 0;
+  const before = process.cpuUsage();
+  const untilMs = performance.now() + 1_000;
+  while (performance.now() < untilMs) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    numTurns++;
+  }
+  const { user, system } = process.cpuUsage(before);
+  expect((user + system) / 1e6).toBeLessThan(0.1);
+  expect(numTurns).toBeGreaterThan(10);
+  // A loop's own setImmediate is not Dawn's, and runs at once.
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal((await executable.run(batch)).length, 1);
+  await executable.close();
+  device.destroy();
+});
