@@ -35,6 +35,7 @@ import { formatMiB, GpuMemory, memoryLeft } from './gpu_memory.ts';
 import { weightBytes, WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import { KernelCache, PARAMS_STRIDE } from './kernel.ts';
 import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
+import { matricesAgree } from './matrix_check.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, numPartials, StepState } from './step_state.ts';
@@ -52,6 +53,8 @@ export interface WebgpuOptions {
   readonly memoryBytes: number;
   /** For tests: features that the device is made without. */
   readonly withoutFeatures?: readonly string[];
+  /** For tests: matrix units that the adapter does not have. */
+  readonly pretendedMatrix?: Capabilities['matrix'];
   /** For tests: weights are split as if a binding held no more. */
   readonly maxSliceBytes?: number;
 }
@@ -95,9 +98,19 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
     hasSubgroups: has('subgroups'),
     hasF16: has('shader-f16'),
     isSoftware: listing.isSoftware,
-    matrix: has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined,
+    matrix:
+      options.pretendedMatrix ??
+      (has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined),
   };
-  return new Gpu(device, listing, info, capabilities, options);
+  const gpu = (matrix: Capabilities['matrix']): Gpu =>
+    new Gpu(device, listing, info, { ...capabilities, matrix }, options);
+  const plain = gpu(undefined);
+  if (options.kernelSet !== 'fast' || !capabilities.matrix) return plain;
+  const withMatrices = gpu(capabilities.matrix);
+  device.pushErrorScope('validation');
+  const isRight = await matricesAgree(plain.load.bind(plain), withMatrices.load.bind(withMatrices));
+  await polled(device.popErrorScope());
+  return isRight ? withMatrices : plain;
 }
 
 class Gpu implements WebgpuDevice {

@@ -1,5 +1,5 @@
 /**
- * Clusters with webgpu engines, under the software Vulkan driver: the oracle on the deterministic set, pairs of a webgpu and a wasm
+ * Clusters with webgpu engines, under the software Vulkan driver or on a real GPU: the oracle on the deterministic set, pairs of a webgpu and a wasm
  * engine, devices that are lost while requests run, a device that costs nothing when idle.
  * Not covered: a real GPU, whose driver has its own bits. PROMPTS=n makes the pairs longer.
  * Budget: 150 s.
@@ -13,9 +13,9 @@ import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { TextCodec } from '../../services/router/text.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { Cluster, harbour, mapConcurrently, until } from '../support/cluster.ts';
+import { testDevice as gpu } from '../kernels/software_gpu.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
-const gpu = 'webgpu:llvmpipe';
 const seed = Number(process.env['SEED'] ?? 20_261_121);
 
 interface Case {

@@ -1,11 +1,19 @@
-/** Mesa's software Vulkan driver at a chosen vector width, which sets its subgroup size. */
+/** Which GPU the webgpu suites run on: Mesa's software Vulkan driver, or with TEST_ADAPTER a real one (`npm run test:gpu`). */
 import { projectPath } from '../support/project.ts';
 
+const adapter = process.env['TEST_ADAPTER'];
+export const isSoftware = adapter === undefined;
+/** Empty for the first hardware adapter. */
+export const testAdapter = adapter ?? 'llvmpipe';
+/** For `--device`. */
+export const testDevice = testAdapter === '' ? 'webgpu' : `webgpu:${testAdapter}`;
+
 /**
- * Before the driver is loaded, in this process's main thread. Each width has a cache of its own: Mesa's does not tell them apart,
- * so that a shader compiled for one would be run for another.
+ * Chooses the vector width, and so the subgroup size, before the driver is loaded, in this process's main thread. Each width has a
+ * cache of its own: Mesa's does not tell them apart, so that a shader compiled for one would be run for another.
  */
 export function useVectorWidth(bits: 128 | 256 | 512): void {
+  if (!isSoftware) return;
   process.env['LP_NATIVE_VECTOR_WIDTH'] = String(bits);
   process.env['MESA_SHADER_CACHE_DIR'] = projectPath(`node_modules/.cache/mesa-${bits}`);
 }

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import type { LoadOptions, Program, WeightSource } from '../../kernels/device.ts';
 import { listAdapters, selectAdapter } from '../../kernels/wgsl/adapters.ts';
+import { polled } from '../../kernels/wgsl/polling.ts';
 import { createWebgpuDevice, type WebgpuDevice, type WebgpuOptions } from '../../kernels/wgsl/webgpu_device.ts';
 import { llamaProgram } from '../../shared/engine/llama_program.ts';
 import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_device.ts';
@@ -129,6 +130,37 @@ test('a device that idles does not poll in a loop, and one that works answers', 
   expect(numTurns).toBeGreaterThan(10);
   // A loop's own setImmediate is not Dawn's, and runs at once.
   await new Promise((resolve) => setImmediate(resolve));
+  assert.equal((await executable.run(batch)).length, 1);
+  await executable.close();
+  device.destroy();
+});
+
+test('a package that polls in a loop is slowed down while nothing is in flight, and not while something is', async () => {
+  await listAdapters();
+  let count = 0;
+  let isStopped = false;
+  // What Dawn hands over: a function without a name whose text is native code.
+  const poll: () => void = new Proxy(
+    (() => () => {
+      count++;
+      if (!isStopped) setImmediate(poll);
+    })(),
+    {},
+  );
+  setImmediate(poll);
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  const idle = count;
+  expect(idle).toBeLessThan(40);
+  await polled(new Promise((resolve) => setTimeout(resolve, 400)));
+  expect(count - idle).toBeGreaterThan(2 * idle);
+  isStopped = true;
+});
+
+test('matrix units that do not compute what they should are left alone', async () => {
+  const matrix = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16, subgroupSize: 8 };
+  const device = await open({ kernelSet: 'fast', pretendedMatrix: matrix });
+  assert.equal(device.capabilities.matrix, undefined);
+  const executable = await device.load(program, random, options);
   assert.equal((await executable.run(batch)).length, 1);
   await executable.close();
   device.destroy();

@@ -1,25 +1,34 @@
 /**
- * Whole models on the webgpu device, deterministic set: the golden vectors, and E2, under the software Vulkan driver.
+ * Whole models on the webgpu device, deterministic set: the golden vectors, and E2, under the software Vulkan
+ * driver or on a real GPU.
  * Budget: 120 s.
  */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { goldenSuite } from '../engine/golden_suite.ts';
-import { goldenFolder } from '../support/golden.ts';
 import { bitsOf } from './bits.ts';
-import { useVectorWidth } from './software_gpu.ts';
+import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
+import { goldenFolder, goldenModels } from '../support/golden.ts';
+import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256);
-const device = 'webgpu:llvmpipe';
 
 goldenSuite({ device });
 
-test.each([
-  ['llama-odd', 'f16', 'f32'],
-  ['llama-head-dim', 'f32', 'f16'],
-  ['llama-tied', 'f16', 'int8'],
-  ['llama-bias', 'f16', 'int4'],
-] as const)(
+/** Every model in every format on a real GPU; what compiles slowly in software is sampled. */
+const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', weightFormat: WeightFormat])[] =
+  isSoftware
+    ? [
+        ['llama-odd', 'f16', 'f32'],
+        ['llama-head-dim', 'f32', 'f16'],
+        ['llama-tied', 'f16', 'int8'],
+        ['llama-bias', 'f16', 'int4'],
+      ]
+    : goldenModels.flatMap((model) =>
+        weightFormats.flatMap((format) => (['f16', 'f32'] as const).map((kv) => [model, kv, format] as const)),
+      );
+
+test.each(combinations)(
   'E2: %s with %s KV and %s weights has the same bits in chunks of 150 down to 1, alone and beside others',
   async (model, kvDtype, weightFormat) => {
     const texts = await bitsOf({ modelPath: goldenFolder(model), device, kvDtype, weightFormat }, [
