@@ -28,7 +28,6 @@ import {
   linearVariants,
   manyGrid,
   vectorGrid,
-  vectorGridY,
   type Capabilities,
   type LinearVariant,
 } from './kernel_set.ts';
@@ -353,8 +352,10 @@ export class DispatchPlan {
     assert(paddedInner(inner) <= x.stride, `linear ${op.weight}: inputs differ`);
     assert((gated ? outputs / 2 : outputs) <= out.spec.width, `linear ${op.weight}: outputs differ`);
     for (const slice of weight.slices) {
-      const maxGroups = device.limits.maxComputeWorkgroupsPerDimension;
-      const gridY = vectorGridY(slice.outputs, maxGroups);
+      const use = { format, isGated: gated !== undefined, outputs: slice.outputs };
+      const variants = linearVariants(this.#resources.capabilities, use, !!norm);
+      const numGroups = Math.ceil(slice.outputs / variants.outputsPerWorkgroup);
+      const gridY = Math.min(numGroups, device.limits.maxComputeWorkgroupsPerDimension);
       const normX = norm && this.#buffer(norm.x);
       const params = {
         outputs: slice.outputs,
@@ -380,13 +381,13 @@ export class DispatchPlan {
         step,
         out: out.buffer,
       };
-      const variants = linearVariants(this.#resources.capabilities, { format, isGated: gated !== undefined }, !!norm);
       const offset = this.#pack(variants.many.spec, params);
       const label = `${variants.many.spec === matmul ? 'linear' : 'linear (matrix)'} ${outputs}×${inner} ${format}${gated ? ' gated' : ''}${norm ? ' after norm' : ''}`;
       this.#dispatches.push(
         this.#linear(label, variants, offset, bindings, norm && normX ? { ...bindings, x: normX.buffer } : undefined, {
           count: countOf(x.spec),
           outputs: slice.outputs,
+          numGroups,
           gridY,
           bytes: slice.data.size + (slice.scales?.size ?? 0),
           flops: 2 * slice.outputs * inner,
@@ -401,10 +402,17 @@ export class DispatchPlan {
     paramsOffset: number,
     bindings: Readonly<Record<string, GPUBuffer>>,
     normedBindings: Readonly<Record<string, GPUBuffer>> | undefined,
-    shape: { count: 'rows' | 'samples'; outputs: number; gridY: number; bytes: number; flops: number },
+    shape: {
+      count: 'rows' | 'samples';
+      outputs: number;
+      numGroups: number;
+      gridY: number;
+      bytes: number;
+      flops: number;
+    },
   ): Promise<Dispatch> {
     const { kernels, params } = this.#resources;
-    const { count, outputs, gridY, bytes, flops } = shape;
+    const { count, outputs, numGroups, gridY, bytes, flops } = shape;
     const pipelineOf = (variant: LinearVariant): Promise<GPUComputePipeline> =>
       kernels.pipeline(variant.spec, variant.specialisation);
     // The kernels share one contract, but a layout is per kernel: bind groups for those with few rows and those with many.
@@ -425,14 +433,14 @@ export class DispatchPlan {
         const numRows = counts[count];
         if (numRows === 0) return undefined;
         if (numRows === 1 && normedPipeline && normedGroup) {
-          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, outputs, gridY), bindGroup: normedGroup };
+          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, numGroups, gridY), bindGroup: normedGroup };
         }
         const perGroup = columnsFor(numRows);
         if (perGroup === undefined) {
           return { pipeline: manyPipeline, grid: manyGrid(numRows, outputs), bindGroup: manyGroup };
         }
         const pipeline = pipelines.get(perGroup)!;
-        return { pipeline, grid: vectorGrid(numRows, perGroup, outputs, gridY), bindGroup: vectorGroup };
+        return { pipeline, grid: vectorGrid(numRows, perGroup, numGroups, gridY), bindGroup: vectorGroup };
       },
     };
   }

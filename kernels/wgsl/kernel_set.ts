@@ -18,7 +18,15 @@ export type KernelSet = (typeof kernelSets)[number];
 const MATVEC_MAX_ROWS = 16;
 /** Columns that a matrix-vector workgroup keeps in registers. */
 const COLUMNS = [1, 2, 4, 8] as const;
-const OUTPUTS_PER_WORKGROUP = 4;
+/**
+ * Outputs of a matrix-vector workgroup, which splits their inputs among its threads: four share the loads of x; where outputs are few,
+ * one or two, so that there are enough workgroups to fill a large GPU (H200: 132 multiprocessors times eight of them).
+ */
+const OUTPUTS_PER_WORKGROUP: readonly { readonly from: number; readonly rows: number }[] = [
+  { from: 4_096, rows: 4 },
+  { from: 2_048, rows: 2 },
+  { from: 0, rows: 1 },
+];
 
 export interface Capabilities {
   readonly set: KernelSet;
@@ -54,11 +62,11 @@ export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilit
   return best && { ...best, subgroupSize: subgroupMinSize };
 }
 
-export interface LinearUse {
+interface LinearUse {
   readonly format: WeightFormat;
   readonly isGated: boolean;
+  /** Of the slice. */
   readonly outputs: number;
-  readonly maxWorkgroupsPerDimension: number;
 }
 
 export interface LinearVariant {
@@ -75,19 +83,21 @@ export function formatConstant(format: WeightFormat): number {
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix }: Capabilities,
-  { format, isGated }: Pick<LinearUse, 'format' | 'isGated'>,
+  { format, isGated, outputs }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: LinearVariant])[];
   readonly normed: LinearVariant | undefined;
   readonly many: LinearVariant;
+  readonly outputsPerWorkgroup: number;
 } {
+  const outputsPerWorkgroup = rowsOf(outputs, isGated, isSoftware);
   const common = { FORMAT: FORMATS[format], GATED: isGated ? 1 : 0, UNROLLED: isSoftware ? 0 : 1 };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
   const vectorVariant = (columns: number, normed: boolean): LinearVariant => ({
     spec: vector,
-    specialisation: { constants: { ...common, COLUMNS: columns, ROWS: OUTPUTS_PER_WORKGROUP, NORMED: normed ? 1 : 0 } },
+    specialisation: { constants: { ...common, COLUMNS: columns, ROWS: outputsPerWorkgroup, NORMED: normed ? 1 : 0 } },
   });
   const many = (): LinearVariant => {
     if (isFast && matrix) {
@@ -110,16 +120,24 @@ export function linearVariants(
     byColumns: COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
     normed: isNormed ? vectorVariant(1, true) : undefined,
     many: many(),
+    outputsPerWorkgroup,
   };
 }
 
-/** Outputs folded over y and z, so that no dimension is over the adapter's limit. */
-export function vectorGridY(outputs: number, maxWorkgroupsPerDimension: number): number {
-  return Math.min(Math.ceil(outputs / OUTPUTS_PER_WORKGROUP), maxWorkgroupsPerDimension);
+function rowsOf(outputs: number, isGated: boolean, isSoftware: boolean): number {
+  const fitting = OUTPUTS_PER_WORKGROUP.find(({ from }) => outputs >= from)?.rows ?? 1;
+  // A pair stays together; a software driver has few threads and pays for every workgroup.
+  return isSoftware ? 4 : Math.max(isGated ? 2 : 1, fitting);
 }
 
-export function vectorGrid(numRows: number, columns: number, outputs: number, gridY: number): [number, number, number] {
-  return [Math.ceil(numRows / columns), gridY, Math.ceil(Math.ceil(outputs / OUTPUTS_PER_WORKGROUP) / gridY)];
+/** Workgroups for the outputs folded over y and z, so that no dimension is over the adapter's limit. */
+export function vectorGrid(
+  numRows: number,
+  columns: number,
+  numGroups: number,
+  gridY: number,
+): [number, number, number] {
+  return [Math.ceil(numRows / columns), gridY, Math.ceil(numGroups / gridY)];
 }
 
 export function manyGrid(numRows: number, outputs: number): [number, number, number] {

@@ -55,6 +55,8 @@ export interface WebgpuOptions {
   readonly withoutFeatures?: readonly string[];
   /** For tests: matrix units that the adapter does not have. */
   readonly pretendedMatrix?: Capabilities['matrix'];
+  /** For tests: a software adapter gets the kernels of a real one. */
+  readonly isTreatedAsHardware?: boolean;
   /** For tests: weights are split as if a binding held no more. */
   readonly maxSliceBytes?: number;
 }
@@ -97,7 +99,7 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
     set: options.kernelSet,
     hasSubgroups: has('subgroups'),
     hasF16: has('shader-f16'),
-    isSoftware: listing.isSoftware,
+    isSoftware: listing.isSoftware && options.isTreatedAsHardware !== true,
     matrix:
       options.pretendedMatrix ??
       (has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined),

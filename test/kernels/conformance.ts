@@ -207,7 +207,8 @@ function product(x: Float32Array, weight: Float32Array, inner: number): number[]
   });
 }
 
-function linearConformance({ name, open, tolerance, linearTolerance = tolerance }: Conformance): void {
+/** Products alone. */
+export function linearConformance({ name, open, tolerance, linearTolerance = tolerance }: Conformance): void {
   describe(`${name}: linear`, () => {
     const shapes = [
       [1, 4, 8],

@@ -113,11 +113,13 @@ test('every product compiles in every format, set and matrix configuration that 
   for (const one of capabilities) {
     for (const format of weightFormats) {
       for (const isGated of [false, true]) {
-        const { byColumns, normed, many } = linearVariants(one, { format, isGated }, true);
-        for (const variant of [...byColumns.map(([, v]) => v), normed, many]) {
-          assert(variant);
-          const { spec, specialisation } = variant;
-          sources.set(`${spec.name} ${JSON.stringify(specialisation)}`, specialise(spec, specialisation));
+        for (const outputs of [64, 2_048, 4_096]) {
+          const { byColumns, normed, many } = linearVariants(one, { format, isGated, outputs }, true);
+          for (const variant of [...byColumns.map(([, v]) => v), normed, many]) {
+            assert(variant);
+            const { spec, specialisation } = variant;
+            sources.set(`${spec.name} ${JSON.stringify(specialisation)}`, specialise(spec, specialisation));
+          }
         }
       }
     }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { afterAll, expect, test } from 'vitest';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
-import { conformance } from './conformance.ts';
+import { conformance, linearConformance } from './conformance.ts';
 import { isSoftware, testAdapter, useVectorWidth } from './software_gpu.ts';
 
 export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
@@ -31,6 +31,9 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
     const withoutFeatures = ['subgroups', 'shader-f16'];
     const bare = (): Promise<WebgpuDevice> => open('bare', { kernelSet: 'fast', withoutFeatures });
     conformance({ name: 'fast, without subgroups and f16', open: bare, tolerance: 1e-5 });
+    // Kernels as a real GPU gets them: loops unrolled, workgroups of one or two outputs.
+    const unrolled = (): Promise<WebgpuDevice> => open('unrolled', { isTreatedAsHardware: true });
+    linearConformance({ name: 'deterministic, as for hardware', open: unrolled, tolerance: 1e-5 });
     // Every weight of more than 2 KiB is split.
     const narrow = (): Promise<WebgpuDevice> => open('narrow', { maxSliceBytes: 2_048 });
     conformance({ name: 'deterministic, weights in slices of 2 KiB', open: narrow, tolerance: 1e-5 });

@@ -1,0 +1,35 @@
+/** Allocations that a full device refuses; a real one cannot be filled in a test. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { expect, test } from 'vitest';
+import { GpuMemory } from '../../kernels/wgsl/gpu_memory.ts';
+
+/** A device with room for `bytes`, which says so as Dawn does: the error is in the scope, the buffer is returned all the same. */
+function deviceWith(bytes: number): GPUDevice {
+  let left = bytes;
+  const scopes: ({ message: string } | null)[] = [];
+  const device = {
+    limits: { maxStorageBufferBindingSize: 1 << 30, maxBufferSize: 1 << 28 },
+    pushErrorScope: () => scopes.push(null),
+    popErrorScope: () => Promise.resolve(scopes.pop()),
+    createBuffer: ({ size }: { size: number }) => {
+      // The out-of-memory scope is the outer one.
+      if (size > left) scopes[0] = { message: 'allocation failed' };
+      else left -= size;
+      return { size, destroy: () => (left += size) };
+    },
+  };
+  return device as unknown as GPUDevice;
+}
+
+test('a full device is a clear error that says what was wanted and what is taken', async () => {
+  const memory = new GpuMemory(deviceWith(3 << 20));
+  await memory.allocate('weights', 'w', 2 << 20, 0);
+  await expect(memory.allocate('KV blocks', 'KV of layer 3', 2 << 20, 0)).rejects.toThrow(
+    'the device has no room for KV of layer 3: 2.0 MiB wanted, weights 2.0 MiB taken already (allocation failed)',
+  );
+  await expect(memory.allocate('weights', 'huge', 1 << 29, 0)).rejects.toThrow(
+    /huge takes 512.0 MiB.*at most 256.0 MiB/,
+  );
+  assert.equal(memory.totalBytes, 2 << 20);
+  memory.destroy();
+});
