@@ -78,7 +78,8 @@ export function selectAdapter(adapters: readonly AdapterListing[], selector: str
     if (hardware) return hardware;
     throw new DeviceError(`no hardware WebGPU adapter; ${there}. A software one must be named (webgpu:llvmpipe)`);
   }
-  const isIndex = /^\d+$/.test(selector);
+  // Digits beyond the list may be part of a name: webgpu:4090.
+  const isIndex = /^\d+$/.test(selector) && Number(selector) < adapters.length;
   const found = isIndex
     ? adapters[Number(selector)]
     : adapters.find(({ name }) => name.toLowerCase().includes(selector.toLowerCase()));
@@ -88,10 +89,11 @@ export function selectAdapter(adapters: readonly AdapterListing[], selector: str
       `adapter ${selector} is software (${found.name}), which must be named, for instance webgpu:llvmpipe`,
     );
   }
-  const twin = adapters.find((adapter) => adapter.name === found.name && adapter.backend === found.backend);
+  // Dawn takes the first whose name contains it.
+  const twin = adapters.find((adapter) => adapter.name.includes(found.name) && adapter.backend === found.backend);
   if (twin !== found) {
     throw new DeviceError(
-      `adapter ${selector} has the same name as adapter ${adapters.indexOf(twin ?? found)}, and Dawn selects by name: hide the others from ` +
+      `adapter ${selector} has the name of adapter ${adapters.indexOf(twin ?? found)}, and Dawn selects by name: hide the others from ` +
         'this process (NVIDIA: a container with one GPU; Mesa: MESA_VK_DEVICE_SELECT) and use webgpu',
     );
   }

@@ -22,6 +22,8 @@ struct Params {
 
 const LOWEST = -1e30;
 const QUADS = HEAD_DIM / 4;
+// Loads in flight before the first is needed.
+const BATCH = 8u;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn attention_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -34,15 +36,22 @@ fn attention_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
     var highest = LOWEST;
     var sum = 0.0;
     var value = vec4f(0.0);
-    for (var i = first; i < first + count; i++) {
-      let slot = i * params.heads + head;
-      let stats = part_stats[slot];
-      let now = max(highest, stats.x);
-      let rescale = exp(highest - now);
-      let part_rescale = exp(stats.x - now);
-      sum = fma(sum, rescale, stats.y * part_rescale);
-      value = fma(value, vec4f(rescale), parts[slot * QUADS + quad] * part_rescale);
-      highest = now;
+    for (var start = 0u; start < count; start += BATCH) {
+      var stats: array<vec2f, BATCH>;
+      var values: array<vec4f, BATCH>;
+      for (var i = 0u; i < BATCH; i++) {
+        let slot = (first + min(start + i, count - 1)) * params.heads + head;
+        stats[i] = part_stats[slot];
+        values[i] = parts[slot * QUADS + quad];
+      }
+      for (var i = 0u; i < min(BATCH, count - start); i++) {
+        let now = max(highest, stats[i].x);
+        let rescale = exp(highest - now);
+        let part_rescale = exp(stats[i].x - now);
+        sum = fma(sum, rescale, stats[i].y * part_rescale);
+        value = fma(value, vec4f(rescale), values[i] * part_rescale);
+        highest = now;
+      }
     }
     out[row * params.out_stride / 4 + head * QUADS + quad] = value * (1.0 / sum);
   }

@@ -13,6 +13,11 @@ const STAGING_BYTES = 16 << 20;
 /** The next round's host copy runs while the last one's transfer does. */
 const RING = 2;
 
+/** Of everything a transfer makes: the staging buffer and two rings. */
+export function transferBytes(blockBytes: number): number {
+  return (1 + 2 * RING) * Math.max(STAGING_BYTES, blockBytes);
+}
+
 export class BlockTransfer {
   readonly #device: GPUDevice;
   readonly #pipelines: { readonly gather: GPUComputePipeline; readonly scatter: GPUComputePipeline };
@@ -108,6 +113,8 @@ export class BlockTransfer {
       encoder.copyBufferToBuffer(this.#staging, 0, download, 0, bytes);
       this.#device.queue.submit([encoder.finish()]);
       const mapped = polled(download.mapAsync(GPUMapMode.READ, 0, bytes));
+      // A lost device rejects this one too, after the round before has been the error.
+      mapped.catch(() => undefined);
       // The round before is copied to its owners while this one is on its way.
       await last;
       last = mapped.then(() => {

@@ -25,6 +25,7 @@ struct Params {
 const PER_THREAD = 8u;
 // Below every logit; a NaN counts as this.
 const LOWEST = -3.4e38;
+const NO_ID = 0xffffffffu;
 
 var<workgroup> best_values: array<f32, WORKGROUP_SIZE>;
 var<workgroup> best_ids: array<u32, WORKGROUP_SIZE>;
@@ -47,12 +48,14 @@ fn candidates(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
     }
   }
 
+  var taken = 0u;
   for (var round = 0u; round < wanted; round++) {
     // Ids ascend with i, so the first of equals has the smaller one.
-    var value = values[0];
-    var id = first;
-    for (var i = 1u; i < PER_THREAD; i++) {
-      if (values[i] > value) {
+    var value = LOWEST;
+    var id = NO_ID;
+    for (var i = 0u; i < PER_THREAD; i++) {
+      let is_free = (taken & (1u << i)) == 0 && first + i * WORKGROUP_SIZE < params.vocab;
+      if (is_free && (id == NO_ID || values[i] > value)) {
         value = values[i];
         id = first + i * WORKGROUP_SIZE;
       }
@@ -96,7 +99,7 @@ fn candidates(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
     }
     for (var i = 0u; i < PER_THREAD; i++) {
       if (first + i * WORKGROUP_SIZE == winner) {
-        values[i] = LOWEST;
+        taken |= 1u << i;
       }
     }
   }

@@ -168,16 +168,28 @@ export function interleavedWeights(steps: readonly Step[]): Set<string> {
 }
 
 const QUERIES_PER_ITEM = 32;
+/** Workgroups that fill a large GPU (H200: 132 multiprocessors times four), and this machine's cores. */
+const FULL_WORKGROUPS = 528;
+const SOFTWARE_WORKGROUPS = 8;
 const K_TILE_BYTES = 8_448;
 
 /** @throws DeviceError for shapes that the kernels do not have. */
-export function attentionTiling(shape: AttentionShape | undefined, window: number): AttentionTiling {
-  if (!shape) return { tileRows: 1, window };
+export function attentionTiling(
+  shape: AttentionShape | undefined,
+  window: number,
+  isSoftware: boolean,
+): AttentionTiling {
+  if (!shape) return { tileRows: 1, splitBelowItems: 0, partialBytes: 0, window };
   if (shape.headDim % 4 !== 0) {
     throw new DeviceError(`the webgpu device needs head_dim to be a multiple of 4, this model has ${shape.headDim}`);
   }
   const group = shape.heads / shape.kvHeads;
-  return { tileRows: Math.max(1, Math.floor(QUERIES_PER_ITEM / group)), window };
+  return {
+    tileRows: Math.max(1, Math.floor(QUERIES_PER_ITEM / group)),
+    splitBelowItems: Math.ceil((isSoftware ? SOFTWARE_WORKGROUPS : FULL_WORKGROUPS) / shape.kvHeads),
+    partialBytes: shape.heads * (shape.headDim + 2) * 4,
+    window,
+  };
 }
 
 /** Tokens of a K tile: as many as leave workgroup memory for the rest, a divisor of a split. */
@@ -336,7 +348,7 @@ export class DispatchPlan {
       'rms_norm',
       rmsNorm,
       {},
-      { hidden: x.spec.width, stride: x.stride, epsilon: op.epsilon },
+      { inverse_hidden: 1 / x.spec.width, stride: x.stride, epsilon: op.epsilon },
       { x: x.buffer, weight: this.#vector(op.weight), out: out.buffer },
       (counts) => [isFused && counts[count] === 1 ? 0 : counts[count], 1, 1],
       (counts) => ({ bytes: counts[count] * x.stride * 8, flops: 0 }),
@@ -369,7 +381,7 @@ export class DispatchPlan {
         count_at: x.spec.rows === 'rows' ? Header.rows : Header.samples,
         grid_y: gridY,
         half_outputs: outputs / 2,
-        norm_width: normX?.spec.width ?? 1,
+        inverse_norm_width: 1 / (normX?.spec.width ?? 1),
         epsilon: norm?.epsilon ?? 0,
       };
       const bindings = {
@@ -411,7 +423,7 @@ export class DispatchPlan {
       flops: number;
     },
   ): Promise<Dispatch> {
-    const { kernels, params } = this.#resources;
+    const { kernels, params, capabilities } = this.#resources;
     const { count, outputs, numGroups, gridY, bytes, flops } = shape;
     const pipelineOf = (variant: LinearVariant): Promise<GPUComputePipeline> =>
       kernels.pipeline(variant.spec, variant.specialisation);
@@ -435,7 +447,7 @@ export class DispatchPlan {
         if (numRows === 1 && normedPipeline && normedGroup) {
           return { pipeline: normedPipeline, grid: vectorGrid(1, 1, numGroups, gridY), bindGroup: normedGroup };
         }
-        const perGroup = columnsFor(numRows);
+        const perGroup = columnsFor(numRows, capabilities.isSoftware);
         if (perGroup === undefined) {
           return { pipeline: manyPipeline, grid: manyGrid(numRows, outputs), bindGroup: manyGroup };
         }
@@ -458,10 +470,16 @@ export class DispatchPlan {
     this.#push(
       'rope_store',
       ropeStore,
-      { constants: { BLOCK_SIZE: this.#options.blockSize, KV_F16: this.#options.kvDtype === 'f16' ? 1 : 0 } },
-      { heads, kv_heads: kvHeads, head_dim: headDim, stride: qkv.stride },
+      {
+        constants: {
+          BLOCK_SIZE: this.#options.blockSize,
+          HEAD_DIM: headDim,
+          KV_F16: this.#options.kvDtype === 'f16' ? 1 : 0,
+        },
+      },
+      { heads, kv_heads: kvHeads, stride: qkv.stride },
       { angles, step, qkv: qkv.buffer, kv: kv[op.layer]! },
-      ({ rows }) => [rows, 1, 1],
+      ({ rows }) => [rows, heads + 2 * kvHeads, 1],
       ({ rows }) => ({ bytes: rows * qkv.stride * 8, flops: 0 }),
     );
   }
@@ -485,7 +503,15 @@ export class DispatchPlan {
       UNROLLED: this.#resources.capabilities.isSoftware ? 0 : 1,
     };
     const bindings = { qkv: qkv.buffer, kv: kv[op.layer]!, step, out: out.buffer, parts, part_stats: partStats };
-    const add = (label: string, rows: number, itemsAt: number, count: (counts: StepCounts) => number): void => {
+    const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+    const add = (
+      label: string,
+      rows: number,
+      itemsAt: number,
+      count: (counts: StepCounts) => number,
+      pairs: (counts: StepCounts) => number,
+      tokensRead: (counts: StepCounts) => number,
+    ): void => {
       this.#push(
         label,
         pagedAttention,
@@ -501,11 +527,25 @@ export class DispatchPlan {
         },
         bindings,
         (counts) => [count(counts), kvHeads, 1],
-        () => ({ bytes: 0, flops: 0 }),
+        (counts) => ({ bytes: tokensRead(counts) * tokenBytes, flops: 4 * pairs(counts) * heads * headDim }),
       );
     };
-    add('attention (prefill)', tileRows, Header.prefillItemsAt, ({ prefillItems }) => prefillItems);
-    add('attention (decode)', 1, Header.decodeItemsAt, ({ decodeItems }) => decodeItems);
+    add(
+      'attention (prefill)',
+      tileRows,
+      Header.prefillItemsAt,
+      ({ prefillItems }) => prefillItems,
+      ({ prefillPairs }) => prefillPairs,
+      ({ prefillTokensRead }) => prefillTokensRead,
+    );
+    add(
+      'attention (decode)',
+      1,
+      Header.decodeItemsAt,
+      ({ decodeItems }) => decodeItems,
+      ({ decodePairs }) => decodePairs,
+      ({ decodePairs }) => decodePairs,
+    );
     this.#push(
       'attention_merge',
       attentionMerge,

@@ -1,7 +1,9 @@
 /**
  * The device's memory: every allocation in an error scope, with a message that says for what, and how much there is left.
  */
-import { freemem } from 'node:os';
+import { execFile } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { freemem, totalmem } from 'node:os';
 import { DeviceError } from '../device.ts';
 import { openAdapter, type AdapterListing } from './adapters.ts';
 import { polled } from './polling.ts';
@@ -11,9 +13,13 @@ const MIB = 1 << 20;
 const MARGIN = 0.1;
 /** A software adapter's memory is the machine's own; it may have as much for KV as the wasm device takes. */
 const SOFTWARE_KV_BYTES = 512 * MIB;
-const PROBE_BYTES = 1_024 * MIB;
+const MAX_PROBE_BYTES = 1_024 * MIB;
+const MIN_PROBE_BYTES = 16 * MIB;
 /** No card has more; an endless probe would mean a driver that promises what it does not have. */
-const MAX_PROBES = 512;
+const MOST_BYTES = 2 ** 40;
+/** A driver's tool answers within this, or counts as not there. */
+const QUERY_MS = 5_000;
+const DRM = '/sys/class/drm';
 
 export function formatMiB(bytes: number): string {
   return `${(bytes / MIB).toFixed(1)} MiB`;
@@ -62,7 +68,8 @@ export class GpuMemory {
       const detail =
         why instanceof Error || (why && typeof why === 'object' && 'message' in why) ? String(why.message) : '';
       throw new DeviceError(
-        `the device has no room for ${label}: ${formatMiB(size)} wanted, ${this.summary()} taken already${detail ? ` (${detail})` : ''}`,
+        `the device has no room for ${label}: ${formatMiB(size)} wanted, ${this.summary()} taken already${detail ? ` (${detail})` : ''}. ` +
+          'Use a smaller --weights format or --max-model-len, or stop what else uses the device',
       );
     }
     this.#buffers.push(buffer);
@@ -89,28 +96,105 @@ export class GpuMemory {
   }
 }
 
+export interface MemoryQuestion {
+  readonly listing: AdapterListing;
+  /** Taken by this engine already. */
+  readonly takenBytes: number;
+  /** What it is told to use in all; 0: find out. */
+  readonly budgetBytes: number;
+  /** Engines that this adapter is divided among. */
+  readonly numSharing: number;
+  /** More is not wanted. */
+  readonly wantedBytes: number;
+}
+
 /**
- * Bytes that KV blocks may take now, the margin taken off. WebGPU does not say how much memory a card has: a stated budget wins;
- * a software or unified adapter shares the machine's memory; on a card, a second device is filled until it is full, so that the
- * first one never meets an out-of-memory error (after one, Dawn validates every call).
+ * Bytes that this engine may still take. WebGPU does not say how much memory a card has: a stated budget wins; a software or unified
+ * adapter shares the machine's memory; a card's driver is asked; at last, and only for an engine that has the card to itself, a
+ * second device is filled until it is full (the first one must not meet an out-of-memory error: after one, Dawn validates every call).
+ *
+ * @throws DeviceError when several engines share a card whose size nobody says.
  */
-export async function memoryLeft(listing: AdapterListing, memory: GpuMemory, budgetBytes: number): Promise<number> {
-  if (budgetBytes > 0) return Math.max(0, budgetBytes - memory.totalBytes);
+export async function memoryLeft(question: MemoryQuestion): Promise<number> {
+  const { listing, takenBytes, budgetBytes, numSharing, wantedBytes } = question;
+  if (budgetBytes > 0) return Math.max(0, budgetBytes - takenBytes);
   if (listing.isSoftware) return Math.min(SOFTWARE_KV_BYTES, freemem() * (1 - MARGIN));
-  const { adapter } = await openAdapter(listing);
-  if (/apple|intel|qualcomm|arm/i.test(adapter.info.vendor)) return (freemem() / 2) * (1 - MARGIN);
-  const maxBufferSize = Math.min(adapter.limits.maxBufferSize, PROBE_BYTES);
-  const device = await polled(adapter.requestDevice({ requiredLimits: { maxBufferSize } }));
-  const probe = new GpuMemory(device);
-  try {
-    for (let i = 0; i < MAX_PROBES; i++) {
-      await probe.allocate('probe', 'probe', Math.min(maxBufferSize, probe.maxBytes), GPUBufferUsage.COPY_DST);
-    }
-  } catch (error) {
-    if (!(error instanceof DeviceError)) throw error;
-  } finally {
-    probe.destroy();
-    device.destroy();
+  if (isUnified(listing)) return Math.max(0, ((totalmem() / 2) * (1 - MARGIN)) / numSharing - takenBytes);
+  const card = (await nvidiaMemory(listing)) ?? amdMemory(listing);
+  if (card) {
+    const share = (card.totalBytes * (1 - MARGIN)) / numSharing - takenBytes;
+    return Math.max(0, Math.min(share, card.freeBytes * (1 - MARGIN)));
   }
-  return probe.totalBytes * (1 - MARGIN);
+  if (numSharing > 1) {
+    throw new DeviceError(
+      `${numSharing} engines share ${listing.name}, and nothing here says how much memory it has: give each its part with --device-memory`,
+    );
+  }
+  return (await probe(listing, wantedBytes)) * (1 - MARGIN);
+}
+
+/** GPUs that have no memory of their own. */
+function isUnified({ name }: AdapterListing): boolean {
+  return /apple|adreno|mali|intel(?!.*\barc\b)/i.test(name);
+}
+
+interface CardMemory {
+  readonly totalBytes: number;
+  readonly freeBytes: number;
+}
+
+/** As the driver's own tool says it; undefined where there is none, or it knows no card of this name. */
+async function nvidiaMemory({ name }: AdapterListing): Promise<CardMemory | undefined> {
+  if (!/nvidia|geforce|quadro|tesla|rtx/i.test(name)) return undefined;
+  const query = ['--query-gpu=name,memory.total,memory.free', '--format=csv,noheader,nounits'];
+  const text = await new Promise<string>((resolve) => {
+    execFile('nvidia-smi', query, { timeout: QUERY_MS }, (error, stdout) => {
+      resolve(error ? '' : stdout);
+    });
+  });
+  return parseNvidiaMemory(text, name);
+}
+
+/** Lines of `NAME, TOTAL MiB, FREE MiB`. */
+export function parseNvidiaMemory(text: string, name: string): CardMemory | undefined {
+  for (const line of text.split('\n')) {
+    const [cardName = '', total, free] = line.split(',').map((part) => part.trim());
+    if (cardName === '' || !(name.includes(cardName) || cardName.includes(name))) continue;
+    const card = { totalBytes: Number(total) * MIB, freeBytes: Number(free) * MIB };
+    if (Number.isFinite(card.totalBytes) && Number.isFinite(card.freeBytes)) return card;
+  }
+  return undefined;
+}
+
+/** From the kernel, when there is one AMD card; of several, nobody says which one an adapter is. */
+function amdMemory({ name }: AdapterListing): CardMemory | undefined {
+  if (!/amd|radeon|instinct/i.test(name) || !existsSync(DRM)) return undefined;
+  const read = (card: string, file: string): number => Number(readFileSync(`${DRM}/${card}/device/${file}`, 'utf8'));
+  const cards = readdirSync(DRM).filter((entry) => existsSync(`${DRM}/${entry}/device/mem_info_vram_total`));
+  const [card] = cards.filter((entry) => /^card\d+$/.test(entry));
+  if (card === undefined || cards.filter((entry) => /^card\d+$/.test(entry)).length > 1) return undefined;
+  const totalBytes = read(card, 'mem_info_vram_total');
+  return { totalBytes, freeBytes: totalBytes - read(card, 'mem_info_vram_used') };
+}
+
+/** Fills a device of its own, in pieces that halve when one no longer fits. */
+async function probe(listing: AdapterListing, wantedBytes: number): Promise<number> {
+  const { adapter } = await openAdapter(listing);
+  const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
+  const device = await polled(
+    adapter.requestDevice({ requiredLimits: { maxBufferSize, maxStorageBufferBindingSize } }),
+  );
+  const memory = new GpuMemory(device);
+  for (let size = Math.min(memory.maxBytes, MAX_PROBE_BYTES); size >= MIN_PROBE_BYTES;) {
+    if (memory.totalBytes > wantedBytes || memory.totalBytes > MOST_BYTES) break;
+    try {
+      await memory.allocate('probe', 'probe', size, GPUBufferUsage.COPY_DST);
+    } catch (error) {
+      if (!(error instanceof DeviceError)) throw error;
+      size = Math.floor(size / 2 / 16) * 16;
+    }
+  }
+  memory.destroy();
+  device.destroy();
+  return memory.totalBytes;
 }

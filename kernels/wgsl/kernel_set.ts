@@ -14,8 +14,11 @@ import { MATMUL_TILE, matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from
 export const kernelSets = ['deterministic', 'fast'] as const;
 export type KernelSet = (typeof kernelSets)[number];
 
-/** Rows up to here go through a matrix-vector kernel, several columns at a time; beyond, tiles of 64 rows pay. */
-const MATVEC_MAX_ROWS = 16;
+/**
+ * Rows up to here go through a matrix-vector kernel, eight columns at a time; beyond, tiles of 64 rows pay. On a GPU a tile for fewer
+ * rows leaves too few workgroups to hide its loads, and the columns' second read of the weights comes from the cache.
+ */
+const MATVEC_MAX_ROWS = { hardware: 64, software: 16 };
 /** Columns that a matrix-vector workgroup keeps in registers. */
 const COLUMNS = [1, 2, 4, 8] as const;
 /**
@@ -39,7 +42,7 @@ export interface Capabilities {
 
 const SCALAR_TYPES: Readonly<Record<string, string>> = { f16: 'f16', f32: 'f32' };
 
-/** The best configuration that matmul_subgroup_matrix can use: f16 in, f32 sums before f16 sums, larger first. */
+/** The best configuration that matmul_subgroup_matrix can use: f32 sums; f16 in before f32, larger first. */
 export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilities['matrix'] {
   const { subgroupMinSize, subgroupMaxSize } = adapter.info as GPUAdapterInfo & {
     readonly subgroupMinSize?: number;
@@ -52,12 +55,11 @@ export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilit
   const usable = matrixConfigs.filter(
     (config) =>
       config.componentType in SCALAR_TYPES &&
-      config.resultComponentType in SCALAR_TYPES &&
-      (config.componentType === 'f16' || config.resultComponentType === 'f32') &&
+      // Thousands of inputs in f16 sums lose percents, and overflow.
+      config.resultComponentType === 'f32' &&
       divides32(config),
   );
-  const rank = ({ componentType, resultComponentType, M, N, K }: MatrixConfig): number =>
-    (componentType === 'f16' ? 1e7 : 0) + (resultComponentType === 'f32' ? 1e6 : 0) + M * N * K;
+  const rank = ({ componentType, M, N, K }: MatrixConfig): number => (componentType === 'f16' ? 1e6 : 0) + M * N * K;
   const [best] = usable.sort((a, b) => rank(b) - rank(a));
   return best && { ...best, subgroupSize: subgroupMinSize };
 }
@@ -101,12 +103,12 @@ export function linearVariants(
   });
   const many = (): LinearVariant => {
     if (isFast && matrix) {
-      const { subgroupSize, M, N, K, componentType, resultComponentType } = matrix;
+      const { subgroupSize, M, N, K, componentType } = matrix;
       return {
         spec: matmulSubgroupMatrix,
         specialisation: {
           constants: { ...common, SUBGROUP_SIZE: subgroupSize, M, N, K },
-          aliases: { Element: componentType, Sum: resultComponentType },
+          aliases: { Element: componentType },
         },
       };
     }
@@ -145,7 +147,7 @@ export function manyGrid(numRows: number, outputs: number): [number, number, num
 }
 
 /** Columns for so many rows, or undefined when tiles pay. */
-export function columnsFor(numRows: number): number | undefined {
-  if (numRows > MATVEC_MAX_ROWS) return undefined;
+export function columnsFor(numRows: number, isSoftware: boolean): number | undefined {
+  if (numRows > MATVEC_MAX_ROWS[isSoftware ? 'software' : 'hardware']) return undefined;
   return COLUMNS.find((columns) => columns >= numRows) ?? COLUMNS[COLUMNS.length - 1];
 }

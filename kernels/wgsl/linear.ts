@@ -18,7 +18,7 @@ const contract = {
     count_at: 'u32',
     grid_y: 'u32',
     half_outputs: 'u32',
-    norm_width: 'u32',
+    inverse_norm_width: 'f32',
     epsilon: 'f32',
   },
   buffers: {
@@ -57,7 +57,7 @@ export const matmulSubgroupMatrix = {
   name: 'matmul_subgroup_matrix',
   ...contract,
   constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
-  aliases: { Element: 'f16', Sum: 'f32' },
+  aliases: { Element: 'f16' },
 } as const satisfies KernelSpec;
 
 /** Outputs and rows of one workgroup of matmul and matmul_subgroup_matrix. */

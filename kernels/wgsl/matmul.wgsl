@@ -24,7 +24,7 @@ struct Params {
   count_at: u32,
   grid_y: u32,
   half_outputs: u32,
-  norm_width: u32,
+  inverse_norm_width: f32,
   epsilon: f32,
 }
 
@@ -65,7 +65,10 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
     if (thread < 128) {
       for (var i = 0u; i < 4; i++) {
         let row = min(first_row + lines * 4 + i, num_rows - 1);
-        v[i] = clamp(x[row * stride + group * 8 + k], vec4f(-LARGEST), vec4f(LARGEST));
+        v[i] = x[row * stride + group * 8 + k];
+        if (IS_F16 == 1) {
+          v[i] = clamp(v[i], vec4f(-65504.0), vec4f(65504.0));
+        }
       }
     } else {
       for (var i = 0u; i < 4; i++) {
@@ -121,6 +124,3 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
     }
   }
 }
-
-// The largest finite Element.
-const LARGEST = select(3.4e38, 65504.0, IS_F16 == 1);

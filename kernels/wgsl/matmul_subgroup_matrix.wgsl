@@ -1,6 +1,6 @@
 // matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` set
 //
-//   Buffers as in matvec.wgsl. Element is what tiles hold, Sum what the unit accumulates in (f32 where the adapter offers it).
+//   Buffers as in matvec.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose percents.
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32.
 //
 // One workgroup of four subgroups per 64 x 64 outputs, 32 x 32 a subgroup: grid (outputs / 64, rows / 64). A step of the loop
@@ -11,7 +11,6 @@ enable subgroups;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 alias Element = f16;
-alias Sum = f32;
 
 const FORMAT: u32 = 0;
 const GATED: u32 = 0;
@@ -33,7 +32,7 @@ struct Params {
   count_at: u32,
   grid_y: u32,
   half_outputs: u32,
-  norm_width: u32,
+  inverse_norm_width: f32,
   epsilon: f32,
 }
 
@@ -53,7 +52,8 @@ const LINE = 4 * LINE_QUADS;
 
 var<workgroup> x_tile: array<vec4<Element>, 64 * LINE_QUADS>;
 var<workgroup> w_tile: array<vec4<Element>, 64 * LINE_QUADS>;
-var<workgroup> sums: array<Sum, 64 * 64>;
+// Half of the outputs, 32 rows, so that all fits 32 KiB with tiles of f32 too.
+var<workgroup> sums: array<f32, 32 * 64>;
 
 @compute @workgroup_size(THREADS)
 fn matmul_subgroup_matrix(
@@ -70,7 +70,7 @@ fn matmul_subgroup_matrix(
   let row_at = subgroup / 2 * 32;
   let output_at = subgroup % 2 * 32;
 
-  var totals: array<array<subgroup_matrix_result<Sum, N, M>, 32 / N>, 32 / M>;
+  var totals: array<array<subgroup_matrix_result<f32, N, M>, 32 / N>, 32 / M>;
   for (var group = 0u; group < groups; group++) {
     for (var job = thread; job < 512; job += THREADS) {
       let line = job / 8;
@@ -95,17 +95,22 @@ fn matmul_subgroup_matrix(
     }
     workgroupBarrier();
   }
-  for (var i = 0u; i < 32 / M; i++) {
-    for (var j = 0u; j < 32 / N; j++) {
-      subgroupMatrixStore<row_major>(&sums, (row_at + i * M) * 64 + output_at + j * N, totals[i][j], 64);
+  for (var half = 0u; half < 2; half++) {
+    if (subgroup / 2 == half) {
+      for (var i = 0u; i < 32 / M; i++) {
+        for (var j = 0u; j < 32 / N; j++) {
+          subgroupMatrixStore<row_major>(&sums, i * M * 64 + output_at + j * N, totals[i][j], 64);
+        }
+      }
     }
-  }
-  workgroupBarrier();
-  for (var at = thread; at < 64 * 64; at += THREADS) {
-    let row = first_row + at / 64;
-    let output = first + at % 64;
-    if (row < num_rows && output < params.outputs) {
-      finish(row, output, f32(sums[at]), f32(sums[(at + 1) % 4096]));
+    workgroupBarrier();
+    for (var at = thread; at < 32 * 64; at += THREADS) {
+      let row = first_row + half * 32 + at / 64;
+      let output = first + at % 64;
+      if (row < num_rows && output < params.outputs) {
+        finish(row, output, sums[at], sums[(at + 1) % 2048]);
+      }
     }
+    workgroupBarrier();
   }
 }

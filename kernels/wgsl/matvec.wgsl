@@ -33,7 +33,7 @@ struct Params {
   count_at: u32,
   grid_y: u32,
   half_outputs: u32,
-  norm_width: u32,
+  inverse_norm_width: f32,
   epsilon: f32,
 }
 
@@ -85,7 +85,7 @@ fn matvec(
     for (var i = 0u; i < num_subgroups; i++) {
       total += squares[i];
     }
-    scale = inverseSqrt(total / f32(params.norm_width) + params.epsilon);
+    scale = inverseSqrt(fma(total, params.inverse_norm_width, params.epsilon));
   }
 
   var sums = array<f32, SUMS>();

@@ -26,7 +26,7 @@ struct Params {
   count_at: u32,
   grid_y: u32,
   half_outputs: u32,
-  norm_width: u32,
+  inverse_norm_width: f32,
   epsilon: f32,
 }
 
@@ -136,5 +136,5 @@ fn norm_scale(row: u32, quads: u32, thread: u32) -> f32 {
     }
     workgroupBarrier();
   }
-  return inverseSqrt(squares[0] / f32(params.norm_width) + params.epsilon);
+  return inverseSqrt(fma(squares[0], params.inverse_norm_width, params.epsilon));
 }

@@ -4,14 +4,14 @@
 //   qkv      [rows][qkv_stride] f32, query head h of a row starts at h * HEAD_DIM
 //   kv       one layer, as in rope_store.wgsl
 //   step     header; items [items][8] u32: first row, rows, first position, block table (index into step), first split,
-//            splits, first partial (or NONE), unused
+//            splits, first partial (or NONE), partials from one row to the next
 //   out      [rows][out_stride] f32
 //   parts    [partials][heads][HEAD_DIM] f32, sums of v not yet divided; part_stats [partials][heads][2]: highest, sum
 //
 // Flash attention. One workgroup per item and KV head; an item is up to TILE_ROWS consecutive rows of one sequence, and its
 // queries are those rows times all GROUP query heads of the KV head, so K and V are read once for the group. Tiles of TOKENS
 // tokens, at absolute positions, with an online softmax; every SPLIT tokens a split ends, and splits are merged in order. An
-// item covers all splits of its rows and writes `out`, or one split of one row and writes a partial, which attention_merge
+// item covers all splits of its rows and writes `out`, or one split of them and writes a partial per row, which attention_merge
 // merges by the same arithmetic: so a row's bits depend on its position only (E2).
 //
 // UNROLLED 0 is for the software driver, which would spend seconds on what it unrolls.
@@ -57,11 +57,14 @@ const QUADS = HEAD_DIM / 4;
 const K_WORDS = select(HEAD_DIM, HEAD_DIM / 2, KV_F16 == 1);
 const K_STRIDE = K_WORDS + 1;
 const OUTPUTS = (QUERIES * QUADS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+// Padded against bank conflicts: a thread per query walks its weights.
+const WEIGHT_STRIDE = TOKENS + 1;
 const QUERY_BLOCKS = (QUERIES + QUERY_BLOCK - 1) / QUERY_BLOCK;
 
-var<workgroup> k_tile: array<u32, TOKENS * K_STRIDE>;
+// K of the tile's tokens; once the scores are known, their V.
+var<workgroup> tile: array<u32, TOKENS * K_STRIDE>;
 var<workgroup> token_at: array<u32, TOKENS>;
-var<workgroup> weights: array<f32, QUERIES * TOKENS>;
+var<workgroup> weights: array<f32, QUERIES * WEIGHT_STRIDE>;
 // Of the split so far, then of everything before it.
 var<workgroup> highest: array<f32, QUERIES>;
 var<workgroup> sums: array<f32, QUERIES>;
@@ -107,9 +110,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
         token_at[thread] = block * 2 * plane_words + (token % BLOCK_SIZE * token_width + kv_head * HEAD_DIM) / select(1u, 2u, KV_F16 == 1);
       }
       workgroupBarrier();
-      for (var i = thread; i < TOKENS * K_WORDS; i += WORKGROUP_SIZE) {
-        k_tile[i / K_WORDS * K_STRIDE + i % K_WORDS] = kv[token_at[i / K_WORDS] + i % K_WORDS];
-      }
+      load_tile(0, thread);
       workgroupBarrier();
 
       for (var i = thread; i < QUERY_BLOCKS * TOKENS; i += WORKGROUP_SIZE) {
@@ -117,37 +118,40 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       }
       workgroupBarrier();
 
+      load_tile(plane_words, thread);
       for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
         var now = highest[q];
         for (var t = 0u; t < bound(TOKENS); t++) {
-          now = max(now, weights[q * TOKENS + t]);
+          now = max(now, weights[q * WEIGHT_STRIDE + t]);
         }
         rescale[q] = exp(highest[q] - now);
         highest[q] = now;
       }
       workgroupBarrier();
       for (var i = thread; i < QUERIES * TOKENS; i += WORKGROUP_SIZE) {
-        let value = weights[i];
-        weights[i] = select(exp(value - highest[i / TOKENS]), 0.0, value == LOWEST);
+        let at = i / TOKENS * WEIGHT_STRIDE + i % TOKENS;
+        let value = weights[at];
+        weights[at] = select(exp(value - highest[i / TOKENS]), 0.0, value == LOWEST);
       }
       workgroupBarrier();
       for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
         var sum = 0.0;
         for (var t = 0u; t < bound(TOKENS); t++) {
-          sum += weights[q * TOKENS + t];
+          sum += weights[q * WEIGHT_STRIDE + t];
         }
         sums[q] = fma(sums[q], rescale[q], sum);
       }
       for (var i = 0u; i < OUTPUTS; i++) {
-        let at = thread + i * WORKGROUP_SIZE;
-        if (at < QUERIES * QUADS) {
-          let q = at / QUADS;
-          let quad = at % QUADS;
-          var value = values[i] * rescale[q];
-          for (var t = 0u; t < bound(TOKENS); t++) {
-            value = fma(vec4f(weights[q * TOKENS + t]), v_quad(token_at[t] + plane_words, quad), value);
+        values[i] *= rescale[query_of(thread, i)];
+      }
+      for (var t = 0u; t < bound(TOKENS); t++) {
+        // Where the vectors of an output divide the workgroup, all of a thread's outputs have the same one.
+        var v = tile_quad(t, thread % QUADS);
+        for (var i = 0u; i < OUTPUTS; i++) {
+          if (WORKGROUP_SIZE % QUADS != 0) {
+            v = tile_quad(t, (thread + i * WORKGROUP_SIZE) % QUADS);
           }
-          values[i] = value;
+          values[i] = fma(vec4f(weights[query_of(thread, i) * WEIGHT_STRIDE + t]), v, values[i]);
         }
       }
       workgroupBarrier();
@@ -163,7 +167,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
     }
     workgroupBarrier();
     for (var i = 0u; i < OUTPUTS; i++) {
-      let q = min((thread + i * WORKGROUP_SIZE) / QUADS, QUERIES - 1);
+      let q = query_of(thread, i);
       all_values[i] = fma(all_values[i], vec4f(all_rescale[q]), values[i] * split_rescale[q]);
     }
     workgroupBarrier();
@@ -178,7 +182,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       if (partial == NONE) {
         out[(first_row + q / GROUP) * params.out_stride / 4 + head * QUADS + quad] = all_values[i] * (1.0 / all_sums[q]);
       } else {
-        let slot = partial * params.kv_heads * GROUP + head;
+        let slot = (partial + q / GROUP * step[item + 7]) * params.kv_heads * GROUP + head;
         parts[slot * QUADS + quad] = all_values[i];
         if (quad == 0) {
           part_stats[slot] = vec2f(all_highest[q], all_sums[q]);
@@ -197,7 +201,7 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
     q_at[i] = (first_row + q / GROUP) * params.qkv_stride / 4 + (kv_head * GROUP + q % GROUP) * QUADS;
   }
   for (var quad = 0u; quad < bound(QUADS); quad++) {
-    let k = k_quad(t, quad);
+    let k = tile_quad(t, quad);
     for (var i = 0u; i < QUERY_BLOCK; i++) {
       let q = qkv[q_at[i] + quad];
       var dot = dots[i];
@@ -220,27 +224,33 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
       if (params.soft_cap > 0.0) {
         value = params.soft_cap * tanh(value / params.soft_cap);
       }
-      weights[q * TOKENS + t] = select(LOWEST, value, is_visible);
+      weights[q * WEIGHT_STRIDE + t] = select(LOWEST, value, is_visible);
     }
   }
 }
 
-fn k_quad(t: u32, quad: u32) -> vec4f {
-  let at = t * K_STRIDE;
-  if (KV_F16 == 1) {
-    return vec4f(unpack2x16float(k_tile[at + 2 * quad]), unpack2x16float(k_tile[at + 2 * quad + 1]));
-  }
-  return bitcast<vec4f>(vec4u(k_tile[at + 4 * quad], k_tile[at + 4 * quad + 1], k_tile[at + 4 * quad + 2], k_tile[at + 4 * quad + 3]));
+// The query of a thread's i-th output; past the last one, the last one again.
+fn query_of(thread: u32, i: u32) -> u32 {
+  return min((thread + i * WORKGROUP_SIZE) / QUADS, QUERIES - 1);
 }
 
-fn v_quad(at: u32, quad: u32) -> vec4f {
-  if (KV_F16 == 1) {
-    return vec4f(unpack2x16float(kv[at + 2 * quad]), unpack2x16float(kv[at + 2 * quad + 1]));
+// K (offset 0) or V (a plane further) of the tile's tokens into workgroup memory.
+fn load_tile(offset: u32, thread: u32) {
+  for (var i = thread; i < TOKENS * K_WORDS; i += WORKGROUP_SIZE) {
+    tile[i / K_WORDS * K_STRIDE + i % K_WORDS] = kv[token_at[i / K_WORDS] + offset + i % K_WORDS];
   }
-  return bitcast<vec4f>(vec4u(kv[at + 4 * quad], kv[at + 4 * quad + 1], kv[at + 4 * quad + 2], kv[at + 4 * quad + 3]));
 }
 
-// The loop's end; where UNROLLED is 0 the compiler does not know it (no row has 2^31 values).
+fn tile_quad(t: u32, quad: u32) -> vec4f {
+  if (KV_F16 == 1) {
+    let at = t * K_STRIDE + 2 * quad;
+    return vec4f(unpack2x16float(tile[at]), unpack2x16float(tile[at + 1]));
+  }
+  let at = t * K_STRIDE + 4 * quad;
+  return bitcast<vec4f>(vec4u(tile[at], tile[at + 1], tile[at + 2], tile[at + 3]));
+}
+
+// A loop's end that the compiler does not know (no row has 2^31 values); where UNROLLED is 1, kernel.ts leaves the call out.
 fn bound(end: u32) -> u32 {
-  return select(end + (params.qkv_stride >> 31), end, UNROLLED == 1);
+  return end + (params.qkv_stride >> 31);
 }

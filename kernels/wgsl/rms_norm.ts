@@ -3,7 +3,7 @@ import type { KernelSpec } from './kernel.ts';
 /** `out[r, :] = weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
 export const rmsNorm = {
   name: 'rms_norm',
-  params: { hidden: 'u32', stride: 'u32', epsilon: 'f32' },
+  params: { inverse_hidden: 'f32', stride: 'u32', epsilon: 'f32' },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },
     weight: { access: 'read', dtype: 'vec4f' },

@@ -9,7 +9,7 @@
 const WORKGROUP_SIZE: u32 = 128;
 
 struct Params {
-  hidden: u32,
+  inverse_hidden: f32,
   stride: u32,
   epsilon: f32,
 }
@@ -41,7 +41,7 @@ fn rms_norm(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_i
     }
     workgroupBarrier();
   }
-  let scale = inverseSqrt(partial[0] / f32(params.hidden) + params.epsilon);
+  let scale = inverseSqrt(fma(partial[0], params.inverse_hidden, params.epsilon));
   for (var i = thread; i < quads; i += WORKGROUP_SIZE) {
     out[row + i] = weight[i] * (x[row + i] * scale);
   }

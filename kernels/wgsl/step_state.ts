@@ -23,14 +23,19 @@ const NONE = 0xffffffff;
 
 /** Tokens of a split: so many workgroups share one long sequence's decode step; shorter ones cost more merging. */
 export const SPLIT_TOKENS = 128;
-/** Partials that a step may have; a sequence beyond takes all its splits in one workgroup. */
-const MAX_PARTIALS = 2_048;
+/** Partials that a step may have; a sequence beyond takes all its splits in one workgroup, which is slow and gives the same bits. */
+const MAX_PARTIALS = 16_384;
+const MAX_PARTIAL_BYTES = 128 << 20;
 /** Words of one sample's results: ids, logits, highest and sum, asked logits. */
 export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 2;
 
 export interface AttentionTiling {
   /** Rows of one prefill item. */
   readonly tileRows: number;
+  /** Items of several rows are split too while a step has fewer than this: enough workgroups to fill the device. */
+  readonly splitBelowItems: number;
+  /** Of one partial: heads · (head_dim + 2) values. */
+  readonly partialBytes: number;
   /** 0: none. */
   readonly window: number;
 }
@@ -42,11 +47,19 @@ export interface StepCounts {
   readonly prefillItems: number;
   readonly merges: number;
   readonly resultWords: number;
+  /** Of rows alone in their segment, then of the others: tokens that each sees, summed; and tokens whose KV is read. */
+  readonly decodePairs: number;
+  readonly prefillPairs: number;
+  readonly prefillTokensRead: number;
 }
 
-export function numPartials({ maxSamples, maxRows, maxBlocksPerSequence, blockSize }: LoadOptions): number {
+export function numPartials(
+  { maxSamples, maxRows, maxBlocksPerSequence, blockSize }: LoadOptions,
+  { tileRows, splitBelowItems, partialBytes }: AttentionTiling,
+): number {
   const perRow = Math.ceil((maxBlocksPerSequence * blockSize) / SPLIT_TOKENS);
-  return Math.min(MAX_PARTIALS, Math.max(maxSamples, Math.min(maxRows, 8)) * perRow);
+  const numRows = Math.max(maxSamples, Math.min(maxRows, tileRows * splitBelowItems));
+  return Math.min(MAX_PARTIALS, Math.floor(MAX_PARTIAL_BYTES / Math.max(1, partialBytes)), numRows * perRow);
 }
 
 export class StepState {
@@ -60,7 +73,7 @@ export class StepState {
     const { maxRows, maxSamples, maxBlocksPerSequence } = options;
     this.#options = options;
     this.#tiling = tiling;
-    this.#numPartials = numPartials(options);
+    this.#numPartials = numPartials(options, tiling);
     // Every row its own sequence is the worst case: a table and an item each.
     const numSequences = Math.min(maxRows, Math.max(maxSamples, 64));
     const numWords =
@@ -108,7 +121,16 @@ export class StepState {
     const { samples, resultWords } = this.#writeSamples(batch);
     assert(samples <= maxSamples, `a step samples at most ${maxSamples} rows`);
     words[Header.samples] = samples;
-    return { rows, samples, ...attention, resultWords };
+    const pairs = batch.map(({ tokens, start }) => tokens.length * start + (tokens.length * (tokens.length + 1)) / 2);
+    const sumWhere = (isDecode: boolean): number =>
+      pairs.reduce((sum, count, i) => sum + ((batch[i]!.tokens.length === 1) === isDecode ? count : 0), 0);
+    const prefillPairs = sumWhere(false);
+    return {
+      ...{ rows, samples, ...attention, resultWords },
+      decodePairs: sumWhere(true),
+      prefillPairs,
+      prefillTokensRead: prefillPairs / this.#tiling.tileRows,
+    };
   }
 
   #writeItems(
@@ -116,7 +138,7 @@ export class StepState {
     tables: readonly number[],
   ): Pick<StepCounts, 'decodeItems' | 'prefillItems' | 'merges'> {
     const { words } = this;
-    const { tileRows, window } = this.#tiling;
+    const { tileRows, splitBelowItems, window } = this.#tiling;
     const firstSplit = (position: number): number =>
       window === 0 ? 0 : Math.floor(Math.max(0, position - window + 1) / SPLIT_TOKENS);
     let at = this.#end;
@@ -139,13 +161,27 @@ export class StepState {
     });
     words[Header.prefillItemsAt] = at;
     row = 0;
+    const numTiles = batch.reduce(
+      (sum, { tokens }) => sum + (tokens.length > 1 ? Math.ceil(tokens.length / tileRows) : 0),
+      0,
+    );
     batch.forEach(({ tokens, start }, i) => {
-      for (let offset = 0; tokens.length > 1 && offset < tokens.length; offset += tileRows, prefillItems++) {
+      for (let offset = 0; tokens.length > 1 && offset < tokens.length; offset += tileRows) {
         const count = Math.min(tileRows, tokens.length - offset);
         const first = firstSplit(start + offset);
         const numSplits = Math.floor((start + offset + count - 1) / SPLIT_TOKENS) + 1 - first;
-        words.set([row + offset, count, start + offset, tables[i]!, first, numSplits, NONE, 0], at);
-        at += 8;
+        const isSplit =
+          numSplits > 1 && numTiles < splitBelowItems && partials + count * numSplits <= this.#numPartials;
+        const perItem = isSplit ? 1 : numSplits;
+        for (let split = 0; split < numSplits; split += perItem, prefillItems++) {
+          const partial = isSplit ? partials + split : NONE;
+          words.set([row + offset, count, start + offset, tables[i]!, first + split, perItem, partial, numSplits], at);
+          at += 8;
+        }
+        // A split that a row does not see yet changes nothing when it is merged.
+        for (let k = 0; isSplit && k < count; k++, partials += numSplits) {
+          merges.push(row + offset + k, partials, numSplits, 0);
+        }
       }
       row += tokens.length;
     });

@@ -20,7 +20,7 @@ import {
 } from '../device.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
-import { BlockTransfer } from './block_transfer.ts';
+import { BlockTransfer, transferBytes } from './block_transfer.ts';
 import {
   attentionTiling,
   candidateTiles,
@@ -39,7 +39,7 @@ import { matricesAgree } from './matrix_check.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, numPartials, StepState } from './step_state.ts';
-import { WebgpuExecutable } from './webgpu_executable.ts';
+import { rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
 
 const FEATURES = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix', 'subgroup-size-control'] as const;
 /** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
@@ -51,6 +51,8 @@ export interface WebgpuOptions {
   readonly kernelSet: KernelSet;
   /** Bytes of device memory to use; 0 finds out what there is. */
   readonly memoryBytes: number;
+  /** Engines that divide what there is; 1 unless stated. */
+  readonly numSharing?: number;
   /** For tests: features that the device is made without. */
   readonly withoutFeatures?: readonly string[];
   /** For tests: matrix units that the adapter does not have. */
@@ -135,23 +137,27 @@ class Gpu implements WebgpuDevice {
     capabilities: Capabilities,
     options: WebgpuOptions,
   ) {
-    const { vendor, architecture, subgroupMinSize = 0, subgroupMaxSize = 0 } = info;
+    const { vendor, architecture, description, subgroupMinSize = 0, subgroupMaxSize = 0 } = info;
     const { set, matrix } = capabilities;
     const matrices =
       set === 'fast' && matrix ? `, ${matrix.componentType} matrices ${matrix.M}×${matrix.N}×${matrix.K}` : '';
     this.description = `webgpu (${listing.name}, ${listing.backend}, ${set} kernels${matrices})`;
-    // Another driver may order or contract otherwise: its bits are its own.
-    this.numericsClass = ['webgpu', vendor, architecture, set].join('/');
+    // Another driver version may order or contract otherwise: its bits are its own. The description names it.
+    this.numericsClass = ['webgpu', vendor, architecture, set, description].join('/');
     this.capabilities = capabilities;
     this.#device = device;
     this.#listing = listing;
     this.#options = options;
     this.subgroupSizes = [subgroupMinSize, subgroupMaxSize];
     this.#kernels = new KernelCache(device);
-    this.lost = device.lost.then(({ reason, message }) => {
-      this.#lostReason = message || reason;
-      return this.#lostReason;
+    // An error that no scope took would mean stale results: the device cannot be trusted with another step.
+    const failed = new Promise<string>((resolve) => {
+      device.addEventListener('uncapturederror', ({ error }) => {
+        resolve(error.message);
+      });
     });
+    const gone = device.lost.then(({ reason, message }) => message || reason);
+    this.lost = Promise.race([failed, gone]).then((reason) => (this.#lostReason ??= reason));
   }
 
   /** For drills and tests: what a driver reset does. */
@@ -189,7 +195,7 @@ class Gpu implements WebgpuDevice {
     const kernels = this.#kernels;
     const { attention } = program;
     const steps = fuse(program);
-    const tiling = attentionTiling(attention, windowOf(program));
+    const tiling = attentionTiling(attention, windowOf(program), this.capabilities.isSoftware);
     const weights = await this.#loadWeights(program, source, options, memory, interleavedWeights(steps));
 
     const { maxRows, maxSamples } = options;
@@ -204,7 +210,7 @@ class Gpu implements WebgpuDevice {
     const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
     const heads = attention?.heads ?? 0;
     const state = new StepState(options, tiling);
-    const partials = attention ? numPartials(options) : 0;
+    const partials = attention ? numPartials(options, tiling) : 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
     const shared = {
       angles: await storage('rope angles', (attention?.ropeCos.length ?? 0) * 8),
@@ -224,8 +230,9 @@ class Gpu implements WebgpuDevice {
     };
     if (attention) device.queue.writeBuffer(shared.angles, 0, interleave(attention.ropeCos, attention.ropeSin));
 
+    const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
     const blockBytes = attention ? kvBlockBytes(attention, options.blockSize, options.kvDtype) : 0;
-    const numBlocks = attention ? await this.#numBlocks(options, memory, blockBytes, attention.layers) : 0;
+    const numBlocks = attention ? await this.#numBlocks(options, memory, blockBytes, attention.layers, rowsBack) : 0;
     const kv: GPUBuffer[] = [];
     for (let layer = 0; layer < (attention?.layers ?? 0); layer++) {
       const bytes = (blockBytes / (attention?.layers ?? 1)) * numBlocks;
@@ -272,13 +279,22 @@ class Gpu implements WebgpuDevice {
     memory: GpuMemory,
     blockBytes: number,
     layers: number,
+    rowsBackBytes: number,
   ): Promise<number> {
     const perLayer = Math.floor(memory.maxBytes / (blockBytes / layers));
     const isExact = min === max;
-    const left =
-      isExact && this.#options.memoryBytes === 0
-        ? Infinity
-        : await memoryLeft(this.#listing, memory, this.#options.memoryBytes);
+    // What is made after the KV blocks.
+    const takenBytes = memory.totalBytes + transferBytes(blockBytes) + rowsBackBytes;
+    const isFree = isExact && this.#options.memoryBytes === 0 && !this.#listing.isSoftware;
+    const left = isFree
+      ? Infinity
+      : isExact && this.#listing.isSoftware && this.#options.memoryBytes === 0
+        ? freemem()
+        : await memoryLeft({
+            ...{ listing: this.#listing, takenBytes, numSharing: this.#options.numSharing ?? 1 },
+            budgetBytes: this.#options.memoryBytes,
+            wantedBytes: max * blockBytes,
+          });
     const numBlocks = Math.min(max, perLayer, Math.floor(left / blockBytes));
     if (numBlocks >= min) return numBlocks;
     const why =

@@ -21,6 +21,11 @@ import { MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.
 
 /** Full rows of logits that come back at once; more go in rounds. */
 const MAX_ROWS_BACK = 8;
+/** What {@link WebgpuExecutable} makes to bring rows of logits back. */
+export function rowsBackBytes(vocab: number, maxSamples: number): number {
+  return Math.min(MAX_ROWS_BACK, maxSamples) * vocab * 4;
+}
+
 /** Of a profile: shorter times are the clock's noise. */
 const MEASURABLE_MS = 5;
 const MAX_REPEATS = 2_048;
@@ -100,15 +105,30 @@ export class WebgpuExecutable implements Executable {
     pass.end();
     const bytes = this.#logits ? counts.resultWords * 4 : 0;
     if (bytes > 0) encoder.copyBufferToBuffer(results, 0, this.#resultsBack, 0, bytes);
+    // The first full rows come with the step; more than the buffer holds need another round.
+    const wanted = fullRowSamples(batch);
+    const [first, ...rounds] = inRounds(wanted, this.#rowsPerRound);
+    if (first) this.#copyRows(encoder, first);
     device.queue.submit([encoder.finish()]);
     if (bytes === 0) {
       await this.#finish(device.queue.onSubmittedWorkDone());
       return [];
     }
-    await this.#finish(this.#resultsBack.mapAsync(GPUMapMode.READ, 0, bytes));
+    const rows = new Map<number, Float32Array>();
+    const mapped = this.#resultsBack.mapAsync(GPUMapMode.READ, 0, bytes);
+    const mappedRows = first && this.#rowsBack.mapAsync(GPUMapMode.READ, 0, first.length * this.#vocab * 4);
+    await this.#finish(Promise.all([mapped, mappedRows]));
     const words = new Uint32Array(this.#resultsBack.getMappedRange(0, bytes).slice(0));
     this.#resultsBack.unmap();
-    return this.#readSamples(batch, words);
+    if (first) this.#takeRows(first, rows);
+    for (const round of rounds) {
+      const copies = device.createCommandEncoder();
+      this.#copyRows(copies, round);
+      device.queue.submit([copies.finish()]);
+      await this.#finish(this.#rowsBack.mapAsync(GPUMapMode.READ, 0, round.length * this.#vocab * 4));
+      this.#takeRows(round, rows);
+    }
+    return this.#samples(batch, words, rows);
   }
 
   #throwIfLost(): void {
@@ -134,59 +154,50 @@ export class WebgpuExecutable implements Executable {
     return counts;
   }
 
-  async #readSamples(batch: readonly Segment[], words: Uint32Array<ArrayBuffer>): Promise<SampleResult[]> {
-    const floats = new Float32Array(words.buffer);
-    const requests = batch.flatMap(({ sample }) => (sample ? [sample] : []));
-    const rows = await this.#fullRows(requests.map(({ isFullRowWanted }) => isFullRowWanted));
-    let at = 0;
-    return requests.map(({ numCandidates, askedTokens }, i) => {
-      const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
-      const values = at + kept;
-      const stats = values + kept;
-      const asked = stats + 2;
-      const row = rows[i];
-      const result: SampleResult = {
-        candidateIds: words.slice(at, at + Math.min(numCandidates, kept)),
-        candidateLogits: floats.slice(values, values + Math.min(numCandidates, kept)),
-        logSumExp: floats[stats]! + Math.log(floats[stats + 1]!),
-        askedLogits: floats.slice(asked, asked + askedTokens.length),
-        ...(row ? { fullRow: row } : {}),
-      };
-      at += 2 * Math.max(1, numCandidates) + 2 + askedTokens.length;
-      return result;
-    });
+  get #rowsPerRound(): number {
+    return Math.max(1, Math.floor(this.#rowsBack.size / Math.max(1, this.#vocab * 4)));
   }
 
-  /** The logits of the samples that want them all. */
-  async #fullRows(isWanted: readonly boolean[]): Promise<(Float32Array | undefined)[]> {
-    const { device } = this.#parts;
-    const rows = new Array<Float32Array | undefined>(isWanted.length);
-    const wanted = isWanted.flatMap((wants, sample) => (wants ? [sample] : []));
+  #copyRows(encoder: GPUCommandEncoder, samples: readonly number[]): void {
+    assert(this.#logits, 'a program that samples has logits');
     const rowBytes = this.#vocab * 4;
-    const perRound = Math.max(1, Math.floor(this.#rowsBack.size / Math.max(1, rowBytes)));
-    for (let start = 0; start < wanted.length; start += perRound) {
-      const round = wanted.slice(start, start + perRound);
-      const encoder = device.createCommandEncoder();
-      round.forEach((sample, i) => {
-        assert(this.#logits, 'a program that samples has logits');
-        encoder.copyBufferToBuffer(
-          this.#logits,
-          sample * this.#logitsStride * 4,
-          this.#rowsBack,
-          i * rowBytes,
-          rowBytes,
-        );
-      });
-      device.queue.submit([encoder.finish()]);
-      const bytes = round.length * rowBytes;
-      await this.#finish(this.#rowsBack.mapAsync(GPUMapMode.READ, 0, bytes));
-      const floats = new Float32Array(this.#rowsBack.getMappedRange(0, bytes));
-      round.forEach((sample, i) => {
-        rows[sample] = floats.slice(i * this.#vocab, (i + 1) * this.#vocab);
-      });
-      this.#rowsBack.unmap();
+    for (const [i, sample] of samples.entries()) {
+      encoder.copyBufferToBuffer(this.#logits, sample * this.#logitsStride * 4, this.#rowsBack, i * rowBytes, rowBytes);
     }
-    return rows;
+  }
+
+  /** Out of the mapped buffer, which is free again afterwards. */
+  #takeRows(samples: readonly number[], rows: Map<number, Float32Array>): void {
+    const floats = new Float32Array(this.#rowsBack.getMappedRange(0, samples.length * this.#vocab * 4));
+    samples.forEach((sample, i) => rows.set(sample, floats.slice(i * this.#vocab, (i + 1) * this.#vocab)));
+    this.#rowsBack.unmap();
+  }
+
+  #samples(
+    batch: readonly Segment[],
+    words: Uint32Array<ArrayBuffer>,
+    rows: ReadonlyMap<number, Float32Array>,
+  ): SampleResult[] {
+    const floats = new Float32Array(words.buffer);
+    let at = 0;
+    return batch
+      .flatMap(({ sample }) => (sample ? [sample] : []))
+      .map(({ numCandidates, askedTokens }, i) => {
+        const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
+        const values = at + kept;
+        const stats = values + kept;
+        const asked = stats + 2;
+        const row = rows.get(i);
+        const result: SampleResult = {
+          candidateIds: words.slice(at, at + Math.min(numCandidates, kept)),
+          candidateLogits: floats.slice(values, values + Math.min(numCandidates, kept)),
+          logSumExp: floats[stats]! + Math.log(floats[stats + 1]!),
+          askedLogits: floats.slice(asked, asked + askedTokens.length),
+          ...(row ? { fullRow: row } : {}),
+        };
+        at += 2 * Math.max(1, numCandidates) + 2 + askedTokens.length;
+        return result;
+      });
   }
 
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
@@ -295,6 +306,17 @@ export class WebgpuExecutable implements Executable {
     if (lost() === undefined) await polled(device.queue.onSubmittedWorkDone());
     memory.destroy();
   }
+}
+
+/** Samples, counted from the batch's first, that want all their logits. */
+function fullRowSamples(batch: readonly Segment[]): number[] {
+  return batch
+    .flatMap(({ sample }) => (sample ? [sample] : []))
+    .flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
+}
+
+function inRounds(samples: readonly number[], size: number): number[][] {
+  return Array.from({ length: Math.ceil(samples.length / size) }, (_, i) => samples.slice(i * size, (i + 1) * size));
 }
 
 function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch['launch']>): void {

@@ -62,6 +62,7 @@ export class LocalCluster {
         '--advertise names one process; with `up` every process listens on 127.0.0.1 and says where',
       );
     }
+    this.#refuseMixedFormats();
     const startMs = this.#clock.nowMs();
     await (await SafetensorsFile.open(readModelFolder(this.#config.model).path)).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
@@ -81,6 +82,15 @@ export class LocalCluster {
       await this.#end('SIGKILL', 1);
     }
     this.#announce(this.#clock.nowMs() - startMs);
+  }
+
+  /** `auto` is another format on each kind of device. */
+  #refuseMixedFormats(): void {
+    const { device, weights, prefill, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
+    const [one, other] = [prefillDevice || device, decodeDevice || device];
+    if (weights === 'auto' && prefill > 0 && (one === 'wasm') !== (other === 'wasm')) {
+      throw new ConfigError(`prefill on ${one} and decode on ${other} need one weight format: add --weights f16`);
+    }
   }
 
   #announce(startUpMs: number): void {
@@ -166,7 +176,17 @@ export class LocalCluster {
     const level = this.#isLogLevelSet ? config.log_level : 'warn';
     const child = fork(
       fileURLToPath(new URL(`../${role}/main.js`, import.meta.url)),
-      [...this.#args, '--name', name, '--threads', String(threads), '--log-level', level, ...flags],
+      [
+        ...this.#args,
+        ...this.#drillFlags(name),
+        '--name',
+        name,
+        '--threads',
+        String(threads),
+        '--log-level',
+        level,
+        ...flags,
+      ],
       {
         // A group of its own: Ctrl-C reaches `up`, which ends the children in order.
         detached: true,
@@ -187,10 +207,24 @@ export class LocalCluster {
     return this.#config;
   }
 
+  /** The second instance of a role loses its device after twice as many steps, so that not all are gone at once. */
+  #drillFlags(name: string): string[] {
+    const steps = this.#config.lose_device_after_steps * Number(/\d+$/.exec(name)?.[0] ?? 1);
+    return steps > 0 ? ['--lose-device-after-steps', String(steps)] : [];
+  }
+
   #deviceFlags(role: Role): string[] {
     const { prefill_device: prefill, decode_device: decode } = this.#config;
     const device = role === 'prefill' ? prefill : role === 'decode' ? decode : '';
-    return device === '' ? [] : ['--device', device];
+    return [...(device === '' ? [] : ['--device', device]), '--device-sharing', String(this.#numSharing(role))];
+  }
+
+  /** Engines on this role's device. */
+  #numSharing(role: Role): number {
+    const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
+    const [ofPrefill, ofDecode] = [prefillDevice || device, decodeDevice || device];
+    const own = role === 'prefill' ? ofPrefill : ofDecode;
+    return Math.max(1, (ofPrefill === own ? prefill : 0) + (ofDecode === own ? decode : 0));
   }
 
   #routerFlags(): string[] {

@@ -93,7 +93,14 @@ const options = {
     'SIZE',
     bytes,
     0,
-    'memory of a webgpu device to use, weights included; 0: what there is, less a tenth',
+    'memory of a webgpu device that an engine uses, weights included; 0: what there is, less a tenth',
+  ),
+  device_sharing: option(
+    'Budgets',
+    'N',
+    positive(256),
+    1,
+    'engines that divide what a webgpu device has; `up` sets it',
   ),
   kv_dtype: option(
     'Model and engine',
@@ -151,7 +158,8 @@ const options = {
     1024,
     'sequences that wait for an engine; more are refused with 503',
   ),
-  chunk_tokens: option('Budgets', 'N', positive(2 ** 16), 512, 'tokens an engine computes in one step'),
+  // A GPU's grid has at most 65,535 workgroups in a dimension.
+  chunk_tokens: option('Budgets', 'N', positive(65_535), 512, 'tokens an engine computes in one step'),
   data_dir: option(
     'Process',
     'DIR',

@@ -1,7 +1,11 @@
 /** The control thread's handle on the engine thread. */
 import { Worker } from 'node:worker_threads';
+import type { Clock } from '../base/clock.ts';
 import type { SlabMemory } from '../kv/slab.ts';
 import type { EngineEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
+
+/** A step takes this long at most, or its device hangs. */
+const STOP_MS = 10_000;
 
 export interface EngineHostListener {
   onLoading(doneBytes: number, totalBytes: number): void;
@@ -14,6 +18,8 @@ export class EngineHost {
   readonly info: EngineInfo;
   readonly #worker: Worker;
   #isStopping = false;
+  #isDead = false;
+  #onStopped: () => void = () => undefined;
   /** As of the last step that had something to tell. */
   load: EngineLoad | undefined;
 
@@ -28,6 +34,7 @@ export class EngineHost {
     let host: EngineHost | undefined;
     const info = await new Promise<EngineInfo>((resolve, reject) => {
       const fail = (error: Error): void => {
+        if (host) host.#isDead = true;
         if (host) listener.onDeath(error);
         else reject(error);
       };
@@ -35,7 +42,8 @@ export class EngineHost {
         if (message.kind === 'loading') listener.onLoading(message.doneBytes, message.totalBytes);
         else if (message.kind === 'ready') resolve(message.info);
         else if (message.kind === 'failed') fail(new Error(message.message));
-        else if (host) host.#receive(message, listener);
+        else if (host && message.kind === 'stopped') host.#onStopped();
+        else if (host && message.kind === 'events') host.#receive(message, listener);
       });
       worker.on('error', fail);
       worker.on('exit', (code) => {
@@ -59,8 +67,17 @@ export class EngineHost {
     this.#worker.postMessage(message);
   }
 
-  async stop(): Promise<void> {
+  /** Waits for the step that runs: a thread that ends while Dawn owes it an answer takes the whole process down. */
+  async stop(clock: Clock): Promise<void> {
     this.#isStopping = true;
+    const stopped = new Promise<void>((resolve) => {
+      this.#onStopped = resolve;
+      this.#worker.once('exit', () => {
+        resolve();
+      });
+    });
+    this.send({ kind: 'stop' });
+    if (!this.#isDead) await Promise.race([stopped, clock.sleep(STOP_MS)]);
     await this.#worker.terminate();
   }
 }

@@ -26,7 +26,9 @@ export type ToEngine =
   /** Slots that the engine may fill with exports. */
   | { readonly kind: 'grant'; readonly slots: readonly number[] }
   /** Somebody wants a block that is only in the device tier. */
-  | { readonly kind: 'export'; readonly link: ChainLink };
+  | { readonly kind: 'export'; readonly link: ChainLink }
+  /** Finish the step that runs, let the device go, say so. */
+  | { readonly kind: 'stop' };
 
 export type EngineEvent =
   | {
@@ -82,4 +84,5 @@ export type FromEngine =
   | { readonly kind: 'loading'; readonly doneBytes: number; readonly totalBytes: number }
   | { readonly kind: 'ready'; readonly info: EngineInfo }
   | { readonly kind: 'failed'; readonly message: string }
+  | { readonly kind: 'stopped' }
   | { readonly kind: 'events'; readonly events: readonly EngineEvent[]; readonly load: EngineLoad };

@@ -17,6 +17,9 @@ import { loadModel, type LoadedModel } from './load_model.ts';
 
 /** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
 const COPY_BYTES_PER_STEP = 16 * 2 ** 20;
+/** After a loss: for the step that ran to fail, and for what else Dawn has to say. */
+const LOST_STEP_MS = 2_000;
+const LAST_ANSWERS_MS = 60;
 /** Progress lines while loading: one per this many bytes is plenty. */
 const PROGRESS_BYTES = 64 * 2 ** 20;
 
@@ -79,6 +82,8 @@ class EngineThread {
     );
   }
 
+  #isStopping = false;
+
   receive(message: ToEngine): void {
     this.#hasNews = true;
     this.#wake?.();
@@ -113,6 +118,9 @@ class EngineThread {
       case 'export':
         this.#queueExport(message.link, undefined);
         return;
+      case 'stop':
+        this.#isStopping = true;
+        return;
     }
   }
 
@@ -134,8 +142,9 @@ class EngineThread {
     if (this.#asked.delete(key) && entry) this.#events.push({ kind: 'export_failed', link: entry.link });
   }
 
-  async loop(loseDeviceAfterSteps: number): Promise<never> {
-    for (;;) {
+  /** Resolves when told to stop, between two steps: a device must not go while it computes. */
+  async loop(loseDeviceAfterSteps: number): Promise<void> {
+    while (!this.#isStopping) {
       if (loseDeviceAfterSteps > 0 && this.#engine.numSteps >= loseDeviceAfterSteps) this.#model.device.destroy();
       this.#hasNews = false;
       await this.#putDeliveriesIn();
@@ -183,13 +192,18 @@ class EngineThread {
 
   async #copyOut(): Promise<boolean> {
     const batch: { key: BlockKey; link: ChainLink; anchor: BlockKey | undefined; slot: number; out: Uint8Array }[] = [];
-    for (const key of [...this.#asked, ...this.#exports.keys()]) {
-      if (batch.length === this.#blocksPerStep || this.#credits.length === 0) break;
+    const take = (key: BlockKey): void => {
       const entry = this.#exports.get(key);
       if (!entry) this.#asked.delete(key);
-      if (!entry || batch.some((other) => other.key === key)) continue;
+      if (!entry || batch.some((other) => other.key === key)) return;
       const slot = this.#credits.pop()!;
       batch.push({ key, ...entry, slot, out: this.#payload(slot) });
+    };
+    for (const keys of [this.#asked, this.#exports.keys()]) {
+      for (const key of keys) {
+        if (batch.length === this.#blocksPerStep || this.#credits.length === 0) break;
+        take(key);
+      }
     }
     if (batch.length === 0) return false;
     const isHeld = await this.#engine.exportTo(batch);
@@ -205,7 +219,8 @@ class EngineThread {
       this.#asked.delete(key);
       this.#events.push({ kind: 'exported', link, slot, anchor: latest?.anchor ?? anchor });
     });
-    return isHeld.includes(true);
+    // Also when the pool held none of them: there may be more.
+    return true;
   }
 
   #payload(slot: number): Uint8Array {
@@ -240,7 +255,7 @@ async function main(): Promise<void> {
     post({ kind: 'loading', doneBytes, totalBytes });
   });
   const thread = new EngineThread(model, maxWaiting, options.chunkTokens, options.maxNumSeqs);
-  const { namespace, layout, numBlocks, maxModelLen, folder, device } = model;
+  const { namespace, layout, numBlocks, maxModelLen, folder, device, description } = model;
   port?.on('message', (message: ToEngine) => {
     thread.receive(message);
   });
@@ -249,10 +264,27 @@ async function main(): Promise<void> {
   const modelConfig = configDigest(folder.config);
   post({
     kind: 'ready',
-    info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: device.description, loadMs },
+    info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: description, loadMs },
   });
-  const gone = await Promise.race([device.lost, thread.loop(loseDeviceAfterSteps)]);
-  throw new Error(`the device was lost: ${gone}`);
+  const loop = thread.loop(loseDeviceAfterSteps);
+  const failed = loop.catch(async (error: unknown) => {
+    // A step that failed because the device went says so in its own words; anything else is the error.
+    const why = await Promise.race([device.lost, systemClock.sleep(LAST_ANSWERS_MS)]);
+    if (typeof why !== 'string') throw error;
+    return why;
+  });
+  const reason = await Promise.race([device.lost, failed]);
+  if (typeof reason === 'string') {
+    // Dawn owes answers to the step that ran, and aborts the process when this thread ends before they come.
+    thread.receive({ kind: 'stop' });
+    await Promise.race([loop.catch(() => undefined), systemClock.sleep(LOST_STEP_MS)]);
+    await systemClock.sleep(LAST_ANSWERS_MS);
+    throw new Error(`the device was lost: ${reason}`);
+  }
+  await model.executable.close();
+  device.destroy();
+  await device.lost;
+  post({ kind: 'stopped' });
 }
 
 main().catch((error: unknown) => {

@@ -1,5 +1,5 @@
 /** From a model folder to an engine-ready executable: device, program, weights, namespace. */
-import { kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
+import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
@@ -8,7 +8,7 @@ import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
 import { servedLength } from '../model/served_length.ts';
 import { SafetensorsFile } from '../model/safetensors.ts';
 import { checkTensors, llamaProgram } from './llama_program.ts';
-import { openDevice } from './open_device.ts';
+import { autoDevice, openDevice } from './open_device.ts';
 
 export interface LoadModelOptions {
   readonly modelPath: string;
@@ -19,6 +19,8 @@ export interface LoadModelOptions {
   readonly weightFormat: WeightFormat | 'auto';
   /** Device memory to use, bytes; 0: what there is. Only webgpu has its own. */
   readonly deviceMemoryBytes: number;
+  /** Engines that divide what the device has. */
+  readonly deviceSharing: number;
   readonly kvDtype: KvDtype;
   readonly blockSize: number;
   /** 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096; on webgpu what is left after the weights. */
@@ -34,6 +36,8 @@ export interface LoadModelOptions {
 export interface LoadedModel {
   readonly folder: ModelFolder;
   readonly device: Device;
+  /** For people: the device, and why it is not the one that `auto` would have liked. */
+  readonly description: string;
   readonly executable: Executable;
   readonly namespace: Namespace;
   readonly layout: RecordLayout;
@@ -46,13 +50,31 @@ const AUTO_MAX_BLOCKS = 4_096;
 /** Of a GPU's memory; 2 million tokens at 32 a block, and what the pool's indexes hold without strain. */
 const GPU_MAX_BLOCKS = 65_536;
 
+type OnProgress = (doneBytes: number, totalBytes: number) => void;
+
 /** @throws ModelError, DeviceError before anything listens. */
-export async function loadModel(
+export async function loadModel(options: LoadModelOptions, onProgress?: OnProgress): Promise<LoadedModel> {
+  if (options.device !== 'auto') return loadOn(options.device, '', options, onProgress);
+  const { device, reason } = await autoDevice();
+  if (device === 'wasm') return loadOn('wasm', '', options, onProgress);
+  try {
+    return await loadOn(device, '', options, onProgress);
+  } catch (error) {
+    // The adapter or its kernels are not enough for this model.
+    if (!(error instanceof DeviceError)) throw error;
+    return loadOn('wasm', ` although ${reason}: ${error.message}`, options, onProgress);
+  }
+}
+
+/** `why` goes into the device's description. */
+async function loadOn(
+  deviceName: string,
+  why: string,
   options: LoadModelOptions,
-  onProgress?: (doneBytes: number, totalBytes: number) => void,
+  onProgress: OnProgress | undefined,
 ): Promise<LoadedModel> {
   const folder = readModelFolder(options.modelPath);
-  const device = await openDevice(options);
+  const device = await openDevice({ ...options, device: deviceName });
   const maxModelLen = servedLength(folder, options.maxModelLen);
   const program = llamaProgram(folder.config, maxModelLen);
   const { blockSize, kvDtype } = options;
@@ -92,7 +114,8 @@ export async function loadModel(
       blockSize,
       payloadBytes: blockBytes,
     };
-    return { folder, device, executable, namespace, layout, numBlocks, maxModelLen };
+    const description = device.description + why;
+    return { folder, device, description, executable, namespace, layout, numBlocks, maxModelLen };
   } finally {
     await file.close();
   }

@@ -7,10 +7,11 @@ import { matrixConfig, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 
 interface DeviceChoice {
-  /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
+  /** `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
   readonly device: string;
   readonly kernelSet: KernelSet;
   readonly deviceMemoryBytes: number;
+  readonly deviceSharing: number;
   /** 0: one per core. */
   readonly numThreads: number;
 }
@@ -32,7 +33,7 @@ export async function autoDevice(): Promise<{ readonly device: string; readonly 
 
 /** @throws DeviceError for a name that is no device here. */
 export async function openDevice(choice: DeviceChoice): Promise<Device> {
-  const name = choice.device === 'auto' ? (await autoDevice()).device : choice.device;
+  const { device: name } = choice;
   if (name === 'wasm') return createWasmDevice(choice.numThreads || availableParallelism());
   const [, selector] = /^webgpu(?::(.+))?$/.exec(name) ?? [name];
   if (!name.startsWith('webgpu') || (selector === undefined && name !== 'webgpu')) {
@@ -40,8 +41,8 @@ export async function openDevice(choice: DeviceChoice): Promise<Device> {
       `no device ${JSON.stringify(name)}: use auto, wasm, webgpu, webgpu:INDEX or webgpu:PART_OF_NAME (\`penstock devices\` lists them)`,
     );
   }
-  const { kernelSet, deviceMemoryBytes } = choice;
-  return createWebgpuDevice({ adapter: selector ?? '', kernelSet, memoryBytes: deviceMemoryBytes });
+  const { kernelSet, deviceMemoryBytes: memoryBytes, deviceSharing: numSharing } = choice;
+  return createWebgpuDevice({ adapter: selector ?? '', kernelSet, memoryBytes, numSharing });
 }
 
 export interface DeviceReport {

@@ -96,7 +96,7 @@ export class EngineInstance {
     const slotSize = recordBytes(layout);
     const numSlots = Math.floor(dramBytes / slotSize);
     if (numSlots < MIN_SLOTS) {
-      await host.stop();
+      await host.stop(options.clock);
       throw new Error(
         `--dram-bytes ${dramBytes} holds ${numSlots} records of ${slotSize} bytes; at least ${MIN_SLOTS * slotSize} are needed for this model`,
       );
@@ -240,6 +240,6 @@ export class EngineInstance {
 
   async stop(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#host.stop(), this.#mover.close()]);
+    await Promise.all([this.#host.stop(this.#options.clock), this.#mover.close()]);
   }
 }

@@ -31,6 +31,7 @@ export async function startEngineRole(
   const { role, config, clock, log, fail, drain } = context;
   const peers = new Peers(config.cluster_token, clock);
   let sayGoodbye: () => void = () => undefined;
+  let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
     engine: {
       model: {
@@ -39,6 +40,7 @@ export async function startEngineRole(
         kernelSet: config.kernel_set,
         weightFormat: config.weights,
         deviceMemoryBytes: config.device_memory,
+        deviceSharing: config.device_sharing,
         kvDtype: config.kv_dtype,
         blockSize: config.block_size,
         numBlocks: config.kv_blocks,
@@ -54,12 +56,14 @@ export async function startEngineRole(
     ...{ peers, clock, log },
     onDeath: (error) => {
       sayGoodbye();
-      // A turn of the loop for the goodbye to leave.
-      void clock.sleep(GOODBYE_MS).then(() => {
+      // A turn of the loop for the goodbye to leave; and whatever still computes must not be cut off.
+      void Promise.all([clock.sleep(GOODBYE_MS), stop()]).finally(() => {
         fail(error);
       });
     },
   });
+
+  stop = () => instance.stop();
 
   const server = createServer(config.cluster_token);
   const service = createService(instance, context);

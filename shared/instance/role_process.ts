@@ -56,7 +56,7 @@ export async function runRole(role: Role, start: (context: RoleContext) => Promi
   let running: RunningRole | undefined;
   let isEnding = false;
   const end = async (): Promise<void> => {
-    if (isEnding) process.exit(EXIT_REFUSED);
+    if (isEnding) endNow();
     isEnding = true;
     await running?.drain();
     process.exit(0);
@@ -64,7 +64,7 @@ export async function runRole(role: Role, start: (context: RoleContext) => Promi
   process.on('SIGTERM', () => void end());
   process.on('SIGINT', () => void end());
   // The parent died without a word: nobody would end this process.
-  process.on('disconnect', () => process.exit(EXIT_REFUSED));
+  process.on('disconnect', endNow);
   try {
     const { config } = readCommandLine(process.argv.slice(2), process.env);
     process.title = `penstock ${role} ${config.name}`.trim();
@@ -81,6 +81,11 @@ export async function runRole(role: Role, start: (context: RoleContext) => Promi
   } catch (error) {
     fail(error);
   }
+}
+
+/** Without a destructor: a GPU that still computes would make an ordinary exit an abort. */
+function endNow(): void {
+  process.kill(process.pid, 'SIGKILL');
 }
 
 /** Whoever listens beyond this machine needs a token. */

@@ -44,5 +44,6 @@ export function rootKey(digest: Digest): BlockKey {
 export function namespaceDifference(have: Namespace, want: Namespace): string | undefined {
   const fields = Object.keys(want) as (keyof Namespace)[];
   const field = fields.find((name) => have[name] !== want[name]);
-  return field && `${field} is ${String(have[field])}, the cluster has ${String(want[field])}`;
+  const hint = field === 'weightFormat' ? ': start all instances with the same --weights' : '';
+  return field && `${field} is ${String(have[field])}, the cluster has ${String(want[field])}${hint}`;
 }

@@ -106,7 +106,7 @@ test('every product compiles in every format, set and matrix configuration that 
       hasSubgroups: true,
       hasF16: true,
       isSoftware: false,
-      matrix: { ...f16, resultComponentType: 'f16', M: 8, N: 8, K: 8 },
+      matrix: { ...f16, componentType: 'f32', N: 8 },
     },
   ];
   const sources = new Map<string, string>();

@@ -1,7 +1,7 @@
 /** Allocations that a full device refuses; a real one cannot be filled in a test. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
-import { GpuMemory } from '../../kernels/wgsl/gpu_memory.ts';
+import { GpuMemory, memoryLeft, parseNvidiaMemory } from '../../kernels/wgsl/gpu_memory.ts';
 
 /** A device with room for `bytes`, which says so as Dawn does: the error is in the scope, the buffer is returned all the same. */
 function deviceWith(bytes: number): GPUDevice {
@@ -25,11 +25,29 @@ test('a full device is a clear error that says what was wanted and what is taken
   const memory = new GpuMemory(deviceWith(3 << 20));
   await memory.allocate('weights', 'w', 2 << 20, 0);
   await expect(memory.allocate('KV blocks', 'KV of layer 3', 2 << 20, 0)).rejects.toThrow(
-    'the device has no room for KV of layer 3: 2.0 MiB wanted, weights 2.0 MiB taken already (allocation failed)',
+    'the device has no room for KV of layer 3: 2.0 MiB wanted, weights 2.0 MiB taken already (allocation failed). Use a smaller --weights',
   );
   await expect(memory.allocate('weights', 'huge', 1 << 29, 0)).rejects.toThrow(
     /huge takes 512.0 MiB.*at most 256.0 MiB/,
   );
   assert.equal(memory.totalBytes, 2 << 20);
   memory.destroy();
+});
+
+test('nvidia-smi says what the card of this name has', () => {
+  const text = 'NVIDIA H200, 143771, 140000\nNVIDIA H100 80GB HBM3, 81559, 1\n';
+  assert.deepEqual(parseNvidiaMemory(text, 'NVIDIA H200'), {
+    totalBytes: 143_771 * 2 ** 20,
+    freeBytes: 140_000 * 2 ** 20,
+  });
+  assert.equal(parseNvidiaMemory(text, 'NVIDIA A100'), undefined);
+  assert.equal(parseNvidiaMemory('command not found', 'NVIDIA H200'), undefined);
+});
+
+test('a stated budget is what is left after what is taken; engines that share an unknown card must state one', async () => {
+  const listing = { backend: 'vulkan', name: 'Moore Threads S80', isSoftware: false };
+  const question = { listing, takenBytes: 10, budgetBytes: 0, numSharing: 2, wantedBytes: 1e9 };
+  assert.equal(await memoryLeft({ ...question, budgetBytes: 100 }), 90);
+  assert.equal(await memoryLeft({ ...question, budgetBytes: 5 }), 0);
+  await expect(memoryLeft(question)).rejects.toThrow(/2 engines share Moore Threads S80.*--device-memory/);
 });

@@ -45,8 +45,11 @@ test('a name picks a software adapter, an index or nothing does not', async () =
   assert.throws(() => selectAdapter(all, '7'), /no WebGPU adapter 7; there are 0: llvmpipe.*2: AMD Radeon/);
   assert.throws(() => selectAdapter(all, 'tpu'), /no WebGPU adapter tpu/);
   assert.throws(() => selectAdapter([software], ''), /no hardware WebGPU adapter/);
+  const xtx = { ...other, name: 'Radeon RX 7900 XTX' };
+  assert.equal(selectAdapter([card, xtx], '7900'), xtx);
+  assert.throws(() => selectAdapter([xtx, { ...other, name: 'Radeon RX 7900 XT' }], '1'), /has the name of adapter 0/);
   assert.throws(() => selectAdapter([], ''), /there is none: install a Vulkan driver/);
-  assert.throws(() => selectAdapter([card, { ...card }], '1'), /has the same name as adapter 0/);
+  assert.throws(() => selectAdapter([card, { ...card }], '1'), /has the name of adapter 0/);
   const listed = await listAdapters();
   assert(listed.some(({ name, isSoftware }) => name.includes('llvmpipe') && isSoftware));
 });
@@ -54,7 +57,7 @@ test('a name picks a software adapter, an index or nothing does not', async () =
 test('auto takes wasm where only software adapters are, and says why; rubbish is no device', async () => {
   const hardware = (await listAdapters()).filter(({ isSoftware }) => !isSoftware);
   if (hardware.length === 0) assert.equal((await autoDevice()).device, 'wasm');
-  const choice = { kernelSet: 'deterministic', deviceMemoryBytes: 0, numThreads: 1 } as const;
+  const choice = { kernelSet: 'deterministic', deviceMemoryBytes: 0, deviceSharing: 1, numThreads: 1 } as const;
   await expect(openDevice({ ...choice, device: 'cuda' })).rejects.toThrow(/no device "cuda": use auto, wasm/);
   await expect(openDevice({ ...choice, device: 'webgpux' })).rejects.toThrow(/no device "webgpux"/);
   const [report] = await reportDevices();
@@ -87,11 +90,12 @@ test('weights, blocks and buffers that do not fit are refused with the sizes, an
 });
 
 test('KV blocks take what is left of a stated memory', async () => {
-  const device = await open({ memoryBytes: 8 << 20 });
+  const device = await open({ memoryBytes: 128 << 20 });
   const executable = await device.load(program, random, { ...options, numBlocks: { min: 2, max: 1e6 } });
   const bytes = executable.numBlocks * executable.blockBytes;
-  expect(bytes).toBeGreaterThan(4 << 20);
-  expect(bytes).toBeLessThan(8 << 20);
+  // 80 MiB are for moving blocks.
+  expect(bytes).toBeGreaterThan(40 << 20);
+  expect(bytes).toBeLessThan(48 << 20);
   await executable.close();
   device.destroy();
 });
@@ -114,6 +118,23 @@ test('a lost device rejects the step that runs and everything after it, with the
   again.destroy();
 });
 
+test('an error that no scope takes ends the device: a step must not return stale results', async () => {
+  const device = await open();
+  // More workgroups in a dimension than WebGPU allows.
+  const executable = await device.load(program, random, { ...options, maxRows: 65_536, numBlocks: { min: 2, max: 2 } });
+  const tokens = new Array<number>(65_536).fill(1);
+  const running = executable.run([{ tokens, start: 0, blockTable: [0, 1] }]);
+  await expect(
+    Promise.race([
+      running.then(() => device.lost.then(Promise.reject.bind(Promise))),
+      device.lost.then(Promise.reject.bind(Promise)),
+    ]),
+  ).rejects.toMatch(/65535|65536/);
+  await expect(executable.run(batch)).rejects.toThrow(/the GPU was lost/);
+  await executable.close();
+  device.destroy();
+});
+
 test('a device that idles does not poll in a loop, and one that works answers', async () => {
   const device = await open();
   const executable = await device.load(program, random, options);
@@ -127,7 +148,7 @@ test('a device that idles does not poll in a loop, and one that works answers', 
   }
   const { user, system } = process.cpuUsage(before);
   expect((user + system) / 1e6).toBeLessThan(0.1);
-  expect(numTurns).toBeGreaterThan(10);
+  expect(numTurns).toBeGreaterThan(3);
   // A loop's own setImmediate is not Dawn's, and runs at once.
   await new Promise((resolve) => setImmediate(resolve));
   assert.equal((await executable.run(batch)).length, 1);

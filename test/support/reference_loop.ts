@@ -15,6 +15,7 @@ export const loadDefaults = {
   kernelSet: 'deterministic',
   weightFormat: 'f32',
   deviceMemoryBytes: 0,
+  deviceSharing: 1,
   kvDtype: 'f16',
   blockSize: 32,
   numBlocks: 80,

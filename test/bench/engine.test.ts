@@ -1,0 +1,51 @@
+/** The engine benchmark runs, tiny, on both devices, so that it cannot rot. Its figures are not judged. Budget: 60 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { benchEngine } from './engine.ts';
+import { report } from './figures.ts';
+
+const tiny = {
+  shapes: ['tiny'],
+  formats: ['int8'],
+  sets: ['deterministic', 'fast'],
+  prefillTokens: [32],
+  batches: [1, 2],
+  contexts: [64],
+  numThreads: 1,
+  budgetMs: 60_000,
+  hasProfile: true,
+} as const;
+
+test.each([
+  ['wasm', ['engine/tiny/int8/prefill/32', 'engine/tiny/int8/decode/batch2/context64']],
+  [
+    'webgpu:llvmpipe',
+    [
+      'engine/peak/read',
+      'engine/peak/dispatch',
+      'engine/tiny/int8/fast/prefill/32',
+      'engine/tiny/int8/deterministic/decode/batch1/context64',
+      'engine/tiny/int8/deterministic/decode/batch1/context64/per-dispatch',
+      'engine/tiny/int8/fast/decode/batch1/context64/kernel/attention-(decode)/read',
+      'engine/tiny/int8/price-of-determinism/decode/batch2/context64',
+    ],
+  ],
+])('engine on %s reports every figure it promises', async (device, wanted) => {
+  const lines: string[] = [];
+  const { figures } = report(await benchEngine({ ...tiny, device, say: (line) => lines.push(line) }));
+  const names = figures.map(({ name }) => name);
+  for (const name of wanted) assert(names.includes(name), `${name} is none of ${names.join(', ')}`);
+  for (const { name, value } of figures) assert(Number.isFinite(value) && value >= 0, `${name} is ${value}`);
+});
+
+test('what takes too long or does not fit is skipped with a line', async () => {
+  const lines: string[] = [];
+  const figures = await benchEngine({ ...tiny, device: 'wasm', budgetMs: 1e-6, say: (line) => lines.push(line) });
+  assert.deepEqual(figures, []);
+  assert.match(lines.join('\n'), /prefill\/32: skipped, it would take about/);
+  await benchEngine({
+    ...{ ...tiny, device: 'wasm', shapes: ['8b'], formats: ['f32'] },
+    say: (line) => lines.push(line),
+  });
+  assert.match(lines.join('\n'), /engine\/8b\/f32: skipped, it does not fit: .* MiB needed/);
+});
