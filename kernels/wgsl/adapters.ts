@@ -28,7 +28,12 @@ export interface OpenAdapter {
 }
 
 /** f16 on NVIDIA under Vulkan and subgroup matrices are behind these. */
-const TOGGLES = ['enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia'];
+const NEEDED = 'allow_unsafe_apis,vulkan_enable_f16_on_nvidia';
+/**
+ * Kernels clamp their own indexes and write workgroup memory before they read it: the guards that Tint would put around every loop and
+ * array keep drivers from unrolling. A software driver keeps them, so that the tests see an index that is out of bounds.
+ */
+const UNGUARDED = 'disable_robustness,disable_workgroup_init';
 /** WebGPU's compatibility backends repeat the same hardware with less of it. */
 const BACKENDS = new Set(['vulkan', 'metal', 'd3d12']);
 const SOFTWARE = /llvmpipe|lavapipe|swiftshader|basic render|software/i;
@@ -58,7 +63,7 @@ export async function listAdapters(): Promise<AdapterListing[]> {
   let listing = '';
   try {
     // Dawn has no call that lists adapters, but says which there are when none has the name.
-    const gpu = create(['adapter=\u0001', ...TOGGLES]);
+    const gpu = create(['adapter=\u0001', `enable-dawn-features=${NEEDED}`]);
     instances.set('', gpu);
     await gpu.requestAdapter();
   } catch (error) {
@@ -101,10 +106,14 @@ export function selectAdapter(adapters: readonly AdapterListing[], selector: str
 }
 
 /** A fresh adapter: a device consumes its own. @throws DeviceError when the driver no longer has it. */
-export async function openAdapter(listing: AdapterListing): Promise<OpenAdapter> {
+export async function openAdapter(
+  listing: AdapterListing,
+  isGuarded: boolean = listing.isSoftware,
+): Promise<OpenAdapter> {
   const { create } = await loadPackage();
-  const id = `${listing.backend} ${listing.name}`;
-  const gpu = instances.get(id) ?? create([`backend=${listing.backend}`, `adapter=${listing.name}`, ...TOGGLES]);
+  const id = `${listing.backend} ${listing.name} ${isGuarded}`;
+  const toggles = `enable-dawn-features=${isGuarded ? NEEDED : `${NEEDED},${UNGUARDED}`}`;
+  const gpu = instances.get(id) ?? create([`backend=${listing.backend}`, `adapter=${listing.name}`, toggles]);
   instances.set(id, gpu);
   if (listing.isSoftware) napBetweenPolls();
   const adapter = await polled(gpu.requestAdapter());

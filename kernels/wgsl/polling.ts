@@ -3,7 +3,7 @@
  *
  * The `webgpu` package looks for it from `setImmediate`, with some drivers for as long as a device lives, which keeps a core busy
  * with nothing to do (node-webgpu issue 17: 1.1 cores on Linux with NVIDIA, a quarter on macOS; none under llvmpipe with 0.6.2). This
- * module takes `globalThis.setImmediate` over in this thread and recognises Dawn's own callbacks (anonymous native functions): while
+ * module takes `globalThis.setImmediate` over in this thread and recognises Dawn's own callbacks (nameless native functions without arguments): while
  * work is in flight they run at once, or after a nap where the "GPU" is this machine's own cores; otherwise 50 times a second, by a
  * timer that keeps no process alive.
  */
@@ -20,8 +20,14 @@ let numInFlight = 0;
 let isNapping = false;
 const idle = new Map<Poll, NodeJS.Timeout>();
 
+/** A promise's resolve function is nameless and native too, but takes an argument and is no constructor. */
 function isDawns(callback: (...args: never[]) => void): callback is Poll {
-  return callback.name === '' && Function.prototype.toString.call(callback).includes('[native code]');
+  return (
+    callback.name === '' &&
+    callback.length === 0 &&
+    Object.hasOwn(callback, 'prototype') &&
+    Function.prototype.toString.call(callback).includes('[native code]')
+  );
 }
 
 function schedule(poll: Poll): void {

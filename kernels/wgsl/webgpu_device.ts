@@ -75,7 +75,8 @@ export interface WebgpuDevice extends Device {
 /** @throws DeviceError when there is no such adapter, or it lacks what the kernels need. */
 export async function createWebgpuDevice(options: WebgpuOptions): Promise<WebgpuDevice> {
   const listing = selectAdapter(await listAdapters(), options.adapter);
-  const opened = await openAdapter(listing);
+  const isTreatedAsSoftware = listing.isSoftware && options.isTreatedAsHardware !== true;
+  const opened = await openAdapter(listing, isTreatedAsSoftware);
   const { adapter } = opened;
   const { limits, features, info } = adapter;
   if (limits.maxComputeWorkgroupStorageSize < MIN_WORKGROUP_BYTES) {
@@ -101,7 +102,7 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
     set: options.kernelSet,
     hasSubgroups: has('subgroups'),
     hasF16: has('shader-f16'),
-    isSoftware: listing.isSoftware && options.isTreatedAsHardware !== true,
+    isSoftware: isTreatedAsSoftware,
     matrix:
       options.pretendedMatrix ??
       (has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined),

@@ -23,26 +23,39 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --no-profile           no times of single kernels
   --json FILE              write the figures there too`;
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    json: { type: 'string' },
-    device: { type: 'string', default: 'wasm' },
-    shapes: { type: 'string' },
-    weights: { type: 'string' },
-    'kernel-sets': { type: 'string' },
-    prefill: { type: 'string' },
-    batches: { type: 'string' },
-    contexts: { type: 'string' },
-    threads: { type: 'string', default: '1' },
-    budget: { type: 'string', default: String(engineBenchDefaults.budgetMs / 1_000) },
-    'no-profile': { type: 'boolean', default: false },
-  },
-});
-
 function fail(message: string): never {
   console.error(`${message}\n\n${USAGE}`);
   process.exit(2);
+}
+
+function commandLine() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: {
+        json: { type: 'string' },
+        device: { type: 'string', default: 'wasm' },
+        shapes: { type: 'string' },
+        weights: { type: 'string' },
+        'kernel-sets': { type: 'string' },
+        prefill: { type: 'string' },
+        batches: { type: 'string' },
+        contexts: { type: 'string' },
+        threads: { type: 'string', default: '1' },
+        budget: { type: 'string', default: String(engineBenchDefaults.budgetMs / 1_000) },
+        'no-profile': { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    });
+  } catch (error) {
+    return fail(error instanceof Error ? error.message : String(error));
+  }
+}
+
+const { values, positionals } = commandLine();
+if (values.help) {
+  console.log(USAGE);
+  process.exit(0);
 }
 
 function listOf<T extends string>(text: string | undefined, known: readonly T[]): readonly T[] {

@@ -62,7 +62,7 @@ describe('what is refused, with the place and what is allowed', () => {
       {},
       /refusing to listen on 0\.0\.0\.0:0 without a cluster token/,
     ],
-    ['a device that cannot serve', ['decode', '--device', 'webgpu'], {}, /use --device wasm/],
+    ['a device that is not there', ['decode', '--device', 'webgpu:nope'], {}, /no WebGPU adapter nope; there/],
     ['a model that is not there', ['up', '--model', '/nowhere'], {}, /there is no model folder \/nowhere/],
   ];
   test.each(cases)('%s', async (_name, args, environment, pattern) => {

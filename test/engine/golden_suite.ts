@@ -16,8 +16,12 @@ import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const BOUND = 1e-3;
 
-export function goldenSuite(more: Partial<LoadModelOptions> = {}): void {
-  describe.each(goldenModels)('%s', (name) => {
+export function goldenSuite(
+  more: Partial<LoadModelOptions> = {},
+  models: readonly (typeof goldenModels)[number][] = goldenModels,
+  bound = BOUND,
+): void {
+  describe.each(models)('%s', (name) => {
     test('logits and greedy ids are those of the reference', async () => {
       const { executable, folder, device } = await loadReference(goldenFolder(name), 'f32', 2_048, more);
       for (const golden of goldenCases(name)) {
@@ -28,11 +32,11 @@ export function goldenSuite(more: Partial<LoadModelOptions> = {}): void {
         const [result] = await executable.run([{ tokens: golden.prompt, start: 0, blockTable, sample }]);
         assert(result?.fullRow);
         const error = maxAbs(result.fullRow.map((value, i) => value - (want[i] ?? 0))) / highest;
-        assert(error <= BOUND, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
+        assert(error <= bound, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
 
-        if (golden.positions === 'all') await everyRow(executable, name, golden, folder.config.vocabSize);
+        if (golden.positions === 'all') await everyRow(executable, name, golden, folder.config.vocabSize, bound);
 
-        const numSteps = comparableSteps(golden, 2 * BOUND * highest);
+        const numSteps = comparableSteps(golden, 2 * bound * highest);
         const output = await generate(executable, golden.prompt, greedy, golden.greedy.length);
         assert.deepEqual(
           output.slice(0, numSteps).map(({ token }) => token),
@@ -46,7 +50,13 @@ export function goldenSuite(more: Partial<LoadModelOptions> = {}): void {
 }
 
 /** Token by token, so that every position is sampled once. */
-async function everyRow(executable: Executable, name: string, golden: GoldenCase, vocabSize: number): Promise<void> {
+async function everyRow(
+  executable: Executable,
+  name: string,
+  golden: GoldenCase,
+  vocabSize: number,
+  bound: number,
+): Promise<void> {
   assert.equal(golden.rows, golden.prompt.length);
   const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
   const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
@@ -54,6 +64,6 @@ async function everyRow(executable: Executable, name: string, golden: GoldenCase
     const [result] = await executable.run([{ tokens: [token], start: position, blockTable, sample }]);
     const want = logitsAt(name, golden, position, vocabSize);
     const error = maxAbs(want.map((logit, i) => (result?.fullRow?.[i] ?? NaN) - logit)) / maxAbs(want);
-    assert(error <= BOUND, `position ${position} of ${golden.prompt.length}: ${error}`);
+    assert(error <= bound, `position ${position} of ${golden.prompt.length}: ${error}`);
   }
 }

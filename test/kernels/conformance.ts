@@ -207,8 +207,7 @@ function product(x: Float32Array, weight: Float32Array, inner: number): number[]
   });
 }
 
-/** Products alone. */
-export function linearConformance({ name, open, tolerance, linearTolerance = tolerance }: Conformance): void {
+function linearConformance({ name, open, tolerance, linearTolerance = tolerance }: Conformance): void {
   describe(`${name}: linear`, () => {
     const shapes = [
       [1, 4, 8],

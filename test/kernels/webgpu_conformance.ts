@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { afterAll, expect, test } from 'vitest';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
-import { conformance, linearConformance } from './conformance.ts';
+import { conformance } from './conformance.ts';
 import { isSoftware, testAdapter, useVectorWidth } from './software_gpu.ts';
 
 export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
@@ -24,16 +24,17 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   });
 
   // A device's own exp and fused multiply-add differ from the equation in the last bits.
-  conformance({ name: 'deterministic', open: deterministic, tolerance: 1e-5 });
+  // At 16 lanes the driver's compiler takes minutes: there the set that uses subgroups has to do, whose other kernels are the same.
+  if (vectorWidth !== 512) conformance({ name: 'deterministic', open: deterministic, tolerance: 1e-5 });
   // Tiles of many rows hold x as f16; matrix units may sum in it.
   conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance: isSoftware ? 2e-3 : 1e-2 });
   if (vectorWidth === 256) {
     const withoutFeatures = ['subgroups', 'shader-f16'];
     const bare = (): Promise<WebgpuDevice> => open('bare', { kernelSet: 'fast', withoutFeatures });
     conformance({ name: 'fast, without subgroups and f16', open: bare, tolerance: 1e-5 });
-    // Kernels as a real GPU gets them: loops unrolled, workgroups of one or two outputs.
+    // Kernels as a real GPU gets them: loops unrolled, without guards, more and smaller workgroups.
     const unrolled = (): Promise<WebgpuDevice> => open('unrolled', { isTreatedAsHardware: true });
-    linearConformance({ name: 'deterministic, as for hardware', open: unrolled, tolerance: 1e-5 });
+    conformance({ name: 'deterministic, as for hardware', open: unrolled, tolerance: 1e-5 });
     // Every weight of more than 2 KiB is split.
     const narrow = (): Promise<WebgpuDevice> => open('narrow', { maxSliceBytes: 2_048 });
     conformance({ name: 'deterministic, weights in slices of 2 KiB', open: narrow, tolerance: 1e-5 });

@@ -160,14 +160,15 @@ test('a package that polls in a loop is slowed down while nothing is in flight, 
   await listAdapters();
   let count = 0;
   let isStopped = false;
-  // What Dawn hands over: a function without a name whose text is native code.
-  const poll: () => void = new Proxy(
-    (() => () => {
+  // What Dawn hands over: a function without a name or arguments whose text is native code.
+  const targets = [
+    function () {
       count++;
       if (!isStopped) setImmediate(poll);
-    })(),
-    {},
-  );
+    },
+  ];
+  Object.defineProperty(targets[0], 'name', { value: '' });
+  const poll: () => void = new Proxy(targets[0]!, {});
   setImmediate(poll);
   await new Promise((resolve) => setTimeout(resolve, 400));
   const idle = count;
@@ -175,6 +176,13 @@ test('a package that polls in a loop is slowed down while nothing is in flight, 
   await polled(new Promise((resolve) => setTimeout(resolve, 400)));
   expect(count - idle).toBeGreaterThan(2 * idle);
   isStopped = true;
+
+  // A promise's own resolve function looks much the same, and must not wait.
+  let isLate = false;
+  const timer = setTimeout(() => (isLate = true), 1_000);
+  for (let i = 0; i < 100; i++) await new Promise((resolve) => setImmediate(resolve));
+  assert(!isLate, '100 turns of the loop');
+  clearTimeout(timer);
 });
 
 test('matrix units that do not compute what they should are left alone', async () => {

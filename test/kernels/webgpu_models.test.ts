@@ -4,7 +4,7 @@
  * Budget: 120 s.
  */
 import assert from 'node:assert/strict';
-import { test } from 'vitest';
+import { describe, test } from 'vitest';
 import { goldenSuite } from '../engine/golden_suite.ts';
 import { bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
@@ -14,6 +14,10 @@ import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu
 useVectorWidth(256);
 
 goldenSuite({ device });
+// Tiles of many rows hold x as f16.
+describe('fast', () => {
+  goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
+});
 
 /** Every model in every format on a real GPU; what compiles slowly in software is sampled. */
 const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', weightFormat: WeightFormat])[] =
