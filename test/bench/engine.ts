@@ -40,6 +40,8 @@ export interface EngineBenchOptions {
   /** Whether each kernel is timed by itself. */
   readonly hasProfile: boolean;
   readonly say: (line: string) => void;
+  /** Figures as they come: the whole takes long. */
+  readonly onFigure?: (figure: Figure) => void;
 }
 
 export const engineBenchDefaults = {
@@ -247,8 +249,7 @@ class ModelBench {
     const { perRow, perSample } = productWeights(this.#shape);
     const flops = 2 * (numTokens * perRow + perSample);
     this.#addRate(`${name}/products`, flops / (ms / 1_000), 'flops');
-    if (this.#options.hasProfile && numTokens <= CHUNK_TOKENS)
-      await this.#profile(name, [this.#segment(numTokens, 0, 0, true)]);
+    if (numTokens <= CHUNK_TOKENS) await this.#profile(name, [this.#segment(numTokens, 0, 0, true)], ms);
     return numTokens / ms;
   }
 
@@ -267,9 +268,9 @@ class ModelBench {
     const gpu = this.#gpu;
     if (!gpu) return;
     const numDispatches = gpu.numDispatches(segments);
-    this.#figures.push({ name: `${name}/dispatches`, value: numDispatches, unit: 'per step' });
-    this.#figures.push({ name: `${name}/per-dispatch`, value: (median * 1_000) / numDispatches, unit: 'µs' });
-    if (this.#options.hasProfile && context === this.#options.contexts[0]) await this.#profile(name, segments);
+    this.#push({ name: `${name}/dispatches`, value: numDispatches, unit: 'per step' });
+    this.#push({ name: `${name}/per-dispatch`, value: (median * 1_000) / numDispatches, unit: 'µs' });
+    if (context === this.#options.contexts[0]) await this.#profile(name, segments, median);
   }
 
   get #gpu(): WebgpuExecutable | undefined {
@@ -277,20 +278,27 @@ class ModelBench {
   }
 
   /** Kernels of a step, equal ones together: time, and bandwidth or arithmetic rate where the work is known. */
-  async #profile(name: string, batch: readonly Segment[]): Promise<void> {
+  async #profile(name: string, batch: readonly Segment[], stepMs: number): Promise<void> {
     const gpu = this.#gpu;
-    if (!gpu) return;
+    if (!gpu || !this.#options.hasProfile) return;
+    // Each kernel runs once to warm up, once alone, and three times.
+    if (this.#isTooLong(`${name}/kernel`, 5 * stepMs)) return;
     for (const { label, numLaunches, ms, bytes, flops } of await gpu.profile(batch, now)) {
       const kernel = `${name}/kernel/${label.replaceAll(' ', '-')}`;
-      this.#figures.push({ name: kernel, value: ms, unit: `ms in ${numLaunches}` });
+      this.#push({ name: kernel, value: ms, unit: `ms in ${numLaunches}` });
       if (ms <= 0) continue;
       if (bytes > 0) this.#addRate(`${kernel}/read`, bytes / (ms / 1_000), 'bytes');
       if (flops > 0) this.#addRate(`${kernel}/products`, flops / (ms / 1_000), 'flops');
     }
   }
 
+  #push(figure: Figure): void {
+    this.#figures.push(figure);
+    this.#options.onFigure?.(figure);
+  }
+
   #add(name: string, value: number, unit: string): void {
-    this.#figures.push({ name, value, unit });
+    this.#push({ name, value, unit });
   }
 
   /** With its share of the measured peak, and of the vendor's where that is known. */
@@ -305,9 +313,9 @@ class ModelBench {
       reference: { name: of, value: reference / 1e9 },
       ratio: perS / reference,
     });
-    if (peak === undefined) this.#figures.push({ name, value, unit });
-    else this.#figures.push(share(peak, kind === 'flops' ? 'measured f32 fma peak' : 'measured read peak'));
-    if (vendor !== undefined) this.#figures.push({ ...share(vendor, "vendor's peak"), name: `${name}/vendor` });
+    if (peak === undefined) this.#push({ name, value, unit });
+    else this.#push(share(peak, kind === 'flops' ? 'measured f32 fma peak' : 'measured read peak'));
+    if (vendor !== undefined) this.#push({ ...share(vendor, "vendor's peak"), name: `${name}/vendor` });
   }
 
   #isTooLong(name: string, ms: number): boolean {

@@ -61,12 +61,13 @@ export function print({ machine, figures }: Report): void {
     `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, node ${machine.node}, ${machine.platform}`,
   );
   const width = Math.max(...figures.map(({ name }) => name.length));
-  for (const { name, value, unit, reference, ratio } of figures) {
-    const compared = reference
-      ? `   ${ratio?.toFixed(2)} × ${reference.name} (${format(reference.value)} ${unit})`
-      : '';
-    console.log(`${name.padEnd(width)}  ${format(value).padStart(10)} ${unit}${compared}`);
-  }
+  for (const figure of figures) console.log(figureLine(figure, width));
+}
+
+/** One figure, with what it is compared with. */
+export function figureLine({ name, value, unit, reference, ratio }: Figure, width = 0): string {
+  const compared = reference ? `   ${ratio?.toFixed(2)} × ${reference.name} (${format(reference.value)} ${unit})` : '';
+  return `${name.padEnd(width)}  ${format(value).padStart(10)} ${unit}${compared}`;
 }
 
 function format(value: number): string {

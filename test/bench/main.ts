@@ -4,7 +4,7 @@ import { parseArgs } from 'node:util';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
-import { print, report, type Figure } from './figures.ts';
+import { figureLine, print, report, type Figure } from './figures.ts';
 import { benchPath } from './path.ts';
 
 const USAGE = `usage: npm run bench -- NAME [options]
@@ -86,6 +86,9 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       hasProfile: !values['no-profile'],
       say: (line) => {
         console.log(line);
+      },
+      onFigure: (figure) => {
+        console.log(figureLine(figure));
       },
     }),
 };
