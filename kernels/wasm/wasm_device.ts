@@ -1,7 +1,8 @@
 /**
  * The `wasm` device: a program executed by SIMD WebAssembly on worker threads over one shared memory.
  *
- * Weights in panels of eight outputs, held as f32 whatever their format: the format's values, four bytes each. KV f16 (or f32). The calling thread is thread 0; `numThreads - 1` workers help.
+ * Weights in panels of eight outputs, held as f32 whatever their format: the format's values, four bytes each. KV f16 (or
+ * f32). The calling thread is thread 0; `numThreads - 1` workers help.
  * Multiply and add are separate roundings, so every machine gives the same bits: one numerics class.
  */
 import assert from 'node:assert/strict';

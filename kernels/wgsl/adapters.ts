@@ -57,8 +57,15 @@ function loadPackage(): Promise<typeof Webgpu> {
   return loaded;
 }
 
-/** The adapters of this machine, in the driver's order. Empty where there is no driver. */
-export async function listAdapters(): Promise<AdapterListing[]> {
+let listed: Promise<readonly AdapterListing[]> | undefined;
+
+/** The adapters of this machine, in the driver's order, asked for once. Empty where there is no driver. */
+export function listAdapters(): Promise<readonly AdapterListing[]> {
+  listed ??= askForAdapters();
+  return listed;
+}
+
+async function askForAdapters(): Promise<AdapterListing[]> {
   const { create } = await loadPackage();
   let listing = '';
   try {

@@ -9,6 +9,7 @@ export const MAX_CANDIDATE_TILES = 256;
 /** Of each tile of logits the best, and its part of the log-sum-exp; one workgroup per tile and sample. */
 export const candidates = {
   name: 'candidates',
+  uses: ['best_of'],
   params: { vocab: 'u32', stride: 'u32', tiles: 'u32' },
   buffers: {
     logits: { access: 'read', dtype: 'f32' },
@@ -22,6 +23,7 @@ export const candidates = {
 /** The tiles' lists of a sample into its results; one workgroup per sample. */
 export const candidatesMerge = {
   name: 'candidates_merge',
+  uses: ['best_of'],
   params: { vocab: 'u32', stride: 'u32', tiles: 'u32' },
   buffers: {
     lists: { access: 'read', dtype: 'vec2u' },

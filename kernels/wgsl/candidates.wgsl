@@ -7,9 +7,6 @@
 //
 // One workgroup per tile and sample; a thread keeps eight logits, and each round takes the best of the workgroup away.
 
-const WORKGROUP_SIZE: u32 = 256;
-const MAX_CANDIDATES: u32 = 128;
-
 struct Params {
   vocab: u32,
   stride: u32,
@@ -23,12 +20,6 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> stats: array<vec2f>;
 
 const PER_THREAD = 8u;
-// Below every logit; a NaN counts as this.
-const LOWEST = -3.4e38;
-const NO_ID = 0xffffffffu;
-
-var<workgroup> best_values: array<f32, WORKGROUP_SIZE>;
-var<workgroup> best_ids: array<u32, WORKGROUP_SIZE>;
 var<workgroup> partial: array<f32, WORKGROUP_SIZE>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -60,45 +51,29 @@ fn candidates(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
         id = first + i * WORKGROUP_SIZE;
       }
     }
-    best_values[thread] = value;
-    best_ids[thread] = id;
-    workgroupBarrier();
-    for (var half = WORKGROUP_SIZE / 2; half > 0; half /= 2) {
-      if (thread < half) {
-        let other = best_values[thread + half];
-        let other_id = best_ids[thread + half];
-        let mine = best_values[thread];
-        if (other > mine || (other == mine && other_id < best_ids[thread])) {
-          best_values[thread] = other;
-          best_ids[thread] = other_id;
-        }
-      }
-      workgroupBarrier();
+    let best = best_of(thread, value, id);
+    if (thread == 0) {
+      lists[list + round] = vec2u(bitcast<u32>(best.value), best.id);
     }
-    let winner = best_ids[0];
-    let highest = best_values[0];
     if (round == 0) {
       var sum = 0.0;
       for (var i = 0u; i < PER_THREAD; i++) {
         if (first + i * WORKGROUP_SIZE < params.vocab) {
-          sum += exp(values[i] - highest);
+          sum += exp(values[i] - best.value);
         }
       }
       partial[thread] = sum;
-    }
-    workgroupBarrier();
-    if (thread == 0) {
-      lists[list + round] = vec2u(bitcast<u32>(highest), winner);
-      if (round == 0) {
-        var sum = 0.0;
+      workgroupBarrier();
+      if (thread == 0) {
+        var total = 0.0;
         for (var i = 0u; i < WORKGROUP_SIZE; i++) {
-          sum += partial[i];
+          total += partial[i];
         }
-        stats[sample * params.tiles + tile] = vec2f(highest, sum);
+        stats[sample * params.tiles + tile] = vec2f(best.value, total);
       }
     }
     for (var i = 0u; i < PER_THREAD; i++) {
-      if (first + i * WORKGROUP_SIZE == winner) {
+      if (first + i * WORKGROUP_SIZE == best.id) {
         taken |= 1u << i;
       }
     }

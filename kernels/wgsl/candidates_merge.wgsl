@@ -8,9 +8,6 @@
 // One workgroup per sample. A tile's list is sorted, so a thread keeps the head of one tile's list, and each round takes the
 // best head away: at most WORKGROUP_SIZE tiles.
 
-const WORKGROUP_SIZE: u32 = 256;
-const MAX_CANDIDATES: u32 = 128;
-
 struct Params {
   vocab: u32,
   stride: u32,
@@ -23,12 +20,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> logits: array<f32>;
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> results: array<u32>;
-
-const LOWEST = -3.4e38;
-const NO_ID = 0xffffffffu;
-
-var<workgroup> best_values: array<f32, WORKGROUP_SIZE>;
-var<workgroup> best_ids: array<u32, WORKGROUP_SIZE>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn candidates_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -46,43 +37,25 @@ fn candidates_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invo
   }
   var head = 0u;
   for (var round = 0u; round < wanted; round++) {
-    best_values[thread] = LOWEST;
-    best_ids[thread] = NO_ID;
+    var own = Best(LOWEST, NO_ID);
     if (thread < params.tiles && head < min(wanted, tile_size)) {
       let entry = lists[list + head];
-      best_values[thread] = bitcast<f32>(entry.x);
-      best_ids[thread] = entry.y;
+      own = Best(bitcast<f32>(entry.x), entry.y);
     }
-    let own = best_ids[thread];
-    workgroupBarrier();
-    for (var half = WORKGROUP_SIZE / 2; half > 0; half /= 2) {
-      if (thread < half) {
-        let other = best_values[thread + half];
-        let other_id = best_ids[thread + half];
-        let mine = best_values[thread];
-        if (other > mine || (other == mine && other_id < best_ids[thread])) {
-          best_values[thread] = other;
-          best_ids[thread] = other_id;
-        }
-      }
-      workgroupBarrier();
-    }
-    let winner = best_ids[0];
-    let value = best_values[0];
-    workgroupBarrier();
-    if (own == winner) {
+    let best = best_of(thread, own.value, own.id);
+    if (own.id == best.id) {
       head++;
     }
     if (thread == 0) {
-      results[result + round] = winner;
-      results[result + wanted + round] = bitcast<u32>(value);
+      results[result + round] = best.id;
+      results[result + wanted + round] = bitcast<u32>(best.value);
       if (round == 0) {
         var sum = 0.0;
         for (var tile = 0u; tile < params.tiles; tile++) {
           let part = stats[sample * params.tiles + tile];
-          sum += part.y * exp(part.x - value);
+          sum += part.y * exp(part.x - best.value);
         }
-        results[result + 2 * wanted] = bitcast<u32>(value);
+        results[result + 2 * wanted] = bitcast<u32>(best.value);
         results[result + 2 * wanted + 1] = bitcast<u32>(sum);
       }
     }

@@ -1,12 +1,11 @@
 // embed: out[r, :] = table[token(r), :], unpacked to f32
 //
 //   weight  [outputs][inner] in FORMAT, the slice of the table that starts at `first_output`
-//   step    the step's header, then its rows [rows][4] u32: token, position, slot, sequence
+//   step    the step's header, then its rows [rows][3] u32: token, position, slot
 //   out     [rows][out_stride] f32
 //
 // One workgroup per row. A table over the binding limit comes in slices; each writes the rows whose token it holds.
 
-const FORMAT: u32 = 0;
 const WORKGROUP_SIZE: u32 = 64;
 
 struct Params {
@@ -26,7 +25,7 @@ struct Params {
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
   let row = workgroup.x;
-  let token = step[step[2] + 4 * row];
+  let token = step[step[2] + 3 * row];
   if (token < params.first_output || token >= params.first_output + params.outputs) {
     return;
   }

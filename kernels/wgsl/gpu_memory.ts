@@ -96,6 +96,12 @@ export class GpuMemory {
   }
 }
 
+/** Bytes that are known without asking anybody: the stated budget, or the machine's free memory for a software adapter. */
+export function knownLimit({ isSoftware }: AdapterListing, budgetBytes: number): number {
+  if (budgetBytes > 0) return budgetBytes;
+  return isSoftware ? freemem() : Infinity;
+}
+
 export interface MemoryQuestion {
   readonly listing: AdapterListing;
   /** Taken by this engine already. */
@@ -170,9 +176,10 @@ export function parseNvidiaMemory(text: string, name: string): CardMemory | unde
 function amdMemory({ name }: AdapterListing): CardMemory | undefined {
   if (!/amd|radeon|instinct/i.test(name) || !existsSync(DRM)) return undefined;
   const read = (card: string, file: string): number => Number(readFileSync(`${DRM}/${card}/device/${file}`, 'utf8'));
-  const cards = readdirSync(DRM).filter((entry) => existsSync(`${DRM}/${entry}/device/mem_info_vram_total`));
-  const [card] = cards.filter((entry) => /^card\d+$/.test(entry));
-  if (card === undefined || cards.filter((entry) => /^card\d+$/.test(entry)).length > 1) return undefined;
+  const [card, another] = readdirSync(DRM).filter(
+    (entry) => /^card\d+$/.test(entry) && existsSync(`${DRM}/${entry}/device/mem_info_vram_total`),
+  );
+  if (card === undefined || another !== undefined) return undefined;
   const totalBytes = read(card, 'mem_info_vram_total');
   return { totalBytes, freeBytes: totalBytes - read(card, 'mem_info_vram_used') };
 }

@@ -5,7 +5,7 @@
  * One declaration yields the bind-group layout and the uniform packing, so that no two of them can disagree. Convention:
  * binding 0 is the uniform `params`, binding i the i-th declared buffer, the entry point is the file name. `const NAME: u32` lines
  * are the specialisable constants, `alias NAME = type` lines the specialisable types: a compile replaces their values, so that
- * array sizes and loop bounds are known to the shader compiler. `uses` names WGSL files of functions that are appended.
+ * array sizes and loop bounds are known to the shader compiler. `uses` names WGSL files of what several kernels share, which are appended.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

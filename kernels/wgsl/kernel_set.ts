@@ -1,7 +1,7 @@
 /**
  * Which kernel serves which product, by what the adapter offers and what the set promises.
  *
- *   deterministic  matvec_ordered (≤ 8 rows), matmul over f32 tiles: one order of summation for every row count (E2)
+ *   deterministic  matvec_ordered for few rows, matmul over f32 tiles: one order of summation for every row count (E2)
  *   fast           matvec (subgroups), matmul on subgroup matrices, else over f16 tiles; judged by tolerance
  *
  * Where an adapter lacks what a fast kernel needs, the deterministic one stands in.
@@ -40,8 +40,6 @@ export interface Capabilities {
   readonly matrix: (MatrixConfig & { readonly subgroupSize: number }) | undefined;
 }
 
-const SCALAR_TYPES: Readonly<Record<string, string>> = { f16: 'f16', f32: 'f32' };
-
 /** The best configuration that matmul_subgroup_matrix can use: f32 sums; f16 in before f32, larger first. */
 export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilities['matrix'] {
   const { subgroupMinSize, subgroupMaxSize } = adapter.info as GPUAdapterInfo & {
@@ -54,7 +52,7 @@ export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilit
   const divides32 = ({ M, N, K }: MatrixConfig): boolean => [M, N, K].every((size) => 32 % size === 0);
   const usable = matrixConfigs.filter(
     (config) =>
-      config.componentType in SCALAR_TYPES &&
+      ['f16', 'f32'].includes(config.componentType) &&
       // Thousands of inputs in f16 sums lose percents, and overflow.
       config.resultComponentType === 'f32' &&
       divides32(config),

@@ -5,7 +5,7 @@
 import type { KernelSpec } from './kernel.ts';
 
 const contract = {
-  uses: ['weight_rows', 'linear_finish'],
+  uses: ['linear', 'weight_rows'],
   params: {
     outputs: 'u32',
     first_output: 'u32',
@@ -41,6 +41,7 @@ export const matvec = { name: 'matvec', ...contract, constants: vectorConstants 
 export const matvecOrdered = {
   name: 'matvec_ordered',
   ...contract,
+  uses: [...contract.uses, 'row_scale'],
   constants: vectorConstants,
 } as const satisfies KernelSpec;
 

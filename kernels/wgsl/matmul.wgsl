@@ -1,41 +1,13 @@
 // matmul: out[r, o] (+)= x[r, :] . weight[o, :] (+ bias[o]), for the many rows of a prefill chunk
 //
-//   Buffers as in matvec.wgsl. Element is what a tile holds in workgroup memory: f32 (deterministic) or f16 (fast; half the
+//   Buffers as in linear.wgsl. Element is what a tile holds in workgroup memory: f32 (deterministic) or f16 (fast; half the
 //   traffic). Sums are f32, in the order of matvec_ordered.wgsl: groups of 32 inputs, ascending.
 //
 // One workgroup of 256 threads per 64 x 64 outputs, 4 x 4 a thread: grid (outputs / 64, rows / 64). A step of the loop takes 32
 // inputs: half the threads load and transpose x, the others the weights.
 alias Element = f32;
 
-const FORMAT: u32 = 0;
-const GATED: u32 = 0;
 const IS_F16: u32 = 0;
-const UNROLLED: u32 = 1;
-
-struct Params {
-  outputs: u32,
-  first_output: u32,
-  quads: u32,
-  scales_per_output: u32,
-  x_stride: u32,
-  out_stride: u32,
-  has_bias: u32,
-  is_accumulating: u32,
-  count_at: u32,
-  grid_y: u32,
-  half_outputs: u32,
-  inverse_norm_width: f32,
-  epsilon: f32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4f>;
-@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
-@group(0) @binding(3) var<storage, read> scales: array<u32>;
-@group(0) @binding(4) var<storage, read> bias: array<f32>;
-@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
-@group(0) @binding(6) var<storage, read> step: array<u32>;
-@group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
 // [32 inputs][16 vectors of 4 rows or outputs]; the last vector of a row pads the banks.
 const TILE_STRIDE = 17u;

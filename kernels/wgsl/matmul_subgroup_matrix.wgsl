@@ -1,6 +1,6 @@
 // matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` set
 //
-//   Buffers as in matvec.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose percents.
+//   Buffers as in linear.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose percents.
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32.
 //
 // One workgroup of four subgroups per 64 x 64 outputs, 32 x 32 a subgroup: grid (outputs / 64, rows / 64). A step of the loop
@@ -12,38 +12,10 @@ enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 alias Element = f16;
 
-const FORMAT: u32 = 0;
-const GATED: u32 = 0;
-const UNROLLED: u32 = 1;
 const SUBGROUP_SIZE: u32 = 32;
 const M: u32 = 16;
 const N: u32 = 16;
 const K: u32 = 16;
-
-struct Params {
-  outputs: u32,
-  first_output: u32,
-  quads: u32,
-  scales_per_output: u32,
-  x_stride: u32,
-  out_stride: u32,
-  has_bias: u32,
-  is_accumulating: u32,
-  count_at: u32,
-  grid_y: u32,
-  half_outputs: u32,
-  inverse_norm_width: f32,
-  epsilon: f32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4f>;
-@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
-@group(0) @binding(3) var<storage, read> scales: array<u32>;
-@group(0) @binding(4) var<storage, read> bias: array<f32>;
-@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
-@group(0) @binding(6) var<storage, read> step: array<u32>;
-@group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
 const THREADS = 4 * SUBGROUP_SIZE;
 // Of a tile's line in workgroup memory: 32 inputs and a pad against bank conflicts, in quads and in elements.

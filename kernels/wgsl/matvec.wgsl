@@ -1,11 +1,6 @@
 // matvec: out[r, o] (+)= x[r, :] . weight[o, :] (+ bias[o]), for the few rows of a decode step; the `fast` set
 //
-//   x        [rows][x_stride] f32, padded with zeros to whole groups of 32
-//   weight   [outputs][inner] in FORMAT, the slice that starts at `first_output`
-//   bias     [all outputs]    f32, read when has_bias is 1
-//   norm     [x_stride]       f32, read when NORMED is 1: x is normalised on the way in (one row only)
-//   out      [rows][out_stride] f32
-//   GATED    1: outputs come in pairs (gate, up); out[r, o / 2] = silu(gate) * up
+//   Buffers as in linear.wgsl. NORMED 1: x is normalised on the way in (one row only).
 //
 // One workgroup per ROWS outputs and COLUMNS rows of x: grid (rows / COLUMNS, outputs / ROWS folded over y and z), so that
 // workgroups that share weights run together. Each lane loads 16 bytes of each of its ROWS outputs and multiplies them with
@@ -13,38 +8,10 @@
 // Right for every subgroup size from 4 on. Sums depend on the subgroup size; matvec_ordered's do not.
 enable subgroups;
 
-const FORMAT: u32 = 0;
 const ROWS: u32 = 4;
 const COLUMNS: u32 = 1;
-const GATED: u32 = 0;
 const NORMED: u32 = 0;
-const UNROLLED: u32 = 1;
 const WORKGROUP_SIZE: u32 = 128;
-
-struct Params {
-  outputs: u32,
-  first_output: u32,
-  quads: u32,
-  scales_per_output: u32,
-  x_stride: u32,
-  out_stride: u32,
-  has_bias: u32,
-  is_accumulating: u32,
-  count_at: u32,
-  grid_y: u32,
-  half_outputs: u32,
-  inverse_norm_width: f32,
-  epsilon: f32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4f>;
-@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
-@group(0) @binding(3) var<storage, read> scales: array<u32>;
-@group(0) @binding(4) var<storage, read> bias: array<f32>;
-@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
-@group(0) @binding(6) var<storage, read> step: array<u32>;
-@group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
 const SUMS = ROWS * COLUMNS;
 const MIN_SUBGROUP_SIZE = 4u;

@@ -1,50 +1,20 @@
 // matvec_ordered: matvec in one order of summation (E2), the order that matmul has for many rows; the `deterministic` set
 //
-//   Buffers as in matvec.wgsl. The order: a group's 32 products are added to zero by fma, inputs ascending; groups are added
+//   Buffers as in linear.wgsl. The order: a group's 32 products are added to zero by fma, inputs ascending; groups are added
 //   by fma(sum of the group, its scale, total), ascending.
 //
 // One workgroup per ROWS outputs and COLUMNS rows of x. Each thread sums whole groups into workgroup memory, a SECTION of
 // groups at a time; then one thread per output and row adds them up in order. No subgroups.
 
-const FORMAT: u32 = 0;
 const ROWS: u32 = 4;
 const COLUMNS: u32 = 1;
-const GATED: u32 = 0;
 const NORMED: u32 = 0;
-const UNROLLED: u32 = 1;
-const WORKGROUP_SIZE: u32 = 128;
-
-struct Params {
-  outputs: u32,
-  first_output: u32,
-  quads: u32,
-  scales_per_output: u32,
-  x_stride: u32,
-  out_stride: u32,
-  has_bias: u32,
-  is_accumulating: u32,
-  count_at: u32,
-  grid_y: u32,
-  half_outputs: u32,
-  inverse_norm_width: f32,
-  epsilon: f32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4f>;
-@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
-@group(0) @binding(3) var<storage, read> scales: array<u32>;
-@group(0) @binding(4) var<storage, read> bias: array<f32>;
-@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
-@group(0) @binding(6) var<storage, read> step: array<u32>;
-@group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
 const SUMS = ROWS * COLUMNS;
 const SECTION = 2048u / SUMS;
 
 var<workgroup> partial: array<f32, SECTION * SUMS>;
 var<workgroup> factors: array<f32, SECTION * ROWS>;
-var<workgroup> squares: array<f32, WORKGROUP_SIZE>;
 var<workgroup> totals: array<f32, SUMS>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -59,7 +29,7 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
 
   var scale = 1.0;
   if (NORMED == 1) {
-    scale = norm_scale(first_row * stride, stride, thread);
+    scale = row_scale(first_row * stride, stride, params.inverse_norm_width, params.epsilon, thread);
   }
 
   let groups = params.quads / 8;
@@ -116,25 +86,4 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
       finish(row, output, totals[thread], totals[(thread + COLUMNS) % SUMS]);
     }
   }
-}
-
-// As in rms_norm.wgsl, in the same order.
-fn norm_scale(row: u32, quads: u32, thread: u32) -> f32 {
-  var sum = 0.0;
-  for (var i = thread; i < quads; i += WORKGROUP_SIZE) {
-    let v = x[row + i];
-    sum = fma(v.x, v.x, sum);
-    sum = fma(v.y, v.y, sum);
-    sum = fma(v.z, v.z, sum);
-    sum = fma(v.w, v.w, sum);
-  }
-  squares[thread] = sum;
-  workgroupBarrier();
-  for (var half = WORKGROUP_SIZE / 2; half > 0; half /= 2) {
-    if (thread < half) {
-      squares[thread] += squares[thread + half];
-    }
-    workgroupBarrier();
-  }
-  return inverseSqrt(fma(squares[0], params.inverse_norm_width, params.epsilon));
 }

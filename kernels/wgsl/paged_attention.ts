@@ -9,7 +9,6 @@ export const pagedAttention = {
     out_stride: 'u32',
     items_at: 'u32',
     scale: 'f32',
-    soft_cap: 'f32',
     window: 'u32',
   },
   buffers: {

@@ -37,7 +37,6 @@ struct Params {
   out_stride: u32,
   items_at: u32,
   scale: f32,
-  soft_cap: f32,
   window: u32,
 }
 
@@ -220,11 +219,7 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
       if (HAS_WINDOW == 1) {
         is_visible = is_visible && token + params.window > position;
       }
-      var value = dots[i] * params.scale;
-      if (params.soft_cap > 0.0) {
-        value = params.soft_cap * tanh(value / params.soft_cap);
-      }
-      weights[q * WEIGHT_STRIDE + t] = select(LOWEST, value, is_visible);
+      weights[q * WEIGHT_STRIDE + t] = select(LOWEST, dots[i] * params.scale, is_visible);
     }
   }
 }

@@ -2,7 +2,7 @@
 //
 //   qkv     [rows][stride] f32: heads of q, then kv_heads of k, then kv_heads of v
 //   angles  [positions][head_dim / 2][2] f32: cosine, sine
-//   step    header, rows [rows][4] u32: token, position, slot, sequence; slot = block * BLOCK_SIZE + offset
+//   step    header, rows [rows][3] u32: token, position, slot; slot = block * BLOCK_SIZE + offset
 //   kv      one layer: [blocks][plane k, v][BLOCK_SIZE][kv_heads][head_dim], f16 in halves of a u32, or f32
 //
 // One workgroup per row and head (q's, then k's, then v's); a thread takes two neighbouring values of each half, so that it can pack them.
@@ -30,7 +30,7 @@ const HALF = HEAD_DIM / 2;
 fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
   let row = workgroup.x;
   let head = workgroup.y;
-  let record = step[2] + 4 * row;
+  let record = step[2] + 3 * row;
   let position = step[record + 1];
   let slot = step[record + 2];
   let base = (row * params.stride + head * HEAD_DIM) / 2;

@@ -2,12 +2,13 @@
  * What varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
  *
  *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at
- *   then, packed: rows [4], block tables, items [8], merges [4], samples [8], asked tokens
+ *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], asked tokens
  *
  * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, type LoadOptions, type Segment } from '../device.ts';
+import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 export const Header = {
   rows: 0,
@@ -21,24 +22,8 @@ export const Header = {
 const HEADER_WORDS = 16;
 const NONE = 0xffffffff;
 
-/** Tokens of a split: so many workgroups share one long sequence's decode step; shorter ones cost more merging. */
-export const SPLIT_TOKENS = 128;
-/** Partials that a step may have; a sequence beyond takes all its splits in one workgroup, which is slow and gives the same bits. */
-const MAX_PARTIALS = 16_384;
-const MAX_PARTIAL_BYTES = 128 << 20;
 /** Words of one sample's results: ids, logits, highest and sum, asked logits. */
 export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 2;
-
-export interface AttentionTiling {
-  /** Rows of one prefill item. */
-  readonly tileRows: number;
-  /** Items of several rows are split too while a step has fewer than this: enough workgroups to fill the device. */
-  readonly splitBelowItems: number;
-  /** Of one partial: heads · (head_dim + 2) values. */
-  readonly partialBytes: number;
-  /** 0: none. */
-  readonly window: number;
-}
 
 export interface StepCounts {
   readonly rows: number;
@@ -47,40 +32,43 @@ export interface StepCounts {
   readonly prefillItems: number;
   readonly merges: number;
   readonly resultWords: number;
-  /** Of rows alone in their segment, then of the others: tokens that each sees, summed; and tokens whose KV is read. */
-  readonly decodePairs: number;
-  readonly prefillPairs: number;
-  readonly prefillTokensRead: number;
 }
 
-export function numPartials(
-  { maxSamples, maxRows, maxBlocksPerSequence, blockSize }: LoadOptions,
-  { tileRows, splitBelowItems, partialBytes }: AttentionTiling,
-): number {
-  const perRow = Math.ceil((maxBlocksPerSequence * blockSize) / SPLIT_TOKENS);
-  const numRows = Math.max(maxSamples, Math.min(maxRows, tileRows * splitBelowItems));
-  return Math.min(MAX_PARTIALS, Math.floor(MAX_PARTIAL_BYTES / Math.max(1, partialBytes)), numRows * perRow);
+/** Of a batch, for the benchmark: the tokens that each row sees, summed over rows alone in their segment and over the others. */
+export interface AttendedTokens {
+  readonly decodePairs: number;
+  readonly prefillPairs: number;
+}
+
+export function attendedTokens(batch: readonly Segment[]): AttendedTokens {
+  let [decodePairs, prefillPairs] = [0, 0];
+  for (const { tokens, start } of batch) {
+    const pairs = tokens.length * start + (tokens.length * (tokens.length + 1)) / 2;
+    if (tokens.length === 1) decodePairs += pairs;
+    else prefillPairs += pairs;
+  }
+  return { decodePairs, prefillPairs };
 }
 
 export class StepState {
   readonly words: Uint32Array<ArrayBuffer>;
   readonly #options: LoadOptions;
-  readonly #tiling: AttentionTiling;
-  readonly #numPartials: number;
+  readonly #tiling: AttentionTiling | undefined;
   #end = 0;
 
-  constructor(options: LoadOptions, tiling: AttentionTiling) {
+  /** Without a tiling the program has no attention. */
+  constructor(options: LoadOptions, tiling: AttentionTiling | undefined) {
     const { maxRows, maxSamples, maxBlocksPerSequence } = options;
     this.#options = options;
     this.#tiling = tiling;
-    this.#numPartials = numPartials(options, tiling);
-    // Every row its own sequence is the worst case: a table and an item each.
+    // An engine runs at most maxSamples sequences; a program that samples nothing, so many.
     const numSequences = Math.min(maxRows, Math.max(maxSamples, 64));
     const numWords =
       HEADER_WORDS +
-      maxRows * (4 + 8 + 4) +
+      // A record, an item and a merge each.
+      maxRows * (3 + 8 + 4) +
       numSequences * maxBlocksPerSequence +
-      this.#numPartials * 8 +
+      (tiling?.maxPartials ?? 0) * 8 +
       maxSamples * (8 + MAX_CANDIDATES);
     this.words = new Uint32Array(numWords);
   }
@@ -99,16 +87,15 @@ export class StepState {
     let at = HEADER_WORDS;
     words[Header.rows] = rows;
     words[Header.rowsAt] = at;
-    batch.forEach(({ tokens, start, blockTable }, sequence) => {
+    for (const { tokens, start, blockTable } of batch) {
       assert(blockTable.length <= maxBlocksPerSequence, `a block table has at most ${maxBlocksPerSequence} blocks`);
       for (let i = 0; i < tokens.length; i++) {
         const position = start + i;
         words[at++] = tokens[i]!;
         words[at++] = position;
         words[at++] = (blockTable[Math.floor(position / blockSize)] ?? 0) * blockSize + (position % blockSize);
-        words[at++] = sequence;
       }
-    });
+    }
     const tables = batch.map(({ tokens, start, blockTable }) => {
       const table = at;
       const numBlocks = Math.min(blockTable.length, Math.ceil((start + tokens.length) / blockSize));
@@ -121,70 +108,52 @@ export class StepState {
     const { samples, resultWords } = this.#writeSamples(batch);
     assert(samples <= maxSamples, `a step samples at most ${maxSamples} rows`);
     words[Header.samples] = samples;
-    const pairs = batch.map(({ tokens, start }) => tokens.length * start + (tokens.length * (tokens.length + 1)) / 2);
-    const sumWhere = (isDecode: boolean): number =>
-      pairs.reduce((sum, count, i) => sum + ((batch[i]!.tokens.length === 1) === isDecode ? count : 0), 0);
-    const prefillPairs = sumWhere(false);
-    return {
-      ...{ rows, samples, ...attention, resultWords },
-      decodePairs: sumWhere(true),
-      prefillPairs,
-      prefillTokensRead: prefillPairs / this.#tiling.tileRows,
-    };
+    return { rows, samples, ...attention, resultWords };
   }
 
+  /** One tile of rows at a time: whole, or an item for each of its splits. */
   #writeItems(
     batch: readonly Segment[],
     tables: readonly number[],
   ): Pick<StepCounts, 'decodeItems' | 'prefillItems' | 'merges'> {
+    if (!this.#tiling) return { decodeItems: 0, prefillItems: 0, merges: 0 };
     const { words } = this;
-    const { tileRows, splitBelowItems, window } = this.#tiling;
-    const firstSplit = (position: number): number =>
-      window === 0 ? 0 : Math.floor(Math.max(0, position - window + 1) / SPLIT_TOKENS);
-    let at = this.#end;
+    const { tileRows, splitBelowItems, maxPartials, window } = this.#tiling;
     const merges: number[] = [];
-    let [decodeItems, prefillItems, partials, row] = [0, 0, 0, 0];
+    let [at, partials] = [this.#end, 0];
+    const write = (row: number, count: number, start: number, table: number, maySplit: boolean): number => {
+      const first = window === 0 ? 0 : Math.floor(Math.max(0, start - window + 1) / SPLIT_TOKENS);
+      const numSplits = Math.floor((start + count - 1) / SPLIT_TOKENS) + 1 - first;
+      const isSplit = maySplit && numSplits > 1 && partials + count * numSplits <= maxPartials;
+      const numItems = isSplit ? numSplits : 1;
+      for (let i = 0; i < numItems; i++) {
+        const partial = isSplit ? partials + i : NONE;
+        words.set([row, count, start, table, first + i, numSplits / numItems, partial, numSplits], at);
+        at += 8;
+      }
+      // A split that a row does not see yet changes nothing when it is merged.
+      for (let k = 0; isSplit && k < count; k++, partials += numSplits) merges.push(row + k, partials, numSplits, 0);
+      return numItems;
+    };
+    const writeAll = (isDecode: boolean): number => {
+      const tile = isDecode ? 1 : tileRows;
+      const isMine = ({ tokens }: Segment): boolean => (tokens.length === 1) === isDecode;
+      const numTiles = batch.reduce((sum, one) => sum + (isMine(one) ? Math.ceil(one.tokens.length / tile) : 0), 0);
+      let [row, numItems] = [0, 0];
+      batch.forEach((segment, i) => {
+        const { tokens, start } = segment;
+        for (let offset = 0; isMine(segment) && offset < tokens.length; offset += tile) {
+          const count = Math.min(tile, tokens.length - offset);
+          numItems += write(row + offset, count, start + offset, tables[i]!, isDecode || numTiles < splitBelowItems);
+        }
+        row += tokens.length;
+      });
+      return numItems;
+    };
     words[Header.decodeItemsAt] = at;
-    batch.forEach(({ tokens, start }, i) => {
-      if (tokens.length === 1) {
-        const first = firstSplit(start);
-        const numSplits = Math.floor(start / SPLIT_TOKENS) + 1 - first;
-        const isSplit = numSplits > 1 && partials + numSplits <= this.#numPartials;
-        const perItem = isSplit ? 1 : numSplits;
-        if (isSplit) merges.push(row, partials, numSplits, 0);
-        for (let split = 0; split < numSplits; split += perItem, decodeItems++) {
-          words.set([row, 1, start, tables[i]!, first + split, perItem, isSplit ? partials++ : NONE, 0], at);
-          at += 8;
-        }
-      }
-      row += tokens.length;
-    });
+    const decodeItems = writeAll(true);
     words[Header.prefillItemsAt] = at;
-    row = 0;
-    const numTiles = batch.reduce(
-      (sum, { tokens }) => sum + (tokens.length > 1 ? Math.ceil(tokens.length / tileRows) : 0),
-      0,
-    );
-    batch.forEach(({ tokens, start }, i) => {
-      for (let offset = 0; tokens.length > 1 && offset < tokens.length; offset += tileRows) {
-        const count = Math.min(tileRows, tokens.length - offset);
-        const first = firstSplit(start + offset);
-        const numSplits = Math.floor((start + offset + count - 1) / SPLIT_TOKENS) + 1 - first;
-        const isSplit =
-          numSplits > 1 && numTiles < splitBelowItems && partials + count * numSplits <= this.#numPartials;
-        const perItem = isSplit ? 1 : numSplits;
-        for (let split = 0; split < numSplits; split += perItem, prefillItems++) {
-          const partial = isSplit ? partials + split : NONE;
-          words.set([row + offset, count, start + offset, tables[i]!, first + split, perItem, partial, numSplits], at);
-          at += 8;
-        }
-        // A split that a row does not see yet changes nothing when it is merged.
-        for (let k = 0; isSplit && k < count; k++, partials += numSplits) {
-          merges.push(row + offset + k, partials, numSplits, 0);
-        }
-      }
-      row += tokens.length;
-    });
+    const prefillItems = writeAll(false);
     words[Header.mergesAt] = at;
     words.set(merges, at);
     this.#end = at + merges.length;

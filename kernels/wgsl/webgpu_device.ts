@@ -7,7 +7,6 @@
  * leaves and scattered when it comes.
  */
 import assert from 'node:assert/strict';
-import { freemem } from 'node:os';
 import {
   DeviceError,
   kvBlockBytes,
@@ -21,27 +20,21 @@ import {
 import type { WeightFormat } from '../weight_format.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
 import { BlockTransfer, transferBytes } from './block_transfer.ts';
-import {
-  attentionTiling,
-  candidateTiles,
-  DispatchPlan,
-  fuse,
-  fusedAway,
-  interleavedWeights,
-  rowStride,
-  type Resources,
-} from './dispatch_plan.ts';
-import { formatMiB, GpuMemory, memoryLeft } from './gpu_memory.ts';
+import { attentionTiling } from './attention_tiling.ts';
+import { rowStride, type Resources } from './dispatch.ts';
+import { candidateTiles, DispatchPlan } from './dispatch_plan.ts';
+import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
+import { formatMiB, GpuMemory, knownLimit, memoryLeft } from './gpu_memory.ts';
 import { weightBytes, WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import { KernelCache, PARAMS_STRIDE } from './kernel.ts';
 import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
 import { matricesAgree } from './matrix_check.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { polled } from './polling.ts';
-import { MAX_RESULT_WORDS, numPartials, StepState } from './step_state.ts';
+import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
 import { rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
 
-const FEATURES = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix', 'subgroup-size-control'] as const;
+const FEATURES = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'] as const;
 /** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
 const MIN_WORKGROUP_BYTES = 32_768;
 
@@ -93,7 +86,6 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
         maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
         maxBufferSize: limits.maxBufferSize,
         maxComputeWorkgroupStorageSize: MIN_WORKGROUP_BYTES,
-        maxStorageBuffersPerShaderStage: Math.min(limits.maxStorageBuffersPerShaderStage, 10),
       },
     }),
   );
@@ -196,7 +188,8 @@ class Gpu implements WebgpuDevice {
     const kernels = this.#kernels;
     const { attention } = program;
     const steps = fuse(program);
-    const tiling = attentionTiling(attention, windowOf(program), this.capabilities.isSoftware);
+    const { isSoftware } = this.capabilities;
+    const tiling = attention && attentionTiling(attention, program.operations, options, isSoftware);
     const weights = await this.#loadWeights(program, source, options, memory, interleavedWeights(steps));
 
     const { maxRows, maxSamples } = options;
@@ -211,7 +204,7 @@ class Gpu implements WebgpuDevice {
     const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
     const heads = attention?.heads ?? 0;
     const state = new StepState(options, tiling);
-    const partials = attention ? numPartials(options, tiling) : 0;
+    const partials = tiling?.maxPartials ?? 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
     const shared = {
       angles: await storage('rope angles', (attention?.ropeCos.length ?? 0) * 8),
@@ -283,19 +276,15 @@ class Gpu implements WebgpuDevice {
     rowsBackBytes: number,
   ): Promise<number> {
     const perLayer = Math.floor(memory.maxBytes / (blockBytes / layers));
-    const isExact = min === max;
-    // What is made after the KV blocks.
+    const { memoryBytes: budgetBytes, numSharing = 1 } = this.#options;
+    const listing = this.#listing;
+    // What is made after the KV blocks counts as taken.
     const takenBytes = memory.totalBytes + transferBytes(blockBytes) + rowsBackBytes;
-    const isFree = isExact && this.#options.memoryBytes === 0 && !this.#listing.isSoftware;
-    const left = isFree
-      ? Infinity
-      : isExact && this.#listing.isSoftware && this.#options.memoryBytes === 0
-        ? freemem()
-        : await memoryLeft({
-            ...{ listing: this.#listing, takenBytes, numSharing: this.#options.numSharing ?? 1 },
-            budgetBytes: this.#options.memoryBytes,
-            wantedBytes: max * blockBytes,
-          });
+    // A stated number is only held against what is known; to fill what is left, it must be found out.
+    const left =
+      min === max
+        ? Math.max(0, knownLimit(listing, budgetBytes) - (budgetBytes > 0 ? takenBytes : 0))
+        : await memoryLeft({ listing, takenBytes, numSharing, budgetBytes, wantedBytes: max * blockBytes });
     const numBlocks = Math.min(max, perLayer, Math.floor(left / blockBytes));
     if (numBlocks >= min) return numBlocks;
     const why =
@@ -317,7 +306,7 @@ function refuseWhatCannotFit(
   budgetBytes: number,
 ): void {
   const bytes = entries.reduce((sum, [, spec]) => sum + weightBytes(spec, format), 0);
-  const there = budgetBytes > 0 ? budgetBytes : listing.isSoftware ? freemem() : Infinity;
+  const there = knownLimit(listing, budgetBytes);
   if (bytes <= there) return;
   const whose = budgetBytes > 0 ? '--device-memory allows' : 'this machine has free';
   throw new DeviceError(
@@ -334,11 +323,4 @@ function interleave(cos: Float32Array, sin: Float32Array): Float32Array<ArrayBuf
     angles[2 * i + 1] = sin[i]!;
   }
   return angles;
-}
-
-/** The window that every attention layer has, or 0: items skip only what no layer sees. */
-function windowOf({ operations }: Program): number {
-  const windows = new Set(operations.flatMap((op) => (op.kind === 'attention' ? [op.window ?? 0] : [])));
-  const [first = 0] = windows;
-  return windows.size === 1 ? first : 0;
 }

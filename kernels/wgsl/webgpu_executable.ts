@@ -14,10 +14,10 @@ import {
   type Segment,
 } from '../device.ts';
 import type { BlockTransfer } from './block_transfer.ts';
-import { rowStride, type Dispatch } from './dispatch_plan.ts';
+import { rowStride, type Dispatch } from './dispatch.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
-import { MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.ts';
+import { attendedTokens, MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.ts';
 
 /** Full rows of logits that come back at once; more go in rounds. */
 const MAX_ROWS_BACK = 8;
@@ -82,16 +82,15 @@ export class WebgpuExecutable implements Executable {
     const { memory, options, program } = parts;
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     const candidates = program.operations.find((op) => op.kind === 'candidates');
-    const rowBytes = candidates ? candidates.vocab * 4 : 0;
-    const numRowsBack = Math.min(
-      MAX_ROWS_BACK,
-      options.maxSamples,
-      Math.floor(memory.maxBytes / Math.max(1, rowBytes)),
-    );
     return new WebgpuExecutable(
       parts,
       await memory.allocate('transfer', 'results', options.maxSamples * MAX_RESULT_WORDS * 4, usage),
-      await memory.allocate('transfer', 'rows of logits', Math.max(1, numRowsBack) * rowBytes, usage),
+      await memory.allocate(
+        'transfer',
+        'rows of logits',
+        candidates ? rowsBackBytes(candidates.vocab, options.maxSamples) : 0,
+        usage,
+      ),
     );
   }
 
@@ -283,7 +282,7 @@ export class WebgpuExecutable implements Executable {
         ms = Math.max(0, many - few) / repeats;
         if (many - few > MEASURABLE_MS) break;
       }
-      const work = group.map((dispatch) => dispatch.work(counts));
+      const work = group.map((dispatch) => dispatch.work(counts, attendedTokens(batch)));
       profiles.push({
         label,
         numLaunches: group.length,

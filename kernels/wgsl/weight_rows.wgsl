@@ -4,6 +4,8 @@
 //   chunk    16 bytes: 4, 8, 16 or 32 inputs of one output; a group is 32 inputs
 //   scales   [outputs][groups padded to even] f16, two in a u32; only int8 and int4 have them
 
+const FORMAT: u32 = 0;
+
 const QUADS_PER_CHUNK = array(1u, 2u, 4u, 8u)[FORMAT];
 const CHUNKS_PER_GROUP = 8u / QUADS_PER_CHUNK;
 const HAS_SCALES = FORMAT >= 2u;

@@ -191,23 +191,21 @@ class EngineThread {
   }
 
   async #copyOut(): Promise<boolean> {
-    const batch: { key: BlockKey; link: ChainLink; anchor: BlockKey | undefined; slot: number; out: Uint8Array }[] = [];
-    const take = (key: BlockKey): void => {
-      const entry = this.#exports.get(key);
-      if (!entry) this.#asked.delete(key);
-      if (!entry || batch.some((other) => other.key === key)) return;
-      const slot = this.#credits.pop()!;
-      batch.push({ key, ...entry, slot, out: this.#payload(slot) });
-    };
+    const batch = new Map<BlockKey, { link: ChainLink; anchor: BlockKey | undefined; slot: number; out: Uint8Array }>();
+    const isFull = (): boolean => batch.size === this.#blocksPerStep || this.#credits.length === 0;
     for (const keys of [this.#asked, this.#exports.keys()]) {
       for (const key of keys) {
-        if (batch.length === this.#blocksPerStep || this.#credits.length === 0) break;
-        take(key);
+        if (isFull()) break;
+        const entry = this.#exports.get(key);
+        if (!entry) this.#asked.delete(key);
+        if (!entry || batch.has(key)) continue;
+        const slot = this.#credits.pop()!;
+        batch.set(key, { ...entry, slot, out: this.#payload(slot) });
       }
     }
-    if (batch.length === 0) return false;
-    const isHeld = await this.#engine.exportTo(batch);
-    batch.forEach(({ key, link, slot, anchor }, i) => {
+    if (batch.size === 0) return false;
+    const isHeld = await this.#engine.exportTo([...batch.values()]);
+    [...batch].forEach(([key, { link, slot, anchor }], i) => {
       if (!isHeld[i]) {
         this.#credits.push(slot);
         this.#failExport(key);

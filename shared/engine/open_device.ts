@@ -35,14 +35,14 @@ export async function autoDevice(): Promise<{ readonly device: string; readonly 
 export async function openDevice(choice: DeviceChoice): Promise<Device> {
   const { device: name } = choice;
   if (name === 'wasm') return createWasmDevice(choice.numThreads || availableParallelism());
-  const [, selector] = /^webgpu(?::(.+))?$/.exec(name) ?? [name];
-  if (!name.startsWith('webgpu') || (selector === undefined && name !== 'webgpu')) {
+  const match = /^webgpu(?::(.+))?$/.exec(name);
+  if (!match) {
     throw new DeviceError(
       `no device ${JSON.stringify(name)}: use auto, wasm, webgpu, webgpu:INDEX or webgpu:PART_OF_NAME (\`penstock devices\` lists them)`,
     );
   }
   const { kernelSet, deviceMemoryBytes: memoryBytes, deviceSharing: numSharing } = choice;
-  return createWebgpuDevice({ adapter: selector ?? '', kernelSet, memoryBytes, numSharing });
+  return createWebgpuDevice({ adapter: match[1] ?? '', kernelSet, memoryBytes, numSharing });
 }
 
 export interface DeviceReport {

@@ -23,8 +23,20 @@ interface Case {
   readonly maxTokens: number;
 }
 
-const ask = async (cluster: Cluster, { prompt, maxTokens }: Case): Promise<number[]> =>
-  (await cluster.completion({ prompt, max_tokens: maxTokens, ignore_eos: false })).choices[0]?.token_ids ?? [];
+const ask = async (cluster: Cluster, { prompt, maxTokens }: Case, ignoresEos = true): Promise<number[]> =>
+  (await cluster.completion({ prompt, max_tokens: maxTokens, ignore_eos: ignoresEos })).choices[0]?.token_ids ?? [];
+
+/** Bit for bit what one process with one sequence at a time gives on the same device. */
+async function expectReference(cases: readonly Case[], actual: readonly number[][]): Promise<void> {
+  const { executable, device } = await loadReference(harbour, 'f16', 256, { device: gpu, weightFormat: 'f16' });
+  for (const [i, { prompt, maxTokens }] of cases.entries()) {
+    const want = await generate(executable, prompt, greedy, maxTokens);
+    const tokens = want.map(({ token }) => token);
+    assert.deepEqual(actual[i], tokens, `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`);
+  }
+  await executable.close();
+  device.destroy();
+}
 
 test('the oracle: 20 prompts of up to 200 tokens give the tokens of a single-process loop on the same device', async () => {
   console.log(`webgpu oracle: SEED=${seed}`);
@@ -36,23 +48,11 @@ test('the oracle: 20 prompts of up to 200 tokens give the tokens of a single-pro
   });
   const cluster = await Cluster.up('--device', gpu, '--local-prefill-tokens', '8', '--chunk-tokens', '64');
   try {
-    const actual = await mapConcurrently(cases, 6, ({ prompt, maxTokens }) =>
-      cluster.completion({ prompt, max_tokens: maxTokens }).then(({ choices }) => choices[0]?.token_ids ?? []),
-    );
+    const actual = await mapConcurrently(cases, 6, (one) => ask(cluster, one));
     const elsewhere = (await cluster.requests()).filter(({ tokens }) => tokens.fetched > 0).length;
     console.log(`webgpu oracle: ${elsewhere} of 20 were prefilled elsewhere and fetched`);
     expect(elsewhere).toBeGreaterThanOrEqual(8);
-    const reference = await loadReference(harbour, 'f16', 256, { device: gpu, weightFormat: 'f16' });
-    for (const [i, { prompt, maxTokens }] of cases.entries()) {
-      const want = await generate(reference.executable, prompt, greedy, maxTokens);
-      assert.deepEqual(
-        actual[i],
-        want.map(({ token }) => token),
-        `prompt ${i} of ${prompt.length} tokens, SEED=${seed}`,
-      );
-    }
-    await reference.executable.close();
-    reference.device.destroy();
+    await expectReference(cases, actual);
   } finally {
     await cluster.close();
   }
@@ -117,7 +117,7 @@ test.each([
       ...['--local-prefill-tokens', '8', '--chunk-tokens', '256'],
     );
     try {
-      const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one));
+      const actual = await mapConcurrently(cases, 8, (one) => ask(cluster, one, false));
       const reference = await loadReference(harbour, 'f16', 1_024, { weightFormat: 'f16' });
       let numClose = 0;
       for (const [i, one] of cases.entries()) {
@@ -152,25 +152,13 @@ test('a device that is lost takes no request with it: they go on elsewhere, and 
     ...['--device', gpu, '--decode', '2', '--chunk-tokens', '64', '--lose-device-after-steps', '25'],
   );
   try {
-    const actual = await mapConcurrently(cases, 4, ({ prompt, maxTokens }) =>
-      cluster.completion({ prompt, max_tokens: maxTokens }).then(({ choices }) => choices[0]?.token_ids ?? []),
-    );
+    const actual = await mapConcurrently(cases, 4, (one) => ask(cluster, one));
     const losses = cluster.errors.filter((line) => /ended with code 1/.test(line));
     console.log(`devices lost: ${losses.length}`);
     expect(losses.length).toBeGreaterThanOrEqual(2);
     assert(cluster.errors.some((line) => /the device was lost|the GPU was lost/.test(line)));
     await until('an instance is back', () => cluster.errors.some((line) => /decode-\d is back/.test(line)), 60_000);
-    const reference = await loadReference(harbour, 'f16', 256, { device: gpu, weightFormat: 'f16' });
-    for (const [i, { prompt, maxTokens }] of cases.entries()) {
-      const want = await generate(reference.executable, prompt, greedy, maxTokens);
-      assert.deepEqual(
-        actual[i],
-        want.map(({ token }) => token),
-        `prompt ${i}`,
-      );
-    }
-    await reference.executable.close();
-    reference.device.destroy();
+    await expectReference(cases, actual);
   } finally {
     await cluster.close();
   }

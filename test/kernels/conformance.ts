@@ -16,6 +16,7 @@ import type {
 } from '../../kernels/device.ts';
 import { roundRows, weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
+import { halfValue } from '../support/half.ts';
 
 export interface Conformance {
   readonly name: string;
@@ -607,11 +608,7 @@ function roundTo(kvDtype: KvDtype, values: Float32Array): Float32Array {
 
 function unpack(kvDtype: KvDtype, bytes: Uint8Array): Float32Array {
   if (kvDtype === 'f32') return new Float32Array(bytes.buffer.slice(0));
-  return Float32Array.from(new Uint16Array(bytes.buffer.slice(0)), (half) => {
-    const [exponent, mantissa] = [(half >> 10) & 31, half & 1_023];
-    const magnitude = exponent === 0 ? mantissa * 2 ** -24 : (1 + mantissa / 1_024) * 2 ** (exponent - 15);
-    return half & 0x8000 ? -magnitude : magnitude;
-  });
+  return Float32Array.from(new Uint16Array(bytes.buffer.slice(0)), halfValue);
 }
 
 function pack(kvDtype: KvDtype, values: Float32Array): Uint8Array {

@@ -18,6 +18,7 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   const deterministic = (): Promise<WebgpuDevice> => open('deterministic', {});
   const fast = (): Promise<WebgpuDevice> => open('fast', { kernelSet: 'fast' });
 
+  // Only the software driver lets a test choose.
   test.runIf(isSoftware)(`the driver has subgroups of ${vectorWidth / 32}`, async () => {
     assert.deepEqual((await fast()).subgroupSizes, [vectorWidth / 32, vectorWidth / 32]);
     expect((await fast()).capabilities).toMatchObject({ hasSubgroups: true, hasF16: true, matrix: undefined });
@@ -26,7 +27,7 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   // A device's own exp and fused multiply-add differ from the equation in the last bits.
   // At 16 lanes the driver's compiler takes minutes: there the set that uses subgroups has to do, whose other kernels are the same.
   if (vectorWidth !== 512) conformance({ name: 'deterministic', open: deterministic, tolerance: 1e-5 });
-  // Tiles of many rows hold x as f16; matrix units may sum in it.
+  // Tiles of many rows hold x, and on matrix units the weights with their scales, as f16.
   conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance: isSoftware ? 2e-3 : 1e-2 });
   if (vectorWidth === 256) {
     const withoutFeatures = ['subgroups', 'shader-f16'];

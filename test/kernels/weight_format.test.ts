@@ -10,16 +10,10 @@ import {
   type WeightFormat,
 } from '../../kernels/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
+import { halfValue } from '../support/half.ts';
 
 const random = new Random(5);
 const uniform = (): number => random.u32() / 2 ** 31 - 1;
-
-/** The value of an f16, by the definition. */
-function half(bits: number): number {
-  const [exponent, mantissa] = [(bits >> 10) & 31, bits & 1_023];
-  const magnitude = exponent === 0 ? mantissa * 2 ** -24 : (1 + mantissa / 1_024) * 2 ** (exponent - 15);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
 
 /** Reads packed rows as the file header of weight_format.ts describes them. */
 function unpack(format: WeightFormat, values: Float32Array, inner: number): number[] {
@@ -29,12 +23,12 @@ function unpack(format: WeightFormat, values: Float32Array, inner: number): numb
   return Array.from(values, (_, i) => {
     const [row, k] = [Math.floor(i / inner), i % inner];
     const at = row * perRow;
-    const scale = half(scales[row * perRowScales + Math.floor(k / 32)] ?? 0);
+    const scale = halfValue(scales[row * perRowScales + Math.floor(k / 32)] ?? 0);
     switch (format) {
       case 'f32':
         return new Float32Array(data.buffer)[at / 4 + k]!;
       case 'f16':
-        return half(new Uint16Array(data.buffer)[at / 2 + k]!);
+        return halfValue(new Uint16Array(data.buffer)[at / 2 + k]!);
       case 'int8':
         return ((bytes[at + k]! << 24) >> 24) * scale + 0;
       case 'int4': {
