@@ -10,16 +10,21 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('..', import.meta.url));
 
 mkdirSync(join(root, 'dist/kernels/wasm'), { recursive: true });
-execFileSync(
-  process.execPath,
-  [
-    join(root, 'node_modules/assemblyscript/bin/asc.js'),
-    'kernels/wasm/kernels.as.ts',
-    ...['-o', 'dist/kernels/wasm/kernels.wasm', '--enable', 'simd,threads,bulk-memory', '--runtime', 'stub'],
-    ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536', '--noAssert', '-O3'],
-  ],
-  { cwd: root, stdio: 'inherit' },
-);
+for (const [file, features] of [
+  ['kernels', 'simd,threads,bulk-memory'],
+  ['kernels_relaxed', 'simd,threads,bulk-memory,relaxed-simd'],
+]) {
+  execFileSync(
+    process.execPath,
+    [
+      join(root, 'node_modules/assemblyscript/bin/asc.js'),
+      'kernels/wasm/kernels.as.ts',
+      ...['-o', `dist/kernels/wasm/${file}.wasm`, '--enable', features, '--runtime', 'stub'],
+      ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536', '--noAssert', '-O3'],
+    ],
+    { cwd: root, stdio: 'inherit' },
+  );
+}
 
 for (const folder of ['kernels', 'shared', 'services']) {
   for (const entry of readdirSync(join(root, folder), { recursive: true, withFileTypes: true })) {

@@ -10,7 +10,13 @@ import { exp4, sum4 } from './simd.as';
 export function candidates(logits: usize, vocab: u32, count: u32, ids: usize, values: usize, stats: usize): void {
   let filled: u32 = 0;
   let worst: f32 = 0;
+  let worst4 = f32x4.splat(0);
   for (let token: u32 = 0; token < vocab; token++) {
+    if (filled == count) {
+      // Four that are no better are passed at once; a NaN is none.
+      while (token + 4 <= vocab && !v128.any_true(f32x4.gt(v128.load(logits + ((token as usize) << 2)), worst4))) token += 4;
+      if (token == vocab) break;
+    }
     const value = load<f32>(logits + ((token as usize) << 2));
     if (filled == count && !(value > worst)) continue;
     let at = filled < count ? filled : count - 1;
@@ -24,6 +30,7 @@ export function candidates(logits: usize, vocab: u32, count: u32, ids: usize, va
     store<u32>(ids + ((at as usize) << 2), token);
     if (filled < count) filled++;
     worst = load<f32>(values + (((filled - 1) as usize) << 2));
+    worst4 = f32x4.splat(worst);
   }
   const highest = load<f32>(values);
   const shift = f32x4.splat(highest);

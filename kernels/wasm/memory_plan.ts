@@ -2,19 +2,19 @@
 import { DeviceError } from '../device.ts';
 
 const PAGE_BYTES = 65_536;
-/** A 32-bit memory ends here; larger models need several memories, which this device does not have yet. */
+/** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model; int4 holds 7 billion weights. */
 const MAX_BYTES = 65_536 * PAGE_BYTES;
 
 export class MemoryPlan {
   // Offset 0 stays unused, so that 0 can mean "none".
   #end = 64;
-  readonly #lines: string[] = [];
+  readonly #bytes = new Map<string, number>();
 
-  /** Reserves `bytes`, aligned to 64, and returns the offset. */
+  /** Reserves `bytes`, aligned to 64, and returns the offset; `what` sums up in messages. */
   reserve(what: string, bytes: number): number {
     const offset = this.#end;
     this.#end = Math.ceil((offset + bytes) / 64) * 64;
-    if (bytes > 1 << 20) this.#lines.push(`${what} ${formatMiB(bytes)}`);
+    this.#bytes.set(what, (this.#bytes.get(what) ?? 0) + this.#end - offset);
     return offset;
   }
 
@@ -24,10 +24,13 @@ export class MemoryPlan {
 
   /** @throws DeviceError when it does not fit, with the sizes. */
   allocate(): WebAssembly.Memory {
-    const tooLarge = `the wasm device addresses at most ${formatMiB(MAX_BYTES)}`;
-    const sizes = `${formatMiB(this.#end)} needed (${this.#lines.join(', ')})`;
+    const largest = [...this.#bytes].filter(([, bytes]) => bytes > 1 << 20).sort(([, a], [, b]) => b - a);
+    const sizes = `${formatMiB(this.#end)} needed (${largest.map(([what, bytes]) => `${what} ${formatMiB(bytes)}`).join(', ')})`;
     if (this.#end > MAX_BYTES) {
-      throw new DeviceError(`${tooLarge}, ${sizes}: use a smaller model, fewer --kv-blocks or smaller --chunk-tokens`);
+      throw new DeviceError(
+        `the wasm device addresses at most ${formatMiB(MAX_BYTES)}, ${sizes}: ` +
+          'use a smaller --weights format (int4 is the smallest), fewer --kv-blocks, smaller --chunk-tokens, a smaller model or a GPU',
+      );
     }
     const pages = Math.ceil(this.#end / PAGE_BYTES);
     try {

@@ -13,6 +13,7 @@ import {
   type Program,
   type WeightSpec,
 } from '../device.ts';
+import type { WeightFormat } from '../weight_format.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { Control, MAX_OPS, OP_CELLS, OpCode, TILE_CELLS, TILE_ROWS } from './step.ts';
 
@@ -23,9 +24,51 @@ export function paddedWidth(width: number): number {
   return Math.ceil(width / LANES) * LANES;
 }
 
-/** Bytes of a packed matrix [panels][inner][8] or of a vector. */
-function weightBytes(spec: WeightSpec): number {
-  return paddedWidth(spec.outputs) * spec.inner * 4;
+/** Bytes of a panel of 8 outputs, as the kernels read it: a group of 32 inputs has 8 scales f16 before it. */
+const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
+  f32: (inner) => 32 * inner,
+  f16: (inner) => 16 * inner,
+  int8: (inner) => 272 * Math.ceil(inner / 32),
+  int4: (inner) => 144 * Math.ceil(inner / 32),
+};
+
+/** By the numbers that the kernels use. */
+const formatCodes: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
+
+/** What a weight is held in: vectors (norms, biases) are always f32. */
+function heldFormat({ inner }: WeightSpec, format: WeightFormat): WeightFormat {
+  return inner === 1 ? 'f32' : format;
+}
+
+export function formatCode(spec: WeightSpec, format: WeightFormat): number {
+  return formatCodes[heldFormat(spec, format)];
+}
+
+function weightBytes(spec: WeightSpec, format: WeightFormat): number {
+  return (paddedWidth(spec.outputs) / LANES) * panelBytes[heldFormat(spec, format)](spec.inner);
+}
+
+/** f32 rows on their way into panels: as many as fit, at least one. */
+function stagingBytes(specs: readonly WeightSpec[]): number {
+  return Math.max(1 << 20, ...specs.map(({ inner }) => inner * 4));
+}
+
+/** As the kernels have them: rows that they keep in cache, and inputs of a slice of unpacked weights. */
+const ROW_BLOCK = 96;
+const SLICE = 512;
+const QUANTISED_GROUP_BYTES = 80;
+
+/** What one thread needs besides: for a product or for attention, whichever is more. */
+function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weightFormat }: LoadOptions): number {
+  const { attention } = program;
+  const group = attention ? attention.heads / attention.kvHeads : 0;
+  const attentionBytes =
+    4 * (4 * (blockSize + 4) + TILE_ROWS * group * 2 + 2 * blockSize * (attention?.headDim ?? 0)) + 64;
+  const widest = Math.max(0, ...Object.values(program.weights).map(({ inner }) => inner));
+  const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
+  const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
+  const inputBytes = isQuantised ? numRows * Math.ceil(widest / 32) * QUANTISED_GROUP_BYTES : SLICE * LANES * 4;
+  return Math.ceil(Math.max(attentionBytes, ROW_BLOCK * LANES * 4 + inputBytes) / 64) * 64;
 }
 
 /** Regions the engine thread writes before a step, or reads after it. Byte offsets. */
@@ -51,8 +94,11 @@ export interface ProgramLayout {
   readonly kv: number;
   readonly blockBytes: number;
   readonly rope: { readonly cos: number; readonly sin: number };
+  /** [threads][scratchBytes] */
   readonly scratch: number;
   readonly scratchBytes: number;
+  readonly staging: number;
+  readonly stagingBytes: number;
   readonly ops: Int32Array;
   readonly numOps: number;
 }
@@ -68,13 +114,16 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   }
   const plan = new MemoryPlan();
   const weights = new Map(
-    Object.entries(program.weights).map(([name, spec]) => [name, plan.reserve(name, weightBytes(spec))]),
+    Object.entries(program.weights).map(([name, spec]) => [
+      name,
+      plan.reserve('weights', weightBytes(spec, options.weightFormat)),
+    ]),
   );
   const numRowsOf = (spec: BufferSpec): number => (spec.rows === 'rows' ? options.maxRows : options.maxSamples);
   const buffers = new Map(
     Object.entries(program.buffers).map(([name, spec]) => [
       name,
-      { spec, offset: plan.reserve(name, numRowsOf(spec) * paddedWidth(spec.width) * 4) },
+      { spec, offset: plan.reserve('activations', numRowsOf(spec) * paddedWidth(spec.width) * 4) },
     ]),
   );
   const words = (what: string, count: number): number => plan.reserve(what, count * 4);
@@ -98,12 +147,15 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
     cos: words('rope cos', attention?.ropeCos.length ?? 0),
     sin: words('rope sin', attention?.ropeSin.length ?? 0),
   };
-  const headDim = attention?.headDim ?? 0;
-  const group = attention ? attention.heads / attention.kvHeads : 0;
-  const scratchBytes = 4 * (2 * options.blockSize * headDim + options.blockSize + TILE_ROWS * group * 2) + 64;
+  const scratchBytes = scratchBytesOf(program, options);
   const scratch = plan.reserve('scratch', scratchBytes * numThreads);
+  const stagedBytes = stagingBytes(Object.values(program.weights));
+  const staging = plan.reserve('staging', stagedBytes);
 
-  const layout = { plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes };
+  const layout = {
+    ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
+    ...{ staging, stagingBytes: stagedBytes },
+  };
   const { operations } = program;
   assert(operations.length <= MAX_OPS, `a program has at most ${MAX_OPS} operations, not ${operations.length}`);
   const ops = new Int32Array(new SharedArrayBuffer(operations.length * OP_CELLS * 4));
@@ -154,7 +206,8 @@ function encode(
     case 'embed': {
       const { offset, spec } = weight(op.table);
       const out = buffer(op.out);
-      cells.set([OpCode.embed, regions.tokens, offset, spec.inner, out.offset, out.stride]);
+      const format = formatCode(spec, options.weightFormat);
+      cells.set([OpCode.embed, regions.tokens, format, offset, spec.inner, out.offset, out.stride]);
       return;
     }
     case 'rms_norm': {
@@ -169,8 +222,9 @@ function encode(
       const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
       assert(w.spec.inner <= x.spec.width && w.spec.outputs <= out.spec.width, `linear ${op.weight}: shapes differ`);
       const bias = op.bias === undefined ? 0 : weight(op.bias).offset;
-      cells.set([OpCode.linear, x.offset, x.stride, w.offset, bias, out.offset, out.stride]);
-      cells.set([w.spec.inner, op.accumulate ? 1 : 0, rowCell(x.spec), paddedWidth(w.spec.outputs) / LANES], 7);
+      const format = formatCode(w.spec, options.weightFormat);
+      cells.set([OpCode.linear, x.offset, x.stride, w.offset, format, bias, out.offset, out.stride]);
+      cells.set([w.spec.inner, op.accumulate ? 1 : 0, rowCell(x.spec), paddedWidth(w.spec.outputs) / LANES], 8);
       return;
     }
     case 'rope_store': {

@@ -1,24 +1,10 @@
 /**
- * Kernels that treat every row by itself: embed, rms_norm, rope_store, silu_mul, gather. Threads split rows.
+ * Kernels that treat every row by itself: rms_norm, rope_store, silu_mul, gather. Threads split rows.
  *
  * Strides are bytes; row strides are multiples of 32, so vector tails may run into a row's own padding. Pure functions on
- * raw pointers, as in linear.as.ts.
+ * raw pointers, as in linear_float.as.ts.
  */
 import { exp4, sum4, to_f16 } from './simd.as';
-
-/** out[r, :] = table[token, :], gathered from the packed panels [panels][hidden][8]. `tokens` [rows] u32. */
-export function embed(tokens: usize, table: usize, hidden: u32, out: usize, outStride: usize, start: u32, end: u32): void {
-  for (let row = start; row < end; row++) {
-    const token = load<u32>(tokens + ((row as usize) << 2));
-    let from: usize = table + (((token >> 3) as usize) * (hidden as usize) << 5) + (((token & 7) as usize) << 2);
-    let to: usize = out + (row as usize) * outStride;
-    for (let i: u32 = 0; i < hidden; i++) {
-      store<f32>(to, load<f32>(from));
-      from += 32;
-      to += 4;
-    }
-  }
-}
 
 /** out[r, :] = weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon). The sum runs in four lanes, then a tail, in one order. */
 export function rms_norm(
@@ -107,7 +93,17 @@ export function rope_store(
 // @ts-ignore: decorator
 @inline
 function rotate(lowAt: usize, highAt: usize, cos: usize, sin: usize, half: u32): void {
-  for (let i: usize = 0; i < (half as usize) << 2; i += 4) {
+  const end = (half as usize) << 2;
+  let i: usize = 0;
+  for (; i + 16 <= end; i += 16) {
+    const low = v128.load(lowAt + i);
+    const high = v128.load(highAt + i);
+    const c = v128.load(cos + i);
+    const s = v128.load(sin + i);
+    v128.store(lowAt + i, f32x4.sub(f32x4.mul(low, c), f32x4.mul(high, s)));
+    v128.store(highAt + i, f32x4.add(f32x4.mul(high, c), f32x4.mul(low, s)));
+  }
+  for (; i < end; i += 4) {
     const low = load<f32>(lowAt + i);
     const high = load<f32>(highAt + i);
     const c = load<f32>(cos + i);
@@ -127,14 +123,23 @@ function round_store(from: usize, to: usize, width: u32, isF16: u32): void {
   }
 }
 
-/** out[r, i] = silu(gate_up[r, i]) * gate_up[r, inner + i]; silu(v) = v / (1 + e^-v). */
-export function silu_mul(gateUp: usize, stride: usize, out: usize, outStride: usize, inner: u32, start: u32, end: u32): void {
-  const width = (inner as usize) << 2;
+/** out[r, i] = silu(gate_up[r, i]) * gate_up[r, i + upBytes / 4] for i below `columns`; silu(v) = v / (1 + e^-v). */
+export function silu_mul(
+  gateUp: usize,
+  stride: usize,
+  upBytes: usize,
+  out: usize,
+  outStride: usize,
+  columns: u32,
+  start: u32,
+  end: u32,
+): void {
+  const width = (columns as usize) << 2;
+  const one = f32x4.splat(1.0);
   for (let row = start; row < end; row++) {
     const gate: usize = gateUp + (row as usize) * stride;
-    const up: usize = gate + width;
+    const up: usize = gate + upBytes;
     const to: usize = out + (row as usize) * outStride;
-    const one = f32x4.splat(1.0);
     let i: usize = 0;
     for (; i + 16 <= width; i += 16) {
       const g = v128.load(gate + i);

@@ -1,8 +1,10 @@
 /** Lane helpers shared by the kernels. Every lane is computed alike, so one value or four give the same bits (E2). */
 
+/** a · b + c: one rounding with relaxed SIMD where the CPU has it, else two. Numerics classes tell them apart. */
 // @ts-ignore: decorator
 @inline
 export function madd(a: v128, b: v128, c: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
   return f32x4.add(f32x4.mul(a, b), c);
 }
 
@@ -45,10 +47,9 @@ export function exp1(x: f32): f32 {
 // @ts-ignore: decorator
 @inline
 export function load4_f16(at: usize): v128 {
-  const h = v128.load_ext<u16>(at);
-  const magnitude = i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13);
-  const sign = i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16);
-  return v128.or(f32x4.mul(magnitude, f32x4.splat(reinterpret<f32>(0x77800000))), sign);
+  // The sign bit is at 31 and copied to 28 to 30, which are taken out; the exponent is then 112 too small.
+  const bits = v128.and(i32x4.shl(v128.load_ext<i16>(at), 13), i32x4.splat(0x8fffe000));
+  return f32x4.mul(bits, f32x4.splat(reinterpret<f32>(0x77800000)));
 }
 
 /** Nearest f16, ties to even, saturating at ±65504. A NaN becomes 65504: a model that makes one is broken already. */

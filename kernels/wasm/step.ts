@@ -19,6 +19,11 @@ export const OpCode = {
   siluMul: 5,
   gather: 6,
   candidates: 7,
+  /** For {@link measurePeaks}: a loop on every thread, or nothing but the barrier. */
+  multiplyAdd: 8,
+  multiplyAddInt: 9,
+  read: 10,
+  nothing: 11,
 } as const;
 
 /** Cells of `control`. */
@@ -28,16 +33,42 @@ export const Control = { stepCount: 0, stop: 1, numRows: 2, numSamples: 3, numTi
 export const TILE_CELLS = 4;
 /** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
 export const TILE_ROWS = 16;
+/**
+ * Of a product, for each thread, from which on threads split rows. Below, they split outputs: weights are then read once
+ * for all threads, which is what costs, but each prepares all the inputs.
+ */
+const MIN_ROWS_PER_THREAD = 16;
+/** Rows and columns are dealt in whole tiles. */
+const UNIT = 4;
+/** Codes of weight formats: f32, f16, int8, int4. */
+const FIRST_INT_FORMAT = 2;
+/** What the read loop takes at a time. */
+export const READ_BYTES = 128;
 
-export interface KernelExports {
-  embed(...args: number[]): void;
-  rms_norm(...args: number[]): void;
-  linear(...args: number[]): void;
-  rope_store(...args: number[]): void;
-  attention_tile(...args: number[]): void;
-  silu_mul(...args: number[]): void;
-  gather(...args: number[]): void;
-  candidates(...args: number[]): void;
+type Kernel = (...args: number[]) => number;
+
+export type KernelExports = Readonly<
+  Record<
+    | 'attention_tile'
+    | 'candidates'
+    | 'embed'
+    | 'gather'
+    | 'is_fused'
+    | 'linear_float'
+    | 'linear_int'
+    | 'multiply_add_loop'
+    | 'multiply_add_loop_int'
+    | 'pack_rows'
+    | 'read_loop'
+    | 'rms_norm'
+    | 'rope_store'
+    | 'silu_mul',
+    Kernel
+  >
+>;
+
+export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): KernelExports {
+  return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as KernelExports;
 }
 
 /** What the threads share. `barrier` is the cells of one {@link Barrier}. */
@@ -69,18 +100,18 @@ export class StepThread {
     this.#shared = shared;
     this.#thread = thread;
     this.#barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
-    const instance = new WebAssembly.Instance(shared.module, { env: { memory: shared.memory } });
-    this.#kernels = instance.exports as unknown as KernelExports;
+    this.#kernels = instantiate(shared.module, shared.memory);
     this.#u32 = new Uint32Array(shared.memory.buffer);
     this.#floats = new Float32Array(shared.ops.buffer);
     this.#scratch = shared.scratch + thread * shared.scratchBytes;
   }
 
-  /** Walks the list once. */
-  walk(): void {
+  /** Walks the list once; `onDone` is for profiles. */
+  walk(onDone?: (op: number) => void): void {
     for (let op = 0; op < this.#shared.numOps; op++) {
       this.#run(op * OP_CELLS);
       this.#barrier.arrive();
+      onDone?.(op);
     }
   }
 
@@ -98,13 +129,13 @@ export class StepThread {
   }
 
   /** For the engine thread: wake the others once, walk along. */
-  run(): void {
+  run(onDone?: (op: number) => void): void {
     const { control, numThreads } = this.#shared;
     if (numThreads > 1) {
       Atomics.add(control, Control.stepCount, 1);
       Atomics.notify(control, Control.stepCount);
     }
-    this.walk();
+    this.walk(onDone);
   }
 
   stop(): void {
@@ -115,9 +146,11 @@ export class StepThread {
   }
 
   /** Thread t owns [count·t/n, count·(t+1)/n). */
-  #share(count: number): [number, number] {
+  #share(count: number, unit = 1): [number, number] {
     const { numThreads } = this.#shared;
-    return [Math.floor((count * this.#thread) / numThreads), Math.floor((count * (this.#thread + 1)) / numThreads)];
+    const numUnits = Math.ceil(count / unit);
+    const bound = (thread: number): number => Math.min(count, Math.floor((numUnits * thread) / numThreads) * unit);
+    return [bound(this.#thread), bound(this.#thread + 1)];
   }
 
   #run(at: number): void {
@@ -128,7 +161,7 @@ export class StepThread {
     switch (arg(0)) {
       case OpCode.embed: {
         const [start, end] = this.#share(rows);
-        kernels.embed(arg(1), arg(2), arg(3), arg(4), arg(5), start, end);
+        kernels.embed(arg(1), arg(2), arg(3), arg(4), arg(5), arg(6), start, end);
         return;
       }
       case OpCode.rmsNorm: {
@@ -136,12 +169,9 @@ export class StepThread {
         kernels.rms_norm(arg(1), arg(2), arg(3), arg(4), arg(5), arg(6), this.#floats[at + 7]!, start, end);
         return;
       }
-      case OpCode.linear: {
-        const [start, end] = this.#share(arg(10));
-        const numRows = control[arg(9)]!;
-        kernels.linear(arg(1), arg(2), arg(3), arg(4), arg(5), arg(6), numRows, arg(7), arg(8), start, end);
+      case OpCode.linear:
+        this.#linear(at);
         return;
-      }
       case OpCode.ropeStore: {
         const [start, end] = this.#share(rows);
         const a = ops.subarray(at + 1, at + 15);
@@ -151,11 +181,9 @@ export class StepThread {
       case OpCode.attention:
         this.#attention(at);
         return;
-      case OpCode.siluMul: {
-        const [start, end] = this.#share(rows);
-        kernels.silu_mul(arg(1), arg(2), arg(3), arg(4), arg(5), start, end);
+      case OpCode.siluMul:
+        this.#siluMul(at, rows);
         return;
-      }
       case OpCode.gather: {
         const [start, end] = this.#share(control[Control.numSamples]!);
         kernels.gather(arg(1), arg(2), arg(3), arg(4), start, end);
@@ -164,9 +192,66 @@ export class StepThread {
       case OpCode.candidates:
         this.#candidates(at);
         return;
+      case OpCode.multiplyAdd:
+        kernels.multiply_add_loop(arg(1), this.#scratch);
+        return;
+      case OpCode.multiplyAddInt:
+        kernels.multiply_add_loop_int(arg(1), this.#scratch);
+        return;
+      case OpCode.read: {
+        const [start, end] = this.#share(arg(2), READ_BYTES);
+        kernels.read_loop(arg(1) + start, arg(1) + end);
+        return;
+      }
+      case OpCode.nothing:
+        return;
       default:
         throw new Error(`no operation code ${arg(0)}`);
     }
+  }
+
+  #linear(at: number): void {
+    const { ops, control, numThreads } = this.#shared;
+    const cells = ops.subarray(at, at + OP_CELLS);
+    const [x, xStride, w, format, bias, out] = [cells[1]!, cells[2]!, cells[3]!, cells[4]!, cells[5]!, cells[6]!];
+    const [outStride, inner, isAccumulating, panels] = [cells[7]!, cells[8]!, cells[9]!, cells[11]!];
+    const numRows = control[cells[10]!]!;
+    const isByRows = numRows >= MIN_ROWS_PER_THREAD * numThreads;
+    const [rowStart, rowEnd] = isByRows ? this.#share(numRows, UNIT) : [0, numRows];
+    const [panelStart, panelEnd] = isByRows ? [0, panels] : this.#share(panels);
+    const product = format >= FIRST_INT_FORMAT ? this.#kernels.linear_int : this.#kernels.linear_float;
+    // f16 and int4 are the odd ones.
+    product(
+      x + rowStart * xStride,
+      xStride,
+      w,
+      format & 1,
+      bias,
+      out + rowStart * outStride,
+      outStride,
+      rowEnd - rowStart,
+      inner,
+      isAccumulating,
+      panelStart,
+      panelEnd,
+      this.#scratch,
+    );
+  }
+
+  /** Few rows are split by columns. */
+  #siluMul(at: number, rows: number): void {
+    const { ops, numThreads } = this.#shared;
+    const [gateUp, stride, out, outStride, inner] = [...ops.subarray(at + 1, at + 6)] as [
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
+    const isByRows = rows >= 2 * numThreads;
+    const [start, end] = isByRows ? this.#share(rows) : [0, rows];
+    const [first, last] = isByRows ? [0, inner] : this.#share(inner, UNIT);
+    this.#kernels.silu_mul(gateUp + first * 4, stride, inner * 4, out + first * 4, outStride, last - first, start, end);
   }
 
   /** Tiles times KV heads, dealt round robin: late tiles of a causal prompt cost more, and the deal evens that out. */

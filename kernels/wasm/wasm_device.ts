@@ -1,35 +1,38 @@
 /**
  * The `wasm` device: a program executed by SIMD WebAssembly on worker threads over one shared memory.
  *
- * Weights in panels of eight outputs, held as f32 whatever their format: the format's values, four bytes each. KV f16 (or
- * f32). The calling thread is thread 0; `numThreads - 1` workers help.
- * Multiply and add are separate roundings, so every machine gives the same bits: one numerics class.
+ * Weights lie packed in panels of eight outputs, in their format; products with int8 and int4 weights quantise activations and
+ * multiply integers. KV f16 (or f32). The calling thread is thread 0; `numThreads - 1` workers help. Relaxed SIMD is used where the
+ * runtime has it: its multiply-add rounds once on CPUs that can, which is another numerics class than two roundings.
  */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
-import { Worker } from 'node:worker_threads';
 import {
   DeviceError,
   MAX_CANDIDATES,
   type Device,
   type Executable,
   type LoadOptions,
+  type Operation,
   type Program,
   type SampleResult,
   type Segment,
   type WeightSource,
   type WeightSpec,
 } from '../device.ts';
-import { roundRows } from '../weight_format.ts';
-import { spinsPerMicrosecond } from './barrier.ts';
-import { layOutProgram, paddedWidth, type ProgramLayout } from './program_layout.ts';
-import { Control, StepThread, TILE_CELLS, TILE_ROWS, type SharedStep } from './step.ts';
+import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
+import { measurePeaks, type WasmPeaks } from './peaks.ts';
+import { formatCode, layOutProgram, paddedWidth, type ProgramLayout } from './program_layout.ts';
+import { Control, instantiate, TILE_CELLS, TILE_ROWS } from './step.ts';
+import { StepThreads } from './step_threads.ts';
 
-/** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
-const SPIN_US = 20;
+export interface WasmDevice extends Device {
+  /** For benchmarks. `nowMs` is a steady clock. */
+  peaks(nowMs: () => number): Promise<WasmPeaks>;
+  load(program: Program, weights: WeightSource, options: LoadOptions): Promise<WasmExecutable>;
+}
 
-export function createWasmDevice(numThreads: number): Device {
+/** `hasRelaxed` false: plain SIMD although the runtime has more, for tests. */
+export function createWasmDevice(numThreads: number, hasRelaxed = true): WasmDevice {
   assert(
     Number.isInteger(numThreads) && numThreads >= 1,
     `the wasm device needs at least one thread, not ${numThreads}`,
@@ -38,15 +41,18 @@ export function createWasmDevice(numThreads: number): Device {
   const lost = new Promise<string>((resolve) => {
     lose = resolve;
   });
+  const kernels = compileKernels(hasRelaxed);
+  const simd = `${kernels.isRelaxed ? 'relaxed ' : ''}SIMD WebAssembly${kernels.isFused ? ', fused multiply-add' : ''}`;
   return {
     kind: 'wasm',
-    description: `wasm (SIMD WebAssembly, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
-    numericsClass: 'wasm/simd128/mul-add',
+    description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
+    numericsClass: `wasm/simd128/${kernels.isFused ? 'fused' : 'mul-add'}`,
     lost,
     destroy: () => {
       lose('told to go');
     },
-    load: (program, weights, options) => load(program, weights, options, numThreads),
+    load: (program, weights, options) => load(program, weights, options, numThreads, kernels),
+    peaks: (nowMs) => measurePeaks(kernels, numThreads, nowMs),
   };
 }
 
@@ -55,62 +61,55 @@ async function load(
   weights: WeightSource,
   options: LoadOptions,
   numThreads: number,
-): Promise<Executable> {
+  { module }: CompiledKernels,
+): Promise<WasmExecutable> {
   const layout = layOutProgram(program, options, numThreads);
   const memory = layout.plan.allocate();
-  const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
-  const shared: SharedStep = {
-    module: new WebAssembly.Module(readFileSync(new URL('./kernels.wasm', import.meta.url))),
-    memory,
-    control: cells(Control.count),
-    barrier: cells(2),
-    ops: layout.ops,
-    numOps: layout.numOps,
-    numThreads,
-    numSpins: SPIN_US * spinsPerMicrosecond(),
-    scratch: layout.scratch,
-    scratchBytes: layout.scratchBytes,
-  };
-  await loadWeights(program, weights, layout, memory, options);
+  await loadWeights(program, weights, layout, module, memory, options);
   if (program.attention) {
     new Float32Array(memory.buffer, layout.rope.cos, program.attention.ropeCos.length).set(program.attention.ropeCos);
     new Float32Array(memory.buffer, layout.rope.sin, program.attention.ropeSin.length).set(program.attention.ropeSin);
   }
-  const workers = Array.from(
-    { length: numThreads - 1 },
-    (_, i) => new Worker(new URL('./step_worker.js', import.meta.url), { workerData: { shared, thread: i + 1 } }),
-  );
-  await Promise.all(workers.map((worker) => once(worker, 'message')));
-  return new WasmExecutable(layout, options, shared, workers);
+  const { ops, numOps, scratch, scratchBytes } = layout;
+  const threads = await StepThreads.start(module, memory, numThreads, { ops, numOps, scratch, scratchBytes });
+  return new WasmExecutable(program, layout, options, memory, threads);
 }
 
-/** Streams every tensor into its panels. */
+/** Streams every tensor into its panels, a staging region at a time. */
 async function loadWeights(
   program: Program,
   source: WeightSource,
   layout: ProgramLayout,
+  module: WebAssembly.Module,
   memory: WebAssembly.Memory,
   { onProgress, weightFormat }: LoadOptions,
 ): Promise<void> {
   const entries = Object.entries(program.weights);
   const bytesOf = (spec: WeightSpec): number => spec.outputs * spec.inner * 4;
   const totalBytes = entries.reduce((sum, [, spec]) => sum + bytesOf(spec), 0);
+  const staging = new Float32Array(memory.buffer, layout.staging, layout.stagingBytes / 4);
+  const kernels = instantiate(module, memory);
   let doneBytes = 0;
   for (const [name, spec] of entries) {
-    const target = new Float32Array(memory.buffer, layout.weights.get(name), paddedWidth(spec.outputs) * spec.inner);
-    if (source.randomSeed !== undefined) {
-      fillRandom(target, source.randomSeed, spec.inner);
-      continue;
-    }
+    const { inner } = spec;
+    const [format, to] = [formatCode(spec, weightFormat), layout.weights.get(name)!];
+    const rowsAtOnce = Math.floor(staging.length / inner);
+    const put = (output: number, values: Float32Array): void => {
+      for (let row = 0; row * inner < values.length; row += rowsAtOnce) {
+        const some = values.subarray(row * inner, (row + rowsAtOnce) * inner);
+        staging.set(some);
+        kernels.pack_rows(format, layout.staging, some.length / inner, inner, to, output + row);
+      }
+      doneBytes += values.byteLength;
+      onProgress?.(doneBytes, totalBytes);
+    };
     let firstOutput = 0;
     for (const part of spec.parts) {
-      for await (const { rowStart, values } of source.slices(part.tensor)) {
-        const rounded = weightFormat === 'f32' || spec.inner === 1 ? values : values.slice();
-        if (rounded !== values) roundRows(weightFormat, rounded, spec.inner);
-        putRows(target, spec.inner, firstOutput + rowStart, rounded);
-        doneBytes += values.byteLength;
-        onProgress?.(doneBytes, totalBytes);
-      }
+      const slices =
+        source.randomSeed === undefined
+          ? source.slices(part.tensor)
+          : randomSlices(source.randomSeed + firstOutput, part.outputs, inner, rowsAtOnce);
+      for await (const { rowStart, values } of slices) put(firstOutput + rowStart, values);
       firstOutput += part.outputs;
     }
     assert(firstOutput === spec.outputs, `weight ${name}: parts make ${firstOutput} outputs, want ${spec.outputs}`);
@@ -118,56 +117,67 @@ async function loadWeights(
 }
 
 /** Values spread evenly, of a size that keeps each output's dot product moderate; a vector becomes ones. */
-function fillRandom(target: Float32Array, seed: number, inner: number): void {
+function* randomSlices(
+  seed: number,
+  outputs: number,
+  inner: number,
+  rowsAtOnce: number,
+): Generator<{ rowStart: number; values: Float32Array }> {
   const amplitude = Math.sqrt(3 / inner);
   let state = seed | 1;
-  for (let i = 0; i < target.length; i++) {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
-    target[i] = inner === 1 ? 1 : (state / 2 ** 31) * amplitude;
+  for (let rowStart = 0; rowStart < outputs; rowStart += rowsAtOnce) {
+    const values = new Float32Array(Math.min(rowsAtOnce, outputs - rowStart) * inner);
+    for (let i = 0; i < values.length; i++) {
+      state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
+      values[i] = inner === 1 ? 1 : (state / 2 ** 31) * amplitude;
+    }
+    yield { rowStart, values };
   }
 }
 
-/** Rows [rowStart, ...) of a matrix [outputs, inner] into panels [outputs/8][inner][8]. */
-function putRows(panels: Float32Array, inner: number, rowStart: number, values: Float32Array): void {
-  const numRows = values.length / inner;
-  for (let row = 0; row < numRows; row++) {
-    const output = rowStart + row;
-    let to = Math.floor(output / 8) * inner * 8 + (output % 8);
-    const from = row * inner;
-    for (let k = 0; k < inner; k++, to += 8) panels[to] = values[from + k]!;
-  }
-}
-
-class WasmExecutable implements Executable {
+export class WasmExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly #layout: ProgramLayout;
   readonly #options: LoadOptions;
-  readonly #shared: SharedStep;
-  readonly #thread: StepThread;
-  readonly #workers: readonly Worker[];
+  readonly #program: Program;
+  readonly #threads: StepThreads;
   readonly #u32: Uint32Array;
   readonly #f32: Float32Array;
   readonly #bytes: Uint8Array;
 
-  constructor(layout: ProgramLayout, options: LoadOptions, shared: SharedStep, workers: readonly Worker[]) {
+  constructor(
+    program: Program,
+    layout: ProgramLayout,
+    options: LoadOptions,
+    memory: WebAssembly.Memory,
+    threads: StepThreads,
+  ) {
     this.blockBytes = layout.blockBytes;
     this.numBlocks = options.numBlocks.max;
+    this.#program = program;
     this.#layout = layout;
     this.#options = options;
-    this.#shared = shared;
-    this.#thread = new StepThread(shared, 0);
-    this.#workers = workers;
-    this.#u32 = new Uint32Array(shared.memory.buffer);
-    this.#f32 = new Float32Array(shared.memory.buffer);
-    this.#bytes = new Uint8Array(shared.memory.buffer);
+    this.#threads = threads;
+    this.#u32 = new Uint32Array(memory.buffer);
+    this.#f32 = new Float32Array(memory.buffer);
+    this.#bytes = new Uint8Array(memory.buffer);
   }
 
   // eslint-disable-next-line @typescript-eslint/require-await -- the interface is asynchronous, this device is the caller's thread
   async run(batch: readonly Segment[]): Promise<SampleResult[]> {
     this.#writeBatch(batch);
-    this.#thread.run();
+    this.#threads.run();
     return this.#readSamples(batch);
+  }
+
+  /** One step, for benchmarks: milliseconds that each operation of the program took, the barrier after it included. */
+  profile(batch: readonly Segment[], nowMs: () => number): { readonly operation: Operation; readonly ms: number }[] {
+    this.#writeBatch(batch);
+    const ends: number[] = [];
+    const start = nowMs();
+    this.#threads.run(() => ends.push(nowMs()));
+    return this.#program.operations.map((operation, i) => ({ operation, ms: ends[i]! - (ends[i - 1] ?? start) }));
   }
 
   #writeBatch(batch: readonly Segment[]): void {
@@ -206,7 +216,7 @@ class WasmExecutable implements Executable {
       u32[regions.sampleCounts / 4 + sample] = Math.max(1, segment.sample.numCandidates);
       sample++;
     });
-    const { control } = this.#shared;
+    const { control } = this.#threads;
     control[Control.numRows] = row;
     control[Control.numSamples] = sample;
     control[Control.numTiles] = tile;
@@ -278,9 +288,7 @@ class WasmExecutable implements Executable {
     return Promise.resolve(out);
   }
 
-  async close(): Promise<void> {
-    const exits = this.#workers.map((worker) => once(worker, 'exit'));
-    this.#thread.stop();
-    await Promise.all(exits);
+  close(): Promise<void> {
+    return this.#threads.close();
   }
 }

@@ -1,5 +1,6 @@
 /** The part of the WebAssembly JavaScript interface used here; Node's types leave it to the DOM's. */
 declare namespace WebAssembly {
+  function validate(bytes: Uint8Array): boolean;
   class Module {
     constructor(bytes: Uint8Array);
   }

@@ -1,12 +1,18 @@
 /** The wasm device conforms, and keeps its bits (E2) whatever the rows, the chunks and the threads. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { bitsOf } from './bits.ts';
 import { conformance } from './conformance.ts';
 
-conformance({ name: 'wasm', open: () => Promise.resolve(createWasmDevice(2)), tolerance: 2e-6 });
+for (const [name, hasRelaxed] of [
+  ['wasm', true],
+  ['wasm without relaxed SIMD', false],
+] as const) {
+  const open = (): Promise<WasmDevice> => Promise.resolve(createWasmDevice(2, hasRelaxed));
+  conformance({ name, open, tolerance: 2e-6, quantisesActivations: true });
+}
 
 test.each(['f16', 'f32'] as const)(
   'E2: %s KV and logits have the same bits in chunks of 150, 37, 1, beside others, on 1 to 3 threads',

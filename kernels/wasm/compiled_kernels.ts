@@ -1,0 +1,34 @@
+/**
+ * The kernels' module: with relaxed SIMD where the runtime has it, plain SIMD otherwise.
+ *
+ * Node 20 has relaxed SIMD behind a V8 flag, which may be set until a module that needs it is compiled; later ones have it.
+ */
+import { readFileSync } from 'node:fs';
+import { setFlagsFromString } from 'node:v8';
+import { instantiate } from './step.ts';
+
+export interface CompiledKernels {
+  readonly module: WebAssembly.Module;
+  readonly isRelaxed: boolean;
+  /** Whether multiply-add rounds once: decided by the CPU, and asked of it. */
+  readonly isFused: boolean;
+}
+
+export function compileKernels(mayRelax: boolean): CompiledKernels {
+  const relaxed = mayRelax ? readKernels('kernels_relaxed.wasm') : undefined;
+  const isRelaxed = relaxed !== undefined && canCompile(relaxed);
+  const module = new WebAssembly.Module(isRelaxed ? relaxed : readKernels('kernels.wasm'));
+  const memory = new WebAssembly.Memory({ initial: 1, maximum: 65_536, shared: true });
+  return { module, isRelaxed, isFused: instantiate(module, memory).is_fused(64) === 1 };
+}
+
+function readKernels(file: string): Uint8Array {
+  return readFileSync(new URL(`./${file}`, import.meta.url));
+}
+
+function canCompile(bytes: Uint8Array): boolean {
+  if (WebAssembly.validate(bytes)) return true;
+  if (!process.versions.node.startsWith('20.')) return false;
+  setFlagsFromString('--experimental-wasm-relaxed-simd');
+  return WebAssembly.validate(bytes);
+}

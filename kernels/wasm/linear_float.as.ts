@@ -1,0 +1,285 @@
+/**
+ * y[rows, outputs] (+)= x[rows, inner] · wᵀ (+ bias), f32 arithmetic, weights f32 or f16, for a range of panels.
+ *
+ *   w        packed [panels][inner][8]: a panel holds 8 outputs, one lane each (two vectors)
+ *   scratch  sums [ROW_BLOCK][8] f32, then a slice of unpacked weights [SLICE][8] f32
+ *
+ * Blocked as matrix products are: ROW_BLOCK rows stay in the second-level cache while panels stream past them, a slice of SLICE
+ * inputs of a panel (16 KiB) stays in the first while its rows pass, a tile of 6 × 8 sums lives in registers. f16 is unpacked
+ * once per slice; one row alone converts in registers instead and takes two panels at a time, so that four chains of
+ * additions hide their latency.
+ *
+ * Every output has one accumulator and k ascends, whatever the tile, so a row's bits do not depend on how many rows share its
+ * batch (E2). Strides are bytes; `bias` may be 0 (none). Pure functions on raw pointers: no static data, no allocation, no mutable
+ * globals, because every thread has its own instance over one shared memory. Callers own the layout; nothing is checked.
+ */
+import { finish8, ROW_BLOCK } from './panels.as';
+import { load4_f16, madd } from './simd.as';
+
+const SLICE: u32 = 512;
+
+export function linear_float(
+  x: usize,
+  xStride: usize,
+  w: usize,
+  isF16: u32,
+  bias: usize,
+  y: usize,
+  yStride: usize,
+  rows: u32,
+  inner: u32,
+  isAccumulating: u32,
+  panelStart: u32,
+  panelEnd: u32,
+  scratch: usize,
+): void {
+  const inputBytes: usize = isF16 ? 16 : 32;
+  const panelBytes = (inner as usize) * inputBytes;
+  const slice = scratch + (ROW_BLOCK << 5);
+  for (let rowStart: u32 = 0; rowStart < rows; rowStart += ROW_BLOCK) {
+    const numRows = min<u32>(ROW_BLOCK, rows - rowStart);
+    const xBlock = x + (rowStart as usize) * xStride;
+    const yBlock = y + (rowStart as usize) * yStride;
+    let panel = panelStart;
+    if (isF16 && numRows == 1) {
+      for (; panel + 2 <= panelEnd; panel += 2) {
+        const wPanel = w + (panel as usize) * panelBytes;
+        two_panels_f16(xBlock, wPanel, wPanel + panelBytes, inner, scratch);
+        finish8(yBlock + ((panel as usize) << 5), scratch, bias, panel, isAccumulating);
+        finish8(yBlock + (((panel + 1) as usize) << 5), scratch + 32, bias, panel + 1, isAccumulating);
+      }
+    }
+    for (; panel < panelEnd; panel++) {
+      memory.fill(scratch, 0, (numRows as usize) << 5);
+      const wPanel = w + (panel as usize) * panelBytes;
+      for (let k: u32 = 0; k < inner; k += SLICE) {
+        const count = min<u32>(SLICE, inner - k);
+        let from = wPanel + (k as usize) * inputBytes;
+        if (isF16) {
+          unpack(from, slice, count);
+          from = slice;
+        }
+        tiles(xBlock + ((k as usize) << 2), xStride, from, count, scratch, numRows);
+      }
+      for (let row: u32 = 0; row < numRows; row++) {
+        const to = yBlock + (row as usize) * yStride + ((panel as usize) << 5);
+        finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
+      }
+    }
+  }
+}
+
+/** A slice of f16 weights as f32. */
+function unpack(from: usize, to: usize, count: u32): void {
+  const end = from + ((count as usize) << 4);
+  for (; from < end; from += 16) {
+    v128.store(to, load4_f16(from));
+    v128.store(to, load4_f16(from + 8), 16);
+    to += 32;
+  }
+}
+
+function tiles(x: usize, xStride: usize, w: usize, count: u32, sums: usize, numRows: u32): void {
+  let row: u32 = 0;
+  for (; row + 6 <= numRows; row += 6) {
+    tile6(x, xStride, w, count, sums);
+    x += 6 * xStride;
+    sums += 6 * 32;
+  }
+  if (row + 4 <= numRows) {
+    tile4(x, xStride, w, count, sums);
+    row += 4;
+    x += 4 * xStride;
+    sums += 4 * 32;
+  }
+  if (row + 2 <= numRows) {
+    tile2(x, xStride, w, count, sums);
+    row += 2;
+    x += 2 * xStride;
+    sums += 2 * 32;
+  }
+  if (row < numRows) tile1(x, xStride, w, count, sums);
+}
+
+function tile6(x: usize, xStride: usize, w: usize, count: u32, sums: usize): void {
+  tile(6, x, xStride, w, count, sums);
+}
+
+function tile4(x: usize, xStride: usize, w: usize, count: u32, sums: usize): void {
+  tile(4, x, xStride, w, count, sums);
+}
+
+function tile2(x: usize, xStride: usize, w: usize, count: u32, sums: usize): void {
+  tile(2, x, xStride, w, count, sums);
+}
+
+function tile1(x: usize, xStride: usize, w: usize, count: u32, sums: usize): void {
+  tile(1, x, xStride, w, count, sums);
+}
+
+/** sums[rows][8] += x[rows, count] · w[count][8]; `rows` is a constant, so that each size is its own code. */
+// @ts-ignore: decorator
+@inline
+function tile(rows: i32, x0: usize, xStride: usize, w: usize, count: u32, sums: usize): void {
+  let x1 = x0 + xStride,
+    x2 = x1 + xStride,
+    x3 = x2 + xStride,
+    x4 = x3 + xStride,
+    x5 = x4 + xStride;
+  let a0 = v128.load(sums),
+    b0 = v128.load(sums, 16);
+  let a1 = a0,
+    b1 = b0,
+    a2 = a0,
+    b2 = b0,
+    a3 = a0,
+    b3 = b0,
+    a4 = a0,
+    b4 = b0,
+    a5 = a0,
+    b5 = b0;
+  if (rows > 1) {
+    a1 = v128.load(sums, 32);
+    b1 = v128.load(sums, 48);
+  }
+  if (rows > 2) {
+    a2 = v128.load(sums, 64);
+    b2 = v128.load(sums, 80);
+    a3 = v128.load(sums, 96);
+    b3 = v128.load(sums, 112);
+  }
+  if (rows > 4) {
+    a4 = v128.load(sums, 128);
+    b4 = v128.load(sums, 144);
+    a5 = v128.load(sums, 160);
+    b5 = v128.load(sums, 176);
+  }
+  // Two inputs a turn: longer turns fall out of the CPU's cache of decoded instructions.
+  for (const end = w + (((count & ~1) as usize) << 5); w < end; w += 64) {
+    let wa = v128.load(w);
+    let wb = v128.load(w, 16);
+    let s = v128.load32_splat(x0);
+    a0 = madd(s, wa, a0);
+    b0 = madd(s, wb, b0);
+    if (rows > 1) {
+      s = v128.load32_splat(x1);
+      a1 = madd(s, wa, a1);
+      b1 = madd(s, wb, b1);
+    }
+    if (rows > 2) {
+      s = v128.load32_splat(x2);
+      a2 = madd(s, wa, a2);
+      b2 = madd(s, wb, b2);
+      s = v128.load32_splat(x3);
+      a3 = madd(s, wa, a3);
+      b3 = madd(s, wb, b3);
+    }
+    if (rows > 4) {
+      s = v128.load32_splat(x4);
+      a4 = madd(s, wa, a4);
+      b4 = madd(s, wb, b4);
+      s = v128.load32_splat(x5);
+      a5 = madd(s, wa, a5);
+      b5 = madd(s, wb, b5);
+    }
+    wa = v128.load(w, 32);
+    wb = v128.load(w, 48);
+    s = v128.load32_splat(x0, 4);
+    a0 = madd(s, wa, a0);
+    b0 = madd(s, wb, b0);
+    x0 += 8;
+    if (rows > 1) {
+      s = v128.load32_splat(x1, 4);
+      a1 = madd(s, wa, a1);
+      b1 = madd(s, wb, b1);
+      x1 += 8;
+    }
+    if (rows > 2) {
+      s = v128.load32_splat(x2, 4);
+      a2 = madd(s, wa, a2);
+      b2 = madd(s, wb, b2);
+      x2 += 8;
+      s = v128.load32_splat(x3, 4);
+      a3 = madd(s, wa, a3);
+      b3 = madd(s, wb, b3);
+      x3 += 8;
+    }
+    if (rows > 4) {
+      s = v128.load32_splat(x4, 4);
+      a4 = madd(s, wa, a4);
+      b4 = madd(s, wb, b4);
+      x4 += 8;
+      s = v128.load32_splat(x5, 4);
+      a5 = madd(s, wa, a5);
+      b5 = madd(s, wb, b5);
+      x5 += 8;
+    }
+  }
+  if (count & 1) {
+    const wa = v128.load(w);
+    const wb = v128.load(w, 16);
+    let s = v128.load32_splat(x0);
+    a0 = madd(s, wa, a0);
+    b0 = madd(s, wb, b0);
+    if (rows > 1) {
+      s = v128.load32_splat(x1);
+      a1 = madd(s, wa, a1);
+      b1 = madd(s, wb, b1);
+    }
+    if (rows > 2) {
+      s = v128.load32_splat(x2);
+      a2 = madd(s, wa, a2);
+      b2 = madd(s, wb, b2);
+      s = v128.load32_splat(x3);
+      a3 = madd(s, wa, a3);
+      b3 = madd(s, wb, b3);
+    }
+    if (rows > 4) {
+      s = v128.load32_splat(x4);
+      a4 = madd(s, wa, a4);
+      b4 = madd(s, wb, b4);
+      s = v128.load32_splat(x5);
+      a5 = madd(s, wa, a5);
+      b5 = madd(s, wb, b5);
+    }
+  }
+  v128.store(sums, a0);
+  v128.store(sums, b0, 16);
+  if (rows > 1) {
+    v128.store(sums, a1, 32);
+    v128.store(sums, b1, 48);
+  }
+  if (rows > 2) {
+    v128.store(sums, a2, 64);
+    v128.store(sums, b2, 80);
+    v128.store(sums, a3, 96);
+    v128.store(sums, b3, 112);
+  }
+  if (rows > 4) {
+    v128.store(sums, a4, 128);
+    v128.store(sums, b4, 144);
+    v128.store(sums, a5, 160);
+    v128.store(sums, b5, 176);
+  }
+}
+
+/** sums[2][8] = x[inner] · two panels of f16, converted in registers. */
+function two_panels_f16(x: usize, w0: usize, w1: usize, inner: u32, sums: usize): void {
+  let a = f32x4.splat(0),
+    b = a,
+    c = a,
+    d = a;
+  for (const end = x + ((inner as usize) << 2); x < end; x += 4) {
+    const s = v128.load32_splat(x);
+    a = madd(s, load4_f16(w0), a);
+    b = madd(s, load4_f16(w0 + 8), b);
+    c = madd(s, load4_f16(w1), c);
+    d = madd(s, load4_f16(w1 + 8), d);
+    w0 += 16;
+    w1 += 16;
+  }
+  v128.store(sums, a);
+  v128.store(sums, b, 16);
+  v128.store(sums, c, 32);
+  v128.store(sums, d, 48);
+}

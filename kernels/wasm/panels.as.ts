@@ -1,0 +1,23 @@
+/** What products of every format share: how panels end, and how many rows are worked on at a time. */
+
+/** Rows that are kept in cache while weights stream past them; a multiple of every tile's rows. */
+export const ROW_BLOCK: u32 = 96;
+
+/** A panel's 8 sums of a row to its place, with bias [outputs] f32 (0: none), added to what is there when `isAccumulating`. */
+// @ts-ignore: decorator
+@inline
+export function finish8(to: usize, sums: usize, bias: usize, panel: u32, isAccumulating: u32): void {
+  let a = v128.load(sums),
+    b = v128.load(sums, 16);
+  if (bias) {
+    const at = bias + ((panel as usize) << 5);
+    a = f32x4.add(a, v128.load(at));
+    b = f32x4.add(b, v128.load(at, 16));
+  }
+  if (isAccumulating) {
+    a = f32x4.add(v128.load(to), a);
+    b = f32x4.add(v128.load(to, 16), b);
+  }
+  v128.store(to, a);
+  v128.store(to, b, 16);
+}

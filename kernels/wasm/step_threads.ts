@@ -1,0 +1,54 @@
+/** The threads of one executable: the caller's, which is thread 0, and helpers that sleep until a step. */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { spinsPerMicrosecond } from './barrier.ts';
+import { Control, StepThread, type SharedStep } from './step.ts';
+
+/** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
+const SPIN_US = 20;
+
+export class StepThreads {
+  /** Written before a step. */
+  readonly control: Int32Array;
+  readonly #thread: StepThread;
+  readonly #workers: readonly Worker[];
+
+  private constructor(shared: SharedStep, workers: readonly Worker[]) {
+    this.control = shared.control;
+    this.#thread = new StepThread(shared, 0);
+    this.#workers = workers;
+  }
+
+  /** Resolves when every helper is ready. */
+  static async start(
+    module: WebAssembly.Module,
+    memory: WebAssembly.Memory,
+    numThreads: number,
+    work: Pick<SharedStep, 'ops' | 'numOps' | 'scratch' | 'scratchBytes'>,
+  ): Promise<StepThreads> {
+    const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
+    const shared: SharedStep = {
+      ...{ module, memory, numThreads, ...work },
+      control: cells(Control.count),
+      barrier: cells(2),
+      numSpins: SPIN_US * spinsPerMicrosecond(),
+    };
+    const workers = Array.from(
+      { length: numThreads - 1 },
+      (_, i) => new Worker(new URL('./step_worker.js', import.meta.url), { workerData: { shared, thread: i + 1 } }),
+    );
+    await Promise.all(workers.map((worker) => once(worker, 'message')));
+    return new StepThreads(shared, workers);
+  }
+
+  /** One step: wakes the helpers once and works along. */
+  run(onDone?: (op: number) => void): void {
+    this.#thread.run(onDone);
+  }
+
+  async close(): Promise<void> {
+    const exits = this.#workers.map((worker) => once(worker, 'exit'));
+    this.#thread.stop();
+    await Promise.all(exits);
+  }
+}
