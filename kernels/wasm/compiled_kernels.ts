@@ -17,13 +17,27 @@ export interface CompiledKernels {
 export function compileKernels(mayRelax: boolean): CompiledKernels {
   const relaxed = mayRelax ? readKernels('kernels_relaxed.wasm') : undefined;
   const isRelaxed = relaxed !== undefined && canCompile(relaxed);
-  const module = new WebAssembly.Module(isRelaxed ? relaxed : readKernels('kernels.wasm'));
+  const module = compileOptimised(isRelaxed ? relaxed : readKernels('kernels.wasm'));
   const memory = new WebAssembly.Memory({ initial: 1, maximum: 65_536, shared: true });
   return { module, isRelaxed, isFused: instantiate(module, memory).is_fused(64) === 1 };
 }
 
 function readKernels(file: string): Uint8Array {
   return readFileSync(new URL(`./${file}`, import.meta.url));
+}
+
+/**
+ * With the optimising compiler at once, which takes 20 ms: V8 would start every function in a slow tier, three times slower, and
+ * replace it when it has run for a while. Modules that others compile later are not affected.
+ */
+function compileOptimised(bytes: Uint8Array): WebAssembly.Module {
+  const flags = ['liftoff', 'wasm-lazy-compilation'];
+  for (const flag of flags) setFlagsFromString(`--no-${flag}`);
+  try {
+    return new WebAssembly.Module(bytes);
+  } finally {
+    for (const flag of flags) setFlagsFromString(`--${flag}`);
+  }
 }
 
 function canCompile(bytes: Uint8Array): boolean {

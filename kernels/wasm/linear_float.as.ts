@@ -2,21 +2,23 @@
  * y[rows, outputs] (+)= x[rows, inner] · wᵀ (+ bias), f32 arithmetic, weights f32 or f16, for a range of panels.
  *
  *   w        packed [panels][inner][8]: a panel holds 8 outputs, one lane each (two vectors)
- *   scratch  sums [ROW_BLOCK][8] f32, then a slice of unpacked weights [SLICE][8] f32
+ *   scratch  sums [ROW_BLOCK][8] f32, a cache line, then a slice of unpacked weights [SLICE][8] f32
  *
- * Blocked as matrix products are: ROW_BLOCK rows stay in the second-level cache while panels stream past them, a slice of SLICE
- * inputs of a panel (16 KiB) stays in the first while its rows pass, a tile of 6 × 8 sums lives in registers. f16 is unpacked
- * once per slice; one row alone converts in registers instead and takes two panels at a time, so that four chains of
- * additions hide their latency.
+ * Blocked as matrix products are: a block of rows stays in the second-level cache while panels stream past them, a slice of at most
+ * SLICE inputs of a panel (10 KiB, and the next one) stays in the first while its rows pass, a tile of 6 × 8 sums lives in registers. f16 is
+ * unpacked once per slice; one row alone converts in registers instead and takes four panels at a time, so that eight chains
+ * of additions hide their latency and four streams that of memory.
  *
  * Every output has one accumulator and k ascends, whatever the tile, so a row's bits do not depend on how many rows share its
  * batch (E2). Strides are bytes; `bias` may be 0 (none). Pure functions on raw pointers: no static data, no allocation, no mutable
  * globals, because every thread has its own instance over one shared memory. Callers own the layout; nothing is checked.
  */
-import { finish8, ROW_BLOCK } from './panels.as';
-import { load4_f16, madd } from './simd.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, rows_per_block, SINK } from './panels.as';
+import { load4_f16, madd, touch } from './simd.as';
 
-const SLICE: u32 = 512;
+const SLICE: u32 = 320;
+/** With few rows, a KiB of f32. */
+const SHORT_SLICE: u32 = 32;
 
 export function linear_float(
   x: usize,
@@ -35,29 +37,35 @@ export function linear_float(
 ): void {
   const inputBytes: usize = isF16 ? 16 : 32;
   const panelBytes = (inner as usize) * inputBytes;
-  const slice = scratch + (ROW_BLOCK << 5);
-  for (let rowStart: u32 = 0; rowStart < rows; rowStart += ROW_BLOCK) {
-    const numRows = min<u32>(ROW_BLOCK, rows - rowStart);
+  const unpacked = scratch + AFTER_SUMS;
+  const numSlices = (inner + SLICE - 1) / SLICE;
+  const evenSlice = ((inner + numSlices - 1) / numSlices + 1) & ~1;
+  const rowsPerBlock = rows_per_block((inner as usize) << 2);
+  for (let rowStart: u32 = 0; rowStart < rows; rowStart += rowsPerBlock) {
+    const numRows = min<u32>(rowsPerBlock, rows - rowStart);
     const xBlock = x + (rowStart as usize) * xStride;
     const yBlock = y + (rowStart as usize) * yStride;
     let panel = panelStart;
     if (isF16 && numRows == 1) {
-      for (; panel + 2 <= panelEnd; panel += 2) {
-        const wPanel = w + (panel as usize) * panelBytes;
-        two_panels_f16(xBlock, wPanel, wPanel + panelBytes, inner, scratch);
-        finish8(yBlock + ((panel as usize) << 5), scratch, bias, panel, isAccumulating);
-        finish8(yBlock + (((panel + 1) as usize) << 5), scratch + 32, bias, panel + 1, isAccumulating);
+      for (; panel + 4 <= panelEnd; panel += 4) {
+        four_panels_f16(xBlock, w + (panel as usize) * panelBytes, panelBytes, inner, scratch);
+        for (let i: u32 = 0; i < 4; i++) {
+          const to = yBlock + (((panel + i) as usize) << 5);
+          finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
+        }
       }
     }
+    const most = numRows > FEW_ROWS ? evenSlice : isF16 ? 2 * SHORT_SLICE : SHORT_SLICE;
     for (; panel < panelEnd; panel++) {
       memory.fill(scratch, 0, (numRows as usize) << 5);
       const wPanel = w + (panel as usize) * panelBytes;
-      for (let k: u32 = 0; k < inner; k += SLICE) {
-        const count = min<u32>(SLICE, inner - k);
+      for (let k: u32 = 0; k < inner; k += most) {
+        const count = min<u32>(most, inner - k);
         let from = wPanel + (k as usize) * inputBytes;
+        touch(from + (count as usize) * inputBytes, (count as usize) * inputBytes, scratch + SINK);
         if (isF16) {
-          unpack(from, slice, count);
-          from = slice;
+          unpack(from, unpacked, count);
+          from = unpacked;
         }
         tiles(xBlock + ((k as usize) << 2), xStride, from, count, scratch, numRows);
       }
@@ -263,23 +271,40 @@ function tile(rows: i32, x0: usize, xStride: usize, w: usize, count: u32, sums: 
   }
 }
 
-/** sums[2][8] = x[inner] · two panels of f16, converted in registers. */
-function two_panels_f16(x: usize, w0: usize, w1: usize, inner: u32, sums: usize): void {
+/** sums[4][8] = x[inner] · four panels of f16, converted in registers. */
+function four_panels_f16(x: usize, w0: usize, panelBytes: usize, inner: u32, sums: usize): void {
+  let w1 = w0 + panelBytes,
+    w2 = w1 + panelBytes,
+    w3 = w2 + panelBytes;
   let a = f32x4.splat(0),
     b = a,
     c = a,
-    d = a;
+    d = a,
+    e = a,
+    f = a,
+    g = a,
+    h = a;
   for (const end = x + ((inner as usize) << 2); x < end; x += 4) {
     const s = v128.load32_splat(x);
     a = madd(s, load4_f16(w0), a);
     b = madd(s, load4_f16(w0 + 8), b);
     c = madd(s, load4_f16(w1), c);
     d = madd(s, load4_f16(w1 + 8), d);
+    e = madd(s, load4_f16(w2), e);
+    f = madd(s, load4_f16(w2 + 8), f);
+    g = madd(s, load4_f16(w3), g);
+    h = madd(s, load4_f16(w3 + 8), h);
     w0 += 16;
     w1 += 16;
+    w2 += 16;
+    w3 += 16;
   }
   v128.store(sums, a);
   v128.store(sums, b, 16);
   v128.store(sums, c, 32);
   v128.store(sums, d, 48);
+  v128.store(sums, e, 64);
+  v128.store(sums, f, 80);
+  v128.store(sums, g, 96);
+  v128.store(sums, h, 112);
 }

@@ -4,19 +4,20 @@
  *   x        quantised per row and group of 32 inputs (quantise.as.ts)
  *   w        packed [panels][groups]: 8 scales f16, then for int8 [16 pairs of inputs][8 outputs][2] i8, for int4
  *            [8][8 outputs][2] bytes whose low nibbles are inputs 4j and 4j + 1, the high ones 4j + 2 and 4j + 3, each plus 8
- *   scratch  sums [ROW_BLOCK][8] f32, then the quantised rows
+ *   scratch  sums [ROW_BLOCK][8] f32, a cache line, then the quantised rows
  *
  * Dot products within a group are exact integers: i16 pairs multiplied and added to i32, at most 32 · 127 · 127. int4 with
  * relaxed SIMD multiplies i8 by the nibble as it is, 0 to 15, which is the seven-bit operand that makes the instruction exact
  * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end. Groups are then scaled and added in order, one accumulator
  * per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
-import { finish8, ROW_BLOCK } from './panels.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, rows_per_block, SINK } from './panels.as';
 import { Q_GROUP_BYTES, quantise } from './quantise.as';
-import { load4_f16, madd } from './simd.as';
+import { load4_f16, madd, touch } from './simd.as';
 
-/** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8 and 2.5 KiB a row. */
+/** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8. With few rows, one KiB. */
 const SLICE: u32 = 16;
+const SHORT_SLICE: u32 = 4;
 
 export function linear_int(
   x: usize,
@@ -36,18 +37,35 @@ export function linear_int(
   const groups = (inner + 31) >> 5;
   const groupBytes: usize = isInt4 ? 144 : 272;
   const panelBytes = (groups as usize) * groupBytes;
-  const q = scratch + (ROW_BLOCK << 5);
+  const q = scratch + AFTER_SUMS;
   const qStride = (groups as usize) * Q_GROUP_BYTES;
-  for (let rowStart: u32 = 0; rowStart < rows; rowStart += ROW_BLOCK) {
-    const numRows = min<u32>(ROW_BLOCK, rows - rowStart);
+  const rowsPerBlock = rows_per_block(qStride);
+  for (let rowStart: u32 = 0; rowStart < rows; rowStart += rowsPerBlock) {
+    const numRows = min<u32>(rowsPerBlock, rows - rowStart);
     quantise(x + (rowStart as usize) * xStride, xStride, numRows, inner, isInt4, q, scratch);
     const yBlock = y + (rowStart as usize) * yStride;
-    for (let panel = panelStart; panel < panelEnd; panel++) {
+    let panel = panelStart;
+    if (numRows == 1) {
+      for (; panel + 4 <= panelEnd; panel += 4) {
+        const wPanels = w + (panel as usize) * panelBytes;
+        if (!isInt4) four_panels_int8(q, wPanels, panelBytes, groups, scratch);
+        else if (ASC_FEATURE_RELAXED_SIMD) {
+          four_panels_int4(q, wPanels, panelBytes, groups, scratch);
+        } else break;
+        for (let i: u32 = 0; i < 4; i++) {
+          const to = yBlock + (((panel + i) as usize) << 5);
+          finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
+        }
+      }
+    }
+    const most = numRows > FEW_ROWS ? SLICE : SHORT_SLICE;
+    for (; panel < panelEnd; panel++) {
       memory.fill(scratch, 0, (numRows as usize) << 5);
       const wPanel = w + (panel as usize) * panelBytes;
-      for (let group: u32 = 0; group < groups; group += SLICE) {
-        const count = min<u32>(SLICE, groups - group);
+      for (let group: u32 = 0; group < groups; group += most) {
+        const count = min<u32>(most, groups - group);
         const from = wPanel + (group as usize) * groupBytes;
+        touch(from + (count as usize) * groupBytes, (count as usize) * groupBytes, scratch + SINK);
         const qSlice = q + (group as usize) * Q_GROUP_BYTES;
         if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, numRows);
         else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, numRows);
@@ -268,6 +286,117 @@ function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32
   }
 }
 
+/** sums[4][8] = one row · four panels of int8: four streams hide the latency of memory, sums stay in registers. */
+function four_panels_int8(q: usize, w0: usize, panelBytes: usize, groups: u32, sums: usize): void {
+  let w1 = w0 + panelBytes,
+    w2 = w1 + panelBytes,
+    w3 = w2 + panelBytes;
+  let sa = f32x4.splat(0),
+    sb = sa,
+    sc = sa,
+    sd = sa,
+    se = sa,
+    sf = sa,
+    sg = sa,
+    sh = sa;
+  for (const end = q + (groups as usize) * Q_GROUP_BYTES; q < end; ) {
+    let a = i32x4.splat(0),
+      b = a,
+      c = a,
+      d = a,
+      e = a,
+      f = a,
+      g = a,
+      h = a;
+    for (let turn: usize = 0; turn < 256; turn += 32) {
+      let x = v128.load32_splat(q + (turn >> 2), 16);
+      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 16)));
+      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 24)));
+      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 16)));
+      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 24)));
+      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 16)));
+      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 24)));
+      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 16)));
+      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 24)));
+      x = v128.load32_splat(q + (turn >> 2), 20);
+      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 32)));
+      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 40)));
+      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 32)));
+      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 40)));
+      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 32)));
+      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 40)));
+      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 32)));
+      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 40)));
+    }
+    const scale = v128.load32_splat(q);
+    sa = madd(f32x4.convert_i32x4_s(a), f32x4.mul(load4_f16(w0), scale), sa);
+    sb = madd(f32x4.convert_i32x4_s(b), f32x4.mul(load4_f16(w0 + 8), scale), sb);
+    sc = madd(f32x4.convert_i32x4_s(c), f32x4.mul(load4_f16(w1), scale), sc);
+    sd = madd(f32x4.convert_i32x4_s(d), f32x4.mul(load4_f16(w1 + 8), scale), sd);
+    se = madd(f32x4.convert_i32x4_s(e), f32x4.mul(load4_f16(w2), scale), se);
+    sf = madd(f32x4.convert_i32x4_s(f), f32x4.mul(load4_f16(w2 + 8), scale), sf);
+    sg = madd(f32x4.convert_i32x4_s(g), f32x4.mul(load4_f16(w3), scale), sg);
+    sh = madd(f32x4.convert_i32x4_s(h), f32x4.mul(load4_f16(w3 + 8), scale), sh);
+    q += Q_GROUP_BYTES;
+    w0 += 272;
+    w1 += 272;
+    w2 += 272;
+    w3 += 272;
+  }
+  v128.store(sums, sa);
+  v128.store(sums, sb, 16);
+  v128.store(sums, sc, 32);
+  v128.store(sums, sd, 48);
+  v128.store(sums, se, 64);
+  v128.store(sums, sf, 80);
+  v128.store(sums, sg, 96);
+  v128.store(sums, sh, 112);
+}
+
+/** sums[4][8] = one row · four panels of int4, as {@link tile_relaxed}. */
+function four_panels_int4(q: usize, w0: usize, panelBytes: usize, groups: u32, sums: usize): void {
+  let w1 = w0 + panelBytes,
+    w2 = w1 + panelBytes,
+    w3 = w2 + panelBytes;
+  const mask = i8x16.splat(15);
+  memory.fill(sums, 0, 128);
+  for (const last = q + (groups as usize) * Q_GROUP_BYTES; q < last; q += Q_GROUP_BYTES) {
+    let a = i32x4.splat(0),
+      b = a,
+      c = a,
+      d = a,
+      e = a,
+      f = a,
+      g = a,
+      h = a;
+    for (let turn: usize = 0; turn < 128; turn += 16) {
+      const x = v128.load32_splat(q + (turn >> 1), 16);
+      const y = v128.load32_splat(q + (turn >> 1), 20);
+      let v = v128.load(w0 + turn, 16);
+      a = i16x8.add(a, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      b = i16x8.add(b, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+      v = v128.load(w1 + turn, 16);
+      c = i16x8.add(c, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      d = i16x8.add(d, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+      v = v128.load(w2 + turn, 16);
+      e = i16x8.add(e, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      f = i16x8.add(f, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+      v = v128.load(w3 + turn, 16);
+      g = i16x8.add(g, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      h = i16x8.add(h, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+    }
+    const end = q + Q_GROUP_BYTES;
+    add_halves(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), end);
+    w0 += 144;
+    add_halves(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), end);
+    w1 += 144;
+    add_halves(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), end);
+    w2 += 144;
+    add_halves(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), end);
+    w3 += 144;
+  }
+}
+
 /** `end` is where the row's group ends: its scale and correction lie at the group's start. */
 // @ts-ignore: decorator
 @inline
@@ -277,11 +406,26 @@ function add_group(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, en
   v128.store(sums, madd(f32x4.convert_i32x4_s(b), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
 }
 
+/** Half of a group's outputs from i16 sums of its two halves of pairs, as f32. */
+// @ts-ignore: decorator
+@inline
+function low_sums(a: v128, b: v128, correction: v128): v128 {
+  const sum = i32x4.add(i32x4.extend_low_i16x8_s(a), i32x4.extend_low_i16x8_s(b));
+  return f32x4.convert_i32x4_s(i32x4.add(sum, correction));
+}
+
+// @ts-ignore: decorator
+@inline
+function high_sums(a: v128, b: v128, correction: v128): v128 {
+  const sum = i32x4.add(i32x4.extend_high_i16x8_s(a), i32x4.extend_high_i16x8_s(b));
+  return f32x4.convert_i32x4_s(i32x4.add(sum, correction));
+}
+
 // @ts-ignore: decorator
 @inline
 function add_halves(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, end: usize): void {
+  const scale = v128.load32_splat(end - Q_GROUP_BYTES);
   const correction = v128.load32_splat(end - Q_GROUP_BYTES, 4);
-  const low = i32x4.add(i32x4.extend_low_i16x8_s(a), i32x4.extend_low_i16x8_s(b));
-  const high = i32x4.add(i32x4.extend_high_i16x8_s(a), i32x4.extend_high_i16x8_s(b));
-  add_group(sums, i32x4.add(low, correction), i32x4.add(high, correction), scaleA, scaleB, end);
+  v128.store(sums, madd(low_sums(a, b, correction), f32x4.mul(scaleA, scale), v128.load(sums)));
+  v128.store(sums, madd(high_sums(a, b, correction), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
 }

@@ -55,7 +55,7 @@ function stagingBytes(specs: readonly WeightSpec[]): number {
 
 /** As the kernels have them: rows that they keep in cache, and inputs of a slice of unpacked weights. */
 const ROW_BLOCK = 96;
-const SLICE = 512;
+const SLICE = 320;
 const QUANTISED_GROUP_BYTES = 80;
 
 /** What one thread needs besides: for a product or for attention, whichever is more. */
@@ -68,7 +68,7 @@ function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weig
   const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
   const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
   const inputBytes = isQuantised ? numRows * Math.ceil(widest / 32) * QUANTISED_GROUP_BYTES : SLICE * LANES * 4;
-  return Math.ceil(Math.max(attentionBytes, ROW_BLOCK * LANES * 4 + inputBytes) / 64) * 64;
+  return Math.ceil(Math.max(attentionBytes, ROW_BLOCK * LANES * 4 + 64 + inputBytes) / 64) * 64;
 }
 
 /** Regions the engine thread writes before a step, or reads after it. Byte offsets. */
