@@ -4,7 +4,7 @@
  *   w        packed [panels][inner][8]: a panel holds 8 outputs, one lane each (two vectors)
  *   scratch  sums [ROW_BLOCK][8] f32, a cache line, then a slice of unpacked weights [SLICE][8] f32
  *
- * Blocked as matrix products are: a block of rows stays in the second-level cache while panels stream past them, a slice of at most
+ * Blocked as matrix products are: the caller's rows, at most ROW_BLOCK, stay in the second-level cache while panels stream past them, a slice of at most
  * SLICE inputs of a panel (10 KiB, and the next one) stays in the first while its rows pass, a tile of 6 × 8 sums lives in registers. f16 is
  * unpacked once per slice; one row alone converts in registers instead and takes four panels at a time, so that eight chains
  * of additions hide their latency and four streams that of memory.
@@ -13,7 +13,7 @@
  * batch (E2). Strides are bytes; `bias` may be 0 (none). Pure functions on raw pointers: no static data, no allocation, no mutable
  * globals, because every thread has its own instance over one shared memory. Callers own the layout; nothing is checked.
  */
-import { AFTER_SUMS, FEW_ROWS, finish8, rows_per_block, SINK } from './panels.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, SINK } from './panels.as';
 import { load4_f16, madd, touch } from './simd.as';
 
 const SLICE: u32 = 320;
@@ -40,39 +40,33 @@ export function linear_float(
   const unpacked = scratch + AFTER_SUMS;
   const numSlices = (inner + SLICE - 1) / SLICE;
   const evenSlice = ((inner + numSlices - 1) / numSlices + 1) & ~1;
-  const rowsPerBlock = rows_per_block((inner as usize) << 2);
-  for (let rowStart: u32 = 0; rowStart < rows; rowStart += rowsPerBlock) {
-    const numRows = min<u32>(rowsPerBlock, rows - rowStart);
-    const xBlock = x + (rowStart as usize) * xStride;
-    const yBlock = y + (rowStart as usize) * yStride;
-    let panel = panelStart;
-    if (isF16 && numRows == 1) {
-      for (; panel + 4 <= panelEnd; panel += 4) {
-        four_panels_f16(xBlock, w + (panel as usize) * panelBytes, panelBytes, inner, scratch);
-        for (let i: u32 = 0; i < 4; i++) {
-          const to = yBlock + (((panel + i) as usize) << 5);
-          finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
-        }
+  let panel = panelStart;
+  if (isF16 && rows == 1) {
+    for (; panel + 4 <= panelEnd; panel += 4) {
+      four_panels_f16(x, w + (panel as usize) * panelBytes, panelBytes, inner, scratch);
+      for (let i: u32 = 0; i < 4; i++) {
+        const to = y + (((panel + i) as usize) << 5);
+        finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
       }
     }
-    const most = numRows > FEW_ROWS ? evenSlice : isF16 ? 2 * SHORT_SLICE : SHORT_SLICE;
-    for (; panel < panelEnd; panel++) {
-      memory.fill(scratch, 0, (numRows as usize) << 5);
-      const wPanel = w + (panel as usize) * panelBytes;
-      for (let k: u32 = 0; k < inner; k += most) {
-        const count = min<u32>(most, inner - k);
-        let from = wPanel + (k as usize) * inputBytes;
-        touch(from + (count as usize) * inputBytes, (count as usize) * inputBytes, scratch + SINK);
-        if (isF16) {
-          unpack(from, unpacked, count);
-          from = unpacked;
-        }
-        tiles(xBlock + ((k as usize) << 2), xStride, from, count, scratch, numRows);
+  }
+  const most = rows > FEW_ROWS ? evenSlice : isF16 ? 2 * SHORT_SLICE : SHORT_SLICE;
+  for (; panel < panelEnd; panel++) {
+    memory.fill(scratch, 0, (rows as usize) << 5);
+    const wPanel = w + (panel as usize) * panelBytes;
+    for (let k: u32 = 0; k < inner; k += most) {
+      const count = min<u32>(most, inner - k);
+      let from = wPanel + (k as usize) * inputBytes;
+      touch(from + (count as usize) * inputBytes, (count as usize) * inputBytes, scratch + SINK);
+      if (isF16) {
+        unpack(from, unpacked, count);
+        from = unpacked;
       }
-      for (let row: u32 = 0; row < numRows; row++) {
-        const to = yBlock + (row as usize) * yStride + ((panel as usize) << 5);
-        finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
-      }
+      tiles(x + ((k as usize) << 2), xStride, from, count, scratch, rows);
+    }
+    for (let row: u32 = 0; row < rows; row++) {
+      const to = y + (row as usize) * yStride + ((panel as usize) << 5);
+      finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
     }
   }
 }
@@ -87,26 +81,26 @@ function unpack(from: usize, to: usize, count: u32): void {
   }
 }
 
-function tiles(x: usize, xStride: usize, w: usize, count: u32, sums: usize, numRows: u32): void {
+function tiles(x: usize, xStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 6 <= numRows; row += 6) {
+  for (; row + 6 <= rows; row += 6) {
     tile6(x, xStride, w, count, sums);
     x += 6 * xStride;
     sums += 6 * 32;
   }
-  if (row + 4 <= numRows) {
+  if (row + 4 <= rows) {
     tile4(x, xStride, w, count, sums);
     row += 4;
     x += 4 * xStride;
     sums += 4 * 32;
   }
-  if (row + 2 <= numRows) {
+  if (row + 2 <= rows) {
     tile2(x, xStride, w, count, sums);
     row += 2;
     x += 2 * xStride;
     sums += 2 * 32;
   }
-  if (row < numRows) tile1(x, xStride, w, count, sums);
+  if (row < rows) tile1(x, xStride, w, count, sums);
 }
 
 function tile6(x: usize, xStride: usize, w: usize, count: u32, sums: usize): void {

@@ -1,18 +1,18 @@
 /**
  * y[rows, outputs] (+)= x[rows, inner] · wᵀ (+ bias) with int8 or int4 weights, for a range of panels.
  *
- *   x        quantised per row and group of 32 inputs (quantise.as.ts)
+ *   q        x [rows ≤ ROW_BLOCK], quantised per row and group of 32 inputs (quantise.as.ts)
  *   w        packed [panels][groups]: 8 scales f16, then for int8 [16 pairs of inputs][8 outputs][2] i8, for int4
  *            [8][8 outputs][2] bytes whose low nibbles are inputs 4j and 4j + 1, the high ones 4j + 2 and 4j + 3, each plus 8
- *   scratch  sums [ROW_BLOCK][8] f32, a cache line, then the quantised rows
+ *   scratch  sums [ROW_BLOCK][8] f32, a cache line
  *
  * Dot products within a group are exact integers: i16 pairs multiplied and added to i32, at most 32 · 127 · 127. int4 with
  * relaxed SIMD multiplies i8 by the nibble as it is, 0 to 15, which is the seven-bit operand that makes the instruction exact
  * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end. Groups are then scaled and added in order, one accumulator
  * per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
-import { AFTER_SUMS, FEW_ROWS, finish8, rows_per_block, SINK } from './panels.as';
-import { Q_GROUP_BYTES, quantise } from './quantise.as';
+import { FEW_ROWS, finish8, SINK } from './panels.as';
+import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd, touch } from './simd.as';
 
 /** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8. With few rows, one KiB. */
@@ -20,8 +20,7 @@ const SLICE: u32 = 16;
 const SHORT_SLICE: u32 = 4;
 
 export function linear_int(
-  x: usize,
-  xStride: usize,
+  q: usize,
   w: usize,
   isInt4: u32,
   bias: usize,
@@ -37,70 +36,63 @@ export function linear_int(
   const groups = (inner + 31) >> 5;
   const groupBytes: usize = isInt4 ? 144 : 272;
   const panelBytes = (groups as usize) * groupBytes;
-  const q = scratch + AFTER_SUMS;
   const qStride = (groups as usize) * Q_GROUP_BYTES;
-  const rowsPerBlock = rows_per_block(qStride);
-  for (let rowStart: u32 = 0; rowStart < rows; rowStart += rowsPerBlock) {
-    const numRows = min<u32>(rowsPerBlock, rows - rowStart);
-    quantise(x + (rowStart as usize) * xStride, xStride, numRows, inner, isInt4, q, scratch);
-    const yBlock = y + (rowStart as usize) * yStride;
-    let panel = panelStart;
-    if (numRows == 1) {
-      for (; panel + 4 <= panelEnd; panel += 4) {
-        const wPanels = w + (panel as usize) * panelBytes;
-        if (!isInt4) four_panels_int8(q, wPanels, panelBytes, groups, scratch);
-        else if (ASC_FEATURE_RELAXED_SIMD) {
-          four_panels_int4(q, wPanels, panelBytes, groups, scratch);
-        } else break;
-        for (let i: u32 = 0; i < 4; i++) {
-          const to = yBlock + (((panel + i) as usize) << 5);
-          finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
-        }
+  let panel = panelStart;
+  if (rows == 1) {
+    for (; panel + 4 <= panelEnd; panel += 4) {
+      const wPanels = w + (panel as usize) * panelBytes;
+      if (!isInt4) four_panels_int8(q, wPanels, panelBytes, groups, scratch);
+      else if (ASC_FEATURE_RELAXED_SIMD) {
+        four_panels_int4(q, wPanels, panelBytes, groups, scratch);
+      } else break;
+      for (let i: u32 = 0; i < 4; i++) {
+        const to = y + (((panel + i) as usize) << 5);
+        finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
       }
     }
-    const most = numRows > FEW_ROWS ? SLICE : SHORT_SLICE;
-    for (; panel < panelEnd; panel++) {
-      memory.fill(scratch, 0, (numRows as usize) << 5);
-      const wPanel = w + (panel as usize) * panelBytes;
-      for (let group: u32 = 0; group < groups; group += most) {
-        const count = min<u32>(most, groups - group);
-        const from = wPanel + (group as usize) * groupBytes;
-        touch(from + (count as usize) * groupBytes, (count as usize) * groupBytes, scratch + SINK);
-        const qSlice = q + (group as usize) * Q_GROUP_BYTES;
-        if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, numRows);
-        else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, numRows);
-        else tiles_int4(qSlice, qStride, from, count, scratch, numRows);
-      }
-      for (let row: u32 = 0; row < numRows; row++) {
-        const to = yBlock + (row as usize) * yStride + ((panel as usize) << 5);
-        finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
-      }
+  }
+  const most = rows > FEW_ROWS ? SLICE : SHORT_SLICE;
+  for (; panel < panelEnd; panel++) {
+    memory.fill(scratch, 0, (rows as usize) << 5);
+    const wPanel = w + (panel as usize) * panelBytes;
+    for (let group: u32 = 0; group < groups; group += most) {
+      const count = min<u32>(most, groups - group);
+      const from = wPanel + (group as usize) * groupBytes;
+      touch(from + (count as usize) * groupBytes, (count as usize) * groupBytes, scratch + SINK);
+      const qSlice = q + (group as usize) * Q_GROUP_BYTES;
+      if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
+      else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
+      else tiles_int4(qSlice, qStride, from, count, scratch, rows);
+    }
+    for (let row: u32 = 0; row < rows; row++) {
+      const to = y + (row as usize) * yStride + ((panel as usize) << 5);
+      finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
     }
   }
 }
 
-function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, numRows: u32): void {
+function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= numRows; row += 4) tile(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= numRows; row += 2) tile(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < numRows) tile(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
-function tiles_int4(q: usize, qStride: usize, w: usize, count: u32, sums: usize, numRows: u32): void {
+function tiles_int4(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= numRows; row += 4) tile(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row < numRows; row++) tile(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row < rows; row++) tile(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
-function tiles_int4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, numRows: u32): void {
+function tiles_int4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= numRows; row += 4) {
+  for (; row + 4 <= rows; row += 4) {
     tile_relaxed(4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
   }
-  for (; row + 2 <= numRows; row += 2) {
+  for (; row + 2 <= rows; row += 2) {
     tile_relaxed(2, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
   }
-  if (row < numRows) tile_relaxed(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile_relaxed(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
 // @ts-ignore: decorator

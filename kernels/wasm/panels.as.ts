@@ -1,15 +1,7 @@
 /** What products of every format share: how panels end, and how many rows are worked on at a time. */
 
-/** Most rows that are kept in cache while weights stream past them; a multiple of every tile's rows. */
+/** Most rows of a call: they are kept in cache while weights stream past them. */
 export const ROW_BLOCK: u32 = 96;
-/** What they may take there: half of a small second-level cache of 2 MiB, or most of one of 1 MiB. */
-const BLOCK_BYTES: usize = 1 << 20;
-
-/** Rows to work on at a time when one takes `rowBytes`. */
-export function rows_per_block(rowBytes: usize): u32 {
-  const fitting = (BLOCK_BYTES / rowBytes) as u32;
-  return fitting >= ROW_BLOCK ? ROW_BLOCK : max<u32>(24, fitting - (fitting % 12));
-}
 /** Scratch: sums [ROW_BLOCK][8] f32, a cache line that nobody reads, then what the product needs. */
 export const SINK: usize = (ROW_BLOCK as usize) << 5;
 export const AFTER_SUMS: usize = SINK + 64;

@@ -16,6 +16,7 @@ import {
 import type { WeightFormat } from '../weight_format.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { Control, MAX_OPS, OP_CELLS, OpCode, TILE_CELLS, TILE_ROWS } from './step.ts';
+import { ROW_BLOCK, spanBlocks } from './task_split.ts';
 
 const LANES = 8;
 
@@ -53,17 +54,40 @@ function stagingBytes(specs: readonly WeightSpec[]): number {
   return Math.max(1 << 20, ...specs.map(({ inner }) => inner * 4));
 }
 
-/** As the kernels have them: rows that they keep in cache, and inputs of a slice of unpacked weights. */
-const ROW_BLOCK = 96;
+/** As the kernels have them: inputs of a slice of unpacked weights, and bytes of 32 quantised inputs. */
 const SLICE = 320;
 const QUANTISED_GROUP_BYTES = 80;
+
+/** What attention makes of one query in one span. */
+function recordBytes(headDim: number): number {
+  return headDim * 4 + 16;
+}
+
+/** Room for the records of spans, while several threads attend to one row: [tiles][spans][heads]. */
+const MAX_RECORD_BYTES = 32 << 20;
+
+interface SpanRecords {
+  /** Of all heads. */
+  readonly spanBytes: number;
+  readonly maxSpans: number;
+  readonly maxTiles: number;
+}
+
+function spanRecordsOf({ attention }: Program, options: LoadOptions, numThreads: number): SpanRecords {
+  if (!attention || numThreads === 1) return { spanBytes: 0, maxSpans: 0, maxTiles: 0 };
+  const spanBytes = attention.heads * recordBytes(attention.headDim);
+  const maxSpans = Math.ceil(options.maxBlocksPerSequence / spanBlocks(options.blockSize));
+  const maxTiles = Math.min(options.maxRows, 4 * numThreads, Math.floor(MAX_RECORD_BYTES / (maxSpans * spanBytes)));
+  return { spanBytes, maxSpans, maxTiles };
+}
 
 /** What one thread needs besides: for a product or for attention, whichever is more. */
 function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weightFormat }: LoadOptions): number {
   const { attention } = program;
-  const group = attention ? attention.heads / attention.kvHeads : 0;
+  const { heads, kvHeads, headDim } = attention ?? { heads: 0, kvHeads: 1, headDim: 0 };
+  const numQueries = Math.max(TILE_ROWS * (heads / kvHeads), heads);
   const attentionBytes =
-    4 * (4 * (blockSize + 4) + TILE_ROWS * group * 2 + 2 * blockSize * (attention?.headDim ?? 0)) + 64;
+    16 * (blockSize + 4) + 64 + 8 * blockSize * headDim + numQueries * (headDim * 4 + recordBytes(headDim) + 8);
   const widest = Math.max(0, ...Object.values(program.weights).map(({ inner }) => inner));
   const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
   const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
@@ -97,6 +121,7 @@ export interface ProgramLayout {
   /** [threads][scratchBytes] */
   readonly scratch: number;
   readonly scratchBytes: number;
+  readonly spanRecords: SpanRecords & { readonly offset: number };
   readonly staging: number;
   readonly stagingBytes: number;
   readonly ops: Int32Array;
@@ -152,9 +177,13 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   const stagedBytes = stagingBytes(Object.values(program.weights));
   const staging = plan.reserve('staging', stagedBytes);
 
+  const records = spanRecordsOf(program, options, numThreads);
+  const recordsBytes = records.maxTiles * records.maxSpans * records.spanBytes;
+  const spanRecords = { ...records, offset: plan.reserve('attention records', recordsBytes) };
+
   const layout = {
     ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes: stagedBytes },
+    ...{ staging, stagingBytes: stagedBytes, spanRecords },
   };
   const { operations } = program;
   assert(operations.length <= MAX_OPS, `a program has at most ${MAX_OPS} operations, not ${operations.length}`);
@@ -250,7 +279,8 @@ function encode(
       ]);
       cells.set([shape.kvHeads, shape.heads / shape.kvHeads, shape.headDim, options.blockSize], 8);
       floats[12] = op.scale;
-      cells.set([isF16, regions.tiles, op.window ?? 0], 13);
+      const { offset: records, spanBytes, maxSpans } = layout.spanRecords;
+      cells.set([isF16, regions.tiles, op.window ?? 0, records, spanBytes, maxSpans], 13);
       return;
     }
     case 'silu_mul': {

@@ -47,10 +47,20 @@ export function exp1(x: f32): f32 {
 // @ts-ignore: decorator
 @inline
 export function load4_f16(at: usize): v128 {
-  // The sign bit is at 31 and copied to 28 to 30, which are taken out; the exponent is then 112 too small.
-  const bits = v128.and(i32x4.shl(v128.load_ext<i16>(at), 13), i32x4.splat(0x8fffe000));
-  return f32x4.mul(bits, f32x4.splat(reinterpret<f32>(0x77800000)));
+  return f32x4.mul(load4_f16_small(at), f32x4.splat(TWO_112));
 }
+
+/** The same, 2^-112 times: what multiplies it is 2^112 times as large instead, which changes no bit. */
+// @ts-ignore: decorator
+@inline
+export function load4_f16_small(at: usize): v128 {
+  // The sign bit is at 31 and copied to 28 to 30, which are taken out; the exponent is then 112 too small.
+  return v128.and(i32x4.shl(v128.load_ext<i16>(at), 13), i32x4.splat(0x8fffe000));
+}
+
+// @ts-ignore: decorator
+@inline
+export const TWO_112: f32 = 5192296858534827628530496329220096.0;
 
 /** Nearest f16, ties to even, saturating at ±65504. A NaN becomes 65504: a model that makes one is broken already. */
 // @ts-ignore: decorator

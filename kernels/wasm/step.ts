@@ -6,6 +6,7 @@
  * fills those, wakes the others once, works along.
  */
 import { Barrier } from './barrier.ts';
+import { AttentionTasks, headsAtOnce, productTasks, ROW_BLOCK, spanBlocks } from './task_split.ts';
 
 export const OP_CELLS = 20;
 export const MAX_OPS = 4_096;
@@ -27,21 +28,26 @@ export const OpCode = {
 } as const;
 
 /** Cells of `control`. */
-export const Control = { stepCount: 0, stop: 1, numRows: 2, numSamples: 3, numTiles: 4, count: 5 } as const;
+export const Control = {
+  stepCount: 0,
+  stop: 1,
+  numRows: 2,
+  numSamples: 3,
+  numTiles: 4,
+  attention: 5,
+  count: 6,
+} as const;
 
 /** Cells of one attention tile: consecutive rows of one sequence. */
 export const TILE_CELLS = 4;
 /** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
 export const TILE_ROWS = 16;
-/**
- * Of a product, for each thread, from which on threads split rows. Below, they split outputs: weights are then read once
- * for all threads, which is what costs, but each prepares all the inputs.
- */
-const MIN_ROWS_PER_THREAD = 16;
-/** Rows and columns are dealt in whole tiles. */
+/** Columns are dealt in whole vectors. */
 const UNIT = 4;
 /** Codes of weight formats: f32, f16, int8, int4. */
 const FIRST_INT_FORMAT = 2;
+/** Where quantised rows lie in a thread's scratch: after sums [ROW_BLOCK][8] and a cache line. */
+const QUANTISED_AT = ROW_BLOCK * 32 + 64;
 /** What the read loop takes at a time. */
 export const READ_BYTES = 128;
 
@@ -49,6 +55,8 @@ type Kernel = (...args: number[]) => number;
 
 export type KernelExports = Readonly<
   Record<
+    | 'attention_merge'
+    | 'attention_span'
     | 'attention_tile'
     | 'candidates'
     | 'embed'
@@ -59,6 +67,7 @@ export type KernelExports = Readonly<
     | 'multiply_add_loop'
     | 'multiply_add_loop_int'
     | 'pack_rows'
+    | 'quantise'
     | 'read_loop'
     | 'rms_norm'
     | 'rope_store'
@@ -79,6 +88,8 @@ export interface SharedStep {
   readonly barrier: Int32Array;
   readonly ops: Int32Array;
   readonly numOps: number;
+  /** Per operation, how many of its tasks are taken in this step. */
+  readonly tasks: Int32Array;
   readonly numThreads: number;
   readonly numSpins: number;
   /** One scratch region per thread, this far apart. */
@@ -130,7 +141,8 @@ export class StepThread {
 
   /** For the engine thread: wake the others once, walk along. */
   run(onDone?: (op: number) => void): void {
-    const { control, numThreads } = this.#shared;
+    const { control, numThreads, tasks } = this.#shared;
+    tasks.fill(0);
     if (numThreads > 1) {
       Atomics.add(control, Control.stepCount, 1);
       Atomics.notify(control, Control.stepCount);
@@ -210,32 +222,38 @@ export class StepThread {
     }
   }
 
+  /** The next task of the operation at `at`; each is given to one thread. */
+  #nextTask(at: number): number {
+    return Atomics.add(this.#shared.tasks, at / OP_CELLS, 1);
+  }
+
   #linear(at: number): void {
     const { ops, control, numThreads } = this.#shared;
     const cells = ops.subarray(at, at + OP_CELLS);
     const [x, xStride, w, format, bias, out] = [cells[1]!, cells[2]!, cells[3]!, cells[4]!, cells[5]!, cells[6]!];
-    const [outStride, inner, isAccumulating, panels] = [cells[7]!, cells[8]!, cells[9]!, cells[11]!];
+    const [outStride, inner, isAccumulating, numPanels] = [cells[7]!, cells[8]!, cells[9]!, cells[11]!];
     const numRows = control[cells[10]!]!;
-    const isByRows = numRows >= MIN_ROWS_PER_THREAD * numThreads;
-    const [rowStart, rowEnd] = isByRows ? this.#share(numRows, UNIT) : [0, numRows];
-    const [panelStart, panelEnd] = isByRows ? [0, panels] : this.#share(panels);
-    const product = format >= FIRST_INT_FORMAT ? this.#kernels.linear_int : this.#kernels.linear_float;
-    // f16 and int4 are the odd ones.
-    product(
-      x + rowStart * xStride,
-      xStride,
-      w,
-      format & 1,
-      bias,
-      out + rowStart * outStride,
-      outStride,
-      rowEnd - rowStart,
-      inner,
-      isAccumulating,
-      panelStart,
-      panelEnd,
-      this.#scratch,
-    );
+    const { rowsPerTask, panelsPerTask, numPanelTasks, numTasks } = productTasks(numRows, inner, numPanels, numThreads);
+    const isQuantised = format >= FIRST_INT_FORMAT;
+    // f16 and int4 are the odd ones of their kind.
+    const isOdd = format & 1;
+    const quantised = this.#scratch + QUANTISED_AT;
+    let quantisedRow = -1;
+    for (let task = this.#nextTask(at); task < numTasks; task = this.#nextTask(at)) {
+      const row = Math.floor(task / numPanelTasks) * rowsPerTask;
+      const rows = Math.min(rowsPerTask, numRows - row);
+      const panel = (task % numPanelTasks) * panelsPerTask;
+      const xRow = x + row * xStride;
+      const rest = [bias, out + row * outStride, outStride, rows, inner, isAccumulating, panel];
+      const panelEnd = Math.min(numPanels, panel + panelsPerTask);
+      if (!isQuantised) {
+        this.#kernels.linear_float(xRow, xStride, w, isOdd, ...rest, panelEnd, this.#scratch);
+        continue;
+      }
+      if (row !== quantisedRow) this.#kernels.quantise(xRow, xStride, rows, inner, isOdd, quantised, this.#scratch);
+      quantisedRow = row;
+      this.#kernels.linear_int(quantised, w, isOdd, ...rest, panelEnd, this.#scratch);
+    }
   }
 
   /** Few rows are split by columns. */
@@ -254,33 +272,109 @@ export class StepThread {
     this.#kernels.silu_mul(gateUp + first * 4, stride, inner * 4, out + first * 4, outStride, last - first, start, end);
   }
 
-  /** Tiles times KV heads, dealt round robin: late tiles of a causal prompt cost more, and the deal evens that out. */
   #attention(at: number): void {
-    const { ops, control, numThreads } = this.#shared;
+    const { ops, control } = this.#shared;
+    const cells = ops.subarray(at, at + OP_CELLS);
+    const tiles = (cells[14]! >>> 0) / 4;
+    const numTiles = control[Control.numTiles]!;
+    const kvHeads = cells[8]!;
+    switch (control[Control.attention]) {
+      case AttentionTasks.tilesAndHeads:
+        for (let task = this.#nextTask(at); task < numTiles * kvHeads; task = this.#nextTask(at)) {
+          const [tile, kvHead] = [Math.floor(task / kvHeads), task % kvHeads];
+          this.#attentionTile(at, tiles + tile * TILE_CELLS, kvHead, kvHead + 1);
+        }
+        return;
+      case AttentionTasks.tiles:
+        for (let tile = this.#nextTask(at); tile < numTiles; tile = this.#nextTask(at)) {
+          this.#attentionTile(at, tiles + tile * TILE_CELLS, 0, kvHeads);
+        }
+        return;
+      default:
+        this.#attentionSpans(at, tiles, numTiles);
+    }
+  }
+
+  #attentionTile(at: number, tile: number, kvHeadStart: number, kvHeadEnd: number): void {
+    const cells = this.#shared.ops.subarray(at, at + OP_CELLS);
+    const [q, qStride, out, outStride] = [cells[1]!, cells[2]!, cells[3]!, cells[4]!];
+    const rowStart = this.#u32[tile]!;
+    this.#kernels.attention_tile(
+      q + rowStart * qStride,
+      qStride,
+      out + rowStart * outStride,
+      outStride,
+      ...cells.subarray(5, 8),
+      this.#u32[tile + 3]!,
+      this.#u32[tile + 1]!,
+      this.#u32[tile + 2]!,
+      kvHeadStart,
+      kvHeadEnd,
+      ...cells.subarray(8, 12),
+      this.#floats[at + 12]!,
+      cells[13]!,
+      cells[15]!,
+      this.#scratch,
+    );
+  }
+
+  /** Spans of all tiles, then, when they are there, what they make together. */
+  #attentionSpans(at: number, tiles: number, numTiles: number): void {
+    const { ops, numThreads } = this.#shared;
     const cells = ops.subarray(at, at + OP_CELLS);
     const [q, qStride, out, outStride] = [cells[1]!, cells[2]!, cells[3]!, cells[4]!];
-    const [kvHeads, group, headDim, tiles] = [cells[8]!, cells[9]!, cells[10]!, cells[14]! >>> 0];
-    const numTasks = control[Control.numTiles]! * kvHeads;
-    for (let task = this.#thread; task < numTasks; task += numThreads) {
-      const tile = tiles / 4 + Math.floor(task / kvHeads) * TILE_CELLS;
-      const rowStart = this.#u32[tile]!;
-      this.#kernels.attention_tile(
-        q + rowStart * qStride,
-        qStride,
-        out + rowStart * outStride,
-        outStride,
-        ...cells.subarray(5, 8),
-        this.#u32[tile + 3]!,
-        this.#u32[tile + 1]!,
-        this.#u32[tile + 2]!,
-        task % kvHeads,
-        kvHeads,
+    const [kvHeads, group, headDim, blockSize] = [cells[8]!, cells[9]!, cells[10]!, cells[11]!];
+    const [window, records, spanBytes, maxSpans] = [cells[15]!, cells[16]!, cells[17]!, cells[18]!];
+    const spanTokens = spanBlocks(blockSize) * blockSize;
+    const recordsOf = (tile: number): number => records + tile * maxSpans * spanBytes;
+    const spansOf = (tile: number): [number, number] => {
+      const position = this.#u32[tiles + tile * TILE_CELLS + 2]!;
+      const first = window > 0 && position >= window ? position + 1 - window : 0;
+      return [Math.floor(first / spanTokens), Math.floor(position / spanTokens) + 1];
+    };
+    let numSpans = 0;
+    for (let tile = 0; tile < numTiles; tile++) numSpans += spansOf(tile)[1] - spansOf(tile)[0];
+    const numHeads = headsAtOnce(numSpans, kvHeads, numThreads);
+    const recordBytes = spanBytes / (kvHeads * group);
+    let mine = this.#nextTask(at);
+    let task = 0;
+    for (let tile = 0; tile < numTiles; tile++) {
+      const cell = tiles + tile * TILE_CELLS;
+      const [start, end] = spansOf(tile);
+      for (let head = 0; head < kvHeads; head += numHeads) {
+        for (let span = start; span < end; span++, task++) {
+          if (task !== mine) continue;
+          mine = this.#nextTask(at);
+          this.#kernels.attention_span(
+            q + this.#u32[cell]! * qStride,
+            ...cells.subarray(5, 8),
+            this.#u32[cell + 3]!,
+            this.#u32[cell + 2]!,
+            head,
+            head + numHeads,
+            ...cells.subarray(8, 12),
+            this.#floats[at + 12]!,
+            cells[13]!,
+            window,
+            span,
+            recordsOf(tile) + (span - start) * spanBytes + head * group * recordBytes,
+            this.#scratch,
+          );
+        }
+      }
+    }
+    this.#barrier.arrive();
+    const [first, last] = this.#share(numTiles * kvHeads);
+    for (let part = first; part < last; part++) {
+      const [tile, head] = [Math.floor(part / kvHeads), (part % kvHeads) * group];
+      const [start, end] = spansOf(tile);
+      this.#kernels.attention_merge(
+        recordsOf(tile) + head * recordBytes,
+        end - start,
+        spanBytes,
         group,
         headDim,
-        cells[11]!,
-        this.#floats[at + 12]!,
-        cells[13]!,
-        cells[15]!,
+        out + this.#u32[tiles + tile * TILE_CELLS]! * outStride + head * headDim * 4,
         this.#scratch,
       );
     }

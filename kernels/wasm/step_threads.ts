@@ -10,11 +10,13 @@ const SPIN_US = 20;
 export class StepThreads {
   /** Written before a step. */
   readonly control: Int32Array;
+  readonly numThreads: number;
   readonly #thread: StepThread;
   readonly #workers: readonly Worker[];
 
   private constructor(shared: SharedStep, workers: readonly Worker[]) {
     this.control = shared.control;
+    this.numThreads = shared.numThreads;
     this.#thread = new StepThread(shared, 0);
     this.#workers = workers;
   }
@@ -31,6 +33,7 @@ export class StepThreads {
       ...{ module, memory, numThreads, ...work },
       control: cells(Control.count),
       barrier: cells(2),
+      tasks: cells(work.numOps),
       numSpins: SPIN_US * spinsPerMicrosecond(),
     };
     const workers = Array.from(

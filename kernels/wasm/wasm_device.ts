@@ -24,6 +24,7 @@ import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { formatCode, layOutProgram, paddedWidth, type ProgramLayout } from './program_layout.ts';
 import { Control, instantiate, TILE_CELLS, TILE_ROWS } from './step.ts';
 import { StepThreads } from './step_threads.ts';
+import { attentionTasks } from './task_split.ts';
 
 export interface WasmDevice extends Device {
   /** For benchmarks. `nowMs` is a steady clock. */
@@ -220,6 +221,8 @@ export class WasmExecutable implements Executable {
     control[Control.numRows] = row;
     control[Control.numSamples] = sample;
     control[Control.numTiles] = tile;
+    const { numThreads } = this.#threads;
+    control[Control.attention] = attentionTasks(tile, row, numThreads, this.#layout.spanRecords.maxTiles);
   }
 
   #readSamples(batch: readonly Segment[]): SampleResult[] {

@@ -1,0 +1,63 @@
+/**
+ * How the work of an operation is cut into tasks. Threads take the next one when they are done with theirs, so that one that came late,
+ * or whose core is shared, takes fewer. Tasks split outputs, never sums: none of this changes a bit (E2).
+ */
+
+/** As the kernels have it: most rows of a call. */
+export const ROW_BLOCK = 96;
+const MIN_ROW_BLOCK = 24;
+/** What a block of rows may take of the second-level cache. */
+const ROW_BLOCK_BYTES = 1 << 20;
+/** Rows and panels that kernels take at a time. */
+const ROW_UNIT = 4;
+const PANEL_UNIT = 4;
+const TASKS_PER_THREAD = 8;
+
+export interface ProductTasks {
+  readonly rowsPerTask: number;
+  readonly panelsPerTask: number;
+  readonly numPanelTasks: number;
+  readonly numTasks: number;
+}
+
+/** Blocks of rows, even ones, times ranges of panels; tasks of one block of rows follow one another. */
+export function productTasks(numRows: number, inner: number, numPanels: number, numThreads: number): ProductTasks {
+  const fitting = Math.floor(ROW_BLOCK_BYTES / (inner * 4) / MIN_ROW_BLOCK) * MIN_ROW_BLOCK;
+  const numBlocks = Math.ceil(numRows / Math.min(ROW_BLOCK, Math.max(MIN_ROW_BLOCK, fitting)));
+  const rowsPerTask = roundUp(numRows / Math.max(1, numBlocks), ROW_UNIT);
+  const numRowTasks = Math.ceil(numRows / Math.max(1, rowsPerTask));
+  const wanted = numThreads === 1 ? 1 : Math.ceil((TASKS_PER_THREAD * numThreads) / Math.max(1, numRowTasks));
+  const panelsPerTask = roundUp(numPanels / wanted, PANEL_UNIT);
+  const numPanelTasks = Math.ceil(numPanels / panelsPerTask);
+  return { rowsPerTask, panelsPerTask, numPanelTasks, numTasks: numRowTasks * numPanelTasks };
+}
+
+function roundUp(value: number, unit: number): number {
+  return Math.ceil(value / unit) * unit;
+}
+
+/** How threads split attention in a step. */
+export const AttentionTasks = { tilesAndHeads: 0, tiles: 1, spans: 2 } as const;
+
+/**
+ * Many rows: by tile and KV head. Single rows, as in decode: by tile, so that blocks are read whole; by span when there are too few to
+ * go round, and there is room for their records.
+ */
+export function attentionTasks(numTiles: number, numRows: number, numThreads: number, maxSplitTiles: number): number {
+  if (numTiles < numRows) return AttentionTasks.tilesAndHeads;
+  if (numThreads === 1 || numTiles >= 4 * numThreads) return AttentionTasks.tiles;
+  return numTiles <= maxSplitTiles ? AttentionTasks.spans : AttentionTasks.tilesAndHeads;
+}
+
+/** Tokens of a span, as attention.as.ts has it. */
+const SPAN_TOKENS = 128;
+/** Spans for each thread, from which on a task is all heads of one, so that blocks are read whole. */
+const MIN_SPANS_PER_THREAD = 4;
+
+export function spanBlocks(blockSize: number): number {
+  return Math.max(1, Math.floor(SPAN_TOKENS / blockSize));
+}
+
+export function headsAtOnce(numSpans: number, kvHeads: number, numThreads: number): number {
+  return numSpans >= MIN_SPANS_PER_THREAD * numThreads ? kvHeads : 1;
+}

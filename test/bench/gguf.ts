@@ -1,0 +1,229 @@
+/**
+ * A model as a GGUF file (version 3), for peers that read those: Llama, weights in f16, Q8_0 or Q4_0, vectors in f32.
+ *
+ * Format: ggml's docs/gguf.md. int8 is Q8_0 and int4 is Q4_0, value for value. Rows of q and k are interleaved per head, as
+ * llama.cpp's converter does, because its rotary embedding pairs neighbours. There is a vocabulary of invented words.
+ */
+import assert from 'node:assert/strict';
+import { closeSync, openSync, renameSync, writeSync } from 'node:fs';
+import type { WeightSource } from '../../kernels/device.ts';
+import { packRows, paddedInner, type WeightFormat } from '../../kernels/weight_format.ts';
+import type { LlamaConfig } from '../../shared/model/model_folder.ts';
+
+export type GgufFormat = Exclude<WeightFormat, 'f32'>;
+
+const ALIGNMENT = 32;
+/** ggml's type numbers, and bytes of a row. */
+const types: Readonly<
+  Record<GgufFormat | 'f32', { readonly type: number; readonly rowBytes: (inner: number) => number }>
+> = {
+  f32: { type: 0, rowBytes: (inner) => 4 * inner },
+  f16: { type: 1, rowBytes: (inner) => 2 * inner },
+  int4: { type: 2, rowBytes: (inner) => (inner / 32) * 18 },
+  int8: { type: 8, rowBytes: (inner) => (inner / 32) * 34 },
+};
+const fileTypes: Readonly<Record<GgufFormat, number>> = { f16: 1, int4: 2, int8: 7 };
+
+interface Tensor {
+  readonly name: string;
+  readonly source: string;
+  readonly outputs: number;
+  readonly inner: number;
+  /** Heads whose rows are interleaved; 0: none. */
+  readonly heads: number;
+}
+
+/** Writes beside `path` first, so that a file of that name is a whole one. */
+export async function writeGguf(
+  path: string,
+  config: LlamaConfig,
+  format: GgufFormat,
+  source: WeightSource,
+): Promise<void> {
+  const tensors = tensorsOf(config);
+  const kindOf = ({ inner }: Tensor): (typeof types)['f32'] => types[inner === 1 ? 'f32' : format];
+  const bytesOf = (tensor: Tensor): number =>
+    tensor.inner === 1 ? tensor.outputs * 4 : tensor.outputs * kindOf(tensor).rowBytes(tensor.inner);
+  const header = new Writer();
+  const entries = metadata(config, format);
+  header.bytes(Buffer.from('GGUF')).u32(3).u64(tensors.length).u64(entries.length);
+  for (const [key, write] of entries) write(header.text(key));
+  let offset = 0;
+  for (const tensor of tensors) {
+    const dims = tensor.inner === 1 ? [tensor.outputs] : [tensor.inner, tensor.outputs];
+    header.text(tensor.name).u32(dims.length);
+    for (const dim of dims) header.u64(dim);
+    header.u32(kindOf(tensor).type).u64(offset);
+    offset += aligned(bytesOf(tensor));
+  }
+  const file = openSync(`${path}.part`, 'w');
+  const start = header.toBuffer();
+  writeSync(file, Buffer.concat([start, Buffer.alloc(aligned(start.length) - start.length)]));
+  for (const tensor of tensors) {
+    let numBytes = 0;
+    for await (const values of wholeRows(source, tensor)) {
+      const bytes = tensor.inner === 1 ? new Uint8Array(values.slice().buffer) : encode(format, values, tensor.inner);
+      numBytes += writeSync(file, bytes);
+    }
+    assert.equal(numBytes, bytesOf(tensor), tensor.name);
+    writeSync(file, Buffer.alloc(aligned(numBytes) - numBytes));
+  }
+  closeSync(file);
+  renameSync(`${path}.part`, path);
+}
+
+function tensorsOf({ hidden, inner, heads, kvHeads, headDim, layers, vocabSize }: LlamaConfig): Tensor[] {
+  const plain = (name: string, source: string, outputs: number, width: number): Tensor => ({
+    ...{ name: `${name}.weight`, source: `${source}.weight`, outputs, inner: width, heads: 0 },
+  });
+  const tensors = [plain('token_embd', 'model.embed_tokens', vocabSize, hidden)];
+  for (let layer = 0; layer < layers; layer++) {
+    const [to, from] = [`blk.${layer}`, `model.layers.${layer}`];
+    tensors.push(
+      plain(`${to}.attn_norm`, `${from}.input_layernorm`, hidden, 1),
+      { ...plain(`${to}.attn_q`, `${from}.self_attn.q_proj`, heads * headDim, hidden), heads },
+      { ...plain(`${to}.attn_k`, `${from}.self_attn.k_proj`, kvHeads * headDim, hidden), heads: kvHeads },
+      plain(`${to}.attn_v`, `${from}.self_attn.v_proj`, kvHeads * headDim, hidden),
+      plain(`${to}.attn_output`, `${from}.self_attn.o_proj`, hidden, heads * headDim),
+      plain(`${to}.ffn_norm`, `${from}.post_attention_layernorm`, hidden, 1),
+      plain(`${to}.ffn_gate`, `${from}.mlp.gate_proj`, inner, hidden),
+      plain(`${to}.ffn_up`, `${from}.mlp.up_proj`, inner, hidden),
+      plain(`${to}.ffn_down`, `${from}.mlp.down_proj`, hidden, inner),
+    );
+  }
+  tensors.push(plain('output_norm', 'model.norm', hidden, 1), plain('output', 'lm_head', vocabSize, hidden));
+  return tensors;
+}
+
+/** A tensor's slices; one whose rows change places comes as a whole. */
+async function* wholeRows(
+  source: WeightSource,
+  { source: name, outputs, inner, heads }: Tensor,
+): AsyncGenerator<Float32Array> {
+  if (heads === 0) {
+    for await (const { values } of source.slices(name)) yield values;
+    return;
+  }
+  const all = new Float32Array(outputs * inner);
+  for await (const { rowStart, values } of source.slices(name)) all.set(values, rowStart * inner);
+  const headDim = outputs / heads;
+  const interleaved = new Float32Array(all.length);
+  for (let row = 0; row < outputs; row++) {
+    const [head, at] = [Math.floor(row / headDim), row % headDim];
+    const to = head * headDim + (at < headDim / 2 ? 2 * at : 2 * (at - headDim / 2) + 1);
+    interleaved.set(all.subarray(row * inner, (row + 1) * inner), to * inner);
+  }
+  yield interleaved;
+}
+
+function encode(format: GgufFormat, values: Float32Array, inner: number): Uint8Array {
+  assert.equal(inner, paddedInner(inner), 'GGUF has no padding');
+  const { data, scales } = packRows(format, values, inner);
+  if (format === 'f16') return new Uint8Array(data.buffer);
+  const numGroups = inner / 32;
+  const perRow = scales.length / (values.length / inner);
+  const blockBytes = format === 'int8' ? 34 : 18;
+  const out = new Uint8Array((values.length / 32) * blockBytes);
+  const packed = new Uint8Array(data.buffer);
+  for (let block = 0, to = 0; block < values.length / 32; block++, to += blockBytes) {
+    const scale = scales[Math.floor(block / numGroups) * perRow + (block % numGroups)]!;
+    out[to] = scale & 0xff;
+    out[to + 1] = scale >> 8;
+    if (format === 'int8') {
+      out.set(packed.subarray(block * 32, (block + 1) * 32), to + 2);
+      continue;
+    }
+    // Ours: eight values in four bytes, low nibbles first. Q4_0: value j low, value j + 16 high, in byte j.
+    const nibble = (k: number): number => (packed[block * 16 + (k >> 3) * 4 + (k & 3)]! >> (k & 4)) & 15;
+    for (let j = 0; j < 16; j++) out[to + 2 + j] = nibble(j) | (nibble(j + 16) << 4);
+  }
+  return out;
+}
+
+type Entry = readonly [key: string, write: (writer: Writer) => void];
+
+function metadata(config: LlamaConfig, format: GgufFormat): Entry[] {
+  const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, epsilon, ropeTheta, maxPositions } = config;
+  const u32 = (key: string, value: number): Entry => [key, (w) => w.u32(UINT32).u32(value)];
+  const f32 = (key: string, value: number): Entry => [key, (w) => w.u32(FLOAT32).f32(value)];
+  const text = (key: string, value: string): Entry => [key, (w) => w.u32(STRING).text(value)];
+  const list = (key: string, type: number, put: (writer: Writer, token: number) => void): Entry => [
+    key,
+    (w) => {
+      w.u32(ARRAY).u32(type).u64(vocabSize);
+      for (let token = 0; token < vocabSize; token++) put(w, token);
+    },
+  ];
+  return [
+    text('general.architecture', 'llama'),
+    text('general.name', 'random'),
+    u32('general.file_type', fileTypes[format]),
+    u32('llama.block_count', layers),
+    u32('llama.context_length', maxPositions),
+    u32('llama.embedding_length', hidden),
+    u32('llama.feed_forward_length', inner),
+    u32('llama.attention.head_count', heads),
+    u32('llama.attention.head_count_kv', kvHeads),
+    f32('llama.attention.layer_norm_rms_epsilon', epsilon),
+    u32('llama.rope.dimension_count', headDim),
+    f32('llama.rope.freq_base', ropeTheta),
+    u32('llama.vocab_size', vocabSize),
+    text('tokenizer.ggml.model', 'llama'),
+    list('tokenizer.ggml.tokens', STRING, (w, token) => w.text(word(token).text)),
+    list('tokenizer.ggml.scores', FLOAT32, (w, token) => w.f32(-token)),
+    list('tokenizer.ggml.token_type', INT32, (w, token) => w.u32(word(token).type)),
+    u32('tokenizer.ggml.bos_token_id', 1),
+    u32('tokenizer.ggml.eos_token_id', 2),
+    u32('tokenizer.ggml.unknown_token_id', 0),
+  ];
+}
+
+/** Sentencepiece's beginning, with its byte tokens, which llama.cpp looks up, then invented words. Types as it numbers them. */
+function word(token: number): { readonly text: string; readonly type: number } {
+  if (token < 3) return { text: ['<unk>', '<s>', '</s>'][token]!, type: token === 0 ? 2 : 3 };
+  const byte = token - 3;
+  if (byte < 256) return { text: `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`, type: 6 };
+  return { text: `word${token}`, type: 1 };
+}
+
+const [UINT32, INT32, FLOAT32, STRING, ARRAY] = [4, 5, 6, 8, 9];
+
+class Writer {
+  readonly #parts: Buffer[] = [];
+
+  bytes(bytes: Buffer): this {
+    this.#parts.push(bytes);
+    return this;
+  }
+
+  u32(value: number): this {
+    const bytes = Buffer.alloc(4);
+    bytes.writeUInt32LE(value);
+    return this.bytes(bytes);
+  }
+
+  u64(value: number): this {
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigUInt64LE(BigInt(value));
+    return this.bytes(bytes);
+  }
+
+  f32(value: number): this {
+    const bytes = Buffer.alloc(4);
+    bytes.writeFloatLE(value);
+    return this.bytes(bytes);
+  }
+
+  text(value: string): this {
+    const bytes = Buffer.from(value);
+    return this.u64(bytes.length).bytes(bytes);
+  }
+
+  toBuffer(): Buffer {
+    return Buffer.concat(this.#parts);
+  }
+}
+
+function aligned(bytes: number): number {
+  return Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+}

@@ -1,0 +1,146 @@
+/**
+ * llama.cpp on the same machine in the same run, through node-llama-cpp, which is installed into a cache folder when it is first asked
+ * for: it is no dependency. Its prebuilt CPU code picks the widest instructions that the machine has.
+ */
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const PACKAGE = 'node-llama-cpp';
+const VERSION = '3.22.1';
+
+/** What is used of the package. */
+interface Sequence {
+  clearHistory(): Promise<void>;
+  evaluateWithoutGeneratingNewTokens(tokens: readonly number[]): Promise<void>;
+  evaluate(
+    tokens: readonly number[],
+    options: { temperature: number; yieldEogToken: boolean },
+  ): AsyncGenerator<number, void>;
+}
+interface Context {
+  getSequence(): Sequence;
+  dispose(): Promise<void>;
+}
+interface Model {
+  createContext(options: {
+    contextSize: number;
+    sequences: number;
+    batchSize: number;
+    threads: { ideal: number; min: number };
+  }): Promise<Context>;
+  dispose(): Promise<void>;
+}
+interface Llama {
+  readonly systemInfo: string;
+  loadModel(options: { modelPath: string }): Promise<Model>;
+}
+
+export function cacheFolder(): string {
+  const folder =
+    process.env['PENSTOCK_CACHE'] ?? join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'penstock');
+  mkdirSync(folder, { recursive: true });
+  return folder;
+}
+
+export class LlamaPeer {
+  /** Instruction sets it uses here, as it says itself. */
+  readonly instructions: string;
+  readonly #llama: Llama;
+
+  private constructor(llama: Llama) {
+    this.#llama = llama;
+    this.instructions = [...llama.systemInfo.matchAll(/(\w+) = 1/g)].map(([, name]) => name).join(' ');
+  }
+
+  /** @throws Error when npm cannot install it. */
+  static async install(say: (line: string) => void): Promise<LlamaPeer> {
+    const folder = join(cacheFolder(), `${PACKAGE}-${VERSION}`);
+    const entry = join(folder, 'node_modules', PACKAGE, 'dist/index.js');
+    if (!existsSync(entry)) {
+      say(`installing ${PACKAGE} ${VERSION} into ${folder}`);
+      mkdirSync(folder, { recursive: true });
+      writeFileSync(join(folder, 'package.json'), '{ "private": true }\n');
+      const options = ['--no-audit', '--no-fund', '--ignore-scripts'];
+      execFileSync('npm', ['install', `${PACKAGE}@${VERSION}`, ...options], { cwd: folder, stdio: 'inherit' });
+    }
+    const { getLlama } = (await import(pathToFileURL(entry).href)) as {
+      getLlama: (options: { gpu: false; build: 'never'; logLevel: 'error' }) => Promise<Llama>;
+    };
+    return new LlamaPeer(await getLlama({ gpu: false, build: 'never', logLevel: 'error' }));
+  }
+
+  async load(modelPath: string, numThreads: number): Promise<PeerModel> {
+    return new PeerModel(await this.#llama.loadModel({ modelPath }), numThreads);
+  }
+}
+
+export class PeerModel {
+  readonly #model: Model;
+  readonly #numThreads: number;
+
+  constructor(model: Model, numThreads: number) {
+    this.#model = model;
+    this.#numThreads = numThreads;
+  }
+
+  /** Measures with `numSequences` sequences of `contextSize` tokens each, then gives the memory back. */
+  async withSequences<T>(
+    numSequences: number,
+    contextSize: number,
+    use: (sequences: readonly Sequence[]) => Promise<T>,
+  ): Promise<T> {
+    const context = await this.#model.createContext({
+      ...{ contextSize, sequences: numSequences, batchSize: 512 },
+      threads: { ideal: this.#numThreads, min: this.#numThreads },
+    });
+    try {
+      return await use(Array.from({ length: numSequences }, () => context.getSequence()));
+    } finally {
+      await context.dispose();
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#model.dispose();
+  }
+}
+
+/** A prompt into an emptied sequence, milliseconds. The peer computes no logits for it. */
+export async function peerPrefillMs(
+  sequence: Sequence,
+  tokens: readonly number[],
+  nowMs: () => number,
+): Promise<number> {
+  await sequence.clearHistory();
+  const start = nowMs();
+  await sequence.evaluateWithoutGeneratingNewTokens(tokens);
+  return nowMs() - start;
+}
+
+/** One greedy token for every sequence in one batch, again and again. */
+export class PeerDecoding {
+  readonly #generators: readonly AsyncGenerator<number, void>[];
+
+  private constructor(generators: readonly AsyncGenerator<number, void>[]) {
+    this.#generators = generators;
+  }
+
+  static async start(sequences: readonly Sequence[], prompt: readonly number[]): Promise<PeerDecoding> {
+    for (const sequence of sequences) await sequence.evaluateWithoutGeneratingNewTokens(prompt.slice(0, -1));
+    const last = prompt.slice(-1);
+    return new PeerDecoding(sequences.map((one) => one.evaluate(last, { temperature: 0, yieldEogToken: true })));
+  }
+
+  /** Tokens, one per sequence. */
+  async step(): Promise<(number | void)[]> {
+    const results = await Promise.all(this.#generators.map((generator) => generator.next()));
+    return results.map(({ value }) => value);
+  }
+
+  async end(): Promise<void> {
+    await Promise.all(this.#generators.map((generator) => generator.return()));
+  }
+}
