@@ -165,6 +165,16 @@ export interface Executable {
   close(): Promise<void>;
 }
 
+/** What the launches of one label cost in a step. */
+export interface KernelProfile {
+  readonly label: string;
+  readonly numLaunches: number;
+  readonly ms: number;
+  /** Read from memory at least, and f32 or integer operations, where the work is known; else 0. */
+  readonly bytes: number;
+  readonly flops: number;
+}
+
 export interface Device {
   readonly kind: 'wasm' | 'webgpu';
   /** A line for people: what computes here. */

@@ -45,7 +45,7 @@ export function formatCode(spec: WeightSpec, format: WeightFormat): number {
   return formatCodes[heldFormat(spec, format)];
 }
 
-function weightBytes(spec: WeightSpec, format: WeightFormat): number {
+export function weightBytes(spec: WeightSpec, format: WeightFormat): number {
   return (paddedWidth(spec.outputs) / LANES) * panelBytes[heldFormat(spec, format)](spec.inner);
 }
 

@@ -278,20 +278,17 @@ export class StepThread {
     const tiles = (cells[14]! >>> 0) / 4;
     const numTiles = control[Control.numTiles]!;
     const kvHeads = cells[8]!;
-    switch (control[Control.attention]) {
-      case AttentionTasks.tilesAndHeads:
-        for (let task = this.#nextTask(at); task < numTiles * kvHeads; task = this.#nextTask(at)) {
-          const [tile, kvHead] = [Math.floor(task / kvHeads), task % kvHeads];
-          this.#attentionTile(at, tiles + tile * TILE_CELLS, kvHead, kvHead + 1);
-        }
-        return;
-      case AttentionTasks.tiles:
-        for (let tile = this.#nextTask(at); tile < numTiles; tile = this.#nextTask(at)) {
-          this.#attentionTile(at, tiles + tile * TILE_CELLS, 0, kvHeads);
-        }
-        return;
-      default:
-        this.#attentionSpans(at, tiles, numTiles);
+    const split = control[Control.attention];
+    if (split === AttentionTasks.spans) {
+      this.#attentionSpans(at, tiles, numTiles);
+      return;
+    }
+    const headsPerTask = split === AttentionTasks.tiles ? kvHeads : 1;
+    const tasksPerTile = kvHeads / headsPerTask;
+    for (let task = this.#nextTask(at); task < numTiles * tasksPerTile; task = this.#nextTask(at)) {
+      const head = (task % tasksPerTile) * headsPerTask;
+      const tile = tiles + Math.floor(task / tasksPerTile) * TILE_CELLS;
+      this.#attentionTile(at, tile, head, head + headsPerTask);
     }
   }
 

@@ -11,8 +11,8 @@ import {
   MAX_CANDIDATES,
   type Device,
   type Executable,
+  type KernelProfile,
   type LoadOptions,
-  type Operation,
   type Program,
   type SampleResult,
   type Segment,
@@ -20,6 +20,7 @@ import {
   type WeightSpec,
 } from '../device.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
+import { profileOf } from './profile.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { formatCode, layOutProgram, paddedWidth, type ProgramLayout } from './program_layout.ts';
 import { Control, instantiate, TILE_CELLS, TILE_ROWS } from './step.ts';
@@ -172,13 +173,14 @@ export class WasmExecutable implements Executable {
     return this.#readSamples(batch);
   }
 
-  /** One step, for benchmarks: milliseconds that each operation of the program took, the barrier after it included. */
-  profile(batch: readonly Segment[], nowMs: () => number): { readonly operation: Operation; readonly ms: number }[] {
+  /** One step, for benchmarks: what its operations cost, the barriers after them included. */
+  profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     this.#writeBatch(batch);
     const ends: number[] = [];
     const start = nowMs();
     this.#threads.run(() => ends.push(nowMs()));
-    return this.#program.operations.map((operation, i) => ({ operation, ms: ends[i]! - (ends[i - 1] ?? start) }));
+    const times = ends.map((end, i) => end - (ends[i - 1] ?? start));
+    return Promise.resolve(profileOf(this.#program, this.#options, batch, times));
   }
 
   #writeBatch(batch: readonly Segment[]): void {

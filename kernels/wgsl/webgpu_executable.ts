@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import {
   DeviceError,
   type Executable,
+  type KernelProfile,
   type LoadOptions,
   type Program,
   type SampleResult,
@@ -45,15 +46,6 @@ export interface ExecutableParts {
   readonly transfer: BlockTransfer | undefined;
   /** Why the device is gone, once it is. */
   readonly lost: () => string | undefined;
-}
-
-/** What the launches of one label cost in a step, measured by themselves. */
-export interface KernelProfile {
-  readonly label: string;
-  readonly numLaunches: number;
-  readonly ms: number;
-  readonly bytes: number;
-  readonly flops: number;
 }
 
 export class WebgpuExecutable implements Executable {

@@ -1,19 +1,32 @@
 /**
- * The engine by itself, without a cluster: prefill and decode of whole models of random weights made on the device, and on webgpu each
- * kernel of a step beside the limits that the same device showed in the same run.
+ * The engine by itself, without a cluster: prefill and decode of whole models of random weights, each kernel of a step beside the limits
+ * that the same device showed in the same run, and on wasm, when asked for, llama.cpp with the same weights on the same cores.
  *
  * What does not fit, or would take longer than the budget, is skipped with a line that says so.
  */
-import { DeviceError, type Device, type Executable, type LoadOptions, type Segment } from '../../kernels/device.ts';
-import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { existsSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import {
+  DeviceError,
+  type Device,
+  type Executable,
+  type LoadOptions,
+  type WeightSource,
+} from '../../kernels/device.ts';
+import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
-import type { WebgpuExecutable } from '../../kernels/wgsl/webgpu_executable.ts';
 import { llamaProgram } from '../../shared/engine/llama_program.ts';
 import type { LlamaConfig } from '../../shared/model/model_folder.ts';
 import type { Figure } from './figures.ts';
+import { writeGguf } from './gguf.ts';
+import { cacheFolder, LlamaPeer, type PeerModel } from './llama_peer.ts';
+import { ModelBench, type Limit } from './model_bench.ts';
+import { randomWeights } from './random_weights.ts';
 
 type Shape = Pick<LlamaConfig, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
 
@@ -34,68 +47,125 @@ export interface EngineBenchOptions {
   readonly prefillTokens: readonly number[];
   readonly batches: readonly number[];
   readonly contexts: readonly number[];
+  /** Of a wasm engine and of the peer; 0: one per core. */
   readonly numThreads: number;
   /** A figure that would take longer is skipped. */
   readonly budgetMs: number;
   /** Whether each kernel is timed by itself. */
   readonly hasProfile: boolean;
+  /** llama.cpp, on wasm. */
+  readonly hasPeer: boolean;
   readonly say: (line: string) => void;
   /** Figures as they come: the whole takes long. */
   readonly onFigure?: (figure: Figure) => void;
 }
 
+const common = { formats: weightFormats, sets: kernelSets, contexts: [128, 2_048], numThreads: 0, hasProfile: true };
+/** What is measured unless other things are asked for. */
 export const engineBenchDefaults = {
-  shapes: ['135m', '1b', '8b'],
-  formats: weightFormats,
-  sets: kernelSets,
-  prefillTokens: [512, 2_048, 8_192],
-  batches: [1, 8, 32],
-  contexts: [128, 2_048],
-  numThreads: 0,
-  budgetMs: 30_000,
-  hasProfile: true,
+  wasm: {
+    ...common,
+    shapes: ['135m', '1b'],
+    prefillTokens: [128, 512, 2_048],
+    batches: [1, 4, 8],
+    budgetMs: 120_000,
+  },
+  webgpu: {
+    ...common,
+    shapes: ['135m', '1b', '8b'],
+    prefillTokens: [512, 2_048, 8_192],
+    batches: [1, 8, 32],
+    budgetMs: 30_000,
+  },
 } as const;
 
 /** Dense f16 rate of the matrix units and memory bandwidth, from the vendor's data sheet. */
-const vendorPeaks: readonly { readonly name: RegExp; readonly flopsPerS: number; readonly bytesPerS: number }[] = [
-  { name: /H200/, flopsPerS: 989e12, bytesPerS: 4.8e12 },
-  { name: /H100/, flopsPerS: 989e12, bytesPerS: 3.35e12 },
+const vendorPeaks: readonly { readonly name: RegExp; readonly opsPerS: number; readonly bytesPerS: number }[] = [
+  { name: /H200/, opsPerS: 989e12, bytesPerS: 4.8e12 },
+  { name: /H100/, opsPerS: 989e12, bytesPerS: 3.35e12 },
 ];
 
 const CHUNK_TOKENS = 2_048;
 const BLOCK_SIZE = 32;
+const SEED = 7;
+
+const now = (): number => performance.now();
 
 export async function benchEngine(options: EngineBenchOptions): Promise<Figure[]> {
-  const figures: Figure[] = [];
-  const isGpu = options.device.startsWith('webgpu');
-  let peaks: Peaks | undefined;
-  for (const set of isGpu ? options.sets : (['deterministic'] as const)) {
-    const device = await open(options, set);
-    options.say(device.description);
-    if (isGpu && !peaks) {
-      peaks = await (device as WebgpuDevice).peaks(now);
-      figures.push(...peakFigures(peaks));
+  return options.device === 'wasm' ? benchWasm(options) : benchWebgpu(options);
+}
+
+async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
+  const numThreads = options.numThreads || availableParallelism();
+  const device: WasmDevice = createWasmDevice(numThreads);
+  options.say(device.description);
+  const peer = options.hasPeer ? await LlamaPeer.install(options.say) : undefined;
+  if (peer) options.say(`llama.cpp with ${peer.instructions}, ${numThreads} threads`);
+  const peaks = await device.peaks(now);
+  const figures = announced(wasmPeakFigures(peaks), options);
+  for (const shape of options.shapes) {
+    for (const format of options.formats) {
+      const isInteger = format === 'int8' || format === 'int4';
+      const limit: Limit = {
+        name: 'measured',
+        opsPerS: isInteger ? peaks.intOpsPerS : peaks.f32FlopsPerS,
+        bytesPerS: peaks.readBytesPerS,
+      };
+      const model: BenchedModel = { shape, format, prefix: `engine/${shape}/${format}`, limits: [limit] };
+      figures.push(
+        ...(await benchModel(device, model, options, (weights, config) =>
+          peerModel(peer, numThreads, model, config, weights, options.say),
+        )),
+      );
     }
+  }
+  device.destroy();
+  return figures;
+}
+
+async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  let peaks: Peaks | undefined;
+  for (const set of options.sets) {
+    const adapter = options.device.replace(/^webgpu:?/, '');
+    const device: WebgpuDevice = await createWebgpuDevice({ adapter, kernelSet: set, memoryBytes: 0 });
+    options.say(device.description);
+    if (!peaks) {
+      peaks = await device.peaks(now);
+      figures.push(...announced(webgpuPeakFigures(peaks), options));
+    }
+    const vendor = vendorPeaks.find(({ name }) => name.test(device.description));
+    const limits: Limit[] = [
+      { name: 'measured', opsPerS: peaks.f32FlopsPerS, bytesPerS: peaks.readBytesPerS },
+      ...(vendor ? [{ ...vendor, name: 'vendor' }] : []),
+    ];
     for (const shape of options.shapes) {
       for (const format of options.formats) {
-        const prefix = ['engine', shape, format, ...(isGpu ? [set] : [])].join('/');
-        figures.push(...(await benchModel(device, shape, format, prefix, options, peaks)));
+        const prefix = `engine/${shape}/${format}/${set}`;
+        figures.push(...(await benchModel(device, { shape, format, prefix, limits }, options)));
       }
     }
     device.destroy();
   }
-  figures.push(...priceOfDeterminism(figures));
+  figures.push(...announced(priceOfDeterminism(figures), options));
   return figures;
 }
 
-const now = (): number => performance.now();
-
-async function open({ device, numThreads }: EngineBenchOptions, kernelSet: KernelSet): Promise<Device> {
-  if (device === 'wasm') return createWasmDevice(numThreads || 1);
-  return createWebgpuDevice({ adapter: device.replace(/^webgpu:?/, ''), kernelSet, memoryBytes: 0 });
+function announced(figures: readonly Figure[], { onFigure }: EngineBenchOptions): Figure[] {
+  for (const figure of figures) onFigure?.(figure);
+  return [...figures];
 }
 
-function peakFigures({ readBytesPerS, f32FlopsPerS, f16FlopsPerS, usPerDispatch }: Peaks): Figure[] {
+function wasmPeakFigures({ readBytesPerS, f32FlopsPerS, intOpsPerS, usPerBarrier }: WasmPeaks): Figure[] {
+  return [
+    { name: 'engine/peak/read', value: readBytesPerS / 1e9, unit: 'GB/s' },
+    { name: 'engine/peak/multiply-add-f32', value: f32FlopsPerS / 1e9, unit: 'GFLOP/s' },
+    { name: 'engine/peak/multiply-add-int', value: intOpsPerS / 1e9, unit: 'GOP/s' },
+    { name: 'engine/peak/barrier', value: usPerBarrier, unit: 'µs' },
+  ];
+}
+
+function webgpuPeakFigures({ readBytesPerS, f32FlopsPerS, f16FlopsPerS, usPerDispatch }: Peaks): Figure[] {
   return [
     { name: 'engine/peak/read', value: readBytesPerS / 1e9, unit: 'GB/s' },
     { name: 'engine/peak/fma-f32', value: f32FlopsPerS / 1e9, unit: 'GFLOP/s' },
@@ -106,19 +176,25 @@ function peakFigures({ readBytesPerS, f32FlopsPerS, f16FlopsPerS, usPerDispatch 
   ];
 }
 
+interface BenchedModel {
+  readonly shape: string;
+  readonly format: WeightFormat;
+  readonly prefix: string;
+  readonly limits: readonly Limit[];
+}
+
 async function benchModel(
   device: Device,
-  shapeName: string,
-  format: WeightFormat,
-  prefix: string,
+  { shape: shapeName, format, prefix, limits }: BenchedModel,
   options: EngineBenchOptions,
-  peaks: Peaks | undefined,
+  openPeer?: (weights: WeightSource, config: LlamaConfig) => Promise<PeerModel | undefined>,
 ): Promise<Figure[]> {
   const shape = shapes[shapeName];
   if (!shape) throw new Error(`no shape ${shapeName}: there are ${shapeNames.join(', ')}`);
-  const { prefillTokens, batches, contexts, say } = options;
-  const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + 64));
-  const program = llamaProgram(configOf(shape, longest), longest);
+  const { prefillTokens, batches, contexts, say, onFigure, budgetMs, hasProfile } = options;
+  const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + 256));
+  const config = configOf(shape, longest);
+  const program = llamaProgram(config, longest);
   const perSequence = Math.ceil(longest / BLOCK_SIZE);
   const numSeqs = Math.max(...batches);
   const wanted = Math.max(perSequence, numSeqs * Math.ceil((Math.max(...contexts) + 64) / BLOCK_SIZE));
@@ -131,26 +207,51 @@ async function benchModel(
     blockSize: BLOCK_SIZE,
     numBlocks: { min: wanted, max: wanted },
   };
+  // A GPU makes its own, which need not travel.
+  const weights = device.kind === 'wasm' ? randomWeights(program, SEED) : onDevice;
   let executable: Executable;
   try {
-    executable = await device.load(program, randomWeights, load);
+    executable = await device.load(program, weights, load);
   } catch (error) {
     if (!(error instanceof DeviceError)) throw error;
     say(`${prefix}: skipped, it does not fit: ${error.message}`);
     return [];
   }
-  const bench = new ModelBench(executable, shape, prefix, options, peaks, device.description);
+  const peer = await openPeer?.(weights, config);
+  const bench = new ModelBench(executable, config, load, {
+    ...{ prefix, format, limits, peer, prefillTokens, batches, contexts, budgetMs, hasProfile, say, onFigure },
+    ...{ chunkTokens: CHUNK_TOKENS, blockSize: BLOCK_SIZE, nowMs: now },
+  });
   const figures = await bench.run();
+  await peer?.close();
   await executable.close();
   return figures;
 }
 
-const randomWeights = {
-  randomSeed: 7,
-  slices: (): never => {
+const onDevice: WeightSource = {
+  randomSeed: SEED,
+  slices: () => {
     throw new Error('random weights are made on the device');
   },
 };
+
+/** The model as the peer reads it, written once into the cache. */
+async function peerModel(
+  peer: LlamaPeer | undefined,
+  numThreads: number,
+  { shape, format }: BenchedModel,
+  config: LlamaConfig,
+  weights: WeightSource,
+  say: (line: string) => void,
+): Promise<PeerModel | undefined> {
+  if (!peer || format === 'f32') return undefined;
+  const path = join(cacheFolder(), `${shape}-${format}-seed${SEED}-${config.maxPositions}.gguf`);
+  if (!existsSync(path)) {
+    say(`writing ${path}`);
+    await writeGguf(path, config, format, weights);
+  }
+  return peer.load(path, numThreads);
+}
 
 function configOf(shape: Shape, maxPositions: number): LlamaConfig {
   return {
@@ -162,169 +263,6 @@ function configOf(shape: Shape, maxPositions: number): LlamaConfig {
     hasAttentionBias: false,
     hasMlpBias: false,
   };
-}
-
-/** Values of all products of one row. */
-function productWeights({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: Shape): {
-  perRow: number;
-  perSample: number;
-} {
-  const attention = hidden * (heads + 2 * kvHeads) * headDim + heads * headDim * hidden;
-  return { perRow: layers * (attention + 3 * hidden * inner), perSample: hidden * vocabSize };
-}
-
-class ModelBench {
-  readonly #executable: Executable;
-  readonly #shape: Shape;
-  readonly #prefix: string;
-  readonly #options: EngineBenchOptions;
-  readonly #peaks: Peaks | undefined;
-  readonly #vendor: (typeof vendorPeaks)[number] | undefined;
-  readonly #figures: Figure[] = [];
-
-  constructor(
-    executable: Executable,
-    shape: Shape,
-    prefix: string,
-    options: EngineBenchOptions,
-    peaks: Peaks | undefined,
-    description: string,
-  ) {
-    this.#executable = executable;
-    this.#shape = shape;
-    this.#prefix = prefix;
-    this.#options = options;
-    this.#peaks = peaks;
-    this.#vendor = vendorPeaks.find(({ name }) => name.test(description));
-  }
-
-  async run(): Promise<Figure[]> {
-    const { prefillTokens, batches, contexts } = this.#options;
-    let tokensPerMs: number | undefined;
-    for (const numTokens of prefillTokens) tokensPerMs = await this.#prefill(numTokens, tokensPerMs);
-    for (const batch of batches) {
-      for (const context of contexts) await this.#decode(batch, context);
-    }
-    return this.#figures;
-  }
-
-  #segment(tokens: number, start: number, firstBlock: number, isSampled: boolean): Segment {
-    const numBlocks = Math.ceil((start + tokens) / BLOCK_SIZE);
-    return {
-      tokens: Array.from({ length: tokens }, (_, i) => (start + i * 7) % this.#shape.vocabSize),
-      start,
-      blockTable: Array.from({ length: numBlocks }, (_, i) => firstBlock + i),
-      ...(isSampled ? { sample: { numCandidates: 1, askedTokens: [], isFullRowWanted: false } } : {}),
-    };
-  }
-
-  async #timed(batch: readonly Segment[]): Promise<number> {
-    const start = now();
-    await this.#executable.run(batch);
-    return now() - start;
-  }
-
-  /** Chunks of CHUNK_TOKENS, best of two runs. Returns its rate, which predicts the next one's time. */
-  async #prefill(numTokens: number, tokensPerMs: number | undefined): Promise<number | undefined> {
-    const name = `${this.#prefix}/prefill/${numTokens}`;
-    let rate = tokensPerMs;
-    if (rate === undefined) {
-      // The first step compiles; a small second one says whether the whole is within the budget.
-      const probe = Math.min(64, numTokens);
-      await this.#timed([this.#segment(probe, 0, 0, true)]);
-      rate = probe / (await this.#timed([this.#segment(probe, 0, 0, true)]));
-    }
-    if (this.#isTooLong(name, numTokens / rate)) return rate;
-    const once = async (): Promise<number> => {
-      let ms = 0;
-      for (let start = 0; start < numTokens; start += CHUNK_TOKENS) {
-        const count = Math.min(CHUNK_TOKENS, numTokens - start);
-        ms += await this.#timed([this.#segment(count, start, 0, start + count === numTokens)]);
-      }
-      return ms;
-    };
-    const first = await once();
-    const ms = first * 3 < this.#options.budgetMs ? Math.min(await once(), await once()) : first;
-    this.#add(name, (numTokens / ms) * 1_000, 'tokens/s');
-    const { perRow, perSample } = productWeights(this.#shape);
-    const flops = 2 * (numTokens * perRow + perSample);
-    this.#addRate(`${name}/products`, flops / (ms / 1_000), 'flops');
-    if (numTokens <= CHUNK_TOKENS) await this.#profile(name, [this.#segment(numTokens, 0, 0, true)], ms);
-    return numTokens / ms;
-  }
-
-  async #decode(batch: number, context: number): Promise<void> {
-    const name = `${this.#prefix}/decode/batch${batch}/context${context}`;
-    const perSequence = Math.ceil((context + 64) / BLOCK_SIZE);
-    const segments = Array.from({ length: batch }, (_, i) => this.#segment(1, context, i * perSequence, true));
-    await this.#timed(segments);
-    const probe = await this.#timed(segments);
-    if (this.#isTooLong(name, 4 * probe)) return;
-    const times: number[] = [];
-    const untilMs = now() + Math.min(this.#options.budgetMs, 2_000);
-    while (times.length < 4 || (now() < untilMs && times.length < 64)) times.push(await this.#timed(segments));
-    const median = times.sort((a, b) => a - b)[times.length >> 1] ?? NaN;
-    this.#add(name, (batch / median) * 1_000, 'tokens/s');
-    const gpu = this.#gpu;
-    if (!gpu) return;
-    const numDispatches = gpu.numDispatches(segments);
-    this.#push({ name: `${name}/dispatches`, value: numDispatches, unit: 'per step' });
-    this.#push({ name: `${name}/per-dispatch`, value: (median * 1_000) / numDispatches, unit: 'µs' });
-    if (context === this.#options.contexts[0]) await this.#profile(name, segments, median);
-  }
-
-  get #gpu(): WebgpuExecutable | undefined {
-    return 'profile' in this.#executable ? (this.#executable as WebgpuExecutable) : undefined;
-  }
-
-  /** Kernels of a step, equal ones together: time, and bandwidth or arithmetic rate where the work is known. */
-  async #profile(name: string, batch: readonly Segment[], stepMs: number): Promise<void> {
-    const gpu = this.#gpu;
-    if (!gpu || !this.#options.hasProfile) return;
-    // Each kernel runs once to warm up, once alone, and three times.
-    if (this.#isTooLong(`${name}/kernel`, 5 * stepMs)) return;
-    for (const { label, numLaunches, ms, bytes, flops } of await gpu.profile(batch, now)) {
-      const kernel = `${name}/kernel/${label.replaceAll(' ', '-')}`;
-      this.#push({ name: kernel, value: ms, unit: `ms in ${numLaunches}` });
-      if (ms <= 0) continue;
-      if (bytes > 0) this.#addRate(`${kernel}/read`, bytes / (ms / 1_000), 'bytes');
-      if (flops > 0) this.#addRate(`${kernel}/products`, flops / (ms / 1_000), 'flops');
-    }
-  }
-
-  #push(figure: Figure): void {
-    this.#figures.push(figure);
-    this.#options.onFigure?.(figure);
-  }
-
-  #add(name: string, value: number, unit: string): void {
-    this.#push({ name, value, unit });
-  }
-
-  /** With its share of the measured peak, and of the vendor's where that is known. */
-  #addRate(name: string, perS: number, kind: 'flops' | 'bytes'): void {
-    const [unit, value] = [kind === 'flops' ? 'GFLOP/s' : 'GB/s', perS / 1e9];
-    const peak = kind === 'flops' ? this.#peaks?.f32FlopsPerS : this.#peaks?.readBytesPerS;
-    const vendor = kind === 'flops' ? this.#vendor?.flopsPerS : this.#vendor?.bytesPerS;
-    const share = (reference: number, of: string): Figure => ({
-      name,
-      value,
-      unit,
-      reference: { name: of, value: reference / 1e9 },
-      ratio: perS / reference,
-    });
-    if (peak === undefined) this.#push({ name, value, unit });
-    else this.#push(share(peak, kind === 'flops' ? 'measured f32 fma peak' : 'measured read peak'));
-    if (vendor !== undefined) this.#push({ ...share(vendor, "vendor's peak"), name: `${name}/vendor` });
-  }
-
-  #isTooLong(name: string, ms: number): boolean {
-    if (ms <= this.#options.budgetMs) return false;
-    this.#options.say(
-      `${name}: skipped, it would take about ${(ms / 1_000).toFixed(0)} s (--budget ${this.#options.budgetMs / 1_000})`,
-    );
-    return true;
-  }
 }
 
 /** Throughput of the deterministic set over that of the fast one, where both were measured. */

@@ -120,7 +120,7 @@ export async function peerPrefillMs(
   return nowMs() - start;
 }
 
-/** One greedy token for every sequence in one batch, again and again. */
+/** Greedy tokens of the first sequences, one each in one batch, again and again. */
 export class PeerDecoding {
   readonly #generators: readonly AsyncGenerator<number, void>[];
 
@@ -134,10 +134,8 @@ export class PeerDecoding {
     return new PeerDecoding(sequences.map((one) => one.evaluate(last, { temperature: 0, yieldEogToken: true })));
   }
 
-  /** Tokens, one per sequence. */
-  async step(): Promise<(number | void)[]> {
-    const results = await Promise.all(this.#generators.map((generator) => generator.next()));
-    return results.map(({ value }) => value);
+  async step(batch: number): Promise<void> {
+    await Promise.all(this.#generators.slice(0, batch).map((generator) => generator.next()));
   }
 
   async end(): Promise<void> {

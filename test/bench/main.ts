@@ -7,19 +7,22 @@ import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
 import { benchPath } from './path.ts';
 
+const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
 
   path                     the whole path on this machine, wasm engines
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
-    --shapes LIST          of ${shapeNames.join(', ')} (default ${engineBenchDefaults.shapes.join(',')})
+    --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
     --weights LIST         of ${weightFormats.join(', ')} (default all)
     --kernel-sets LIST     of ${kernelSets.join(', ')} (default both; webgpu only)
-    --prefill LIST         prompt lengths (default ${engineBenchDefaults.prefillTokens.join(',')})
-    --batches LIST         sequences in a decode step (default ${engineBenchDefaults.batches.join(',')})
-    --contexts LIST        tokens before a decode step (default ${engineBenchDefaults.contexts.join(',')})
-    --threads N            of a wasm engine (default 1)
-    --budget SECONDS       skip a figure that would take longer (default ${engineBenchDefaults.budgetMs / 1_000})
+    --prefill LIST         prompt lengths (default ${wasm.prefillTokens.join(',')}; webgpu ${webgpu.prefillTokens.join(',')})
+    --batches LIST         sequences in a decode step (default ${wasm.batches.join(',')}; webgpu ${webgpu.batches.join(',')})
+    --contexts LIST        tokens before a decode step (default ${wasm.contexts.join(',')})
+    --threads N            of a wasm engine and its peer (default 0: one per core)
+    --peer llama.cpp       beside it, on wasm: node-llama-cpp with the same weights, installed into a cache folder
+                           (~/.cache/penstock, or $PENSTOCK_CACHE; 700 MB and the models)
+    --budget SECONDS       skip a figure that would take longer (default ${wasm.budgetMs / 1_000}; webgpu ${webgpu.budgetMs / 1_000})
     --no-profile           no times of single kernels
   --json FILE              write the figures there too`;
 
@@ -41,8 +44,9 @@ function commandLine() {
         prefill: { type: 'string' },
         batches: { type: 'string' },
         contexts: { type: 'string' },
-        threads: { type: 'string', default: '1' },
-        budget: { type: 'string', default: String(engineBenchDefaults.budgetMs / 1_000) },
+        threads: { type: 'string', default: '0' },
+        budget: { type: 'string' },
+        peer: { type: 'string' },
         'no-profile': { type: 'boolean', default: false },
         help: { type: 'boolean', short: 'h', default: false },
       },
@@ -72,25 +76,33 @@ function numbersOf(text: string | undefined, fallback: readonly number[]): reado
 
 const benches: Record<string, () => Promise<Figure[]>> = {
   path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
-  engine: () =>
-    benchEngine({
+  engine: () => {
+    const defaults = values.device === 'wasm' ? wasm : webgpu;
+    if (values.peer !== undefined && (values.peer !== 'llama.cpp' || values.device !== 'wasm')) {
+      fail(`no peer ${values.peer} for ${values.device}: --peer llama.cpp goes with --device wasm`);
+    }
+    const numThreads = Number(values.threads);
+    if (!Number.isInteger(numThreads) || numThreads < 0) fail(`${values.threads} is no number of threads`);
+    return benchEngine({
       device: values.device,
-      shapes: values.shapes === undefined ? engineBenchDefaults.shapes : listOf(values.shapes, shapeNames),
+      shapes: values.shapes === undefined ? defaults.shapes : listOf(values.shapes, shapeNames),
       formats: listOf<WeightFormat>(values.weights, weightFormats),
       sets: listOf<KernelSet>(values['kernel-sets'], kernelSets),
-      prefillTokens: numbersOf(values.prefill, engineBenchDefaults.prefillTokens),
-      batches: numbersOf(values.batches, engineBenchDefaults.batches),
-      contexts: numbersOf(values.contexts, engineBenchDefaults.contexts),
-      numThreads: numbersOf(values.threads, [1])[0] ?? 1,
-      budgetMs: (numbersOf(values.budget, [30])[0] ?? 30) * 1_000,
+      prefillTokens: numbersOf(values.prefill, defaults.prefillTokens),
+      batches: numbersOf(values.batches, defaults.batches),
+      contexts: numbersOf(values.contexts, defaults.contexts),
+      numThreads,
+      budgetMs: values.budget === undefined ? defaults.budgetMs : (numbersOf(values.budget, [])[0] ?? 0) * 1_000,
       hasProfile: !values['no-profile'],
+      hasPeer: values.peer !== undefined,
       say: (line) => {
         console.log(line);
       },
       onFigure: (figure) => {
         console.log(figureLine(figure));
       },
-    }),
+    });
+  },
 };
 
 const bench = benches[positionals[0] ?? ''] ?? fail(`no benchmark ${positionals[0] ?? ''}`);

@@ -1,0 +1,55 @@
+/** Times of a step's operations, equal ones together, with the work that they did. */
+import type { KernelProfile, LoadOptions, Operation, Program, Segment } from '../device.ts';
+import { weightBytes } from './program_layout.ts';
+
+/** `ms`: of every operation of the program, in order. */
+export function profileOf(
+  program: Program,
+  options: LoadOptions,
+  batch: readonly Segment[],
+  ms: readonly number[],
+): KernelProfile[] {
+  const byLabel = new Map<string, KernelProfile>();
+  program.operations.forEach((operation, i) => {
+    const { label, bytes, flops } = workOf(operation, program, options, batch);
+    const before = byLabel.get(label);
+    byLabel.set(label, {
+      label,
+      numLaunches: (before?.numLaunches ?? 0) + 1,
+      ms: (before?.ms ?? 0) + (ms[i] ?? 0),
+      bytes: (before?.bytes ?? 0) + bytes,
+      flops: (before?.flops ?? 0) + flops,
+    });
+  });
+  return [...byLabel.values()];
+}
+
+function workOf(
+  operation: Operation,
+  { buffers, weights, attention }: Program,
+  { weightFormat, kvDtype }: LoadOptions,
+  batch: readonly Segment[],
+): Pick<KernelProfile, 'label' | 'bytes' | 'flops'> {
+  if (operation.kind === 'linear') {
+    const weight = weights[operation.weight]!;
+    const isSampled = buffers[operation.x]?.rows === 'samples';
+    const numRows = batch.reduce((sum, { tokens, sample }) => sum + (isSampled ? (sample ? 1 : 0) : tokens.length), 0);
+    return {
+      label: `linear ${weight.inner} to ${weight.outputs}`,
+      // Where rows are many, weights come from cache most times.
+      bytes: weightBytes(weight, weightFormat),
+      flops: 2 * numRows * weight.inner * weight.outputs,
+    };
+  }
+  if (operation.kind === 'attention' && attention) {
+    const { heads, kvHeads, headDim } = attention;
+    const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+    let [numSeen, numPairs] = [0, 0];
+    for (const { tokens, start } of batch) {
+      numSeen += start + tokens.length;
+      numPairs += tokens.length * start + (tokens.length * (tokens.length + 1)) / 2;
+    }
+    return { label: 'attention', bytes: numSeen * tokenBytes, flops: 4 * numPairs * heads * headDim };
+  }
+  return { label: operation.kind, bytes: 0, flops: 0 };
+}

@@ -1,0 +1,294 @@
+/**
+ * One engine with one model: prefill, decode, and the kernels of a step, beside the limits that its device showed in the same run and,
+ * where there is one, beside a peer with the same weights, measured in turns.
+ */
+import {
+  kvBlockBytes,
+  type Executable,
+  type KernelProfile,
+  type LoadOptions,
+  type Segment,
+} from '../../kernels/device.ts';
+import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
+import type { LlamaConfig } from '../../shared/model/model_folder.ts';
+import type { Figure } from './figures.ts';
+import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
+
+/** What a device can do at most: f32 or, for integer formats, integer operations, and bytes read. */
+export interface Limit {
+  readonly name: string;
+  readonly opsPerS: number;
+  readonly bytesPerS: number;
+}
+
+export interface ModelBenchOptions {
+  /** `engine/SHAPE/FORMAT`, and the kernel set where there are several. */
+  readonly prefix: string;
+  readonly format: WeightFormat;
+  readonly chunkTokens: number;
+  readonly blockSize: number;
+  readonly prefillTokens: readonly number[];
+  readonly batches: readonly number[];
+  readonly contexts: readonly number[];
+  /** A figure that would take longer is skipped. */
+  readonly budgetMs: number;
+  readonly hasProfile: boolean;
+  readonly limits: readonly Limit[];
+  readonly peer: PeerModel | undefined;
+  readonly nowMs: () => number;
+  readonly say: (line: string) => void;
+  readonly onFigure: ((figure: Figure) => void) | undefined;
+}
+
+type Profiled = Executable & {
+  profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
+  numDispatches?(batch: readonly Segment[]): number;
+};
+
+/** Steps of each side between two turns, and turns. */
+const STEPS_A_TURN = 8;
+const TURNS = 4;
+const DECODE_MS = 2_000;
+
+/** Values of all products of one row, and of one sample. */
+function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: LlamaConfig): {
+  perRow: number;
+  perSample: number;
+} {
+  const attention = hidden * (heads + 2 * kvHeads) * headDim + heads * headDim * hidden;
+  return { perRow: layers * (attention + 3 * hidden * inner), perSample: hidden * vocabSize };
+}
+
+function median(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[values.length >> 1] ?? NaN;
+}
+
+export class ModelBench {
+  readonly #executable: Profiled;
+  readonly #config: LlamaConfig;
+  readonly #load: LoadOptions;
+  readonly #options: ModelBenchOptions;
+  readonly #figures: Figure[] = [];
+
+  constructor(executable: Executable, config: LlamaConfig, load: LoadOptions, options: ModelBenchOptions) {
+    this.#executable = executable as Profiled;
+    this.#config = config;
+    this.#load = load;
+    this.#options = options;
+  }
+
+  async run(): Promise<Figure[]> {
+    const { prefillTokens, batches, contexts, prefix } = this.#options;
+    await this.#fillBlocks();
+    let tokensPerMs: number | undefined;
+    for (const numTokens of prefillTokens) tokensPerMs = await this.#prefill(numTokens, tokensPerMs);
+    for (const context of contexts) await this.#decodeAt(context, tokensPerMs);
+    for (const context of contexts) {
+      const rate = (batch: number): number | undefined =>
+        this.#figures.find(({ name }) => name === `${prefix}/decode/batch${batch}/context${context}`)?.value;
+      const one = rate(1);
+      const most = Math.max(...batches);
+      const many = rate(most);
+      if (one === undefined || many === undefined || most === 1) continue;
+      const reference = { name: 'batch 1', value: one };
+      const name = `${prefix}/decode/batch${most}/context${context}/over-batch1`;
+      this.#push({ name, value: many, unit: 'tokens/s', reference, ratio: many / one });
+    }
+    return this.#figures;
+  }
+
+  /** KV that was never written would be one page of zeros, which no memory is read for. */
+  async #fillBlocks(): Promise<void> {
+    const { numBlocks } = this.#executable;
+    const halves = new Uint16Array(this.#executable.blockBytes / 2);
+    for (let i = 0; i < halves.length; i++) halves[i] = 0x2c00 + ((i * 2_654_435_761) % 2_048) + (i % 2) * 0x8000;
+    const payload = new Uint8Array(halves.buffer);
+    for (let block = 0; block < numBlocks; block++) await this.#executable.importBlocks([block], [payload]);
+  }
+
+  #tokens(count: number, start: number): number[] {
+    return Array.from({ length: count }, (_, i) => 3 + ((start + i * 7) % (this.#config.vocabSize - 3)));
+  }
+
+  #segment(count: number, start: number, firstBlock: number, isSampled: boolean): Segment {
+    const numBlocks = Math.ceil((start + count) / this.#options.blockSize);
+    return {
+      tokens: this.#tokens(count, start),
+      start,
+      blockTable: Array.from({ length: numBlocks }, (_, i) => firstBlock + i),
+      ...(isSampled ? { sample: { numCandidates: 1, askedTokens: [], isFullRowWanted: false } } : {}),
+    };
+  }
+
+  async #timed(batch: readonly Segment[]): Promise<number> {
+    const { nowMs } = this.#options;
+    const start = nowMs();
+    await this.#executable.run(batch);
+    return nowMs() - start;
+  }
+
+  async #promptMs(numTokens: number): Promise<number> {
+    const { chunkTokens } = this.#options;
+    let ms = 0;
+    for (let start = 0; start < numTokens; start += chunkTokens) {
+      const count = Math.min(chunkTokens, numTokens - start);
+      ms += await this.#timed([this.#segment(count, start, 0, start + count === numTokens)]);
+    }
+    return ms;
+  }
+
+  /** Best of up to three, of each side in turns. Returns tokens per ms, which predicts the next one's time. */
+  async #prefill(numTokens: number, tokensPerMs: number | undefined): Promise<number | undefined> {
+    const { prefix, budgetMs, peer, chunkTokens, nowMs } = this.#options;
+    const name = `${prefix}/prefill/${numTokens}`;
+    let rate = tokensPerMs;
+    if (rate === undefined) {
+      // The first step compiles; a small second one says whether the whole is within the budget.
+      const probe = Math.min(64, numTokens);
+      await this.#timed([this.#segment(probe, 0, 0, true)]);
+      rate = probe / (await this.#timed([this.#segment(probe, 0, 0, true)]));
+    }
+    if (this.#isTooLong(name, numTokens / rate)) return rate;
+    const measure = async (peerMs: () => Promise<number>): Promise<[number, number]> => {
+      let [ours, theirs] = [Infinity, Infinity];
+      const untilMs = nowMs() + budgetMs;
+      for (let turn = 0; turn < 3 && (turn === 0 || nowMs() + ours < untilMs); turn++) {
+        ours = Math.min(ours, await this.#promptMs(numTokens));
+        theirs = Math.min(theirs, await peerMs());
+      }
+      return [ours, theirs];
+    };
+    const [ms, peerMs] = peer
+      ? await peer.withSequences(1, numTokens + 1, ([sequence]) =>
+          measure(() => peerPrefillMs(sequence!, this.#tokens(numTokens, 0), nowMs)),
+        )
+      : await measure(() => Promise.resolve(Infinity));
+    this.#pushRate(name, numTokens, ms, peerMs);
+    const { perRow, perSample } = productValues(this.#config);
+    this.#pushOps(`${name}/products`, (2 * (numTokens * perRow + perSample)) / (ms / 1_000));
+    if (numTokens <= chunkTokens) await this.#profile(name, [this.#segment(numTokens, 0, 0, true)], ms);
+    return numTokens / ms;
+  }
+
+  async #decodeAt(context: number, tokensPerMs: number | undefined): Promise<void> {
+    const { batches, peer, budgetMs, say, prefix } = this.#options;
+    const numSequences = Math.max(...batches);
+    const numSteps = batches.length * (STEPS_A_TURN * TURNS + 2);
+    // The peer has to compute what is in its KV; it does so about as fast.
+    const peerMs = (numSequences * context) / (tokensPerMs ?? 1);
+    if (!peer) {
+      for (const batch of batches) await this.#decode(batch, context, undefined);
+    } else if (peerMs > 4 * budgetMs) {
+      say(`${prefix}/decode at context ${context}: without the peer, whose prompts would take ${toS(peerMs)} s`);
+      for (const batch of batches) await this.#decode(batch, context, undefined);
+    } else {
+      await peer.withSequences(numSequences, context + numSteps + 2, async (sequences) => {
+        const prompt = this.#tokens(context, 0);
+        const decoding = await PeerDecoding.start(sequences, prompt);
+        for (const batch of batches) await this.#decode(batch, context, decoding);
+        await decoding.end();
+      });
+    }
+  }
+
+  async #decode(batch: number, context: number, peer: PeerDecoding | undefined): Promise<void> {
+    const { prefix, blockSize, budgetMs, nowMs } = this.#options;
+    const name = `${prefix}/decode/batch${batch}/context${context}`;
+    const perSequence = Math.ceil((context + 64) / blockSize);
+    const segments = Array.from({ length: batch }, (_, i) => this.#segment(1, context, i * perSequence, true));
+    await this.#timed(segments);
+    const probe = await this.#timed(segments);
+    if (this.#isTooLong(name, STEPS_A_TURN * probe)) return;
+    const [times, peerTimes]: [number[], number[]] = [[], []];
+    if (peer) await peer.step(batch);
+    const untilMs = nowMs() + Math.min(budgetMs, DECODE_MS);
+    for (let turn = 0; turn < TURNS && (turn === 0 || nowMs() < untilMs); turn++) {
+      for (let step = 0; step < STEPS_A_TURN; step++) times.push(await this.#timed(segments));
+      for (let step = 0; peer && step < STEPS_A_TURN; step++) {
+        const start = nowMs();
+        await peer.step(batch);
+        peerTimes.push(nowMs() - start);
+      }
+    }
+    const ms = median(times);
+    this.#pushRate(name, batch, ms, peer ? median(peerTimes) : Infinity);
+    this.#pushBytes(`${name}/read`, this.#stepBytes(batch, context) / (ms / 1_000));
+    const numDispatches = this.#executable.numDispatches?.(segments);
+    if (numDispatches !== undefined) {
+      this.#push({ name: `${name}/dispatches`, value: numDispatches, unit: 'per step' });
+      this.#push({ name: `${name}/per-dispatch`, value: (ms * 1_000) / numDispatches, unit: 'µs' });
+    }
+    await this.#profile(name, segments, ms);
+  }
+
+  /** Weights once, and every sequence's KV. */
+  #stepBytes(batch: number, context: number): number {
+    const { format, blockSize } = this.#options;
+    const { hidden } = this.#config;
+    const { perRow, perSample } = productValues(this.#config);
+    const perValue = (rowBytes(format, hidden) + 2 * scalesPerRow(format, hidden)) / hidden;
+    const kvBytes = kvBlockBytes(this.#config, blockSize, this.#load.kvDtype) / blockSize;
+    return (perRow + perSample) * perValue + batch * context * kvBytes;
+  }
+
+  /** Kernels of a step, equal ones together: time, and bandwidth or arithmetic rate where the work is known. */
+  async #profile(name: string, batch: readonly Segment[], stepMs: number): Promise<void> {
+    if (!this.#options.hasProfile) return;
+    // On webgpu each kernel runs once to warm up, once alone, and three times.
+    if (this.#isTooLong(`${name}/kernel`, 5 * stepMs)) return;
+    for (const { label, numLaunches, ms, bytes, flops } of await this.#executable.profile(batch, this.#options.nowMs)) {
+      const kernel = `${name}/kernel/${label.replaceAll(' ', '-')}`;
+      this.#push({ name: kernel, value: ms, unit: `ms in ${numLaunches}` });
+      if (ms <= 0) continue;
+      if (bytes > 0) this.#pushBytes(`${kernel}/read`, bytes / (ms / 1_000));
+      if (flops > 0) this.#pushOps(`${kernel}/products`, flops / (ms / 1_000));
+    }
+  }
+
+  #push(figure: Figure): void {
+    this.#figures.push(figure);
+    this.#options.onFigure?.(figure);
+  }
+
+  /** Tokens per second, beside the peer's; Infinity: there is none. */
+  #pushRate(name: string, numTokens: number, ms: number, peerMs: number): void {
+    const [value, theirs] = [(numTokens / ms) * 1_000, (numTokens / peerMs) * 1_000];
+    const compared =
+      peerMs === Infinity ? {} : { reference: { name: 'llama.cpp', value: theirs }, ratio: value / theirs };
+    this.#push({ name, value, unit: 'tokens/s', ...compared });
+  }
+
+  #pushOps(name: string, perS: number): void {
+    this.#pushShares(name, perS, 'GFLOP/s', ({ opsPerS }) => opsPerS, 'arithmetic peak');
+  }
+
+  #pushBytes(name: string, perS: number): void {
+    this.#pushShares(name, perS, 'GB/s', ({ bytesPerS }) => bytesPerS, 'read peak');
+  }
+
+  /** With its share of every limit; of the first under its own name. */
+  #pushShares(name: string, perS: number, unit: string, of: (limit: Limit) => number, what: string): void {
+    const { limits } = this.#options;
+    if (limits.length === 0) this.#push({ name, value: perS / 1e9, unit });
+    limits.forEach((limit, i) => {
+      this.#push({
+        name: i === 0 ? name : `${name}/${limit.name}`,
+        value: perS / 1e9,
+        unit,
+        reference: { name: `${limit.name} ${what}`, value: of(limit) / 1e9 },
+        ratio: perS / of(limit),
+      });
+    });
+  }
+
+  #isTooLong(name: string, ms: number): boolean {
+    const { budgetMs, say } = this.#options;
+    if (ms <= budgetMs) return false;
+    say(`${name}: skipped, it would take about ${toS(ms)} s (--budget ${toS(budgetMs)})`);
+    return true;
+  }
+}
+
+function toS(ms: number): string {
+  return (ms / 1_000).toFixed(0);
+}
