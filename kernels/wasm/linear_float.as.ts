@@ -156,93 +156,39 @@ function tile(rows: i32, x0: usize, xStride: usize, w: usize, count: u32, sums: 
     a5 = v128.load(sums, 160);
     b5 = v128.load(sums, 176);
   }
-  // Two inputs a turn: longer turns fall out of the CPU's cache of decoded instructions.
-  for (const end = w + (((count & ~1) as usize) << 5); w < end; w += 64) {
-    let wa = v128.load(w);
-    let wb = v128.load(w, 16);
-    let s = v128.load32_splat(x0);
-    a0 = madd(s, wa, a0);
-    b0 = madd(s, wb, b0);
-    if (rows > 1) {
-      s = v128.load32_splat(x1);
-      a1 = madd(s, wa, a1);
-      b1 = madd(s, wb, b1);
-    }
-    if (rows > 2) {
-      s = v128.load32_splat(x2);
-      a2 = madd(s, wa, a2);
-      b2 = madd(s, wb, b2);
-      s = v128.load32_splat(x3);
-      a3 = madd(s, wa, a3);
-      b3 = madd(s, wb, b3);
-    }
-    if (rows > 4) {
-      s = v128.load32_splat(x4);
-      a4 = madd(s, wa, a4);
-      b4 = madd(s, wb, b4);
-      s = v128.load32_splat(x5);
-      a5 = madd(s, wa, a5);
-      b5 = madd(s, wb, b5);
-    }
-    wa = v128.load(w, 32);
-    wb = v128.load(w, 48);
-    s = v128.load32_splat(x0, 4);
-    a0 = madd(s, wa, a0);
-    b0 = madd(s, wb, b0);
-    x0 += 8;
-    if (rows > 1) {
-      s = v128.load32_splat(x1, 4);
-      a1 = madd(s, wa, a1);
-      b1 = madd(s, wb, b1);
-      x1 += 8;
-    }
-    if (rows > 2) {
-      s = v128.load32_splat(x2, 4);
-      a2 = madd(s, wa, a2);
-      b2 = madd(s, wb, b2);
-      x2 += 8;
-      s = v128.load32_splat(x3, 4);
-      a3 = madd(s, wa, a3);
-      b3 = madd(s, wb, b3);
-      x3 += 8;
-    }
-    if (rows > 4) {
-      s = v128.load32_splat(x4, 4);
-      a4 = madd(s, wa, a4);
-      b4 = madd(s, wb, b4);
-      x4 += 8;
-      s = v128.load32_splat(x5, 4);
-      a5 = madd(s, wa, a5);
-      b5 = madd(s, wb, b5);
-      x5 += 8;
-    }
-  }
-  if (count & 1) {
+  // One input a turn: with more, the compiler holds so many loads ahead that sums leave their registers.
+  for (const end = w + ((count as usize) << 5); w < end; w += 32) {
     const wa = v128.load(w);
     const wb = v128.load(w, 16);
     let s = v128.load32_splat(x0);
     a0 = madd(s, wa, a0);
     b0 = madd(s, wb, b0);
+    x0 += 4;
     if (rows > 1) {
       s = v128.load32_splat(x1);
       a1 = madd(s, wa, a1);
       b1 = madd(s, wb, b1);
+      x1 += 4;
     }
     if (rows > 2) {
       s = v128.load32_splat(x2);
       a2 = madd(s, wa, a2);
       b2 = madd(s, wb, b2);
+      x2 += 4;
       s = v128.load32_splat(x3);
       a3 = madd(s, wa, a3);
       b3 = madd(s, wb, b3);
+      x3 += 4;
     }
     if (rows > 4) {
       s = v128.load32_splat(x4);
       a4 = madd(s, wa, a4);
       b4 = madd(s, wb, b4);
+      x4 += 4;
       s = v128.load32_splat(x5);
       a5 = madd(s, wa, a5);
       b5 = madd(s, wb, b5);
+      x5 += 4;
     }
   }
   v128.store(sums, a0);

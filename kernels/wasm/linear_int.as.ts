@@ -4,14 +4,14 @@
  *   q        x [rows ≤ ROW_BLOCK], quantised per row and group of 32 inputs (quantise.as.ts)
  *   w        packed [panels][groups]: 8 scales f16, then for int8 [16 pairs of inputs][8 outputs][2] i8, for int4
  *            [8][8 outputs][2] bytes whose low nibbles are inputs 4j and 4j + 1, the high ones 4j + 2 and 4j + 3, each plus 8
- *   scratch  sums [ROW_BLOCK][8] f32, a cache line
+ *   scratch  sums [ROW_BLOCK][8] f32, a cache line, a slice of int4 as int8
  *
  * Dot products within a group are exact integers: i16 pairs multiplied and added to i32, at most 32 · 127 · 127. int4 with
  * relaxed SIMD multiplies i8 by the nibble as it is, 0 to 15, which is the seven-bit operand that makes the instruction exact
- * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end. Groups are then scaled and added in order, one accumulator
+ * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end; with plain SIMD it becomes int8 slice by slice. Groups are then scaled and added in order, one accumulator
  * per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
-import { FEW_ROWS, finish8, SINK } from './panels.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, INT4_GROUP, INT8_GROUP, SINK } from './panels.as';
 import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd, touch } from './simd.as';
 
@@ -34,7 +34,8 @@ export function linear_int(
   scratch: usize,
 ): void {
   const groups = (inner + 31) >> 5;
-  const groupBytes: usize = isInt4 ? 144 : 272;
+  const groupBytes = isInt4 ? INT4_GROUP : INT8_GROUP;
+  const unpacked = scratch + AFTER_SUMS;
   const panelBytes = (groups as usize) * groupBytes;
   const qStride = (groups as usize) * Q_GROUP_BYTES;
   let panel = panelStart;
@@ -62,7 +63,10 @@ export function linear_int(
       const qSlice = q + (group as usize) * Q_GROUP_BYTES;
       if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
       else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
-      else tiles_int4(qSlice, qStride, from, count, scratch, rows);
+      else {
+        unpack(from, unpacked, count);
+        tiles_int8(qSlice, qStride, unpacked, count, scratch, rows);
+      }
     }
     for (let row: u32 = 0; row < rows; row++) {
       const to = y + (row as usize) * yStride + ((panel as usize) << 5);
@@ -73,15 +77,25 @@ export function linear_int(
 
 function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= rows; row += 2) tile(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < rows) tile(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile(4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
-function tiles_int4(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
-  let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row < rows; row++) tile(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+/** Groups of int4 as groups of int8, for plain SIMD. */
+function unpack(from: usize, to: usize, count: u32): void {
+  const mask = i8x16.splat(15);
+  const eight = i8x16.splat(8);
+  for (let group: u32 = 0; group < count; group++) {
+    v128.store(to, v128.load(from));
+    for (let i: usize = 0; i < 128; i += 16) {
+      const v = v128.load(from + i, 16);
+      v128.store(to + 2 * i, i8x16.sub(v128.and(v, mask), eight), 16);
+      v128.store(to + 2 * i, i8x16.sub(v128.and(i16x8.shr_u(v, 4), mask), eight), 32);
+    }
+    from += INT4_GROUP;
+    to += INT8_GROUP;
+  }
 }
 
 function tiles_int4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
@@ -101,16 +115,15 @@ function at(q: usize, qStride: usize, row: u32): usize {
   return q + (row as usize) * qStride;
 }
 
-/** sums[rows][8] += q[rows, count groups] · w; `rows` and `isInt4` are constants, so that each case is its own code. */
+/** sums[rows][8] += q[rows, count groups] · w; `rows` is a constant, so that each size is its own code. */
 // @ts-ignore: decorator
 @inline
-function tile(rows: i32, isInt4: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+function tile(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
   let q1 = q0 + qStride,
     q2 = q1 + qStride,
     q3 = q2 + qStride;
-  const mask = i8x16.splat(15);
   for (const end = q0 + (count as usize) * Q_GROUP_BYTES; q0 < end; ) {
-    let a0 = isInt4 ? v128.load32_splat(q0, 4) : i32x4.splat(0);
+    let a0 = i32x4.splat(0);
     let b0 = a0,
       a1 = a0,
       b1 = a0,
@@ -118,82 +131,37 @@ function tile(rows: i32, isInt4: i32, q0: usize, qStride: usize, w: usize, count
       b2 = a0,
       a3 = a0,
       b3 = a0;
-    if (isInt4 && rows > 2) {
-      a1 = v128.load32_splat(q1, 4);
-      b1 = a1;
-      a2 = v128.load32_splat(q2, 4);
-      b2 = a2;
-      a3 = v128.load32_splat(q3, 4);
-      b3 = a3;
-    }
     const scaleAt = w;
     w += 16;
+    // One pair of inputs a turn: with more, the compiler holds so many loads ahead that sums leave their registers.
+    for (const last = w + 256; w < last; w += 16) {
+      const wa = v128.load_ext<i8>(w);
+      const wb = v128.load_ext<i8>(w, 8);
+      let s = v128.load32_splat(q0, 16);
+      a0 = i32x4.add(a0, i32x4.dot_i16x8_s(s, wa));
+      b0 = i32x4.add(b0, i32x4.dot_i16x8_s(s, wb));
+      q0 += 4;
+      if (rows > 1) {
+        s = v128.load32_splat(q1, 16);
+        a1 = i32x4.add(a1, i32x4.dot_i16x8_s(s, wa));
+        b1 = i32x4.add(b1, i32x4.dot_i16x8_s(s, wb));
+        q1 += 4;
+      }
+      if (rows > 2) {
+        s = v128.load32_splat(q2, 16);
+        a2 = i32x4.add(a2, i32x4.dot_i16x8_s(s, wa));
+        b2 = i32x4.add(b2, i32x4.dot_i16x8_s(s, wb));
+        q2 += 4;
+        s = v128.load32_splat(q3, 16);
+        a3 = i32x4.add(a3, i32x4.dot_i16x8_s(s, wa));
+        b3 = i32x4.add(b3, i32x4.dot_i16x8_s(s, wb));
+        q3 += 4;
+      }
+    }
     q0 += 16;
-    if (rows > 1) q1 += 16;
-    if (rows > 2) {
-      q2 += 16;
-      q3 += 16;
-    }
-    for (let turn: u32 = 0; turn < 8; turn++) {
-      let v = a0,
-        wa: v128,
-        wb: v128;
-      if (isInt4) {
-        v = v128.load(w);
-        const low = v128.and(v, mask);
-        wa = i16x8.extend_low_i8x16_u(low);
-        wb = i16x8.extend_high_i8x16_u(low);
-      } else {
-        wa = v128.load_ext<i8>(w);
-        wb = v128.load_ext<i8>(w, 8);
-      }
-      let s = v128.load32_splat(q0);
-      a0 = i32x4.add(a0, i32x4.dot_i16x8_s(s, wa));
-      b0 = i32x4.add(b0, i32x4.dot_i16x8_s(s, wb));
-      if (rows > 1) {
-        s = v128.load32_splat(q1);
-        a1 = i32x4.add(a1, i32x4.dot_i16x8_s(s, wa));
-        b1 = i32x4.add(b1, i32x4.dot_i16x8_s(s, wb));
-      }
-      if (rows > 2) {
-        s = v128.load32_splat(q2);
-        a2 = i32x4.add(a2, i32x4.dot_i16x8_s(s, wa));
-        b2 = i32x4.add(b2, i32x4.dot_i16x8_s(s, wb));
-        s = v128.load32_splat(q3);
-        a3 = i32x4.add(a3, i32x4.dot_i16x8_s(s, wa));
-        b3 = i32x4.add(b3, i32x4.dot_i16x8_s(s, wb));
-      }
-      if (isInt4) {
-        const high = v128.and(i16x8.shr_u(v, 4), mask);
-        wa = i16x8.extend_low_i8x16_u(high);
-        wb = i16x8.extend_high_i8x16_u(high);
-        w += 16;
-      } else {
-        wa = v128.load_ext<i8>(w, 16);
-        wb = v128.load_ext<i8>(w, 24);
-        w += 32;
-      }
-      s = v128.load32_splat(q0, 4);
-      a0 = i32x4.add(a0, i32x4.dot_i16x8_s(s, wa));
-      b0 = i32x4.add(b0, i32x4.dot_i16x8_s(s, wb));
-      q0 += 8;
-      if (rows > 1) {
-        s = v128.load32_splat(q1, 4);
-        a1 = i32x4.add(a1, i32x4.dot_i16x8_s(s, wa));
-        b1 = i32x4.add(b1, i32x4.dot_i16x8_s(s, wb));
-        q1 += 8;
-      }
-      if (rows > 2) {
-        s = v128.load32_splat(q2, 4);
-        a2 = i32x4.add(a2, i32x4.dot_i16x8_s(s, wa));
-        b2 = i32x4.add(b2, i32x4.dot_i16x8_s(s, wb));
-        q2 += 8;
-        s = v128.load32_splat(q3, 4);
-        a3 = i32x4.add(a3, i32x4.dot_i16x8_s(s, wa));
-        b3 = i32x4.add(b3, i32x4.dot_i16x8_s(s, wb));
-        q3 += 8;
-      }
-    }
+    q1 += 16;
+    q2 += 16;
+    q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
     add_group(sums, a0, b0, scaleA, scaleB, q0);
@@ -224,49 +192,31 @@ function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32
       b3 = a0;
     const scaleAt = w;
     w += 16;
+    for (const last = w + 128; w < last; w += 16) {
+      const v = v128.load(w);
+      const low = v128.and(v, mask);
+      const high = v128.and(i16x8.shr_u(v, 4), mask);
+      a0 = i16x8.add(a0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 16), low));
+      b0 = i16x8.add(b0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 20), high));
+      q0 += 8;
+      if (rows > 1) {
+        a1 = i16x8.add(a1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 16), low));
+        b1 = i16x8.add(b1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 20), high));
+        q1 += 8;
+      }
+      if (rows > 2) {
+        a2 = i16x8.add(a2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 16), low));
+        b2 = i16x8.add(b2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 20), high));
+        q2 += 8;
+        a3 = i16x8.add(a3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 16), low));
+        b3 = i16x8.add(b3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 20), high));
+        q3 += 8;
+      }
+    }
     q0 += 16;
-    if (rows > 1) q1 += 16;
-    if (rows > 2) {
-      q2 += 16;
-      q3 += 16;
-    }
-    for (let turn: u32 = 0; turn < 4; turn++) {
-      let v = v128.load(w);
-      let low = v128.and(v, mask);
-      let high = v128.and(i16x8.shr_u(v, 4), mask);
-      a0 = i16x8.add(a0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0), low));
-      b0 = i16x8.add(b0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 4), high));
-      if (rows > 1) {
-        a1 = i16x8.add(a1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1), low));
-        b1 = i16x8.add(b1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 4), high));
-      }
-      if (rows > 2) {
-        a2 = i16x8.add(a2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2), low));
-        b2 = i16x8.add(b2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 4), high));
-        a3 = i16x8.add(a3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3), low));
-        b3 = i16x8.add(b3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 4), high));
-      }
-      v = v128.load(w, 16);
-      low = v128.and(v, mask);
-      high = v128.and(i16x8.shr_u(v, 4), mask);
-      a0 = i16x8.add(a0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 8), low));
-      b0 = i16x8.add(b0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 12), high));
-      q0 += 16;
-      if (rows > 1) {
-        a1 = i16x8.add(a1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 8), low));
-        b1 = i16x8.add(b1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 12), high));
-        q1 += 16;
-      }
-      if (rows > 2) {
-        a2 = i16x8.add(a2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 8), low));
-        b2 = i16x8.add(b2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 12), high));
-        q2 += 16;
-        a3 = i16x8.add(a3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 8), low));
-        b3 = i16x8.add(b3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 12), high));
-        q3 += 16;
-      }
-      w += 32;
-    }
+    q1 += 16;
+    q2 += 16;
+    q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
     add_halves(sums, a0, b0, scaleA, scaleB, q0);
@@ -330,10 +280,10 @@ function four_panels_int8(q: usize, w0: usize, panelBytes: usize, groups: u32, s
     sg = madd(f32x4.convert_i32x4_s(g), f32x4.mul(load4_f16(w3), scale), sg);
     sh = madd(f32x4.convert_i32x4_s(h), f32x4.mul(load4_f16(w3 + 8), scale), sh);
     q += Q_GROUP_BYTES;
-    w0 += 272;
-    w1 += 272;
-    w2 += 272;
-    w3 += 272;
+    w0 += INT8_GROUP;
+    w1 += INT8_GROUP;
+    w2 += INT8_GROUP;
+    w3 += INT8_GROUP;
   }
   v128.store(sums, sa);
   v128.store(sums, sb, 16);
@@ -379,13 +329,13 @@ function four_panels_int4(q: usize, w0: usize, panelBytes: usize, groups: u32, s
     }
     const end = q + Q_GROUP_BYTES;
     add_halves(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), end);
-    w0 += 144;
+    w0 += INT4_GROUP;
     add_halves(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), end);
-    w1 += 144;
+    w1 += INT4_GROUP;
     add_halves(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), end);
-    w2 += 144;
+    w2 += INT4_GROUP;
     add_halves(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), end);
-    w3 += 144;
+    w3 += INT4_GROUP;
   }
 }
 

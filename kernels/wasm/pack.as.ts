@@ -6,13 +6,12 @@
  *   w       [panels]..., as linear_float.as.ts and linear_int.as.ts describe
  */
 
+import { INT4_GROUP, INT8_GROUP } from './panels.as';
+
 /** Formats by number: f32, f16, int8, int4. */
 const F32: u32 = 0;
 const F16: u32 = 1;
 const INT8: u32 = 2;
-
-const INT8_GROUP: usize = 272;
-const INT4_GROUP: usize = 144;
 
 // @ts-ignore: decorator
 @inline

@@ -1,5 +1,9 @@
 /** What products of every format share: how panels end, and how many rows are worked on at a time. */
 
+/** Bytes of 32 inputs of a panel: 8 scales f16, then the integers. */
+export const INT8_GROUP: usize = 272;
+export const INT4_GROUP: usize = 144;
+
 /** Most rows of a call: they are kept in cache while weights stream past them. */
 export const ROW_BLOCK: u32 = 96;
 /** Scratch: sums [ROW_BLOCK][8] f32, a cache line that nobody reads, then what the product needs. */

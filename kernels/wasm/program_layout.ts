@@ -15,7 +15,7 @@ import {
 } from '../device.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import { MemoryPlan } from './memory_plan.ts';
-import { Control, MAX_OPS, OP_CELLS, OpCode, TILE_CELLS, TILE_ROWS } from './step.ts';
+import { Control, MAX_OPS, OP_CELLS, OpCode, QUANTISED_AT, TILE_CELLS, TILE_ROWS } from './step.ts';
 import { ROW_BLOCK, spanBlocks } from './task_split.ts';
 
 const LANES = 8;
@@ -91,8 +91,10 @@ function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weig
   const widest = Math.max(0, ...Object.values(program.weights).map(({ inner }) => inner));
   const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
   const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
-  const inputBytes = isQuantised ? numRows * Math.ceil(widest / 32) * QUANTISED_GROUP_BYTES : SLICE * LANES * 4;
-  return Math.ceil(Math.max(attentionBytes, ROW_BLOCK * LANES * 4 + 64 + inputBytes) / 64) * 64;
+  const productBytes = isQuantised
+    ? QUANTISED_AT + numRows * Math.ceil(widest / 32) * QUANTISED_GROUP_BYTES
+    : ROW_BLOCK * LANES * 4 + 64 + SLICE * LANES * 4;
+  return Math.ceil(Math.max(attentionBytes, productBytes) / 64) * 64;
 }
 
 /** Regions the engine thread writes before a step, or reads after it. Byte offsets. */

@@ -1,7 +1,7 @@
 /**
  * Rows of activations as integers, per group of 32 inputs: scale = max |x| / 127, q = x · (127 / max |x|) rounded to nearest even.
  *
- *   q     [rows][groups]: scale f32, -8 · Σ q i32, 8 bytes unused, then 32 inputs in the form that the product reads:
+ *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), 8 bytes unused, then 32 inputs in the form that the product reads:
  *         i16 each, or, for int4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
  *   last  room for 32 f32, where a row's last inputs are filled up with zeros
  *

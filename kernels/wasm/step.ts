@@ -46,8 +46,8 @@ export const TILE_ROWS = 16;
 const UNIT = 4;
 /** Codes of weight formats: f32, f16, int8, int4. */
 const FIRST_INT_FORMAT = 2;
-/** Where quantised rows lie in a thread's scratch: after sums [ROW_BLOCK][8] and a cache line. */
-const QUANTISED_AT = ROW_BLOCK * 32 + 64;
+/** Where quantised rows lie in a thread's scratch: after sums [ROW_BLOCK][8], a cache line and 16 groups of int8. */
+export const QUANTISED_AT = ROW_BLOCK * 32 + 64 + 16 * 272;
 /** What the read loop takes at a time. */
 export const READ_BYTES = 128;
 

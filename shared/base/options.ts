@@ -86,7 +86,7 @@ const options = {
     'FORMAT',
     z.enum(['auto', 'f32', 'f16', 'int8', 'int4']),
     'auto',
-    'format of weights: f32, f16, int8, int4; auto: f16 on webgpu, f32 on wasm; one value per cluster',
+    'format of weights: f32, f16, int8, int4; auto: f16 on webgpu, int8 on wasm; one value per cluster',
   ),
   device_memory: option(
     'Budgets',

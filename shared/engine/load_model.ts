@@ -15,7 +15,7 @@ export interface LoadModelOptions {
   /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
   readonly device: string;
   readonly kernelSet: KernelSet;
-  /** `auto`: f16 on webgpu, f32 on wasm. */
+  /** `auto`: f16 on webgpu, int8 on wasm. */
   readonly weightFormat: WeightFormat | 'auto';
   /** Device memory to use, bytes; 0: what there is. Only webgpu has its own. */
   readonly deviceMemoryBytes: number;
@@ -81,7 +81,7 @@ async function loadOn(
   const blockBytes = kvBlockBytes(folder.config, blockSize, kvDtype);
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
   const weightFormat =
-    options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'f32') : options.weightFormat;
+    options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'int8') : options.weightFormat;
   const file = await SafetensorsFile.open(folder.path);
   try {
     checkTensors(program, file.tensors, file.path);

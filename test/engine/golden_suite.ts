@@ -23,7 +23,10 @@ export function goldenSuite(
 ): void {
   describe.each(models)('%s', (name) => {
     test('logits and greedy ids are those of the reference', async () => {
-      const { executable, folder, device } = await loadReference(goldenFolder(name), 'f32', 2_048, more);
+      const { executable, folder, device } = await loadReference(goldenFolder(name), 'f32', 2_048, {
+        weightFormat: 'f32',
+        ...more,
+      });
       for (const golden of goldenCases(name)) {
         const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
         const want = logitsAt(name, golden, golden.prompt.length - 1, folder.config.vocabSize);

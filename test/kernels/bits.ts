@@ -4,10 +4,11 @@ import { loadModel } from '../../shared/engine/load_model.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 
-/** Rows a step takes, and how many other sequences of three tokens are in every step beside. */
+/** Rows a step takes, and how many other sequences are in every step beside, of three tokens unless told otherwise. */
 export interface Cut {
   readonly chunk: number;
   readonly numOthers: number;
+  readonly otherTokens?: number;
 }
 
 const NUM_TOKENS = 150;
@@ -22,11 +23,11 @@ export async function bitsOf(
   const tokens = Array.from({ length: NUM_TOKENS }, () => random.below(folder.config.vocabSize));
   const table = [9, 3, 17, 4, 30];
   const texts: string[] = [];
-  for (const { chunk, numOthers } of cuts) {
+  for (const { chunk, numOthers, otherTokens = 3 } of cuts) {
     let last: Float32Array | undefined;
     for (let start = 0; start < tokens.length; start += chunk) {
       const others = Array.from({ length: numOthers }, (_, i) => ({
-        tokens: [i + 1, i + 2, i + 3],
+        tokens: Array.from({ length: otherTokens }, (__, t) => i + 1 + t),
         start: 0,
         blockTable: [40 + i],
       }));

@@ -13,7 +13,7 @@ export const greedy = neutralSampling;
 export const loadDefaults = {
   device: 'wasm',
   kernelSet: 'deterministic',
-  weightFormat: 'f32',
+  weightFormat: 'auto',
   deviceMemoryBytes: 0,
   deviceSharing: 1,
   kvDtype: 'f16',
