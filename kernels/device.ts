@@ -92,7 +92,7 @@ export interface Program {
 export interface WeightSource {
   /** Rows of the tensor in order, as f32; a slice is at most a few MiB. The array is only valid until the next one. */
   slices(tensor: string): AsyncIterable<{ readonly rowStart: number; readonly values: Float32Array }>;
-  /** For benchmarks: the device makes random values by itself and `slices` is never called. */
+  /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;
 }
 
@@ -173,6 +173,8 @@ export interface KernelProfile {
   /** Read from memory at least, and f32 or integer operations, where the work is known; else 0. */
   readonly bytes: number;
   readonly flops: number;
+  /** Whether they are of integers; int4 has its own instructions. */
+  readonly kind?: 'f32' | 'int8' | 'int4';
 }
 
 export interface Device {

@@ -59,7 +59,7 @@ export function packRows(format: WeightFormat, values: Float32Array, inner: numb
   return { data, scales };
 }
 
-/** The values that {@link packRows} keeps, in place: for devices that hold them as f32. */
+/** The values that {@link packRows} keeps, in place: what devices are held against. */
 export function roundRows(format: WeightFormat, values: Float32Array, inner: number): void {
   if (format === 'f32') return;
   if (format === 'f16') {
@@ -109,7 +109,8 @@ function scaleOf(format: 'int8' | 'int4', group: Float32Array): number {
 }
 
 function quantum(format: 'int8' | 'int4', value: number, scale: number): number {
-  const q = Math.round(value / scale);
+  // A NaN is 0.
+  const q = Math.round(value / scale) || 0;
   return format === 'int8' ? Math.max(-127, Math.min(127, q)) : Math.max(-8, Math.min(7, q));
 }
 

@@ -6,7 +6,7 @@
  *   chunk or on which threads took which spans (E2). K and V are read after rounding to the KV dtype.
  *
  *   A few queries (row and head), as in decode: K and V are converted in registers, once for up to four heads, to 2^-112 of their
- *   values; queries are 2^96 and weights 2^112 times as large instead, scores 2^16 times, and no bit differs.
+ *   values; queries are 2^96 and weights 2^112 times as large instead, scores 2^16 times, and no bit differs (below 2^32).
  *   Many, as in prefill: a block is unpacked into `scratch`, which the first cache level holds, and serves all of them.
  *   Both add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
  *
@@ -240,9 +240,9 @@ function attend_span(
     const first = block * blockSize;
     const numTokens = min<u32>(blockSize, lastPosition - first + 1);
     const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
-    // The next block's planes, a part with every head's.
+    // The next block's planes, a part with every head's; one head alone would read what is not its own.
     const next: usize =
-      isUnpacked || block + 1 == blockEnd
+      isUnpacked || numKvHeads < kvHeads || block + 1 == blockEnd
         ? 0
         : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
     const touchedBytes = (tokenBytes * (blockSize as usize)) / (numKvHeads as usize);
@@ -301,6 +301,6 @@ function attend_span(
 }
 
 /** Blocks of a span. */
-export function span_blocks(blockSize: u32): u32 {
+function span_blocks(blockSize: u32): u32 {
   return max<u32>(1, SPAN / blockSize);
 }

@@ -18,7 +18,7 @@ export function compileKernels(mayRelax: boolean): CompiledKernels {
   const relaxed = mayRelax ? readKernels('kernels_relaxed.wasm') : undefined;
   const isRelaxed = relaxed !== undefined && canCompile(relaxed);
   const module = compileOptimised(isRelaxed ? relaxed : readKernels('kernels.wasm'));
-  const memory = new WebAssembly.Memory({ initial: 1, maximum: 65_536, shared: true });
+  const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
   return { module, isRelaxed, isFused: instantiate(module, memory).is_fused(64) === 1 };
 }
 

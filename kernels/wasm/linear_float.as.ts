@@ -39,7 +39,7 @@ export function linear_float(
   const panelBytes = (inner as usize) * inputBytes;
   const unpacked = scratch + AFTER_SUMS;
   const numSlices = (inner + SLICE - 1) / SLICE;
-  const evenSlice = ((inner + numSlices - 1) / numSlices + 1) & ~1;
+  const evenSlice = (inner + numSlices - 1) / numSlices;
   let panel = panelStart;
   if (isF16 && rows == 1) {
     for (; panel + 4 <= panelEnd; panel += 4) {

@@ -16,8 +16,8 @@ import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd, touch } from './simd.as';
 
 /** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8. With few rows, one KiB. */
-const SLICE: u32 = 16;
-const SHORT_SLICE: u32 = 4;
+const SLICE_GROUPS: u32 = 16;
+const SHORT_SLICE_GROUPS: u32 = 4;
 
 export function linear_int(
   q: usize,
@@ -52,7 +52,7 @@ export function linear_int(
       }
     }
   }
-  const most = rows > FEW_ROWS ? SLICE : SHORT_SLICE;
+  const most = rows > FEW_ROWS ? SLICE_GROUPS : SHORT_SLICE_GROUPS;
   for (; panel < panelEnd; panel++) {
     memory.fill(scratch, 0, (rows as usize) << 5);
     const wPanel = w + (panel as usize) * panelBytes;
@@ -64,7 +64,7 @@ export function linear_int(
       if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
       else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
       else {
-        unpack(from, unpacked, count);
+        int4_to_int8(from, unpacked, count);
         tiles_int8(qSlice, qStride, unpacked, count, scratch, rows);
       }
     }
@@ -83,7 +83,7 @@ function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize,
 }
 
 /** Groups of int4 as groups of int8, for plain SIMD. */
-function unpack(from: usize, to: usize, count: u32): void {
+function int4_to_int8(from: usize, to: usize, count: u32): void {
   const mask = i8x16.splat(15);
   const eight = i8x16.splat(8);
   for (let group: u32 = 0; group < count; group++) {

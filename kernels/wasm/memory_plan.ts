@@ -2,7 +2,7 @@
 import { DeviceError } from '../device.ts';
 
 const PAGE_BYTES = 65_536;
-/** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model; int4 holds 7 billion weights. */
+/** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model; int4 holds 7 billion weights and nothing else. */
 const MAX_BYTES = 65_536 * PAGE_BYTES;
 
 export class MemoryPlan {

@@ -115,12 +115,13 @@ function dequantised(format: u32, panel: usize, i: usize, lane: usize): f32 {
   if (format == INT8) {
     const group = panel + (i >> 5) * INT8_GROUP;
     const q = load<i8>(group + 16 + ((within >> 1) << 4) + (lane << 1) + (within & 1)) as f32;
-    return q * half_value(load<u16>(group + (lane << 1)));
+    // The 0 makes a plain zero of a negative one.
+    return q * half_value(load<u16>(group + (lane << 1))) + 0;
   }
   const group = panel + (i >> 5) * INT4_GROUP;
   const byte = load<u8>(group + 16 + ((within >> 2) << 4) + (lane << 1) + (within & 1)) as i32;
   const q = ((byte >> ((((within >> 1) & 1) << 2) as i32)) & 15) - 8;
-  return (q as f32) * half_value(load<u16>(group + (lane << 1)));
+  return (q as f32) * half_value(load<u16>(group + (lane << 1))) + 0;
 }
 
 /** Bits of the nearest f16, ties to even, saturating; 0 below the normal range. */

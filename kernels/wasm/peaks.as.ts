@@ -76,6 +76,47 @@ export function multiply_add_loop_int(turns: u32, at: usize): void {
   v128.store(at, i32x4.add(a, i32x4.add(i32x4.add(i, j), i32x4.add(k, l))));
 }
 
+/**
+ * As above with the relaxed product of i8 and seven bits added to i16, which int4 products use: 384 operations a turn. Without relaxed
+ * SIMD it is the same as above.
+ */
+export function multiply_add_loop_int4(turns: u32, at: usize): void {
+  if (!ASC_FEATURE_RELAXED_SIMD) {
+    multiply_add_loop_int(2 * turns, at);
+    return;
+  }
+  const x = v128.load(at);
+  const y = v128.and(x, i8x16.splat(15));
+  let a = x,
+    b = x,
+    c = x,
+    d = x,
+    e = x,
+    f = x,
+    g = x,
+    h = x,
+    i = x,
+    j = x,
+    k = x,
+    l = x;
+  for (let turn: u32 = 0; turn < turns; turn++) {
+    a = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(a, y), a);
+    b = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(b, y), b);
+    c = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(c, y), c);
+    d = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(d, y), d);
+    e = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(e, y), e);
+    f = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(f, y), f);
+    g = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(g, y), g);
+    h = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(h, y), h);
+    i = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(i, y), i);
+    j = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(j, y), j);
+    k = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(k, y), k);
+    l = i16x8.add(i16x8.relaxed_dot_i8x16_i7x16_s(l, y), l);
+  }
+  a = v128.xor(v128.xor(v128.xor(a, b), v128.xor(c, d)), v128.xor(v128.xor(e, f), v128.xor(g, h)));
+  v128.store(at, v128.xor(a, v128.xor(v128.xor(i, j), v128.xor(k, l))));
+}
+
 /** Reads [from, to), whole 128 bytes, as vectors; returns what they xor to, so that no read is left out. */
 export function read_loop(from: usize, to: usize): i32 {
   let a = i32x4.splat(0),

@@ -1,6 +1,6 @@
 /** What this machine can do at most, measured with the same threads and instructions that the kernels use. */
 import type { CompiledKernels } from './compiled_kernels.ts';
-import { OP_CELLS, OpCode, READ_BYTES } from './step.ts';
+import { OP_CELLS, OpCode } from './step.ts';
 import { StepThreads } from './step_threads.ts';
 
 export interface WasmPeaks {
@@ -8,29 +8,31 @@ export interface WasmPeaks {
   readonly f32FlopsPerS: number;
   /** Of a loop of i16 pair products added to i32, multiplications and additions counted. */
   readonly intOpsPerS: number;
-  /** Of a plain read of a region that no cache holds, unless a cache is larger than it. */
+  /** Of the same with the instruction that int4 products use, where there is relaxed SIMD. */
+  readonly int4OpsPerS: number;
+  /** Of a plain read of a region that no cache holds, unless one is larger than it. */
   readonly readBytesPerS: number;
   readonly usPerBarrier: number;
 }
 
-const READ_REGION_BYTES = 1 << 30;
 const PAGE_BYTES = 65_536;
 const SCRATCH_BYTES = 64;
-/** Loops warm up first: WebAssembly starts in a slow tier. */
+/** Clocks and pages warm up first. */
 const WARM_UP_MS = 400;
 const REPEATS = 5;
-const TURNS = 2_000_000;
+const TURNS = 20_000_000;
 const NUM_BARRIERS = 1_000;
 
-/** Takes about three seconds and a GiB of memory. */
+/** Takes about four seconds and `readBytes` of memory, a multiple of 64 KiB. */
 export async function measurePeaks(
   { module }: CompiledKernels,
   numThreads: number,
   nowMs: () => number,
+  readBytes: number,
 ): Promise<WasmPeaks> {
   const memory = new WebAssembly.Memory({
-    initial: READ_REGION_BYTES / PAGE_BYTES + 1,
-    maximum: PAGE_BYTES,
+    initial: readBytes / PAGE_BYTES + 1,
+    maximum: readBytes / PAGE_BYTES + 1,
     shared: true,
   });
   // Pages that were never written are all one page.
@@ -56,10 +58,8 @@ export async function measurePeaks(
   return {
     f32FlopsPerS: perS(TURNS * 96 * numThreads, await bestMs(1, OpCode.multiplyAdd, TURNS)),
     intOpsPerS: perS(TURNS * 192 * numThreads, await bestMs(1, OpCode.multiplyAddInt, TURNS)),
-    readBytesPerS: perS(
-      READ_REGION_BYTES,
-      await bestMs(1, OpCode.read, PAGE_BYTES, Math.floor(READ_REGION_BYTES / READ_BYTES) * READ_BYTES),
-    ),
+    int4OpsPerS: perS(TURNS * 384 * numThreads, await bestMs(1, OpCode.multiplyAddInt4, TURNS)),
+    readBytesPerS: perS(readBytes, await bestMs(1, OpCode.read, PAGE_BYTES, readBytes)),
     usPerBarrier: ((await bestMs(NUM_BARRIERS, OpCode.nothing)) / NUM_BARRIERS) * 1_000,
   };
 }

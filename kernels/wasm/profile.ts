@@ -11,7 +11,7 @@ export function profileOf(
 ): KernelProfile[] {
   const byLabel = new Map<string, KernelProfile>();
   program.operations.forEach((operation, i) => {
-    const { label, bytes, flops } = workOf(operation, program, options, batch);
+    const { label, bytes, flops, kind } = workOf(operation, program, options, batch);
     const before = byLabel.get(label);
     byLabel.set(label, {
       label,
@@ -19,6 +19,7 @@ export function profileOf(
       ms: (before?.ms ?? 0) + (ms[i] ?? 0),
       bytes: (before?.bytes ?? 0) + bytes,
       flops: (before?.flops ?? 0) + flops,
+      kind,
     });
   });
   return [...byLabel.values()];
@@ -29,7 +30,7 @@ function workOf(
   { buffers, weights, attention }: Program,
   { weightFormat, kvDtype }: LoadOptions,
   batch: readonly Segment[],
-): Pick<KernelProfile, 'label' | 'bytes' | 'flops'> {
+): Pick<KernelProfile, 'label' | 'bytes' | 'flops'> & { kind: 'f32' | 'int8' | 'int4' } {
   if (operation.kind === 'linear') {
     const weight = weights[operation.weight]!;
     const isSampled = buffers[operation.x]?.rows === 'samples';
@@ -39,17 +40,19 @@ function workOf(
       // Where rows are many, weights come from cache most times.
       bytes: weightBytes(weight, weightFormat),
       flops: 2 * numRows * weight.inner * weight.outputs,
+      kind: weightFormat === 'int8' || weightFormat === 'int4' ? weightFormat : 'f32',
     };
   }
   if (operation.kind === 'attention' && attention) {
     const { heads, kvHeads, headDim } = attention;
     const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+    const window = operation.window ?? Infinity;
     let [numSeen, numPairs] = [0, 0];
     for (const { tokens, start } of batch) {
-      numSeen += start + tokens.length;
-      numPairs += tokens.length * start + (tokens.length * (tokens.length + 1)) / 2;
+      for (let i = 1; i <= tokens.length; i++) numPairs += Math.min(window, start + i);
+      numSeen += Math.min(window + tokens.length - 1, start + tokens.length);
     }
-    return { label: 'attention', bytes: numSeen * tokenBytes, flops: 4 * numPairs * heads * headDim };
+    return { label: 'attention', bytes: numSeen * tokenBytes, flops: 4 * numPairs * heads * headDim, kind: 'f32' };
   }
-  return { label: operation.kind, bytes: 0, flops: 0 };
+  return { label: operation.kind, bytes: 0, flops: 0, kind: 'f32' };
 }

@@ -136,6 +136,9 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   if (attention && attention.headDim % 4 !== 0) {
     throw new DeviceError(`the wasm device needs head_dim to be a multiple of 4, this model has ${attention.headDim}`);
   }
+  if (attention && attention.heads % attention.kvHeads !== 0) {
+    throw new DeviceError(`${attention.heads} heads are no multiple of ${attention.kvHeads} KV heads`);
+  }
   if (options.blockSize % 4 !== 0) {
     throw new DeviceError(`block_size must be a multiple of 4, not ${options.blockSize}`);
   }

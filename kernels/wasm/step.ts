@@ -23,8 +23,9 @@ export const OpCode = {
   /** For {@link measurePeaks}: a loop on every thread, or nothing but the barrier. */
   multiplyAdd: 8,
   multiplyAddInt: 9,
-  read: 10,
-  nothing: 11,
+  multiplyAddInt4: 10,
+  read: 11,
+  nothing: 12,
 } as const;
 
 /** Cells of `control`. */
@@ -49,7 +50,7 @@ const FIRST_INT_FORMAT = 2;
 /** Where quantised rows lie in a thread's scratch: after sums [ROW_BLOCK][8], a cache line and 16 groups of int8. */
 export const QUANTISED_AT = ROW_BLOCK * 32 + 64 + 16 * 272;
 /** What the read loop takes at a time. */
-export const READ_BYTES = 128;
+const READ_BYTES = 128;
 
 type Kernel = (...args: number[]) => number;
 
@@ -66,6 +67,7 @@ export type KernelExports = Readonly<
     | 'linear_int'
     | 'multiply_add_loop'
     | 'multiply_add_loop_int'
+    | 'multiply_add_loop_int4'
     | 'pack_rows'
     | 'quantise'
     | 'read_loop'
@@ -119,10 +121,16 @@ export class StepThread {
 
   /** Walks the list once; `onDone` is for profiles. */
   walk(onDone?: (op: number) => void): void {
-    for (let op = 0; op < this.#shared.numOps; op++) {
-      this.#run(op * OP_CELLS);
-      this.#barrier.arrive();
-      onDone?.(op);
+    try {
+      for (let op = 0; op < this.#shared.numOps; op++) {
+        this.#run(op * OP_CELLS);
+        this.#barrier.arrive();
+        onDone?.(op);
+      }
+    } catch (error) {
+      // The others would wait for this one for ever.
+      this.#barrier.break();
+      throw error;
     }
   }
 
@@ -209,6 +217,9 @@ export class StepThread {
         return;
       case OpCode.multiplyAddInt:
         kernels.multiply_add_loop_int(arg(1), this.#scratch);
+        return;
+      case OpCode.multiplyAddInt4:
+        kernels.multiply_add_loop_int4(arg(1), this.#scratch);
         return;
       case OpCode.read: {
         const [start, end] = this.#share(arg(2), READ_BYTES);

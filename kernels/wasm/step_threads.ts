@@ -1,7 +1,7 @@
 /** The threads of one executable: the caller's, which is thread 0, and helpers that sleep until a step. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { spinsPerMicrosecond } from './barrier.ts';
+import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
 import { Control, StepThread, type SharedStep } from './step.ts';
 
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
@@ -32,7 +32,7 @@ export class StepThreads {
     const shared: SharedStep = {
       ...{ module, memory, numThreads, ...work },
       control: cells(Control.count),
-      barrier: cells(2),
+      barrier: cells(BARRIER_CELLS),
       tasks: cells(work.numOps),
       numSpins: SPIN_US * spinsPerMicrosecond(),
     };
@@ -40,7 +40,12 @@ export class StepThreads {
       { length: numThreads - 1 },
       (_, i) => new Worker(new URL('./step_worker.js', import.meta.url), { workerData: { shared, thread: i + 1 } }),
     );
-    await Promise.all(workers.map((worker) => once(worker, 'message')));
+    try {
+      await Promise.all(workers.map((worker) => once(worker, 'message')));
+    } catch (error) {
+      await Promise.all(workers.map((worker) => worker.terminate()));
+      throw error;
+    }
     return new StepThreads(shared, workers);
   }
 

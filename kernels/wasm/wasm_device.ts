@@ -27,10 +27,19 @@ import { Control, instantiate, TILE_CELLS, TILE_ROWS } from './step.ts';
 import { StepThreads } from './step_threads.ts';
 import { attentionTasks } from './task_split.ts';
 
+/** Goes up when the order of a sum or a rounding changes: part of the numerics class. */
+const KERNEL_REVISION = 2;
+
+/** An executable whose operations can be timed. */
+interface ProfiledExecutable extends Executable {
+  /** What the operations of a step cost; what it computes is overwritten by the next one. */
+  profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
+}
+
 export interface WasmDevice extends Device {
   /** For benchmarks. `nowMs` is a steady clock. */
-  peaks(nowMs: () => number): Promise<WasmPeaks>;
-  load(program: Program, weights: WeightSource, options: LoadOptions): Promise<WasmExecutable>;
+  peaks(nowMs: () => number, readBytes: number): Promise<WasmPeaks>;
+  load(program: Program, weights: WeightSource, options: LoadOptions): Promise<ProfiledExecutable>;
 }
 
 /** `hasRelaxed` false: plain SIMD although the runtime has more, for tests. */
@@ -48,13 +57,13 @@ export function createWasmDevice(numThreads: number, hasRelaxed = true): WasmDev
   return {
     kind: 'wasm',
     description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
-    numericsClass: `wasm/simd128/${kernels.isFused ? 'fused' : 'mul-add'}`,
+    numericsClass: `wasm/simd128-${KERNEL_REVISION}/${kernels.isFused ? 'fused' : 'mul-add'}`,
     lost,
     destroy: () => {
       lose('told to go');
     },
     load: (program, weights, options) => load(program, weights, options, numThreads, kernels),
-    peaks: (nowMs) => measurePeaks(kernels, numThreads, nowMs),
+    peaks: (nowMs, readBytes) => measurePeaks(kernels, numThreads, nowMs, readBytes),
   };
 }
 
@@ -107,37 +116,17 @@ async function loadWeights(
     };
     let firstOutput = 0;
     for (const part of spec.parts) {
-      const slices =
-        source.randomSeed === undefined
-          ? source.slices(part.tensor)
-          : randomSlices(source.randomSeed + firstOutput, part.outputs, inner, rowsAtOnce);
-      for await (const { rowStart, values } of slices) put(firstOutput + rowStart, values);
+      for await (const { rowStart, values } of source.slices(part.tensor)) put(firstOutput + rowStart, values);
       firstOutput += part.outputs;
     }
     assert(firstOutput === spec.outputs, `weight ${name}: parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
 }
 
-/** Values spread evenly, of a size that keeps each output's dot product moderate; a vector becomes ones. */
-function* randomSlices(
-  seed: number,
-  outputs: number,
-  inner: number,
-  rowsAtOnce: number,
-): Generator<{ rowStart: number; values: Float32Array }> {
-  const amplitude = Math.sqrt(3 / inner);
-  let state = seed | 1;
-  for (let rowStart = 0; rowStart < outputs; rowStart += rowsAtOnce) {
-    const values = new Float32Array(Math.min(rowsAtOnce, outputs - rowStart) * inner);
-    for (let i = 0; i < values.length; i++) {
-      state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
-      values[i] = inner === 1 ? 1 : (state / 2 ** 31) * amplitude;
-    }
-    yield { rowStart, values };
-  }
-}
+/** Of a profile. */
+const PROFILED_STEPS = 5;
 
-export class WasmExecutable implements Executable {
+class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly #layout: ProgramLayout;
@@ -173,13 +162,17 @@ export class WasmExecutable implements Executable {
     return this.#readSamples(batch);
   }
 
-  /** One step, for benchmarks: what its operations cost, the barriers after them included. */
+  /** Medians of some steps, barriers included. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     this.#writeBatch(batch);
-    const ends: number[] = [];
-    const start = nowMs();
-    this.#threads.run(() => ends.push(nowMs()));
-    const times = ends.map((end, i) => end - (ends[i - 1] ?? start));
+    const steps = Array.from({ length: PROFILED_STEPS }, () => {
+      const ends: number[] = [];
+      const start = nowMs();
+      this.#threads.run(() => ends.push(nowMs()));
+      return ends.map((end, i) => end - (ends[i - 1] ?? start));
+    });
+    const median = (op: number): number => steps.map((ms) => ms[op]!).sort((a, b) => a - b)[PROFILED_STEPS >> 1]!;
+    const times = this.#program.operations.map((_, op) => median(op));
     return Promise.resolve(profileOf(this.#program, this.#options, batch, times));
   }
 
@@ -190,19 +183,26 @@ export class WasmExecutable implements Executable {
     let [row, sample, tile] = [0, 0, 0];
     batch.forEach((segment, index) => {
       const numTokens = segment.tokens.length;
+      assert(numTokens > 0, 'a segment has at least one token');
       assert(row + numTokens <= maxRows, `a step takes at most ${maxRows} rows`);
       assert(
         segment.blockTable.length <= maxBlocksPerSequence,
         `a block table has at most ${maxBlocksPerSequence} blocks`,
       );
       const table = regions.blockTables / 4 + index * maxBlocksPerSequence;
-      for (let b = 0; b < segment.blockTable.length; b++) u32[table + b] = segment.blockTable[b]!;
+      const numPositions = segment.start + numTokens;
+      assert(segment.blockTable.length * blockSize >= numPositions, `${numPositions} positions need more blocks`);
+      for (let b = 0; b < segment.blockTable.length; b++) {
+        const block = segment.blockTable[b]!;
+        assert(block >= 0 && block < this.numBlocks, `no block ${block}`);
+        u32[table + b] = block;
+      }
       for (let i = 0; i < numTokens; i++) {
         const position = segment.start + i;
         u32[regions.tokens / 4 + row + i] = segment.tokens[i]!;
         u32[regions.positions / 4 + row + i] = position;
         u32[regions.slots / 4 + row + i] =
-          (segment.blockTable[Math.floor(position / blockSize)] ?? 0) * blockSize + (position % blockSize);
+          segment.blockTable[Math.floor(position / blockSize)]! * blockSize + (position % blockSize);
       }
       for (let i = 0; i < numTokens; i += TILE_ROWS) {
         const at = regions.tiles / 4 + tile++ * TILE_CELLS;

@@ -165,14 +165,21 @@ export class LocalCluster {
     await this.#supervise(child);
   }
 
+  /** Cores, divided among the engines that compute on them; where `auto` decides, all may. */
+  #coresEach(): number {
+    const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
+    const onCores = (count: number, name: string): number => (name.startsWith('webgpu') ? 0 : count);
+    const numEngines = onCores(prefill, prefillDevice || device) + onCores(decode, decodeDevice || device);
+    return Math.max(1, Math.floor(availableParallelism() / Math.max(1, numEngines)));
+  }
+
   #fork(role: Role, name: string): ChildProcess {
     const { config } = this;
     const flags =
       role === 'router'
         ? [...this.#routerFlags()]
         : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...this.#deviceFlags(role)];
-    const threads =
-      config.threads || Math.max(1, Math.floor(availableParallelism() / (config.prefill + config.decode)));
+    const threads = config.threads || this.#coresEach();
     const level = this.#isLogLevelSet ? config.log_level : 'warn';
     const child = fork(
       fileURLToPath(new URL(`../${role}/main.js`, import.meta.url)),

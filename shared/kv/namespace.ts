@@ -12,7 +12,7 @@ export interface Namespace {
   readonly model: string;
   readonly weightFormat: string;
   readonly kvDtype: 'f16' | 'f32';
-  /** Of the payload: 1 is [layer][plane k, v][token][kv_head][head_dim]. */
+  /** Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers. */
   readonly layoutVersion: number;
   /** Tokens per block. */
   readonly blockSize: number;
@@ -22,7 +22,7 @@ export interface Namespace {
   readonly shard: string;
 }
 
-export const LAYOUT_VERSION = 1;
+export const LAYOUT_VERSION = 2;
 
 /** The fields in one fixed order; two namespaces are equal when these lines are. */
 function namespaceText(namespace: Namespace): string {

@@ -15,6 +15,7 @@ const tiny = {
   budgetMs: 60_000,
   hasProfile: true,
   hasPeer: false,
+  readRegionBytes: 2 ** 22,
 } as const;
 
 test.each([
@@ -22,7 +23,7 @@ test.each([
     'wasm',
     [
       'engine/peak/read',
-      'engine/peak/multiply-add-int',
+      'engine/peak/multiply-add-int8',
       'engine/peak/barrier',
       'engine/tiny/int8/prefill/32',
       'engine/tiny/int8/prefill/32/kernel/linear-64-to-128/products',

@@ -7,13 +7,7 @@
 import { existsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import {
-  DeviceError,
-  type Device,
-  type Executable,
-  type LoadOptions,
-  type WeightSource,
-} from '../../kernels/device.ts';
+import { DeviceError, type Device, type LoadOptions, type WeightSource } from '../../kernels/device.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
@@ -25,7 +19,7 @@ import type { LlamaConfig } from '../../shared/model/model_folder.ts';
 import type { Figure } from './figures.ts';
 import { writeGguf } from './gguf.ts';
 import { cacheFolder, LlamaPeer, type PeerModel } from './llama_peer.ts';
-import { ModelBench, type Limit } from './model_bench.ts';
+import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
 import { randomWeights } from './random_weights.ts';
 
 type Shape = Pick<LlamaConfig, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
@@ -55,12 +49,23 @@ export interface EngineBenchOptions {
   readonly hasProfile: boolean;
   /** llama.cpp, on wasm. */
   readonly hasPeer: boolean;
+  /** Of the plain read that bandwidth is compared with. */
+  readonly readRegionBytes: number;
   readonly say: (line: string) => void;
+  /** What computes, for the report. */
+  readonly onEngine?: (what: string, description: string) => void;
   /** Figures as they come: the whole takes long. */
   readonly onFigure?: (figure: Figure) => void;
 }
 
-const common = { formats: weightFormats, sets: kernelSets, contexts: [128, 2_048], numThreads: 0, hasProfile: true };
+const common = {
+  readRegionBytes: 2 ** 30,
+  formats: weightFormats,
+  sets: kernelSets,
+  contexts: [128, 2_048],
+  numThreads: 0,
+  hasProfile: true,
+};
 /** What is measured unless other things are asked for. */
 export const engineBenchDefaults = {
   wasm: {
@@ -88,6 +93,10 @@ const vendorPeaks: readonly { readonly name: RegExp; readonly opsPerS: number; r
 const CHUNK_TOKENS = 2_048;
 const BLOCK_SIZE = 32;
 const SEED = 7;
+/** Goes up when what is written changes, so that an old file is not taken for it. */
+const GGUF_REVISION = 1;
+/** Contexts that a file says it is for, whatever is measured. */
+const GGUF_POSITIONS = 32_768;
 
 const now = (): number => performance.now();
 
@@ -98,29 +107,39 @@ export async function benchEngine(options: EngineBenchOptions): Promise<Figure[]
 async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
   const numThreads = options.numThreads || availableParallelism();
   const device: WasmDevice = createWasmDevice(numThreads);
-  options.say(device.description);
-  const peer = options.hasPeer ? await LlamaPeer.install(options.say) : undefined;
-  if (peer) options.say(`llama.cpp with ${peer.instructions}, ${numThreads} threads`);
-  const peaks = await device.peaks(now);
+  tell(options, 'device', `${device.description}, ${device.numericsClass}`);
+  const peer = options.hasPeer ? await orWithout(options, () => LlamaPeer.install(numThreads, options.say)) : undefined;
+  if (peer) tell(options, 'peer', `llama.cpp in ${peer.version} with ${peer.instructions}, ${numThreads} threads`);
+  const peaks = await device.peaks(now, options.readRegionBytes);
   const figures = announced(wasmPeakFigures(peaks), options);
+  const { f32FlopsPerS, intOpsPerS, int4OpsPerS, readBytesPerS: bytesPerS } = peaks;
+  const opsPerS = { f32: f32FlopsPerS, int8: intOpsPerS, int4: int4OpsPerS };
   for (const shape of options.shapes) {
     for (const format of options.formats) {
-      const isInteger = format === 'int8' || format === 'int4';
-      const limit: Limit = {
-        name: 'measured',
-        opsPerS: isInteger ? peaks.intOpsPerS : peaks.f32FlopsPerS,
-        bytesPerS: peaks.readBytesPerS,
-      };
-      const model: BenchedModel = { shape, format, prefix: `engine/${shape}/${format}`, limits: [limit] };
-      figures.push(
-        ...(await benchModel(device, model, options, (weights, config) =>
-          peerModel(peer, numThreads, model, config, weights, options.say),
-        )),
-      );
+      const limits: Limit[] = [{ name: 'measured', opsPerS, bytesPerS }];
+      const model: BenchedModel = { shape, format, prefix: `engine/${shape}/${format}`, limits };
+      const openPeer = (weights: WeightSource, config: LlamaConfig): Promise<PeerModel | undefined> =>
+        orWithout(options, () => peerModel(peer, numThreads, model, config, weights, options.say));
+      figures.push(...(await benchModel(device, model, options, openPeer)));
     }
   }
   device.destroy();
   return figures;
+}
+
+function tell({ say, onEngine }: EngineBenchOptions, what: string, description: string): void {
+  say(description);
+  onEngine?.(what, description);
+}
+
+/** A peer that cannot be had is no reason not to measure. */
+async function orWithout<T>({ say }: EngineBenchOptions, open: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await open();
+  } catch (error) {
+    say(`without the peer: ${error instanceof Error ? error.message : String(error)}`);
+    return undefined;
+  }
 }
 
 async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
@@ -129,15 +148,15 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
   for (const set of options.sets) {
     const adapter = options.device.replace(/^webgpu:?/, '');
     const device: WebgpuDevice = await createWebgpuDevice({ adapter, kernelSet: set, memoryBytes: 0 });
-    options.say(device.description);
+    tell(options, `device, ${set}`, device.description);
     if (!peaks) {
       peaks = await device.peaks(now);
       figures.push(...announced(webgpuPeakFigures(peaks), options));
     }
     const vendor = vendorPeaks.find(({ name }) => name.test(device.description));
     const limits: Limit[] = [
-      { name: 'measured', opsPerS: peaks.f32FlopsPerS, bytesPerS: peaks.readBytesPerS },
-      ...(vendor ? [{ ...vendor, name: 'vendor' }] : []),
+      { name: 'measured', opsPerS: ofAllKinds(peaks.f32FlopsPerS), bytesPerS: peaks.readBytesPerS },
+      ...(vendor ? [{ name: 'vendor', opsPerS: ofAllKinds(vendor.opsPerS), bytesPerS: vendor.bytesPerS }] : []),
     ];
     for (const shape of options.shapes) {
       for (const format of options.formats) {
@@ -151,16 +170,22 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
   return figures;
 }
 
+/** The WGSL kernels multiply floats, whatever the weights are. */
+function ofAllKinds(opsPerS: number): Limit['opsPerS'] {
+  return { f32: opsPerS, int8: opsPerS, int4: opsPerS };
+}
+
 function announced(figures: readonly Figure[], { onFigure }: EngineBenchOptions): Figure[] {
   for (const figure of figures) onFigure?.(figure);
   return [...figures];
 }
 
-function wasmPeakFigures({ readBytesPerS, f32FlopsPerS, intOpsPerS, usPerBarrier }: WasmPeaks): Figure[] {
+function wasmPeakFigures({ readBytesPerS, f32FlopsPerS, intOpsPerS, int4OpsPerS, usPerBarrier }: WasmPeaks): Figure[] {
   return [
     { name: 'engine/peak/read', value: readBytesPerS / 1e9, unit: 'GB/s' },
     { name: 'engine/peak/multiply-add-f32', value: f32FlopsPerS / 1e9, unit: 'GFLOP/s' },
-    { name: 'engine/peak/multiply-add-int', value: intOpsPerS / 1e9, unit: 'GOP/s' },
+    { name: 'engine/peak/multiply-add-int8', value: intOpsPerS / 1e9, unit: 'GOP/s' },
+    { name: 'engine/peak/multiply-add-int4', value: int4OpsPerS / 1e9, unit: 'GOP/s' },
     { name: 'engine/peak/barrier', value: usPerBarrier, unit: 'µs' },
   ];
 }
@@ -176,6 +201,10 @@ function webgpuPeakFigures({ readBytesPerS, f32FlopsPerS, f16FlopsPerS, usPerDis
   ];
 }
 
+interface BenchedDevice extends Device {
+  load(...args: Parameters<Device['load']>): Promise<Profiled>;
+}
+
 interface BenchedModel {
   readonly shape: string;
   readonly format: WeightFormat;
@@ -184,7 +213,7 @@ interface BenchedModel {
 }
 
 async function benchModel(
-  device: Device,
+  device: BenchedDevice,
   { shape: shapeName, format, prefix, limits }: BenchedModel,
   options: EngineBenchOptions,
   openPeer?: (weights: WeightSource, config: LlamaConfig) => Promise<PeerModel | undefined>,
@@ -192,12 +221,12 @@ async function benchModel(
   const shape = shapes[shapeName];
   if (!shape) throw new Error(`no shape ${shapeName}: there are ${shapeNames.join(', ')}`);
   const { prefillTokens, batches, contexts, say, onFigure, budgetMs, hasProfile } = options;
-  const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + 256));
+  const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + GROWTH));
   const config = configOf(shape, longest);
   const program = llamaProgram(config, longest);
   const perSequence = Math.ceil(longest / BLOCK_SIZE);
   const numSeqs = Math.max(...batches);
-  const wanted = Math.max(perSequence, numSeqs * Math.ceil((Math.max(...contexts) + 64) / BLOCK_SIZE));
+  const wanted = Math.max(perSequence, numSeqs * Math.ceil((Math.max(...contexts) + GROWTH) / BLOCK_SIZE));
   const load: LoadOptions = {
     maxRows: Math.min(CHUNK_TOKENS, Math.max(numSeqs, ...prefillTokens)),
     maxSamples: numSeqs,
@@ -209,7 +238,7 @@ async function benchModel(
   };
   // A GPU makes its own, which need not travel.
   const weights = device.kind === 'wasm' ? randomWeights(program, SEED) : onDevice;
-  let executable: Executable;
+  let executable: Profiled;
   try {
     executable = await device.load(program, weights, load);
   } catch (error) {
@@ -222,10 +251,12 @@ async function benchModel(
     ...{ prefix, format, limits, peer, prefillTokens, batches, contexts, budgetMs, hasProfile, say, onFigure },
     ...{ chunkTokens: CHUNK_TOKENS, blockSize: BLOCK_SIZE, nowMs: now },
   });
-  const figures = await bench.run();
-  await peer?.close();
-  await executable.close();
-  return figures;
+  try {
+    return await bench.run();
+  } finally {
+    await peer?.close();
+    await executable.close();
+  }
 }
 
 const onDevice: WeightSource = {
@@ -245,10 +276,10 @@ async function peerModel(
   say: (line: string) => void,
 ): Promise<PeerModel | undefined> {
   if (!peer || format === 'f32') return undefined;
-  const path = join(cacheFolder(), `${shape}-${format}-seed${SEED}-${config.maxPositions}.gguf`);
+  const path = join(cacheFolder(), `${shape}-${format}-${GGUF_REVISION}.gguf`);
   if (!existsSync(path)) {
     say(`writing ${path}`);
-    await writeGguf(path, config, format, weights);
+    await writeGguf(path, { ...config, maxPositions: GGUF_POSITIONS }, format, weights);
   }
   return peer.load(path, numThreads);
 }

@@ -20,10 +20,12 @@ export interface Report {
     readonly node: string;
     readonly platform: string;
   };
+  /** What computed: devices, kernels, a peer, in words. */
+  readonly engines: Readonly<Record<string, string>>;
   readonly figures: readonly Figure[];
 }
 
-export function report(figures: readonly Figure[]): Report {
+export function report(figures: readonly Figure[], engines: Readonly<Record<string, string>> = {}): Report {
   const [first] = cpus();
   return {
     machine: {
@@ -33,6 +35,7 @@ export function report(figures: readonly Figure[]): Report {
       node: process.version,
       platform: `${process.platform} ${process.arch}`,
     },
+    engines,
     figures,
   };
 }

@@ -5,7 +5,7 @@
  * llama.cpp's converter does, because its rotary embedding pairs neighbours. There is a vocabulary of invented words.
  */
 import assert from 'node:assert/strict';
-import { closeSync, openSync, renameSync, writeSync } from 'node:fs';
+import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import type { WeightSource } from '../../kernels/device.ts';
 import { packRows, paddedInner, type WeightFormat } from '../../kernels/weight_format.ts';
 import type { LlamaConfig } from '../../shared/model/model_folder.ts';
@@ -40,10 +40,11 @@ export async function writeGguf(
   format: GgufFormat,
   source: WeightSource,
 ): Promise<void> {
+  assert(!config.isTied && !config.hasAttentionBias && !config.hasMlpBias, 'no tied embeddings, no biases');
+  assert.equal(config.hidden, config.heads * config.headDim, 'heads fill the hidden width');
   const tensors = tensorsOf(config);
   const kindOf = ({ inner }: Tensor): (typeof types)['f32'] => types[inner === 1 ? 'f32' : format];
-  const bytesOf = (tensor: Tensor): number =>
-    tensor.inner === 1 ? tensor.outputs * 4 : tensor.outputs * kindOf(tensor).rowBytes(tensor.inner);
+  const bytesOf = (tensor: Tensor): number => tensor.outputs * kindOf(tensor).rowBytes(tensor.inner);
   const header = new Writer();
   const entries = metadata(config, format);
   header.bytes(Buffer.from('GGUF')).u32(3).u64(tensors.length).u64(entries.length);
@@ -56,20 +57,33 @@ export async function writeGguf(
     header.u32(kindOf(tensor).type).u64(offset);
     offset += aligned(bytesOf(tensor));
   }
-  const file = openSync(`${path}.part`, 'w');
-  const start = header.toBuffer();
-  writeSync(file, Buffer.concat([start, Buffer.alloc(aligned(start.length) - start.length)]));
-  for (const tensor of tensors) {
-    let numBytes = 0;
-    for await (const values of wholeRows(source, tensor)) {
-      const bytes = tensor.inner === 1 ? new Uint8Array(values.slice().buffer) : encode(format, values, tensor.inner);
-      numBytes += writeSync(file, bytes);
+  const part = `${path}.part`;
+  const file = openSync(part, 'w');
+  const put = (bytes: Uint8Array): number => {
+    for (let done = 0; done < bytes.length;) done += writeSync(file, bytes, done);
+    return bytes.length;
+  };
+  try {
+    const start = header.toBuffer();
+    put(Buffer.concat([start, Buffer.alloc(aligned(start.length) - start.length)]));
+    for (const tensor of tensors) {
+      let numBytes = 0;
+      for await (const values of wholeRows(source, tensor)) {
+        numBytes += put(
+          tensor.inner === 1 ? new Uint8Array(values.slice().buffer) : encode(format, values, tensor.inner),
+        );
+      }
+      assert.equal(numBytes, bytesOf(tensor), tensor.name);
+      put(Buffer.alloc(aligned(numBytes) - numBytes));
     }
-    assert.equal(numBytes, bytesOf(tensor), tensor.name);
-    writeSync(file, Buffer.alloc(aligned(numBytes) - numBytes));
+    // What is still to be written would disturb what is measured next.
+    fsyncSync(file);
+    closeSync(file);
+    renameSync(part, path);
+  } catch (error) {
+    rmSync(part, { force: true });
+    throw error;
   }
-  closeSync(file);
-  renameSync(`${path}.part`, path);
 }
 
 function tensorsOf({ hidden, inner, heads, kvHeads, headDim, layers, vocabSize }: LlamaConfig): Tensor[] {

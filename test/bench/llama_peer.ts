@@ -3,7 +3,8 @@
  * for: it is no dependency. Its prebuilt CPU code picks the widest instructions that the machine has.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import assert from 'node:assert/strict';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -39,8 +40,7 @@ interface Llama {
 }
 
 export function cacheFolder(): string {
-  const folder =
-    process.env['PENSTOCK_CACHE'] ?? join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'penstock');
+  const folder = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'penstock-bench');
   mkdirSync(folder, { recursive: true });
   return folder;
 }
@@ -48,6 +48,7 @@ export function cacheFolder(): string {
 export class LlamaPeer {
   /** Instruction sets it uses here, as it says itself. */
   readonly instructions: string;
+  readonly version = `${PACKAGE} ${VERSION}`;
   readonly #llama: Llama;
 
   private constructor(llama: Llama) {
@@ -56,20 +57,24 @@ export class LlamaPeer {
   }
 
   /** @throws Error when npm cannot install it. */
-  static async install(say: (line: string) => void): Promise<LlamaPeer> {
+  /** Uses at most `numThreads`. @throws Error when npm cannot install it, or it has no binary for this machine. */
+  static async install(numThreads: number, say: (line: string) => void): Promise<LlamaPeer> {
     const folder = join(cacheFolder(), `${PACKAGE}-${VERSION}`);
-    const entry = join(folder, 'node_modules', PACKAGE, 'dist/index.js');
-    if (!existsSync(entry)) {
+    if (!existsSync(folder)) {
       say(`installing ${PACKAGE} ${VERSION} into ${folder}`);
-      mkdirSync(folder, { recursive: true });
-      writeFileSync(join(folder, 'package.json'), '{ "private": true }\n');
+      const part = `${folder}.part`;
+      rmSync(part, { recursive: true, force: true });
+      mkdirSync(part, { recursive: true });
+      writeFileSync(join(part, 'package.json'), '{ "private": true }\n');
       const options = ['--no-audit', '--no-fund', '--ignore-scripts'];
-      execFileSync('npm', ['install', `${PACKAGE}@${VERSION}`, ...options], { cwd: folder, stdio: 'inherit' });
+      execFileSync('npm', ['install', `${PACKAGE}@${VERSION}`, ...options], { cwd: part, stdio: 'inherit' });
+      renameSync(part, folder);
     }
+    const entry = join(folder, 'node_modules', PACKAGE, 'dist/index.js');
     const { getLlama } = (await import(pathToFileURL(entry).href)) as {
-      getLlama: (options: { gpu: false; build: 'never'; logLevel: 'error' }) => Promise<Llama>;
+      getLlama: (options: { gpu: false; build: 'never'; logLevel: 'error'; maxThreads: number }) => Promise<Llama>;
     };
-    return new LlamaPeer(await getLlama({ gpu: false, build: 'never', logLevel: 'error' }));
+    return new LlamaPeer(await getLlama({ gpu: false, build: 'never', logLevel: 'error', maxThreads: numThreads }));
   }
 
   async load(modelPath: string, numThreads: number): Promise<PeerModel> {
@@ -120,12 +125,15 @@ export async function peerPrefillMs(
   return nowMs() - start;
 }
 
-/** Greedy tokens of the first sequences, one each in one batch, again and again. */
+/** Greedy tokens of the first sequences, one each in one batch, again and again. Sampling and scheduling are the package's. */
 export class PeerDecoding {
+  /** Tokens that each sequence has got so far. */
+  readonly numTokens: number[];
   readonly #generators: readonly AsyncGenerator<number, void>[];
 
   private constructor(generators: readonly AsyncGenerator<number, void>[]) {
     this.#generators = generators;
+    this.numTokens = generators.map(() => 0);
   }
 
   static async start(sequences: readonly Sequence[], prompt: readonly number[]): Promise<PeerDecoding> {
@@ -135,7 +143,11 @@ export class PeerDecoding {
   }
 
   async step(batch: number): Promise<void> {
-    await Promise.all(this.#generators.slice(0, batch).map((generator) => generator.next()));
+    const results = await Promise.all(this.#generators.slice(0, batch).map((generator) => generator.next()));
+    results.forEach(({ done }, i) => {
+      assert(!done, 'the peer goes on for as long as it is asked to');
+      this.numTokens[i]!++;
+    });
   }
 
   async end(): Promise<void> {

@@ -1,5 +1,5 @@
 /** `npm run bench -- NAME [options]`: prints figures with the machine, writes them as JSON when asked. */
-import { writeFileSync } from 'node:fs';
+import { renameSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
@@ -21,7 +21,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --contexts LIST        tokens before a decode step (default ${wasm.contexts.join(',')})
     --threads N            of a wasm engine and its peer (default 0: one per core)
     --peer llama.cpp       beside it, on wasm: node-llama-cpp with the same weights, installed into a cache folder
-                           (~/.cache/penstock, or $PENSTOCK_CACHE; 700 MB and the models)
+                           (~/.cache/penstock-bench, or in $XDG_CACHE_HOME; 700 MB and the models)
     --budget SECONDS       skip a figure that would take longer (default ${wasm.budgetMs / 1_000}; webgpu ${webgpu.budgetMs / 1_000})
     --no-profile           no times of single kernels
   --json FILE              write the figures there too`;
@@ -74,6 +74,16 @@ function numbersOf(text: string | undefined, fallback: readonly number[]): reado
   });
 }
 
+const engines: Record<string, string> = {};
+const sofar: Figure[] = [];
+
+/** After every figure, so that what ends a run early loses none. */
+function save(figures: readonly Figure[]): void {
+  if (values.json === undefined) return;
+  writeFileSync(`${values.json}.part`, `${JSON.stringify(report(figures, engines), undefined, 2)}\n`);
+  renameSync(`${values.json}.part`, values.json);
+}
+
 const benches: Record<string, () => Promise<Figure[]>> = {
   path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
   engine: () => {
@@ -95,18 +105,24 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       budgetMs: values.budget === undefined ? defaults.budgetMs : (numbersOf(values.budget, [])[0] ?? 0) * 1_000,
       hasProfile: !values['no-profile'],
       hasPeer: values.peer !== undefined,
+      readRegionBytes: defaults.readRegionBytes,
+      onEngine: (what, description) => {
+        engines[what] = description;
+      },
       say: (line) => {
         console.log(line);
       },
       onFigure: (figure) => {
         console.log(figureLine(figure));
+        sofar.push(figure);
+        save(sofar);
       },
     });
   },
 };
 
 const bench = benches[positionals[0] ?? ''] ?? fail(`no benchmark ${positionals[0] ?? ''}`);
-const result = report(await bench());
-print(result);
-if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(result, undefined, 2)}\n`);
+const figures = await bench();
+print(report(figures, engines));
+save(figures);
 process.exit(0);

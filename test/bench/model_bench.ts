@@ -14,12 +14,14 @@ import type { LlamaConfig } from '../../shared/model/model_folder.ts';
 import type { Figure } from './figures.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
 
-/** What a device can do at most: f32 or, for integer formats, integer operations, and bytes read. */
+/** What a device can do at most: operations of each kind, and bytes read. */
 export interface Limit {
   readonly name: string;
-  readonly opsPerS: number;
+  readonly opsPerS: Readonly<Record<OpKind, number>>;
   readonly bytesPerS: number;
 }
+
+export type OpKind = 'f32' | 'int8' | 'int4';
 
 export interface ModelBenchOptions {
   /** `engine/SHAPE/FORMAT`, and the kernel set where there are several. */
@@ -40,15 +42,18 @@ export interface ModelBenchOptions {
   readonly onFigure: ((figure: Figure) => void) | undefined;
 }
 
-type Profiled = Executable & {
+export type Profiled = Executable & {
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
   numDispatches?(batch: readonly Segment[]): number;
 };
 
-/** Steps of each side between two turns, and turns. */
-const STEPS_A_TURN = 8;
+/** Decode in turns with a peer: steps of each side in one, as many as take about this long. */
 const TURNS = 4;
-const DECODE_MS = 2_000;
+const TURN_MS = 700;
+const MAX_STEPS_A_TURN = 12;
+/** Tokens that a sequence may grow by while it is measured. */
+export const GROWTH = 224;
+const BLOCKS_A_CALL = 16;
 
 /** Values of all products of one row, and of one sample. */
 function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: LlamaConfig): {
@@ -70,8 +75,8 @@ export class ModelBench {
   readonly #options: ModelBenchOptions;
   readonly #figures: Figure[] = [];
 
-  constructor(executable: Executable, config: LlamaConfig, load: LoadOptions, options: ModelBenchOptions) {
-    this.#executable = executable as Profiled;
+  constructor(executable: Profiled, config: LlamaConfig, load: LoadOptions, options: ModelBenchOptions) {
+    this.#executable = executable;
     this.#config = config;
     this.#load = load;
     this.#options = options;
@@ -90,9 +95,7 @@ export class ModelBench {
       const most = Math.max(...batches);
       const many = rate(most);
       if (one === undefined || many === undefined || most === 1) continue;
-      const reference = { name: 'batch 1', value: one };
-      const name = `${prefix}/decode/batch${most}/context${context}/over-batch1`;
-      this.#push({ name, value: many, unit: 'tokens/s', reference, ratio: many / one });
+      this.#push({ name: `${prefix}/decode/batch${most}/context${context}/over-batch1`, value: many / one, unit: '×' });
     }
     return this.#figures;
   }
@@ -103,7 +106,13 @@ export class ModelBench {
     const halves = new Uint16Array(this.#executable.blockBytes / 2);
     for (let i = 0; i < halves.length; i++) halves[i] = 0x2c00 + ((i * 2_654_435_761) % 2_048) + (i % 2) * 0x8000;
     const payload = new Uint8Array(halves.buffer);
-    for (let block = 0; block < numBlocks; block++) await this.#executable.importBlocks([block], [payload]);
+    for (let first = 0; first < numBlocks; first += BLOCKS_A_CALL) {
+      const blocks = Array.from({ length: Math.min(BLOCKS_A_CALL, numBlocks - first) }, (_, i) => first + i);
+      await this.#executable.importBlocks(
+        blocks,
+        blocks.map(() => payload),
+      );
+    }
   }
 
   #tokens(count: number, start: number): number[] {
@@ -165,7 +174,8 @@ export class ModelBench {
       : await measure(() => Promise.resolve(Infinity));
     this.#pushRate(name, numTokens, ms, peerMs);
     const { perRow, perSample } = productValues(this.#config);
-    this.#pushOps(`${name}/products`, (2 * (numTokens * perRow + perSample)) / (ms / 1_000));
+    const kind = this.#options.format === 'f16' ? 'f32' : this.#options.format;
+    this.#pushOps(`${name}/products`, (2 * (numTokens * perRow + perSample)) / (ms / 1_000), kind);
     if (numTokens <= chunkTokens) await this.#profile(name, [this.#segment(numTokens, 0, 0, true)], ms);
     return numTokens / ms;
   }
@@ -173,7 +183,6 @@ export class ModelBench {
   async #decodeAt(context: number, tokensPerMs: number | undefined): Promise<void> {
     const { batches, peer, budgetMs, say, prefix } = this.#options;
     const numSequences = Math.max(...batches);
-    const numSteps = batches.length * (STEPS_A_TURN * TURNS + 2);
     // The peer has to compute what is in its KV; it does so about as fast.
     const peerMs = (numSequences * context) / (tokensPerMs ?? 1);
     if (!peer) {
@@ -182,7 +191,7 @@ export class ModelBench {
       say(`${prefix}/decode at context ${context}: without the peer, whose prompts would take ${toS(peerMs)} s`);
       for (const batch of batches) await this.#decode(batch, context, undefined);
     } else {
-      await peer.withSequences(numSequences, context + numSteps + 2, async (sequences) => {
+      await peer.withSequences(numSequences, context + GROWTH, async (sequences) => {
         const prompt = this.#tokens(context, 0);
         const decoding = await PeerDecoding.start(sequences, prompt);
         for (const batch of batches) await this.#decode(batch, context, decoding);
@@ -192,19 +201,23 @@ export class ModelBench {
   }
 
   async #decode(batch: number, context: number, peer: PeerDecoding | undefined): Promise<void> {
-    const { prefix, blockSize, budgetMs, nowMs } = this.#options;
+    const { prefix, blockSize, nowMs } = this.#options;
     const name = `${prefix}/decode/batch${batch}/context${context}`;
-    const perSequence = Math.ceil((context + 64) / blockSize);
-    const segments = Array.from({ length: batch }, (_, i) => this.#segment(1, context, i * perSequence, true));
-    await this.#timed(segments);
-    const probe = await this.#timed(segments);
-    if (this.#isTooLong(name, STEPS_A_TURN * probe)) return;
+    const perSequence = Math.ceil((context + GROWTH) / blockSize);
+    // The peer's sequences grow, so ours are as long as they are.
+    const segments = (): Segment[] =>
+      Array.from({ length: batch }, (_, i) =>
+        this.#segment(1, context + (peer?.numTokens[i] ?? 0), i * perSequence, true),
+      );
+    await this.#timed(segments());
+    const probe = await this.#timed(segments());
+    const stepsATurn = Math.max(2, Math.min(MAX_STEPS_A_TURN, Math.floor(TURN_MS / probe)));
+    if (this.#isTooLong(name, TURNS * stepsATurn * probe)) return;
     const [times, peerTimes]: [number[], number[]] = [[], []];
     if (peer) await peer.step(batch);
-    const untilMs = nowMs() + Math.min(budgetMs, DECODE_MS);
-    for (let turn = 0; turn < TURNS && (turn === 0 || nowMs() < untilMs); turn++) {
-      for (let step = 0; step < STEPS_A_TURN; step++) times.push(await this.#timed(segments));
-      for (let step = 0; peer && step < STEPS_A_TURN; step++) {
+    for (let turn = 0; turn < TURNS; turn++) {
+      for (let step = 0; step < stepsATurn; step++) times.push(await this.#timed(segments()));
+      for (let step = 0; peer && step < stepsATurn; step++) {
         const start = nowMs();
         await peer.step(batch);
         peerTimes.push(nowMs() - start);
@@ -213,12 +226,12 @@ export class ModelBench {
     const ms = median(times);
     this.#pushRate(name, batch, ms, peer ? median(peerTimes) : Infinity);
     this.#pushBytes(`${name}/read`, this.#stepBytes(batch, context) / (ms / 1_000));
-    const numDispatches = this.#executable.numDispatches?.(segments);
+    const numDispatches = this.#executable.numDispatches?.(segments());
     if (numDispatches !== undefined) {
       this.#push({ name: `${name}/dispatches`, value: numDispatches, unit: 'per step' });
       this.#push({ name: `${name}/per-dispatch`, value: (ms * 1_000) / numDispatches, unit: 'µs' });
     }
-    await this.#profile(name, segments, ms);
+    await this.#profile(name, segments(), ms);
   }
 
   /** Weights once, and every sequence's KV. */
@@ -236,12 +249,13 @@ export class ModelBench {
     if (!this.#options.hasProfile) return;
     // On webgpu each kernel runs once to warm up, once alone, and three times.
     if (this.#isTooLong(`${name}/kernel`, 5 * stepMs)) return;
-    for (const { label, numLaunches, ms, bytes, flops } of await this.#executable.profile(batch, this.#options.nowMs)) {
+    const { nowMs } = this.#options;
+    for (const { label, numLaunches, ms, bytes, flops, kind = 'f32' } of await this.#executable.profile(batch, nowMs)) {
       const kernel = `${name}/kernel/${label.replaceAll(' ', '-')}`;
       this.#push({ name: kernel, value: ms, unit: `ms in ${numLaunches}` });
       if (ms <= 0) continue;
       if (bytes > 0) this.#pushBytes(`${kernel}/read`, bytes / (ms / 1_000));
-      if (flops > 0) this.#pushOps(`${kernel}/products`, flops / (ms / 1_000));
+      if (flops > 0) this.#pushOps(`${kernel}/products`, flops / (ms / 1_000), kind);
     }
   }
 
@@ -258,8 +272,9 @@ export class ModelBench {
     this.#push({ name, value, unit: 'tokens/s', ...compared });
   }
 
-  #pushOps(name: string, perS: number): void {
-    this.#pushShares(name, perS, 'GFLOP/s', ({ opsPerS }) => opsPerS, 'arithmetic peak');
+  #pushOps(name: string, perS: number, kind: OpKind): void {
+    const unit = kind === 'f32' ? 'GFLOP/s' : 'GOP/s';
+    this.#pushShares(name, perS, unit, ({ opsPerS }) => opsPerS[kind], `${kind} peak`);
   }
 
   #pushBytes(name: string, perS: number): void {

@@ -18,10 +18,11 @@ export async function bitsOf(
   options: Partial<LoadModelOptions> & { modelPath: string },
   cuts: readonly Cut[],
 ): Promise<string[]> {
-  const { executable, folder, device } = await loadModel({ ...loadDefaults, numBlocks: 64, ...options });
+  const { executable, folder, device } = await loadModel({ ...loadDefaults, numBlocks: 128, ...options });
   const random = new Random(3);
   const tokens = Array.from({ length: NUM_TOKENS }, () => random.below(folder.config.vocabSize));
-  const table = [9, 3, 17, 4, 30];
+  const blockSize = options.blockSize ?? loadDefaults.blockSize;
+  const table = Array.from({ length: Math.ceil(NUM_TOKENS / blockSize) }, (_, i) => (i * 27 + 9) % 100);
   const texts: string[] = [];
   for (const { chunk, numOthers, otherTokens = 3 } of cuts) {
     let last: Float32Array | undefined;
@@ -29,14 +30,14 @@ export async function bitsOf(
       const others = Array.from({ length: numOthers }, (_, i) => ({
         tokens: Array.from({ length: otherTokens }, (__, t) => i + 1 + t),
         start: 0,
-        blockTable: [40 + i],
+        blockTable: [100 + i],
       }));
       const sample = { numCandidates: 4, askedTokens: [], isFullRowWanted: true };
       const part = { tokens: tokens.slice(start, start + chunk), start, blockTable: table, sample };
       const [result] = await executable.run([...others, part]);
       last = result?.fullRow;
     }
-    const full = table.slice(0, 4);
+    const full = table.slice(0, Math.floor(NUM_TOKENS / blockSize));
     const payloads = full.map(() => new Uint8Array(executable.blockBytes));
     await executable.exportBlocks(full, payloads);
     texts.push(

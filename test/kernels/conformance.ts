@@ -46,11 +46,11 @@ function sourceOf(tensors: Readonly<Record<string, Float32Array>>): WeightSource
 const options = {
   maxRows: 160,
   maxSamples: 4,
-  maxBlocksPerSequence: 20,
+  maxBlocksPerSequence: 40,
   weightFormat: 'f32' as WeightFormat,
   kvDtype: 'f32' as KvDtype,
   blockSize: 32,
-  numBlocks: { min: 20, max: 20 },
+  numBlocks: { min: 40, max: 40 },
 };
 const numBlocksThere = options.numBlocks.max;
 
@@ -120,6 +120,7 @@ export function conformance(device: Conformance): void {
       { rows: 1, start: 127, heads: 8, kvHeads: 1, headDim: 64, kvDtype: 'f16' },
       { rows: 1, start: 128, heads: 2, kvHeads: 2, headDim: 8, kvDtype: 'f32' },
       { rows: 1, start: 520, heads: 3, kvHeads: 1, headDim: 64, kvDtype: 'f16' },
+      { rows: 1, start: 1_150, heads: 9, kvHeads: 3, headDim: 64, kvDtype: 'f16' },
       { rows: 70, start: 210, heads: 9, kvHeads: 3, headDim: 64, kvDtype: 'f16' },
       { rows: 1, start: 400, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', window: 100 },
       { rows: 40, start: 230, heads: 2, kvHeads: 1, headDim: 16, kvDtype: 'f32', window: 33 },

@@ -1,0 +1,127 @@
+/** What the peer is given: read back by the format's own rules, it is the model that the engine gets. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'vitest';
+import { roundRows } from '../../kernels/weight_format.ts';
+import { llamaProgram } from '../../shared/engine/llama_program.ts';
+import { halfValue } from '../support/half.ts';
+import { writeGguf, type GgufFormat } from './gguf.ts';
+import { randomWeights } from './random_weights.ts';
+
+const config = {
+  ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 300, maxPositions: 64 },
+  ...{ epsilon: 1e-5, ropeTheta: 10_000, isTied: false, hasAttentionBias: false, hasMlpBias: false },
+};
+const source = randomWeights(llamaProgram(config, 64), 7);
+
+async function tensor(name: string): Promise<Float32Array> {
+  const parts: number[] = [];
+  for await (const { values } of source.slices(name)) parts.push(...values);
+  return Float32Array.from(parts);
+}
+
+/** A reader of its own: headers, then tensors as bytes. */
+function readGguf(path: string): Map<string, { dims: number[]; type: number; bytes: Buffer }> {
+  const file = readFileSync(path);
+  let at = 0;
+  const u32 = (): number => file.readUInt32LE((at += 4) - 4);
+  const u64 = (): number => Number(file.readBigUInt64LE((at += 8) - 8));
+  const text = (): string => {
+    const length = u64();
+    return file.toString('utf8', at, (at += length));
+  };
+  const skip = (type: number): void => {
+    if (type === 8) text();
+    else if (type === 9) {
+      const of = u32();
+      for (let count = u64(); count > 0; count--) skip(of);
+    } else at += 4;
+  };
+  assert.equal(file.toString('latin1', 0, (at += 4)), 'GGUF');
+  assert.equal(u32(), 3);
+  const [numTensors, numEntries] = [u64(), u64()];
+  for (let i = 0; i < numEntries; i++) {
+    text();
+    skip(u32());
+  }
+  const infos = Array.from({ length: numTensors }, () => {
+    const name = text();
+    const dims = Array.from({ length: u32() }, u64);
+    return { name, dims, type: u32(), offset: u64() };
+  });
+  const start = Math.ceil(at / 32) * 32;
+  return new Map(
+    infos.map(({ name, dims, type, offset }) => {
+      assert.equal(offset % 32, 0);
+      return [name, { dims, type, bytes: file.subarray(start + offset) }];
+    }),
+  );
+}
+
+function decode(type: number, bytes: Buffer, count: number): number[] {
+  const values: number[] = [];
+  for (let at = 0; values.length < count;) {
+    if (type === 0) values.push(bytes.readFloatLE((at += 4) - 4));
+    else if (type === 1) values.push(halfValue(bytes.readUInt16LE((at += 2) - 2)));
+    else {
+      const scale = halfValue(bytes.readUInt16LE(at));
+      at += 2;
+      if (type === 8) for (let i = 0; i < 32; i++) values.push(bytes.readInt8(at++) * scale);
+      else {
+        const packed = bytes.subarray(at, (at += 16));
+        for (const byte of packed) values.push(((byte & 15) - 8) * scale);
+        for (const byte of packed) values.push(((byte >> 4) - 8) * scale);
+      }
+    }
+  }
+  return values;
+}
+
+test.each([
+  ['f16', 1],
+  ['int8', 8],
+  ['int4', 2],
+] as const satisfies readonly (readonly [GgufFormat, number])[])(
+  'a %s file holds the values that the engine computes with',
+  async (format, type) => {
+    const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+    try {
+      const path = join(folder, 'model.gguf');
+      await writeGguf(path, config, format, source);
+      const tensors = readGguf(path);
+      assert.equal(tensors.size, 2 * 9 + 3);
+      const check = async (name: string, from: string, rowOf = (row: number): number => row): Promise<void> => {
+        const held = tensors.get(name);
+        assert(held, name);
+        const [inner = 0, outputs = 0] = held.dims;
+        assert.equal(held.type, type);
+        const want = await tensor(from);
+        assert.equal(want.length, inner * outputs);
+        roundRows(format, want, inner);
+        const got = decode(type, held.bytes, want.length);
+        for (let row = 0; row < outputs; row++) {
+          const to = rowOf(row);
+          assert.deepEqual(
+            got.slice(to * inner, (to + 1) * inner).map((v) => v + 0),
+            [...want.subarray(row * inner, (row + 1) * inner)].map((v) => v + 0),
+            `${name} row ${row}`,
+          );
+        }
+      };
+      await check('blk.1.ffn_down.weight', 'model.layers.1.mlp.down_proj.weight');
+      await check('output.weight', 'lm_head.weight');
+      // Halves of a head become pairs: 0, 8, 1, 9, ...
+      await check('blk.0.attn_q.weight', 'model.layers.0.self_attn.q_proj.weight', (row) => {
+        const at = row % 16;
+        return row - at + (at < 8 ? 2 * at : 2 * (at - 8) + 1);
+      });
+      const norm = tensors.get('output_norm.weight');
+      assert(norm && norm.type === 0);
+      assert.deepEqual(decode(0, norm.bytes, 64), new Array<number>(64).fill(1));
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  },
+);
