@@ -1,6 +1,7 @@
 /** Times of a step's operations, equal ones together, with the work that they did. */
 import type { KernelProfile, LoadOptions, Operation, Program, Segment } from '../device.ts';
 import { weightBytes } from './program_layout.ts';
+import { ROW_BLOCK } from './task_split.ts';
 
 /** `ms`: of every operation of the program, in order. */
 export function profileOf(
@@ -37,8 +38,8 @@ function workOf(
     const numRows = batch.reduce((sum, { tokens, sample }) => sum + (isSampled ? (sample ? 1 : 0) : tokens.length), 0);
     return {
       label: `linear ${weight.inner} to ${weight.outputs}`,
-      // Where rows are many, weights come from cache most times.
-      bytes: weightBytes(weight, weightFormat),
+      // Where rows are many, weights come from cache most times, and computing is what costs.
+      bytes: numRows <= ROW_BLOCK ? weightBytes(weight, weightFormat) : 0,
       flops: 2 * numRows * weight.inner * weight.outputs,
       kind: weightFormat === 'int8' || weightFormat === 'int4' ? weightFormat : 'f32',
     };
@@ -52,7 +53,13 @@ function workOf(
       for (let i = 1; i <= tokens.length; i++) numPairs += Math.min(window, start + i);
       numSeen += Math.min(window + tokens.length - 1, start + tokens.length);
     }
-    return { label: 'attention', bytes: numSeen * tokenBytes, flops: 4 * numPairs * heads * headDim, kind: 'f32' };
+    const isDecode = batch.every(({ tokens }) => tokens.length === 1);
+    return {
+      label: 'attention',
+      bytes: isDecode ? numSeen * tokenBytes : 0,
+      flops: 4 * numPairs * heads * headDim,
+      kind: 'f32',
+    };
   }
   return { label: operation.kind, bytes: 0, flops: 0, kind: 'f32' };
 }

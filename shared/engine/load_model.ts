@@ -134,7 +134,7 @@ function numBlocksOf(
   return { min: count, max: count };
 }
 
-/** Steps at the start, so that no request pays for compiling: WebAssembly starts in a slow tier, pipelines are made lazily. */
+/** Steps at the start, so that no request pays for first times: pipelines are made lazily, and so is memory. */
 const WARM_UP_STEPS = 3;
 
 /** Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten. */

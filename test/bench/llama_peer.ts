@@ -77,8 +77,14 @@ export class LlamaPeer {
     return new LlamaPeer(await getLlama({ gpu: false, build: 'never', logLevel: 'error', maxThreads: numThreads }));
   }
 
+  /** Loads and computes a little, so that what is measured next is not disturbed by pages that still come in. */
   async load(modelPath: string, numThreads: number): Promise<PeerModel> {
-    return new PeerModel(await this.#llama.loadModel({ modelPath }), numThreads);
+    const model = new PeerModel(await this.#llama.loadModel({ modelPath }), numThreads);
+    await model.withSequences(1, 512, async ([sequence]) => {
+      const tokens = Array.from({ length: 256 }, (_, i) => 3 + (i % 200));
+      for (let i = 0; i < 4; i++) await peerPrefillMs(sequence!, tokens, () => 0);
+    });
+    return model;
   }
 }
 
