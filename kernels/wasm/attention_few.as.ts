@@ -189,8 +189,7 @@ function values_of_8(
   bytes: usize,
 ): void {
   const last = weights + ((count as usize) << 2);
-  const hasTwo = bytes == 32;
-  const second: usize = hasTwo ? 16 : 0;
+  const second: usize = bytes == 32 ? 16 : 0;
   let at = out;
   let a0 = v128.load(at),
     a1 = v128.load(at + second),

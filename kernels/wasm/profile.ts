@@ -31,7 +31,7 @@ function workOf(
   { buffers, weights, attention }: Program,
   { weightFormat, kvDtype }: LoadOptions,
   batch: readonly Segment[],
-): Pick<KernelProfile, 'label' | 'bytes' | 'flops'> & { kind: 'f32' | 'int8' | 'int4' } {
+): Required<Pick<KernelProfile, 'label' | 'bytes' | 'flops' | 'kind'>> {
   if (operation.kind === 'linear') {
     const weight = weights[operation.weight]!;
     const isSampled = buffers[operation.x]?.rows === 'samples';

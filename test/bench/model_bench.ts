@@ -11,7 +11,7 @@ import {
 } from '../../kernels/device.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
 import type { LlamaConfig } from '../../shared/model/model_folder.ts';
-import type { Figure } from './figures.ts';
+import { percentile, type Figure } from './figures.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
 
 /** What a device can do at most: operations of each kind, and bytes read. */
@@ -21,7 +21,7 @@ export interface Limit {
   readonly bytesPerS: number;
 }
 
-export type OpKind = 'f32' | 'int8' | 'int4';
+type OpKind = NonNullable<KernelProfile['kind']>;
 
 export interface ModelBenchOptions {
   /** `engine/SHAPE/FORMAT`, and the kernel set where there are several. */
@@ -62,10 +62,6 @@ function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSi
 } {
   const attention = hidden * (heads + 2 * kvHeads) * headDim + heads * headDim * hidden;
   return { perRow: layers * (attention + 3 * hidden * inner), perSample: hidden * vocabSize };
-}
-
-function median(values: readonly number[]): number {
-  return [...values].sort((a, b) => a - b)[values.length >> 1] ?? NaN;
 }
 
 export class ModelBench {
@@ -223,8 +219,8 @@ export class ModelBench {
         peerTimes.push(nowMs() - start);
       }
     }
-    const ms = median(times);
-    this.#pushRate(name, batch, ms, peer ? median(peerTimes) : Infinity);
+    const ms = percentile(times, 0.5);
+    this.#pushRate(name, batch, ms, peer ? percentile(peerTimes, 0.5) : Infinity);
     this.#pushBytes(`${name}/read`, this.#stepBytes(batch, context) / (ms / 1_000));
     const numDispatches = this.#executable.numDispatches?.(segments());
     if (numDispatches !== undefined) {
