@@ -11,7 +11,7 @@
  * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end; with plain SIMD it becomes int8 slice by slice. Groups are then scaled and added in order, one accumulator
  * per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
-import { AFTER_SUMS, FEW_ROWS, finish8, INT4_GROUP, INT8_GROUP, SINK } from './panels.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, INT4_GROUP, INT8_GROUP, SINK } from './panels.as';
 import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd, touch } from './simd.as';
 
@@ -39,18 +39,18 @@ export function linear_int(
   const panelBytes = (groups as usize) * groupBytes;
   const qStride = (groups as usize) * Q_GROUP_BYTES;
   let panel = panelStart;
-  if (rows == 1) {
-    for (; panel + 4 <= panelEnd; panel += 4) {
+  const isStreamed = ASC_FEATURE_RELAXED_SIMD ? rows == 1 : rows == 1 && !isInt4;
+  if (isStreamed) {
+    // A panel of each quarter: four streams, as long as can be, which is what a CPU's prefetchers are best at.
+    const quarter = (panelEnd - panelStart) >> 2;
+    const apart = (quarter as usize) * panelBytes;
+    for (const end = panelStart + quarter; panel < end; panel++) {
       const wPanels = w + (panel as usize) * panelBytes;
-      if (!isInt4) four_panels_int8(q, wPanels, panelBytes, groups, scratch);
-      else if (ASC_FEATURE_RELAXED_SIMD) {
-        four_panels_int4(q, wPanels, panelBytes, groups, scratch);
-      } else break;
-      for (let i: u32 = 0; i < 4; i++) {
-        const to = y + (((panel + i) as usize) << 5);
-        finish8(to, scratch + ((i as usize) << 5), bias, panel + i, isAccumulating);
-      }
+      if (!isInt4) four_panels_int8(q, wPanels, apart, groups, scratch);
+      else if (ASC_FEATURE_RELAXED_SIMD) four_panels_int4(q, wPanels, apart, groups, scratch);
+      finish_four(y, scratch, bias, panel, quarter, isAccumulating);
     }
+    panel = panelStart + 4 * quarter;
   }
   const most = rows > FEW_ROWS ? SLICE_GROUPS : SHORT_SLICE_GROUPS;
   for (; panel < panelEnd; panel++) {
@@ -228,11 +228,11 @@ function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32
   }
 }
 
-/** sums[4][8] = one row · four panels of int8: four streams hide the latency of memory, sums stay in registers. */
-function four_panels_int8(q: usize, w0: usize, panelBytes: usize, groups: u32, sums: usize): void {
-  let w1 = w0 + panelBytes,
-    w2 = w1 + panelBytes,
-    w3 = w2 + panelBytes;
+/** sums[4][8] = one row · four panels of int8, `apart` bytes from one another; sums stay in registers. */
+function four_panels_int8(q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+  let w1 = w0 + apart,
+    w2 = w1 + apart,
+    w3 = w2 + apart;
   let sa = f32x4.splat(0),
     sb = sa,
     sc = sa,
@@ -296,10 +296,10 @@ function four_panels_int8(q: usize, w0: usize, panelBytes: usize, groups: u32, s
 }
 
 /** sums[4][8] = one row · four panels of int4, as {@link tile_relaxed}. */
-function four_panels_int4(q: usize, w0: usize, panelBytes: usize, groups: u32, sums: usize): void {
-  let w1 = w0 + panelBytes,
-    w2 = w1 + panelBytes,
-    w3 = w2 + panelBytes;
+function four_panels_int4(q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+  let w1 = w0 + apart,
+    w2 = w1 + apart,
+    w3 = w2 + apart;
   const mask = i8x16.splat(15);
   memory.fill(sums, 0, 128);
   for (const last = q + (groups as usize) * Q_GROUP_BYTES; q < last; q += Q_GROUP_BYTES) {

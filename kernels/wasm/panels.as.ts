@@ -30,3 +30,11 @@ export function finish8(to: usize, sums: usize, bias: usize, panel: u32, isAccum
   v128.store(to, a);
   v128.store(to, b, 16);
 }
+
+/** As {@link finish8} for one row and the panels `panel`, `panel + apart`, and so on, whose sums [4][8] are. */
+export function finish_four(y: usize, sums: usize, bias: usize, panel: u32, apart: u32, isAccumulating: u32): void {
+  for (const end = panel + 4 * apart; panel < end; panel += apart) {
+    finish8(y + ((panel as usize) << 5), sums, bias, panel, isAccumulating);
+    sums += 32;
+  }
+}
