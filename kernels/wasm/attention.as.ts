@@ -11,18 +11,15 @@
  *   Both add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
  *
  *   record   what a span makes of one query: [head_dim] f32 not yet divided, then running max and sum, 8 bytes unused
- *   scratch  scores [4][block_size + 4] f32, a cache line, [2][block_size][head_dim] f32 and [heads][rows][head_dim] f32: a block's K
- *            and V, or few queries scaled; then for attention_tile [heads][rows] records and [heads][rows][2] f32
+ *   scratch  see attention_parts.as.ts; then for attention_tile [heads][rows] records and [heads][rows][2] f32
  *   window   tokens that a row sees, its own included; 0: all
  *   head_dim and block_size are multiples of 4.
  */
-import { scores_f16, scores_f32, TOUCH_TOKENS, values_f16, values_f32 } from './attention_few.as';
-import { attend_many, unpack } from './attention_many.as';
-import { end_in, first_visible, LOWEST, softmax, start_in } from './attention_parts.as';
-import { exp1, TWO_112 } from './simd.as';
+import { attend_few } from './attention_few.as';
+import { attend_many } from './attention_many.as';
+import { first_visible, LOWEST, queries_at, query_bytes } from './attention_parts.as';
+import { exp1 } from './simd.as';
 
-const TWO_96: f32 = 79228162514264337593543950336.0;
-const TWO_16: f32 = 65536.0;
 /** Queries from which unpacking a block pays. */
 const MANY: u32 = 9;
 /** Tokens of a span, in whole blocks, at least one. Shorter spans balance threads better and cost more merging. */
@@ -53,11 +50,12 @@ export function attention_tile(
 ): void {
   const headBytes: usize = (headDim as usize) << 2;
   const recordBytes = headBytes + 16;
-  const numQueries = (kvHeadEnd - kvHeadStart) * group * rows;
-  const records = unpacked_at(scratch, blockSize) + (2 * (blockSize as usize) + (numQueries as usize)) * headBytes;
+  const numKvHeads = kvHeadEnd - kvHeadStart;
+  const numQueries = numKvHeads * group * rows;
+  const records = queries_at(scratch, blockSize, headBytes) + (numKvHeads as usize) * query_bytes(group * rows, headBytes);
   const totals = records + (numQueries as usize) * recordBytes;
   const headStart = kvHeadStart * group;
-  const numHeads = (kvHeadEnd - kvHeadStart) * group;
+  const numHeads = numKvHeads * group;
 
   for (let head: u32 = 0; head < numHeads; head++) {
     for (let i: u32 = 0; i < rows; i++) {
@@ -142,12 +140,6 @@ export function attention_merge(
   }
 }
 
-// @ts-ignore: decorator
-@inline
-function unpacked_at(scratch: usize, blockSize: u32): usize {
-  return scratch + (((blockSize + 4) as usize) << 4) + 64;
-}
-
 /** Adds a span's record to an output and its [max, sum]; a span that the row does not see changes nothing. */
 function merge(out: usize, total: usize, record: usize, headBytes: usize): void {
   const sum = load<f32>(record + headBytes, 4);
@@ -169,14 +161,6 @@ function merge(out: usize, total: usize, record: usize, headBytes: usize): void 
 function divide(out: usize, sum: f32, headBytes: usize): void {
   const inverse = f32x4.splat((1.0 as f32) / sum);
   for (let d: usize = 0; d < headBytes; d += 16) v128.store(out + d, f32x4.mul(v128.load(out + d), inverse));
-}
-
-/** to[i] = from[i] · factor, whole vectors. */
-// @ts-ignore: decorator
-@inline
-function multiply(from: usize, to: usize, bytes: usize, factor: f32): void {
-  const factor4 = f32x4.splat(factor);
-  for (let i: usize = 0; i < bytes; i += 16) v128.store(to + i, f32x4.mul(v128.load(from + i), factor4));
 }
 
 /** records[heads][rows] of one span. */
@@ -204,99 +188,25 @@ function attend_span(
 ): void {
   const headBytes: usize = (headDim as usize) << 2;
   const recordBytes = headBytes + 16;
-  const rowRecords = (rows as usize) * recordBytes;
-  const scoreBytes: usize = ((blockSize + 4) as usize) << 2;
-  const sink = scratch + (scoreBytes << 2);
-  const unpackedK = unpacked_at(scratch, blockSize);
-  const unpackedV = unpackedK + (blockSize as usize) * headBytes;
-  const isUnpacked = rows * group >= MANY;
-  const shift: usize = isF16 ? 1 : 2;
-  const tokenBytes: usize = ((kvHeads * headDim) as usize) << shift;
-  const numKvHeads = kvHeadEnd - kvHeadStart;
-
-  for (let i: u32 = 0; i < numKvHeads * group * rows; i++) {
+  for (let i: u32 = 0; i < (kvHeadEnd - kvHeadStart) * group * rows; i++) {
     const record = records + (i as usize) * recordBytes;
     memory.fill(record, 0, recordBytes);
     store<f32>(record + headBytes, LOWEST);
   }
-  const isSmall = isF16 && !isUnpacked;
-  const scaledQ = unpackedV + (blockSize as usize) * headBytes;
-  if (isSmall) {
-    const width = ((numKvHeads * group) as usize) * headBytes;
-    for (let i: u32 = 0; i < rows; i++) {
-      const from = q + (i as usize) * qStride + ((kvHeadStart * group) as usize) * headBytes;
-      multiply(from, scaledQ + (i as usize) * width, width, TWO_96);
-    }
-    // Where head 0 would be.
-    q = scaledQ - ((kvHeadStart * group) as usize) * headBytes;
-    qStride = width;
-  }
-  const scoreScale = isSmall ? scale * TWO_16 : scale;
   const lastPosition = position + rows - 1;
-  const visibleBlock = first_visible(position, window) / blockSize;
   const spanBlocks = span_blocks(blockSize);
-  const blockEnd = min<u32>((span + 1) * spanBlocks, lastPosition / blockSize + 1);
-  for (let block = max<u32>(span * spanBlocks, visibleBlock); block < blockEnd; block++) {
-    const first = block * blockSize;
-    const numTokens = min<u32>(blockSize, lastPosition - first + 1);
-    const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
-    // The next block's planes, a part with every head's; one head alone would read what is not its own.
-    const next: usize =
-      isUnpacked || numKvHeads < kvHeads || block + 1 == blockEnd
-        ? 0
-        : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
-    const touchedBytes = (tokenBytes * (blockSize as usize)) / (numKvHeads as usize);
-    // About a KiB at a time.
-    const touchedK = (touchedBytes * TOUCH_TOKENS) / (blockSize as usize);
-    const touchedV = (touchedBytes << 5) / headBytes;
-    for (let h: u32 = 0; h < numKvHeads; h++) {
-      const kvHead = kvHeadStart + h;
-      let k = blockAt + (((kvHead * headDim) as usize) << shift);
-      let v = k + planeBytes;
-      let stride = tokenBytes;
-      if (isUnpacked) {
-        unpack(k, tokenBytes, unpackedK, numTokens, headBytes, isF16);
-        unpack(v, tokenBytes, unpackedV, numTokens, headBytes, isF16);
-        k = unpackedK;
-        v = unpackedV;
-        stride = headBytes;
-      }
-      const qHeads = q + ((kvHead * group) as usize) * headBytes;
-      const headRecords = records + ((h * group) as usize) * rowRecords;
-      if (isUnpacked) {
-        attend_many(
-          qHeads, qStride, k, v, rows, group, position, first, numTokens, window, scale,
-          headRecords, rowRecords, headBytes, scratch, scoreBytes,
-        );
-        continue;
-      }
-      for (let i: u32 = 0; i < rows; i++) {
-        const start = start_in(position + i, first, window);
-        const end = end_in(position + i, first, numTokens);
-        if (start >= end) continue;
-        const qRow = qHeads + (i as usize) * qStride;
-        let record = headRecords + (i as usize) * recordBytes;
-        const vStart = v + (start as usize) * stride;
-        for (let g: u32 = 0; g < group; g += 4) {
-          const at = qRow + (g as usize) * headBytes;
-          const numHeads = min<u32>(4, group - g);
-          const nextK = next && i == 0 && g == 0 ? next + (h as usize) * touchedBytes : 0;
-          const nextV = nextK ? nextK + planeBytes : 0;
-          if (isF16) scores_f16(numHeads, at, headBytes, k, stride, start, end, scratch, scoreBytes, nextK, touchedK, sink);
-          else scores_f32(numHeads, at, headBytes, k, stride, start, end, scratch, scoreBytes);
-          for (let j: u32 = 0; j < numHeads; j++) {
-            const at = scratch + (j as usize) * scoreBytes;
-            softmax(at, start, end, scoreScale, record + (j as usize) * rowRecords, headBytes);
-            if (isSmall) multiply(at, at, (((end + 3) & ~3) as usize) << 2, TWO_112);
-          }
-          const weights = scratch + ((start as usize) << 2);
-          const count = end - start;
-          if (isF16) values_f16(numHeads, weights, scoreBytes, vStart, stride, count, record, rowRecords, headBytes, nextV, touchedV, sink);
-          else values_f32(numHeads, weights, scoreBytes, vStart, stride, count, record, rowRecords, headBytes);
-          record += (numHeads as usize) * rowRecords;
-        }
-      }
-    }
+  const start = max<u32>(span * spanBlocks, first_visible(position, window) / blockSize);
+  const end = min<u32>((span + 1) * spanBlocks, lastPosition / blockSize + 1);
+  if (rows * group >= MANY) {
+    attend_many(
+      q, qStride, kv, planeBytes, blockBytes, blockTable, rows, position, kvHeadStart, kvHeadEnd,
+      kvHeads, group, headDim, blockSize, scale, isF16, window, start, end, records, scratch,
+    );
+  } else {
+    attend_few(
+      q, qStride, kv, planeBytes, blockBytes, blockTable, rows, position, kvHeadStart, kvHeadEnd,
+      kvHeads, group, headDim, blockSize, scale, isF16, window, start, end, records, scratch,
+    );
   }
 }
 

@@ -2,13 +2,122 @@
  * Attention of few queries to a block: K and V are converted in registers, once for up to four heads, and the lines of the next block
  * are touched on the way.
  */
-import { load4_f16_small, madd, sum4, touch } from './simd.as';
+import { end_in, queries_at, sink_at, softmax_of_four, spare_at, start_in, values_of_8 } from './attention_parts.as';
+import { load4_f16_small, madd, sums_of_4, touch } from './simd.as';
 
+const TWO_96: f32 = 79228162514264337593543950336.0;
+const TWO_16: f32 = 65536.0;
 /** Tokens whose scores are computed between two bursts of touches. */
-export const TOUCH_TOKENS: u32 = 8;
+const TOUCH_TOKENS: u32 = 8;
 
-export function scores_f16(
+/** Blocks [blockStart, blockEnd) of some KV heads for few queries; records [heads][rows], not yet divided. */
+export function attend_few(
+  q: usize,
+  qStride: usize,
+  kv: usize,
+  planeBytes: usize,
+  blockBytes: usize,
+  blockTable: usize,
+  rows: u32,
+  position: u32,
+  kvHeadStart: u32,
+  kvHeadEnd: u32,
+  kvHeads: u32,
+  group: u32,
+  headDim: u32,
+  blockSize: u32,
+  scale: f32,
+  isF16: u32,
+  window: u32,
+  blockStart: u32,
+  blockEnd: u32,
+  records: usize,
+  scratch: usize,
+): void {
+  const headBytes: usize = (headDim as usize) << 2;
+  const recordBytes = headBytes + 16;
+  const rowRecords = (rows as usize) * recordBytes;
+  const sink = sink_at(scratch, blockSize);
+  const spare = spare_at(scratch, blockSize);
+  memory.fill(spare, 0, headBytes + 16);
+  const shift: usize = isF16 ? 1 : 2;
+  const tokenBytes: usize = ((kvHeads * headDim) as usize) << shift;
+  const numKvHeads = kvHeadEnd - kvHeadStart;
+  if (isF16) {
+    const scaledQ = queries_at(scratch, blockSize, headBytes);
+    const width = ((numKvHeads * group) as usize) * headBytes;
+    for (let i: u32 = 0; i < rows; i++) {
+      const from = q + (i as usize) * qStride + ((kvHeadStart * group) as usize) * headBytes;
+      multiply(from, scaledQ + (i as usize) * width, width, TWO_96);
+    }
+    // Where head 0 would be.
+    q = scaledQ - ((kvHeadStart * group) as usize) * headBytes;
+    qStride = width;
+  }
+  const scoreScale = isF16 ? scale * TWO_16 : scale;
+  const lastPosition = position + rows - 1;
+  for (let block = blockStart; block < blockEnd; block++) {
+    const first = block * blockSize;
+    const numTokens = min<u32>(blockSize, lastPosition - first + 1);
+    const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
+    // The next block's planes, a part with every head's; one head alone would read what is not its own.
+    const next: usize =
+      numKvHeads < kvHeads || block + 1 == blockEnd
+        ? 0
+        : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
+    const touchedBytes = (tokenBytes * (blockSize as usize)) / (numKvHeads as usize);
+    // About a KiB at a time.
+    const touchedK = (touchedBytes * TOUCH_TOKENS) / (blockSize as usize);
+    const touchedV = (touchedBytes << 5) / headBytes;
+    for (let h: u32 = 0; h < numKvHeads; h++) {
+      const kvHead = kvHeadStart + h;
+      const k = blockAt + (((kvHead * headDim) as usize) << shift);
+      const v = k + planeBytes;
+      const qHeads = q + ((kvHead * group) as usize) * headBytes;
+      const headRecords = records + ((h * group) as usize) * rowRecords;
+      for (let i: u32 = 0; i < rows; i++) {
+        const start = start_in(position + i, first, window);
+        const end = end_in(position + i, first, numTokens);
+        if (start >= end) continue;
+        const qRow = qHeads + (i as usize) * qStride;
+        let record = headRecords + (i as usize) * recordBytes;
+        const vStart = v + (start as usize) * tokenBytes;
+        for (let g: u32 = 0; g < group; g += 4) {
+          const at = qRow + (g as usize) * headBytes;
+          const numHeads = min<u32>(4, group - g);
+          const nextK = next && i == 0 && g == 0 ? next + (h as usize) * touchedBytes : 0;
+          const nextV = nextK ? nextK + planeBytes : 0;
+          scores_of(numHeads, isF16, at, headBytes, k, tokenBytes, start, end, scratch, nextK, touchedK, sink);
+          const record1 = numHeads > 1 ? record + rowRecords : spare;
+          const record2 = numHeads > 2 ? record1 + rowRecords : spare;
+          const record3 = numHeads > 3 ? record2 + rowRecords : spare;
+          softmax_of_four(
+            scratch, start, end, i32x4.splat(start), i32x4.splat(end), scoreScale, isF16,
+            record, record1, record2, record3, headBytes,
+          );
+          values_of(
+            numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, tokenBytes,
+            record, record1, record2, record3, headBytes, nextV, touchedV, sink,
+          );
+          record += (numHeads as usize) * rowRecords;
+        }
+      }
+    }
+  }
+}
+
+/** to[i] = from[i] · factor, whole vectors. */
+// @ts-ignore: decorator
+@inline
+function multiply(from: usize, to: usize, bytes: usize, factor: f32): void {
+  const factor4 = f32x4.splat(factor);
+  for (let i: usize = 0; i < bytes; i += 16) v128.store(to + i, f32x4.mul(v128.load(from + i), factor4));
+}
+
+/** Scores [tokens][4] of `heads` heads; the lines at `next`, `nextBytes` of them at a time, are touched on the way. */
+function scores_of(
   heads: u32,
+  isF16: u32,
   q: usize,
   headBytes: usize,
   k: usize,
@@ -16,7 +125,6 @@ export function scores_f16(
   start: u32,
   end: u32,
   scores: usize,
-  scoreBytes: usize,
   next: usize,
   nextBytes: usize,
   sink: usize,
@@ -27,30 +135,21 @@ export function scores_f16(
       touch(next, nextBytes, sink);
       next += nextBytes;
     }
-    if (heads == 4) scores_of_2(4, 1, q, headBytes, k, tokenBytes, t, last, scores, scoreBytes);
-    else if (heads == 3) scores_of_2(3, 1, q, headBytes, k, tokenBytes, t, last, scores, scoreBytes);
-    else if (heads == 2) scores_of_2(2, 1, q, headBytes, k, tokenBytes, t, last, scores, scoreBytes);
-    else scores_of_2(1, 1, q, headBytes, k, tokenBytes, t, last, scores, scoreBytes);
+    if (isF16) {
+      if (heads == 4) scores_of_2(4, 1, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 3) scores_of_2(3, 1, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 2) scores_of_2(2, 1, q, headBytes, k, tokenBytes, t, last, scores);
+      else scores_of_2(1, 1, q, headBytes, k, tokenBytes, t, last, scores);
+    } else {
+      if (heads == 4) scores_of_2(4, 0, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 3) scores_of_2(3, 0, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 2) scores_of_2(2, 0, q, headBytes, k, tokenBytes, t, last, scores);
+      else scores_of_2(1, 0, q, headBytes, k, tokenBytes, t, last, scores);
+    }
   }
 }
 
-export function scores_f32(
-  heads: u32,
-  q: usize,
-  headBytes: usize,
-  k: usize,
-  tokenBytes: usize,
-  start: u32,
-  end: u32,
-  scores: usize,
-  scoreBytes: usize,
-): void {
-  for (let h: u32 = 0; h < heads; h++) {
-    scores_of_2(1, 0, q + (h as usize) * headBytes, headBytes, k, tokenBytes, start, end, scores + (h as usize) * scoreBytes, scoreBytes);
-  }
-}
-
-/** [heads][scores] of tokens [start, end), two a turn, f16 to 2^-112 of it in registers. `heads` and `isF16` are constants. */
+/** Scores of tokens [start, end), two a turn, f16 to 2^-112 of it in registers. `heads` and `isF16` are constants. */
 // @ts-ignore: decorator
 @inline
 function scores_of_2(
@@ -63,7 +162,6 @@ function scores_of_2(
   start: u32,
   end: u32,
   scores: usize,
-  scoreBytes: usize,
 ): void {
   for (let t = start; t < end; t += 2) {
     let k0 = k + (t as usize) * tokenBytes,
@@ -80,11 +178,10 @@ function scores_of_2(
       qb = qa + headBytes,
       qc = qb + headBytes,
       qd = qc + headBytes;
-    let x: v128, y: v128, z: v128;
     for (const last = q + headBytes; qa < last; qa += 16) {
-      x = isF16 ? load4_f16_small(k0) : v128.load(k0);
-      y = isF16 ? load4_f16_small(k1) : v128.load(k1);
-      z = v128.load(qa);
+      const x = isF16 ? load4_f16_small(k0) : v128.load(k0);
+      const y = isF16 ? load4_f16_small(k1) : v128.load(k1);
+      let z = v128.load(qa);
       a0 = madd(z, x, a0);
       a1 = madd(z, y, a1);
       if (heads > 1) {
@@ -108,161 +205,51 @@ function scores_of_2(
       k0 += isF16 ? 8 : 16;
       k1 += isF16 ? 8 : 16;
     }
-    // The second of a last odd token lies in the row's rest.
-    let at = scores + ((t as usize) << 2);
-    store_2(at, a0, a1);
-    if (heads > 1) store_2((at += scoreBytes), b0, b1);
-    if (heads > 2) store_2((at += scoreBytes), c0, c1);
-    if (heads > 3) store_2(at + scoreBytes, d0, d1);
+    // The second of a last odd token lies beyond it.
+    const at = scores + ((t as usize) << 4);
+    v128.store(at, sums_of_4(a0, b0, c0, d0));
+    v128.store(at, sums_of_4(a1, b1, c1, d1), 16);
   }
 }
 
-// @ts-ignore: decorator
-@inline
-function store_2(at: usize, a: v128, b: v128): void {
-  store<f32>(at, sum4(a));
-  store<f32>(at, sum4(b), 4);
-}
-
-export function values_f16(
+/** records[heads][head_dim] += weights · V, the lines at `next` touched on the way. */
+function values_of(
   heads: u32,
+  isF16: u32,
   weights: usize,
-  scoreBytes: usize,
+  end: usize,
   v: usize,
   tokenBytes: usize,
-  count: u32,
-  out: usize,
-  outHeadBytes: usize,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
   headBytes: usize,
   next: usize,
   nextBytes: usize,
   sink: usize,
 ): void {
-  for (let d: usize = 0; d < headBytes; d += 32) {
-    const bytes = min<usize>(32, headBytes - d);
-    const from = v + (d >> 1);
-    const to = out + d;
+  for (const last = record0 + headBytes; record0 < last; record0 += 32) {
     if (next) {
       touch(next, nextBytes, sink);
       next += nextBytes;
     }
-    if (heads == 4) values_of_8(4, 1, weights, scoreBytes, from, tokenBytes, count, to, outHeadBytes, bytes);
-    else if (heads == 3) values_of_8(3, 1, weights, scoreBytes, from, tokenBytes, count, to, outHeadBytes, bytes);
-    else if (heads == 2) values_of_8(2, 1, weights, scoreBytes, from, tokenBytes, count, to, outHeadBytes, bytes);
-    else values_of_8(1, 1, weights, scoreBytes, from, tokenBytes, count, to, outHeadBytes, bytes);
-  }
-}
-
-export function values_f32(
-  heads: u32,
-  weights: usize,
-  scoreBytes: usize,
-  v: usize,
-  tokenBytes: usize,
-  count: u32,
-  out: usize,
-  outHeadBytes: usize,
-  headBytes: usize,
-): void {
-  for (let h: u32 = 0; h < heads; h++) {
-    const weightsOne = weights + (h as usize) * scoreBytes;
-    for (let d: usize = 0; d < headBytes; d += 32) {
-      const to = out + (h as usize) * outHeadBytes + d;
-      values_of_8(1, 0, weightsOne, scoreBytes, v + d, tokenBytes, count, to, outHeadBytes, min<usize>(32, headBytes - d));
+    const second: usize = record0 + 16 < last ? 16 : 0;
+    if (isF16) {
+      if (heads == 4) values_of_8(4, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      else if (heads == 3) values_of_8(3, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      else if (heads == 2) values_of_8(2, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      else values_of_8(1, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      v += 16;
+    } else {
+      if (heads == 4) values_of_8(4, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      else if (heads == 3) values_of_8(3, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      else if (heads == 2) values_of_8(2, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      else values_of_8(1, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
+      v += 32;
     }
-  }
-}
-
-/** out[heads][8], outHeadBytes apart, += weights[heads] · V in registers; `bytes` is 16 when there are only four. */
-// @ts-ignore: decorator
-@inline
-function values_of_8(
-  heads: i32,
-  isF16: i32,
-  weights: usize,
-  scoreBytes: usize,
-  v: usize,
-  tokenBytes: usize,
-  count: u32,
-  out: usize,
-  outHeadBytes: usize,
-  bytes: usize,
-): void {
-  const last = weights + ((count as usize) << 2);
-  const second: usize = bytes == 32 ? 16 : 0;
-  let at = out;
-  let a0 = v128.load(at),
-    a1 = v128.load(at + second),
-    b0 = a0,
-    b1 = a0,
-    c0 = a0,
-    c1 = a0,
-    e0 = a0,
-    e1 = a0;
-  if (heads > 1) {
-    at += outHeadBytes;
-    b0 = v128.load(at);
-    b1 = v128.load(at + second);
-  }
-  if (heads > 2) {
-    at += outHeadBytes;
-    c0 = v128.load(at);
-    c1 = v128.load(at + second);
-  }
-  if (heads > 3) {
-    at += outHeadBytes;
-    e0 = v128.load(at);
-    e1 = v128.load(at + second);
-  }
-  let from = v;
-  const secondKv: usize = isF16 ? second >> 1 : second;
-  let wa = weights,
-    wb = wa + scoreBytes,
-    wc = wb + scoreBytes,
-    we = wc + scoreBytes;
-  let x: v128, y: v128, s: v128;
-  for (; wa < last; wa += 4) {
-    x = isF16 ? load4_f16_small(from) : v128.load(from);
-    y = isF16 ? load4_f16_small(from + secondKv) : v128.load(from + secondKv);
-    s = v128.load32_splat(wa);
-    a0 = madd(s, x, a0);
-    a1 = madd(s, y, a1);
-    if (heads > 1) {
-      s = v128.load32_splat(wb);
-      b0 = madd(s, x, b0);
-      b1 = madd(s, y, b1);
-      wb += 4;
-    }
-    if (heads > 2) {
-      s = v128.load32_splat(wc);
-      c0 = madd(s, x, c0);
-      c1 = madd(s, y, c1);
-      wc += 4;
-    }
-    if (heads > 3) {
-      s = v128.load32_splat(we);
-      e0 = madd(s, x, e0);
-      e1 = madd(s, y, e1);
-      we += 4;
-    }
-    from += tokenBytes;
-  }
-  at = out;
-  v128.store(at + second, a1);
-  v128.store(at, a0);
-  if (heads > 1) {
-    at += outHeadBytes;
-    v128.store(at + second, b1);
-    v128.store(at, b0);
-  }
-  if (heads > 2) {
-    at += outHeadBytes;
-    v128.store(at + second, c1);
-    v128.store(at, c0);
-  }
-  if (heads > 3) {
-    at += outHeadBytes;
-    v128.store(at + second, e1);
-    v128.store(at, e0);
+    record1 += 32;
+    record2 += 32;
+    record3 += 32;
   }
 }

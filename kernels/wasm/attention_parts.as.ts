@@ -1,7 +1,44 @@
-/** What both ways through a block share: which of its tokens a row sees, and the softmax of their scores. */
-import { exp1, exp4, sum4 } from './simd.as';
+/**
+ * What both ways through a block share: which of its tokens a row sees, softmax and values of four queries, a lane of
+ * the scores each, and where things lie in a thread's scratch.
+ *
+ *   scratch  scores of four queries [block_size + 4][4] f32, a cache line that nobody reads, a record that nobody reads, [2][block_size]
+ *            [head_dim] f32: a block's K and V, [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
+ */
+import { exp4, load4_f16_small, madd, TWO_112 } from './simd.as';
 
 export const LOWEST: f32 = -1e30;
+
+// @ts-ignore: decorator
+@inline
+export function sink_at(scratch: usize, blockSize: u32): usize {
+  return scratch + (((blockSize + 4) as usize) << 4);
+}
+
+// @ts-ignore: decorator
+@inline
+export function spare_at(scratch: usize, blockSize: u32): usize {
+  return sink_at(scratch, blockSize) + 64;
+}
+
+// @ts-ignore: decorator
+@inline
+export function unpacked_at(scratch: usize, blockSize: u32, headBytes: usize): usize {
+  return spare_at(scratch, blockSize) + headBytes + 64;
+}
+
+// @ts-ignore: decorator
+@inline
+export function queries_at(scratch: usize, blockSize: u32, headBytes: usize): usize {
+  return unpacked_at(scratch, blockSize, headBytes) + 2 * (blockSize as usize) * headBytes;
+}
+
+/** Of one KV head. */
+// @ts-ignore: decorator
+@inline
+export function query_bytes(numQueries: u32, headBytes: usize): usize {
+  return (((numQueries + 3) & ~3) as usize) * headBytes;
+}
 
 /** The first position that a row sees; a window of 0 is none. */
 // @ts-ignore: decorator
@@ -25,37 +62,213 @@ export function end_in(position: u32, first: u32, numTokens: u32): u32 {
 }
 
 /**
- * Scores [start, end) of a query to weights e^(score · scale - max); what its record has so far is rescaled. Tokens around the ends,
- * up to whole vectors, get weight 0, so that a sum's lanes are the tokens' places in the block.
+ * Scores [tokens][4 queries] of tokens [start, end) to weights e^(score · scale - max), times 2^112 when `isScaled`; a query sees
+ * [starts, ends) of them, what it does not see gets weight 0. What the records have so far is rescaled. Weights are added in four sums
+ * by the tokens' places in the block.
  */
-export function softmax(scores: usize, start: u32, end: u32, scale: f32, record: usize, headBytes: usize): void {
-  const state = record + headBytes;
-  const from = scores + (((start & ~3) as usize) << 2);
-  const to = scores + ((((end + 3) & ~3) as usize) << 2);
-  for (let at = from; at < scores + ((start as usize) << 2); at += 4) store<f32>(at, LOWEST);
-  for (let at = scores + ((end as usize) << 2); at < to; at += 4) store<f32>(at, LOWEST);
+// @ts-ignore: decorator
+@inline
+export function softmax_of_four(
+  scores: usize,
+  start: u32,
+  end: u32,
+  starts: v128,
+  ends: v128,
+  scale: f32,
+  isScaled: u32,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+): void {
+  const all = v128.and(i32x4.eq(starts, i32x4.splat(start)), i32x4.eq(ends, i32x4.splat(end)));
+  const isWhole = ((start | end) & 3) == 0 && i32x4.all_true(all);
+  const rescale = isWhole
+    ? isScaled
+      ? softmax_in_lanes(1, 1, scores, start, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+      : softmax_in_lanes(1, 0, scores, start, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+    : isScaled
+      ? softmax_in_lanes(0, 1, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+      : softmax_in_lanes(0, 0, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes);
+  multiply(record0, headBytes, f32x4.extract_lane(rescale, 0));
+  multiply(record1, headBytes, f32x4.extract_lane(rescale, 1));
+  multiply(record2, headBytes, f32x4.extract_lane(rescale, 2));
+  multiply(record3, headBytes, f32x4.extract_lane(rescale, 3));
+}
+
+/** `isWhole` and `isScaled` are constants. Returns by what the records have to be multiplied. */
+// @ts-ignore: decorator
+@inline
+function softmax_in_lanes(
+  isWhole: i32,
+  isScaled: i32,
+  scores: usize,
+  start: u32,
+  end: u32,
+  starts: v128,
+  ends: v128,
+  scale: f32,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+): v128 {
+  const from = scores + ((start as usize) << 4);
+  const to = scores + ((((end + 3) & ~3) as usize) << 4);
   const scale4 = f32x4.splat(scale);
-  let highest4 = f32x4.splat(LOWEST);
+  let highest = f32x4.splat(LOWEST);
+  let tokens = i32x4.splat(start);
   for (let at = from; at < to; at += 16) {
-    const score = f32x4.mul(v128.load(at), scale4);
+    let score = f32x4.mul(v128.load(at), scale4);
+    if (!isWhole) {
+      score = v128.bitselect(score, f32x4.splat(LOWEST), seen(tokens, starts, ends));
+      tokens = i32x4.add(tokens, i32x4.splat(1));
+    }
     v128.store(at, score);
-    highest4 = f32x4.pmax(highest4, score);
+    highest = f32x4.pmax(highest, score);
   }
-  highest4 = f32x4.pmax(highest4, i8x16.shuffle(highest4, highest4, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  const highest = max<f32>(f32x4.extract_lane(highest4, 0), f32x4.extract_lane(highest4, 1));
-  const before = load<f32>(state);
-  const highestNow = max<f32>(before, highest);
-  const shift = f32x4.splat(highestNow);
-  let sums = f32x4.splat(0);
-  for (let at = from; at < to; at += 16) {
-    const weight = exp4(f32x4.sub(v128.load(at), shift));
-    v128.store(at, weight);
-    sums = f32x4.add(sums, weight);
+  const before = four(record0 + headBytes, record1 + headBytes, record2 + headBytes, record3 + headBytes);
+  const sumBefore = four(record0 + headBytes + 4, record1 + headBytes + 4, record2 + headBytes + 4, record3 + headBytes + 4);
+  highest = f32x4.pmax(before, highest);
+  const rescale = exp4(f32x4.sub(before, highest));
+  let a = f32x4.splat(0),
+    b = a,
+    c = a,
+    d = a;
+  tokens = i32x4.splat(start);
+  for (let at = from; at < to; at += 64) {
+    a = f32x4.add(a, weight(isWhole, isScaled, at, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+    b = f32x4.add(b, weight(isWhole, isScaled, at + 16, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+    c = f32x4.add(c, weight(isWhole, isScaled, at + 32, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+    d = f32x4.add(d, weight(isWhole, isScaled, at + 48, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
   }
-  const rescale = exp1(before - highestNow);
-  store<f32>(state, highestNow);
-  store<f32>(state, load<f32>(state, 4) * rescale + sum4(sums), 4);
-  if (rescale == 1) return;
-  const rescale4 = f32x4.splat(rescale);
-  for (let d: usize = 0; d < headBytes; d += 16) v128.store(record + d, f32x4.mul(v128.load(record + d), rescale4));
+  const sum = f32x4.add(f32x4.mul(sumBefore, rescale), f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
+  // Max and sum lie side by side.
+  const low = i8x16.shuffle(highest, sum, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const high = i8x16.shuffle(highest, sum, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  v128.store64_lane(record0 + headBytes, low, 0);
+  v128.store64_lane(record1 + headBytes, low, 1);
+  v128.store64_lane(record2 + headBytes, high, 0);
+  v128.store64_lane(record3 + headBytes, high, 1);
+  return rescale;
+}
+
+// @ts-ignore: decorator
+@inline
+function weight(isWhole: i32, isScaled: i32, at: usize, highest: v128, tokens: v128, starts: v128, ends: v128): v128 {
+  let weight = exp4(f32x4.sub(v128.load(at), highest));
+  if (!isWhole) weight = v128.and(weight, seen(tokens, starts, ends));
+  v128.store(at, isScaled ? f32x4.mul(weight, f32x4.splat(TWO_112)) : weight);
+  return weight;
+}
+
+// @ts-ignore: decorator
+@inline
+function seen(tokens: v128, starts: v128, ends: v128): v128 {
+  return v128.andnot(i32x4.lt_s(tokens, ends), i32x4.lt_s(tokens, starts));
+}
+
+// @ts-ignore: decorator
+@inline
+function four(a: usize, b: usize, c: usize, d: usize): v128 {
+  let v = v128.load32_zero(a);
+  v = v128.load32_lane(b, v, 1);
+  v = v128.load32_lane(c, v, 2);
+  return v128.load32_lane(d, v, 3);
+}
+
+// @ts-ignore: decorator
+@inline
+function multiply(record: usize, headBytes: usize, factor: f32): void {
+  if (factor == 1) return;
+  const factor4 = f32x4.splat(factor);
+  for (const end = record + headBytes; record < end; record += 16) {
+    v128.store(record, f32x4.mul(v128.load(record), factor4));
+  }
+}
+
+/**
+ * records[heads][8] += weights [tokens][4 queries] · V in registers, token by token; `second` is where the last four of the eight are, 0:
+ * there are only four. `heads` and `isF16`, which takes V to 2^-112 of it, are constants.
+ */
+// @ts-ignore: decorator
+@inline
+export function values_of_8(
+  heads: i32,
+  isF16: i32,
+  w: usize,
+  end: usize,
+  v: usize,
+  tokenBytes: usize,
+  second: usize,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+): void {
+  let a0 = v128.load(record0),
+    a1 = v128.load(record0 + second),
+    b0 = a0,
+    b1 = a0,
+    c0 = a0,
+    c1 = a0,
+    d0 = a0,
+    d1 = a0;
+  if (heads > 1) {
+    b0 = v128.load(record1);
+    b1 = v128.load(record1 + second);
+  }
+  if (heads > 2) {
+    c0 = v128.load(record2);
+    c1 = v128.load(record2 + second);
+  }
+  if (heads > 3) {
+    d0 = v128.load(record3);
+    d1 = v128.load(record3 + second);
+  }
+  const secondV = isF16 ? second >> 1 : second;
+  for (; w < end; w += 16) {
+    const x = isF16 ? load4_f16_small(v) : v128.load(v);
+    const y = isF16 ? load4_f16_small(v + secondV) : v128.load(v + secondV);
+    let s = v128.load32_splat(w);
+    a0 = madd(s, x, a0);
+    a1 = madd(s, y, a1);
+    if (heads > 1) {
+      s = v128.load32_splat(w, 4);
+      b0 = madd(s, x, b0);
+      b1 = madd(s, y, b1);
+    }
+    if (heads > 2) {
+      s = v128.load32_splat(w, 8);
+      c0 = madd(s, x, c0);
+      c1 = madd(s, y, c1);
+    }
+    if (heads > 3) {
+      s = v128.load32_splat(w, 12);
+      d0 = madd(s, x, d0);
+      d1 = madd(s, y, d1);
+    }
+    v += tokenBytes;
+  }
+  // With only four, the first is what counts.
+  v128.store(record0 + second, a1);
+  v128.store(record0, a0);
+  if (heads > 1) {
+    v128.store(record1 + second, b1);
+    v128.store(record1, b0);
+  }
+  if (heads > 2) {
+    v128.store(record2 + second, c1);
+    v128.store(record2, c0);
+  }
+  if (heads > 3) {
+    v128.store(record3 + second, d1);
+    v128.store(record3, d0);
+  }
 }

@@ -63,6 +63,11 @@ function recordBytes(headDim: number): number {
   return headDim * 4 + 16;
 }
 
+/** Queries are packed four at a time. */
+function inFours(count: number): number {
+  return Math.ceil(count / 4) * 4;
+}
+
 /** Room for the records of spans, while several threads attend to one row: [tiles][spans][heads]. */
 const MAX_RECORD_BYTES = 32 << 20;
 
@@ -85,9 +90,12 @@ function spanRecordsOf({ attention }: Program, options: LoadOptions, numThreads:
 function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weightFormat }: LoadOptions): number {
   const { attention } = program;
   const { heads, kvHeads, headDim } = attention ?? { heads: 0, kvHeads: 1, headDim: 0 };
-  const numQueries = Math.max(TILE_ROWS * (heads / kvHeads), heads);
+  // One KV head of a whole tile, or all of one row's.
+  const group = heads / kvHeads;
+  const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
+  const headBytes = headDim * 4;
   const attentionBytes =
-    16 * (blockSize + 4) + 64 + 8 * blockSize * headDim + numQueries * (headDim * 4 + recordBytes(headDim) + 8);
+    16 * (blockSize + 4) + 128 + headBytes + 2 * blockSize * headBytes + numQueries * (headBytes + recordBytes(headDim) + 8);
   const widest = Math.max(0, ...Object.values(program.weights).map(({ inner }) => inner));
   const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
   const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));

@@ -15,6 +15,21 @@ export function sum4(v: v128): f32 {
   return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
 }
 
+/** [sum4(a), sum4(b), sum4(c), sum4(d)], added in sum4's order. */
+// @ts-ignore: decorator
+@inline
+export function sums_of_4(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab01 = i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const cd01 = i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const ab23 = i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  const cd23 = i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  const lane0 = i8x16.shuffle(ab01, cd01, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+  const lane1 = i8x16.shuffle(ab01, cd01, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  const lane2 = i8x16.shuffle(ab23, cd23, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+  const lane3 = i8x16.shuffle(ab23, cd23, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  return f32x4.add(f32x4.add(lane0, lane1), f32x4.add(lane2, lane3));
+}
+
 /**
  * e^x, at most 2 ulp from the real value for x in [-87, 88]; 0 below. Cody and Waite reduction, degree-5 polynomial (Cephes expf).
  */
@@ -22,8 +37,11 @@ export function sum4(v: v128): f32 {
 @inline
 export function exp4(x0: v128): v128 {
   const isTiny = f32x4.lt(x0, f32x4.splat(-87.0));
-  const x = f32x4.min(f32x4.max(x0, f32x4.splat(-87.0)), f32x4.splat(88.0));
-  const n = f32x4.nearest(f32x4.mul(x, f32x4.splat(1.44269504088896341)));
+  // In this order what is no number stays none.
+  const x = f32x4.pmin(f32x4.pmax(x0, f32x4.splat(-87.0)), f32x4.splat(88.0));
+  // Adding 1.5 · 2^23 rounds to the nearest integer, ties to even, and leaves it in the lowest bits.
+  const shifted = f32x4.add(f32x4.mul(x, f32x4.splat(1.44269504088896341)), f32x4.splat(12582912.0));
+  const n = f32x4.sub(shifted, f32x4.splat(12582912.0));
   let r = f32x4.sub(x, f32x4.mul(n, f32x4.splat(0.693359375)));
   r = f32x4.sub(r, f32x4.mul(n, f32x4.splat(-2.12194440e-4)));
   let p = f32x4.splat(1.9875691500e-4);
@@ -33,7 +51,7 @@ export function exp4(x0: v128): v128 {
   p = madd(p, r, f32x4.splat(1.6666665459e-1));
   p = madd(p, r, f32x4.splat(5.0000001201e-1));
   p = madd(p, f32x4.mul(r, r), f32x4.add(r, f32x4.splat(1.0)));
-  const scale = i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), i32x4.splat(127)), 23);
+  const scale = i32x4.shl(i32x4.add(shifted, i32x4.splat(127)), 23);
   return v128.andnot(f32x4.mul(p, scale), isTiny);
 }
 
