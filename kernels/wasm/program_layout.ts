@@ -95,7 +95,11 @@ function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weig
   const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
   const headBytes = headDim * 4;
   const attentionBytes =
-    16 * (blockSize + 4) + 128 + headBytes + 2 * blockSize * headBytes + numQueries * (headBytes + recordBytes(headDim) + 8);
+    16 * (blockSize + 4) +
+    128 +
+    headBytes +
+    2 * blockSize * headBytes +
+    numQueries * (headBytes + recordBytes(headDim) + 8);
   const widest = Math.max(0, ...Object.values(program.weights).map(({ inner }) => inner));
   const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
   const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));

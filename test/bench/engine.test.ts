@@ -14,7 +14,6 @@ const tiny = {
   numThreads: 1,
   budgetMs: 60_000,
   hasProfile: true,
-  hasPeer: false,
   readRegionBytes: 2 ** 22,
 } as const;
 

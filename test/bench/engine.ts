@@ -18,7 +18,7 @@ import { llamaProgram } from '../../shared/engine/llama_program.ts';
 import type { LlamaConfig } from '../../shared/model/model_folder.ts';
 import type { Figure } from './figures.ts';
 import { writeGguf } from './gguf.ts';
-import { cacheFolder, LlamaPeer, type PeerModel } from './llama_peer.ts';
+import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from './llama_peer.ts';
 import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
 import { randomWeights } from './random_weights.ts';
 
@@ -47,8 +47,8 @@ export interface EngineBenchOptions {
   readonly budgetMs: number;
   /** Whether each kernel is timed by itself. */
   readonly hasProfile: boolean;
-  /** llama.cpp, on wasm. */
-  readonly hasPeer: boolean;
+  /** llama.cpp, on wasm, and what it may use of the CPU. */
+  readonly peer?: PeerInstructions | undefined;
   /** Of the plain read that bandwidth is compared with. */
   readonly readRegionBytes: number;
   readonly say: (line: string) => void;
@@ -108,7 +108,8 @@ async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
   const numThreads = options.numThreads || availableParallelism();
   const device: WasmDevice = createWasmDevice(numThreads);
   tell(options, 'device', `${device.description}, ${device.numericsClass}`);
-  const peer = options.hasPeer ? await orWithout(options, () => LlamaPeer.install(numThreads, options.say)) : undefined;
+  const limit = options.peer;
+  const peer = limit && (await orWithout(options, () => LlamaPeer.install(numThreads, limit, options.say)));
   if (peer) tell(options, 'peer', `llama.cpp in ${peer.version} with ${peer.instructions}, ${numThreads} threads`);
   const peaks = await device.peaks(now, options.readRegionBytes);
   const figures = announced(wasmPeakFigures(peaks), options);
@@ -248,7 +249,20 @@ async function benchModel(
   }
   const peer = await openPeer?.(weights, config);
   const bench = new ModelBench(executable, config, load, {
-    ...{ prefix, format, limits, peer, prefillTokens, batches, contexts, budgetMs, hasProfile, say, onFigure },
+    ...{
+      prefix,
+      format,
+      limits,
+      peer,
+      peerName: peerName(options),
+      prefillTokens,
+      batches,
+      contexts,
+      budgetMs,
+      hasProfile,
+      say,
+      onFigure,
+    },
     ...{ chunkTokens: CHUNK_TOKENS, blockSize: BLOCK_SIZE, nowMs: now },
   });
   try {
@@ -282,6 +296,10 @@ async function peerModel(
     await writeGguf(path, { ...config, maxPositions: GGUF_POSITIONS }, format, weights);
   }
   return peer.load(path, numThreads);
+}
+
+function peerName({ peer }: EngineBenchOptions): string {
+  return peer === undefined || peer === 'all' ? 'llama.cpp' : `llama.cpp (${peer})`;
 }
 
 function configOf(shape: Shape, maxPositions: number): LlamaConfig {

@@ -1,9 +1,10 @@
 /**
  * llama.cpp on the same machine in the same run, through node-llama-cpp, which is installed into a cache folder when it is first asked
- * for: it is no dependency. Its prebuilt CPU code picks the widest instructions that the machine has.
+ * for: it is no dependency. Its prebuilt CPU code picks the widest instructions that the machine has; with some of it left out, the
+ * widest of an older machine.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import assert from 'node:assert/strict';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +12,19 @@ import { pathToFileURL } from 'node:url';
 
 const PACKAGE = 'node-llama-cpp';
 const VERSION = '3.22.1';
+
+/** How wide it may compute: as the machine can, or as one without matrix units, or without 512-bit vectors either, would. */
+export const peerInstructions = ['all', 'avx512', 'avx2'] as const;
+export type PeerInstructions = (typeof peerInstructions)[number];
+
+/** Names of its builds for one kind of CPU that use more. */
+const tooWide: Readonly<Record<PeerInstructions, RegExp>> = {
+  all: /^$/,
+  avx512: /sapphirerapids/,
+  avx2: /sapphirerapids|zen4|cooperlake|icelake|cascadelake|cannonlake|skylakex|alderlake/,
+};
+/** What a build that was not left out would say of itself. */
+const isTooWide: Readonly<Record<PeerInstructions, RegExp>> = { all: /^$/, avx512: /AMX/, avx2: /AMX|AVX512|AVX_VNNI/ };
 
 /** What is used of the package. */
 interface Sequence {
@@ -45,6 +59,42 @@ export function cacheFolder(): string {
   return folder;
 }
 
+/** Whole or not at all. */
+function inOneStep(folder: string, fill: (part: string) => void): void {
+  const part = `${folder}.part`;
+  rmSync(part, { recursive: true, force: true });
+  mkdirSync(part, { recursive: true });
+  fill(part);
+  renameSync(part, folder);
+}
+
+function installInto(folder: string, say: (line: string) => void): void {
+  say(`installing ${PACKAGE} ${VERSION} into ${folder}`);
+  inOneStep(folder, (part) => {
+    writeFileSync(join(part, 'package.json'), '{ "private": true }\n');
+    const options = ['--no-audit', '--no-fund', '--ignore-scripts'];
+    execFileSync('npm', ['install', `${PACKAGE}@${VERSION}`, ...options], { cwd: part, stdio: 'inherit' });
+  });
+}
+
+/** The package and its CPU builds copied without some of these, everything else linked. */
+function leaveOut(builds: RegExp, whole: string, folder: string): void {
+  const scope = `@${PACKAGE}`;
+  const from = join(whole, 'node_modules');
+  inOneStep(folder, (part) => {
+    const to = join(part, 'node_modules');
+    mkdirSync(join(to, scope), { recursive: true });
+    for (const name of readdirSync(from))
+      if (name !== PACKAGE && name !== scope) symlinkSync(join(from, name), join(to, name));
+    cpSync(join(from, PACKAGE), join(to, PACKAGE), { recursive: true });
+    // Only those without a GPU's libraries are asked for.
+    for (const name of readdirSync(join(from, scope)).filter((one) => /^[a-z]+-x64$/.test(one))) {
+      const filter = (file: string): boolean => !/ggml-cpu-/.test(file) || !builds.test(file);
+      cpSync(join(from, scope, name), join(to, scope, name), { recursive: true, filter });
+    }
+  });
+}
+
 export class LlamaPeer {
   /** Instruction sets it uses here, as it says itself. */
   readonly instructions: string;
@@ -56,25 +106,27 @@ export class LlamaPeer {
     this.instructions = [...llama.systemInfo.matchAll(/(\w+) = 1/g)].map(([, name]) => name).join(' ');
   }
 
-  /** @throws Error when npm cannot install it. */
-  /** Uses at most `numThreads`. @throws Error when npm cannot install it, or it has no binary for this machine. */
-  static async install(numThreads: number, say: (line: string) => void): Promise<LlamaPeer> {
-    const folder = join(cacheFolder(), `${PACKAGE}-${VERSION}`);
-    if (!existsSync(folder)) {
-      say(`installing ${PACKAGE} ${VERSION} into ${folder}`);
-      const part = `${folder}.part`;
-      rmSync(part, { recursive: true, force: true });
-      mkdirSync(part, { recursive: true });
-      writeFileSync(join(part, 'package.json'), '{ "private": true }\n');
-      const options = ['--no-audit', '--no-fund', '--ignore-scripts'];
-      execFileSync('npm', ['install', `${PACKAGE}@${VERSION}`, ...options], { cwd: part, stdio: 'inherit' });
-      renameSync(part, folder);
-    }
+  /** Uses at most `numThreads`. @throws Error when npm cannot install it, it has no binary for this machine, or cannot be limited. */
+  static async install(
+    numThreads: number,
+    instructions: PeerInstructions,
+    say: (line: string) => void,
+  ): Promise<LlamaPeer> {
+    const whole = join(cacheFolder(), `${PACKAGE}-${VERSION}`);
+    if (!existsSync(whole)) installInto(whole, say);
+    const folder = instructions === 'all' ? whole : `${whole}-${instructions}`;
+    if (!existsSync(folder)) leaveOut(tooWide[instructions], whole, folder);
     const entry = join(folder, 'node_modules', PACKAGE, 'dist/index.js');
     const { getLlama } = (await import(pathToFileURL(entry).href)) as {
       getLlama: (options: { gpu: false; build: 'never'; logLevel: 'error'; maxThreads: number }) => Promise<Llama>;
     };
-    return new LlamaPeer(await getLlama({ gpu: false, build: 'never', logLevel: 'error', maxThreads: numThreads }));
+    const peer = new LlamaPeer(
+      await getLlama({ gpu: false, build: 'never', logLevel: 'error', maxThreads: numThreads }),
+    );
+    if (instructions !== 'all' && isTooWide[instructions].test(peer.instructions)) {
+      throw new Error(`${PACKAGE} cannot be limited to ${instructions} here, it uses ${peer.instructions}`);
+    }
+    return peer;
   }
 
   /** Loads and computes a little, so that what is measured next is not disturbed by pages that still come in. */

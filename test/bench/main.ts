@@ -5,6 +5,7 @@ import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
+import { peerInstructions } from './llama_peer.ts';
 import { benchPath } from './path.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
@@ -22,6 +23,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --threads N            of a wasm engine and its peer (default 0: one per core)
     --peer llama.cpp       beside it, on wasm: node-llama-cpp with the same weights, installed into a cache folder
                            (~/.cache/penstock-bench, or in $XDG_CACHE_HOME; 700 MB and the models)
+    --peer-instructions I  what it may use of an x64 CPU: ${peerInstructions.join(', ')} (default all; avx512 leaves out matrix units)
     --budget SECONDS       skip a figure that would take longer (default ${wasm.budgetMs / 1_000}; webgpu ${webgpu.budgetMs / 1_000})
     --no-profile           no times of single kernels
   --json FILE              write the figures there too`;
@@ -47,6 +49,7 @@ function commandLine() {
         threads: { type: 'string', default: '0' },
         budget: { type: 'string' },
         peer: { type: 'string' },
+        'peer-instructions': { type: 'string' },
         'no-profile': { type: 'boolean', default: false },
         help: { type: 'boolean', short: 'h', default: false },
       },
@@ -63,8 +66,11 @@ if (values.help) {
 }
 
 function listOf<T extends string>(text: string | undefined, known: readonly T[]): readonly T[] {
-  const names = text?.split(',') ?? known;
-  return names.map((name) => known.find((one) => one === name) ?? fail(`${name} is none of ${known.join(', ')}`));
+  return text?.split(',').map((name) => oneOf(name, known)) ?? known;
+}
+
+function oneOf<T extends string>(name: string, known: readonly T[]): T {
+  return known.find((one) => one === name) ?? fail(`${name} is none of ${known.join(', ')}`);
 }
 
 function numbersOf(text: string | undefined, fallback: readonly number[]): readonly number[] {
@@ -91,6 +97,8 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     if (values.peer !== undefined && (values.peer !== 'llama.cpp' || values.device !== 'wasm')) {
       fail(`no peer ${values.peer} for ${values.device}: --peer llama.cpp goes with --device wasm`);
     }
+    if (values['peer-instructions'] !== undefined && values.peer === undefined)
+      fail('--peer-instructions goes with --peer');
     const numThreads = Number(values.threads);
     if (!Number.isInteger(numThreads) || numThreads < 0) fail(`${values.threads} is no number of threads`);
     return benchEngine({
@@ -104,7 +112,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       numThreads,
       budgetMs: values.budget === undefined ? defaults.budgetMs : (numbersOf(values.budget, [])[0] ?? 0) * 1_000,
       hasProfile: !values['no-profile'],
-      hasPeer: values.peer !== undefined,
+      peer: values.peer === undefined ? undefined : oneOf(values['peer-instructions'] ?? 'all', peerInstructions),
       readRegionBytes: defaults.readRegionBytes,
       onEngine: (what, description) => {
         engines[what] = description;

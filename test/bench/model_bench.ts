@@ -37,6 +37,8 @@ export interface ModelBenchOptions {
   readonly hasProfile: boolean;
   readonly limits: readonly Limit[];
   readonly peer: PeerModel | undefined;
+  /** In figures. */
+  readonly peerName: string;
   readonly nowMs: () => number;
   readonly say: (line: string) => void;
   readonly onFigure: ((figure: Figure) => void) | undefined;
@@ -264,7 +266,7 @@ export class ModelBench {
   #pushRate(name: string, numTokens: number, ms: number, peerMs: number): void {
     const [value, theirs] = [(numTokens / ms) * 1_000, (numTokens / peerMs) * 1_000];
     const compared =
-      peerMs === Infinity ? {} : { reference: { name: 'llama.cpp', value: theirs }, ratio: value / theirs };
+      peerMs === Infinity ? {} : { reference: { name: this.#options.peerName, value: theirs }, ratio: value / theirs };
     this.#push({ name, value, unit: 'tokens/s', ...compared });
   }
 
