@@ -27,9 +27,22 @@ export function productTasks(numRows: number, inner: number, numPanels: number, 
   const rowsPerTask = roundUp(numRows / Math.max(1, numBlocks), ROW_UNIT);
   const numRowTasks = Math.ceil(numRows / Math.max(1, rowsPerTask));
   const wanted = numThreads === 1 ? 1 : Math.ceil((TASKS_PER_THREAD * numThreads) / Math.max(1, numRowTasks));
-  const panelsPerTask = roundUp(numPanels / wanted, PANEL_UNIT);
+  const panelsPerTask = evenPanels(numPanels, roundUp(numPanels / wanted, PANEL_UNIT), numRowTasks, numThreads);
   const numPanelTasks = Math.ceil(numPanels / panelsPerTask);
   return { rowsPerTask, panelsPerTask, numPanelTasks, numTasks: numRowTasks * numPanelTasks };
+}
+
+/** About `wanted` panels: such that threads which take equally many tasks have least to do, rather more than fewer. */
+function evenPanels(numPanels: number, wanted: number, numRowTasks: number, numThreads: number): number {
+  const panelsAThread = (panels: number): number =>
+    Math.ceil((numRowTasks * Math.ceil(numPanels / panels)) / numThreads) * panels;
+  let best = wanted;
+  const consider = (panels: number): void => {
+    if (panelsAThread(panels) < panelsAThread(best)) best = panels;
+  };
+  for (let panels = wanted; panels <= 1.5 * wanted; panels += PANEL_UNIT) consider(panels);
+  for (let panels = wanted; panels >= Math.max(PANEL_UNIT, wanted / 2); panels -= PANEL_UNIT) consider(panels);
+  return best;
 }
 
 function roundUp(value: number, unit: number): number {
