@@ -6,7 +6,7 @@
  *   chunk or on which threads took which spans (E2). K and V are read after rounding to the KV dtype.
  *
  *   A few queries (row and head), as in decode: K and V are converted in registers, once for up to four heads, to 2^-112 of their
- *   values; queries are 2^96 and weights 2^112 times as large instead, scores 2^16 times, and no bit differs (below 2^32).
+ *   values; queries are 2^96 and weights 2^112 times as large instead, scores 2^-16 of theirs, and no bit differs (below 2^32).
  *   Many, as in prefill: a block is unpacked into `scratch`, which the first cache level holds, and serves all of them.
  *   Both add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
  *
@@ -23,7 +23,7 @@ import { exp1 } from './simd.as';
 /** Queries from which unpacking a block pays. */
 const MANY: u32 = 9;
 /** Tokens of a span, in whole blocks, at least one. Shorter spans balance threads better and cost more merging. */
-const SPAN: u32 = 128;
+export const SPAN: u32 = 128;
 
 /** The outputs of a tile's rows for KV heads [kvHeadStart, kvHeadEnd). */
 export function attention_tile(

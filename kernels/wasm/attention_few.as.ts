@@ -2,8 +2,8 @@
  * Attention of few queries to a block: K and V are converted in registers, once for up to four heads, and the lines of the next block
  * are touched on the way.
  */
-import { end_in, queries_at, sink_at, softmax_of_four, spare_at, start_in, values_of_8 } from './attention_parts.as';
-import { load4_f16_small, madd, sums_of_4, touch } from './simd.as';
+import { ahead_at, end_in, queries_at, softmax_of_four, spare_at, start_in, values_of_8 } from './attention_parts.as';
+import { load4_f16_small, madd, sums_of_4, touch_pages } from './simd.as';
 
 const TWO_96: f32 = 79228162514264337593543950336.0;
 const TWO_16: f32 = 65536.0;
@@ -37,7 +37,7 @@ export function attend_few(
   const headBytes: usize = (headDim as usize) << 2;
   const recordBytes = headBytes + 16;
   const rowRecords = (rows as usize) * recordBytes;
-  const sink = sink_at(scratch, blockSize);
+  const ahead = ahead_at(scratch, blockSize);
   const spare = spare_at(scratch, blockSize);
   memory.fill(spare, 0, headBytes + 16);
   const shift: usize = isF16 ? 1 : 2;
@@ -54,21 +54,20 @@ export function attend_few(
     q = scaledQ - ((kvHeadStart * group) as usize) * headBytes;
     qStride = width;
   }
+  // As often as there is a burst below.
+  const numBursts = numKvHeads * ((blockSize + TOUCH_TOKENS - 1) / TOUCH_TOKENS + (headDim + 7) / 8);
   const scoreScale = isF16 ? scale * TWO_16 : scale;
   const lastPosition = position + rows - 1;
   for (let block = blockStart; block < blockEnd; block++) {
     const first = block * blockSize;
     const numTokens = min<u32>(blockSize, lastPosition - first + 1);
     const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
-    // The next block's planes, a part with every head's; one head alone would read what is not its own.
+    // One head alone would read what is not its own.
     const next: usize =
-      numKvHeads < kvHeads || block + 1 == blockEnd
+      numKvHeads < kvHeads || block == lastPosition / blockSize
         ? 0
         : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
-    const touchedBytes = (tokenBytes * (blockSize as usize)) / (numKvHeads as usize);
-    // About a KiB at a time.
-    const touchedK = (touchedBytes * TOUCH_TOKENS) / (blockSize as usize);
-    const touchedV = (touchedBytes << 5) / headBytes;
+    start_ahead(ahead, next, tokenBytes * (blockSize as usize), planeBytes, numBursts);
     for (let h: u32 = 0; h < numKvHeads; h++) {
       const kvHead = kvHeadStart + h;
       const k = blockAt + (((kvHead * headDim) as usize) << shift);
@@ -85,9 +84,7 @@ export function attend_few(
         for (let g: u32 = 0; g < group; g += 4) {
           const at = qRow + (g as usize) * headBytes;
           const numHeads = min<u32>(4, group - g);
-          const nextK = next && i == 0 && g == 0 ? next + (h as usize) * touchedBytes : 0;
-          const nextV = nextK ? nextK + planeBytes : 0;
-          scores_of(numHeads, isF16, at, headBytes, k, tokenBytes, start, end, scratch, nextK, touchedK, sink);
+          scores_of(numHeads, isF16, at, headBytes, k, tokenBytes, start, end, scratch, ahead);
           const record1 = numHeads > 1 ? record + rowRecords : spare;
           const record2 = numHeads > 2 ? record1 + rowRecords : spare;
           const record3 = numHeads > 3 ? record2 + rowRecords : spare;
@@ -97,13 +94,40 @@ export function attend_few(
           );
           values_of(
             numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, tokenBytes,
-            record, record1, record2, record3, headBytes, nextV, touchedV, sink,
+            record, record1, record2, record3, headBytes, ahead,
           );
           record += (numHeads as usize) * rowRecords;
         }
       }
     }
   }
+}
+
+/** What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done. */
+function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
+  store<u32>(ahead, next as u32);
+  store<u32>(ahead, planeBytes as u32, 4);
+  store<u32>(ahead, apart as u32, 8);
+  store<u32>(ahead, next ? numBursts : 0, 12);
+  store<u32>(ahead, 0, 16);
+}
+
+/** The next burst, in the shadow of what is computed then: a few lines of every page. */
+function touch_ahead(ahead: usize): void {
+  const numBursts = load<u32>(ahead, 12);
+  const burst = load<u32>(ahead, 16);
+  if (burst >= numBursts) return;
+  store<u32>(ahead, burst + 1, 16);
+  const first = line_of(burst, numBursts);
+  const last = line_of(burst + 1, numBursts);
+  touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
+}
+
+/** Of the lines of a page, in bytes. */
+// @ts-ignore: decorator
+@inline
+function line_of(burst: u32, numBursts: u32): usize {
+  return (((burst << 6) / numBursts) as usize) << 6;
 }
 
 /** to[i] = from[i] · factor, whole vectors. */
@@ -114,7 +138,7 @@ function multiply(from: usize, to: usize, bytes: usize, factor: f32): void {
   for (let i: usize = 0; i < bytes; i += 16) v128.store(to + i, f32x4.mul(v128.load(from + i), factor4));
 }
 
-/** Scores [tokens][4] of `heads` heads; the lines at `next`, `nextBytes` of them at a time, are touched on the way. */
+/** Scores [tokens][4] of `heads` heads. */
 function scores_of(
   heads: u32,
   isF16: u32,
@@ -125,16 +149,11 @@ function scores_of(
   start: u32,
   end: u32,
   scores: usize,
-  next: usize,
-  nextBytes: usize,
-  sink: usize,
+  ahead: usize,
 ): void {
   for (let t = start; t < end; t += TOUCH_TOKENS) {
     const last = min<u32>(end, t + TOUCH_TOKENS);
-    if (next) {
-      touch(next, nextBytes, sink);
-      next += nextBytes;
-    }
+    touch_ahead(ahead);
     if (isF16) {
       if (heads == 4) scores_of_2(4, 1, q, headBytes, k, tokenBytes, t, last, scores);
       else if (heads == 3) scores_of_2(3, 1, q, headBytes, k, tokenBytes, t, last, scores);
@@ -212,7 +231,7 @@ function scores_of_2(
   }
 }
 
-/** records[heads][head_dim] += weights · V, the lines at `next` touched on the way. */
+/** records[heads][head_dim] += weights · V. */
 function values_of(
   heads: u32,
   isF16: u32,
@@ -225,15 +244,10 @@ function values_of(
   record2: usize,
   record3: usize,
   headBytes: usize,
-  next: usize,
-  nextBytes: usize,
-  sink: usize,
+  ahead: usize,
 ): void {
   for (const last = record0 + headBytes; record0 < last; record0 += 32) {
-    if (next) {
-      touch(next, nextBytes, sink);
-      next += nextBytes;
-    }
+    touch_ahead(ahead);
     const second: usize = record0 + 16 < last ? 16 : 0;
     if (isF16) {
       if (heads == 4) values_of_8(4, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);

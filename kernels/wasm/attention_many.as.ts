@@ -169,8 +169,16 @@ function attend_block(
     if (start >= end) continue;
     scores_of_four(q + (query as usize) * headBytes, headBytes, k, start & ~1, end, weights);
     softmax_of_four(weights, start, end, starts, ends, scale, 0, record0, record1, record2, record3, headBytes);
-    const from = v + (start as usize) * headBytes;
-    values_of_four(weights, start, end, from, record0, record1, record2, record3, headBytes);
+    const isAlike =
+      i32x4.all_true(i32x4.eq(starts, i32x4.splat(start))) && i32x4.all_true(i32x4.eq(ends, i32x4.splat(end)));
+    if (isAlike) {
+      values_of_four(weights, v, start, end, record0, record1, record2, record3, headBytes);
+      continue;
+    }
+    values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), record0, headBytes);
+    values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), record1, headBytes);
+    values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), record2, headBytes);
+    values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), record3, headBytes);
   }
 }
 
@@ -210,12 +218,12 @@ function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u
   }
 }
 
-/** records[4 queries][head_dim] += weights · V, token by token; eight outputs of each query in registers. `v` is at `start`. */
+/** records[4 queries][head_dim] += weights · V of tokens [start, end). */
 function values_of_four(
   weights: usize,
+  v: usize,
   start: u32,
   end: u32,
-  v: usize,
   record0: usize,
   record1: usize,
   record2: usize,
@@ -224,11 +232,20 @@ function values_of_four(
 ): void {
   const from = weights + ((start as usize) << 4);
   const to = weights + ((end as usize) << 4);
-  let d: usize = 0;
-  for (; d + 32 <= headBytes; d += 32) {
-    values_of_8(4, 0, from, to, v + d, headBytes, 16, record0 + d, record1 + d, record2 + d, record3 + d);
+  v += (start as usize) * headBytes;
+  for (let d: usize = 0; d < headBytes; d += 32) {
+    const second: usize = d + 16 < headBytes ? 16 : 0;
+    values_of_8(4, 0, from, to, v + d, headBytes, second, record0 + d, record1 + d, record2 + d, record3 + d);
   }
-  if (d < headBytes) {
-    values_of_8(4, 0, from, to, v + d, headBytes, 0, record0 + d, record1 + d, record2 + d, record3 + d);
+}
+
+/** The same of one query, whose weights are 16 bytes apart: no token that it does not see is multiplied, which might be no number. */
+function values_of_one(weights: usize, v: usize, start: u32, end: u32, record: usize, headBytes: usize): void {
+  const from = weights + ((start as usize) << 4);
+  const to = weights + ((end as usize) << 4);
+  v += (start as usize) * headBytes;
+  for (let d: usize = 0; d < headBytes; d += 32) {
+    const second: usize = d + 16 < headBytes ? 16 : 0;
+    values_of_8(1, 0, from, to, v + d, headBytes, second, record + d, 0, 0, 0);
   }
 }

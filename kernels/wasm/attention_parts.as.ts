@@ -2,7 +2,7 @@
  * What both ways through a block share: which of its tokens a row sees, softmax and values of four queries, a lane of
  * the scores each, and where things lie in a thread's scratch.
  *
- *   scratch  scores of four queries [block_size + 4][4] f32, a cache line that nobody reads, a record that nobody reads, [2][block_size]
+ *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for what is touched ahead, a record that nobody reads, [2][block_size]
  *            [head_dim] f32: a block's K and V, [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
  */
 import { exp4, load4_f16_small, madd, TWO_112 } from './simd.as';
@@ -11,14 +11,14 @@ export const LOWEST: f32 = -1e30;
 
 // @ts-ignore: decorator
 @inline
-export function sink_at(scratch: usize, blockSize: u32): usize {
+export function ahead_at(scratch: usize, blockSize: u32): usize {
   return scratch + (((blockSize + 4) as usize) << 4);
 }
 
 // @ts-ignore: decorator
 @inline
 export function spare_at(scratch: usize, blockSize: u32): usize {
-  return sink_at(scratch, blockSize) + 64;
+  return ahead_at(scratch, blockSize) + 64;
 }
 
 // @ts-ignore: decorator

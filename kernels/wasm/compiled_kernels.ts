@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
-import { instantiate } from './step.ts';
+import { instantiate } from './kernel_exports.ts';
 
 export interface CompiledKernels {
   readonly module: WebAssembly.Module;

@@ -16,7 +16,7 @@
 import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, SINK } from './panels.as';
 import { load4_f16, madd, touch } from './simd.as';
 
-const SLICE: u32 = 320;
+export const SLICE: u32 = 320;
 /** With few rows, a KiB of f32. */
 const SHORT_SLICE: u32 = 32;
 

@@ -16,7 +16,7 @@ import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd, touch } from './simd.as';
 
 /** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8. With few rows, one KiB. */
-const SLICE_GROUPS: u32 = 16;
+export const SLICE_GROUPS: u32 = 16;
 const SHORT_SLICE_GROUPS: u32 = 4;
 
 export function linear_int(

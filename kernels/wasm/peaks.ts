@@ -1,6 +1,6 @@
 /** What this machine can do at most, measured with the same threads and instructions that the kernels use. */
 import type { CompiledKernels } from './compiled_kernels.ts';
-import { OP_CELLS, OpCode } from './step.ts';
+import { OP_CELLS, OpCode } from './step_cells.ts';
 import { StepThreads } from './step_threads.ts';
 
 export interface WasmPeaks {

@@ -1,7 +1,7 @@
 /** Times of a step's operations, equal ones together, with the work that they did. */
 import type { KernelProfile, LoadOptions, Operation, Program, Segment } from '../device.ts';
+import { ROW_BLOCK } from './kernel_constants.ts';
 import { weightBytes } from './program_layout.ts';
-import { ROW_BLOCK } from './task_split.ts';
 
 /** `ms`: of every operation of the program, in order. */
 export function profileOf(

@@ -14,9 +14,11 @@ import {
   type WeightSpec,
 } from '../device.ts';
 import type { WeightFormat } from '../weight_format.ts';
+import { INT4_GROUP, INT8_GROUP, Q_GROUP_BYTES, ROW_BLOCK, SLICE } from './kernel_constants.ts';
 import { MemoryPlan } from './memory_plan.ts';
-import { Control, MAX_OPS, OP_CELLS, OpCode, QUANTISED_AT, TILE_CELLS, TILE_ROWS } from './step.ts';
-import { ROW_BLOCK, spanBlocks } from './task_split.ts';
+import { QUANTISED_AT } from './product_step.ts';
+import { Control, MAX_OPS, OP_CELLS, OpCode, TILE_CELLS, TILE_ROWS } from './step_cells.ts';
+import { spanBlocks } from './task_split.ts';
 
 const LANES = 8;
 
@@ -29,8 +31,8 @@ export function paddedWidth(width: number): number {
 const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
   f32: (inner) => 32 * inner,
   f16: (inner) => 16 * inner,
-  int8: (inner) => 272 * Math.ceil(inner / 32),
-  int4: (inner) => 144 * Math.ceil(inner / 32),
+  int8: (inner) => INT8_GROUP * Math.ceil(inner / 32),
+  int4: (inner) => INT4_GROUP * Math.ceil(inner / 32),
 };
 
 /** By the numbers that the kernels use. */
@@ -53,10 +55,6 @@ export function weightBytes(spec: WeightSpec, format: WeightFormat): number {
 function stagingBytes(specs: readonly WeightSpec[]): number {
   return Math.max(1 << 20, ...specs.map(({ inner }) => inner * 4));
 }
-
-/** As the kernels have them: inputs of a slice of unpacked weights, and bytes of 32 quantised inputs. */
-const SLICE = 320;
-const QUANTISED_GROUP_BYTES = 80;
 
 /** What attention makes of one query in one span. */
 function recordBytes(headDim: number): number {
@@ -104,7 +102,7 @@ function scratchBytesOf(program: Program, { blockSize, maxRows, maxSamples, weig
   const isQuantised = weightFormat === 'int8' || weightFormat === 'int4';
   const numRows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
   const productBytes = isQuantised
-    ? QUANTISED_AT + numRows * Math.ceil(widest / 32) * QUANTISED_GROUP_BYTES
+    ? QUANTISED_AT + numRows * Math.ceil(widest / 32) * Q_GROUP_BYTES
     : ROW_BLOCK * LANES * 4 + 64 + SLICE * LANES * 4;
   return Math.ceil(Math.max(attentionBytes, productBytes) / 64) * 64;
 }

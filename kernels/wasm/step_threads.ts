@@ -2,7 +2,8 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
-import { Control, StepThread, type SharedStep } from './step.ts';
+import { StepThread } from './step.ts';
+import { Control, type SharedStep } from './step_cells.ts';
 
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
 const SPIN_US = 20;

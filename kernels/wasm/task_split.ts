@@ -2,9 +2,8 @@
  * How the work of an operation is cut into tasks. Threads take the next one when they are done with theirs, so that one that came late,
  * or whose core is shared, takes fewer. Tasks split outputs, never sums: none of this changes a bit (E2).
  */
+import { ROW_BLOCK, SPAN } from './kernel_constants.ts';
 
-/** As the kernels have it: most rows of a call. */
-export const ROW_BLOCK = 96;
 const MIN_ROW_BLOCK = 24;
 /** What a block of rows may take of the second-level cache. */
 const ROW_BLOCK_BYTES = 1 << 20;
@@ -36,6 +35,7 @@ export function productTasks(numRows: number, inner: number, numPanels: number, 
 function evenPanels(numPanels: number, wanted: number, numRowTasks: number, numThreads: number): number {
   const panelsAThread = (panels: number): number =>
     Math.ceil((numRowTasks * Math.ceil(numPanels / panels)) / numThreads) * panels;
+  if (numThreads === 1) return wanted;
   let best = wanted;
   const consider = (panels: number): void => {
     if (panelsAThread(panels) < panelsAThread(best)) best = panels;
@@ -62,13 +62,11 @@ export function attentionTasks(numTiles: number, numRows: number, numThreads: nu
   return numTiles <= maxSplitTiles ? AttentionTasks.spans : AttentionTasks.tilesAndHeads;
 }
 
-/** Tokens of a span, as attention.as.ts has it. */
-const SPAN_TOKENS = 128;
 /** Spans for each thread, from which on a task is all heads of one, so that blocks are read whole. */
 const MIN_SPANS_PER_THREAD = 4;
 
 export function spanBlocks(blockSize: number): number {
-  return Math.max(1, Math.floor(SPAN_TOKENS / blockSize));
+  return Math.max(1, Math.floor(SPAN / blockSize));
 }
 
 export function headsAtOnce(numSpans: number, kvHeads: number, numThreads: number): number {

@@ -23,7 +23,8 @@ import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { profileOf } from './profile.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { formatCode, layOutProgram, paddedWidth, type ProgramLayout } from './program_layout.ts';
-import { Control, instantiate, TILE_CELLS, TILE_ROWS } from './step.ts';
+import { instantiate } from './kernel_exports.ts';
+import { Control, TILE_CELLS, TILE_ROWS } from './step_cells.ts';
 import { StepThreads } from './step_threads.ts';
 import { attentionTasks } from './task_split.ts';
 

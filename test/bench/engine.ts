@@ -299,7 +299,7 @@ async function peerModel(
 }
 
 function peerName({ peer }: EngineBenchOptions): string {
-  return peer === undefined || peer === 'all' ? 'llama.cpp' : `llama.cpp (${peer})`;
+  return peer === undefined || peer === 'all' ? 'llama.cpp' : `llama.cpp (at most ${peer})`;
 }
 
 function configOf(shape: Shape, maxPositions: number): LlamaConfig {

@@ -7,24 +7,24 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import assert from 'node:assert/strict';
 import { homedir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const PACKAGE = 'node-llama-cpp';
 const VERSION = '3.22.1';
 
-/** How wide it may compute: as the machine can, or as one without matrix units, or without 512-bit vectors either, would. */
+/** What of an x64 CPU it may use at most: all, no matrix units, or no 512-bit vectors and no VNNI either. */
 export const peerInstructions = ['all', 'avx512', 'avx2'] as const;
 export type PeerInstructions = (typeof peerInstructions)[number];
+type PeerLimit = Exclude<PeerInstructions, 'all'>;
 
 /** Names of its builds for one kind of CPU that use more. */
-const tooWide: Readonly<Record<PeerInstructions, RegExp>> = {
-  all: /^$/,
+const tooWide: Readonly<Record<PeerLimit, RegExp>> = {
   avx512: /sapphirerapids/,
   avx2: /sapphirerapids|zen4|cooperlake|icelake|cascadelake|cannonlake|skylakex|alderlake/,
 };
 /** What a build that was not left out would say of itself. */
-const isTooWide: Readonly<Record<PeerInstructions, RegExp>> = { all: /^$/, avx512: /AMX/, avx2: /AMX|AVX512|AVX_VNNI/ };
+const isTooWide: Readonly<Record<PeerLimit, RegExp>> = { avx512: /AMX/, avx2: /AMX|AVX512|AVX_VNNI/ };
 
 /** What is used of the package. */
 interface Sequence {
@@ -85,11 +85,11 @@ function leaveOut(builds: RegExp, whole: string, folder: string): void {
     const to = join(part, 'node_modules');
     mkdirSync(join(to, scope), { recursive: true });
     for (const name of readdirSync(from))
-      if (name !== PACKAGE && name !== scope) symlinkSync(join(from, name), join(to, name));
+      if (name !== PACKAGE && name !== scope) symlinkSync(relative(to, join(from, name)), join(to, name));
     cpSync(join(from, PACKAGE), join(to, PACKAGE), { recursive: true });
     // Only those without a GPU's libraries are asked for.
     for (const name of readdirSync(join(from, scope)).filter((one) => /^[a-z]+-x64$/.test(one))) {
-      const filter = (file: string): boolean => !/ggml-cpu-/.test(file) || !builds.test(file);
+      const filter = (file: string): boolean => !/ggml-cpu-/.test(basename(file)) || !builds.test(basename(file));
       cpSync(join(from, scope, name), join(to, scope, name), { recursive: true, filter });
     }
   });
@@ -113,9 +113,12 @@ export class LlamaPeer {
     say: (line: string) => void,
   ): Promise<LlamaPeer> {
     const whole = join(cacheFolder(), `${PACKAGE}-${VERSION}`);
+    if (instructions !== 'all' && process.arch !== 'x64') {
+      throw new Error(`${PACKAGE} can be limited to ${instructions} on x64 only, not on ${process.arch}`);
+    }
     if (!existsSync(whole)) installInto(whole, say);
     const folder = instructions === 'all' ? whole : `${whole}-${instructions}`;
-    if (!existsSync(folder)) leaveOut(tooWide[instructions], whole, folder);
+    if (instructions !== 'all' && !existsSync(folder)) leaveOut(tooWide[instructions], whole, folder);
     const entry = join(folder, 'node_modules', PACKAGE, 'dist/index.js');
     const { getLlama } = (await import(pathToFileURL(entry).href)) as {
       getLlama: (options: { gpu: false; build: 'never'; logLevel: 'error'; maxThreads: number }) => Promise<Llama>;

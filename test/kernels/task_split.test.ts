@@ -1,7 +1,8 @@
 /** Every row and panel is somebody's, once. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { productTasks, ROW_BLOCK } from '../../kernels/wasm/task_split.ts';
+import { ROW_BLOCK } from '../../kernels/wasm/kernel_constants.ts';
+import { productTasks } from '../../kernels/wasm/task_split.ts';
 
 test('the tasks of a product cover every row and panel once, in blocks that the kernels take', () => {
   for (const numRows of [0, 1, 2, 7, 12, 95, 96, 97, 200, 511, 2_048]) {

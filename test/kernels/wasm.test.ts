@@ -1,6 +1,8 @@
 /** The wasm device conforms, and keeps its bits (E2) whatever the rows, the chunks and the threads. Budget: 40 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
+import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
+import * as constants from '../../kernels/wasm/kernel_constants.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { roundRows, weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import type { Executable, Segment } from '../../kernels/device.ts';
@@ -16,6 +18,13 @@ for (const [name, hasRelaxed] of [
   const open = (): Promise<WasmDevice> => Promise.resolve(createWasmDevice(2, hasRelaxed));
   conformance({ name, open, tolerance: 2e-6, quantisesActivations: true });
 }
+
+test.each([true, false])('the kernels have the numbers that their callers count on, relaxed %s', (mayRelax) => {
+  const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+  const { exports } = new WebAssembly.Instance(compileKernels(mayRelax).module, { env: { memory } });
+  const built = Object.keys(constants).map((name) => [name, (exports[name] as { value: number }).value]);
+  assert.deepEqual(Object.fromEntries(built), { ...constants });
+});
 
 test.each([
   ['int8', 'f16'],

@@ -1,0 +1,14 @@
+/** Numbers that the compiled kernels have built in and that their callers count on: a test compares the two. */
+
+/** Most rows of a product's call. */
+export const ROW_BLOCK = 96;
+/** Tokens of an attention span, in whole blocks, at least one. */
+export const SPAN = 128;
+/** Bytes of 32 inputs of a panel: eight scales f16, then the integers. */
+export const INT8_GROUP = 272;
+export const INT4_GROUP = 144;
+/** Bytes of 32 quantised inputs of a row. */
+export const Q_GROUP_BYTES = 80;
+/** Most inputs of a slice of unpacked f16 weights, and groups of one of int4 weights. */
+export const SLICE = 320;
+export const SLICE_GROUPS = 16;
