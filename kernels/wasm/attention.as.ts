@@ -70,7 +70,7 @@ export function attention_tile(
   for (let span = first_visible(position, window) / spanTokens; span * spanTokens <= last; span++) {
     attend_span(
       q, qStride, kv, planeBytes, blockBytes, blockTable, rows, position, kvHeadStart, kvHeadEnd,
-      kvHeads, group, headDim, blockSize, scale, isF16, window, span, records, scratch,
+      kvHeads, group, headDim, blockSize, scale, isF16, window, span, last / blockSize + 1, records, scratch,
     );
     for (let head: u32 = 0; head < numHeads; head++) {
       for (let i: u32 = 0; i < rows; i++) {
@@ -109,9 +109,10 @@ export function attention_span(
   records: usize,
   scratch: usize,
 ): void {
+  const blockEnd = min<u32>((span + 1) * span_blocks(blockSize), position / blockSize + 1);
   attend_span(
     q, 0, kv, planeBytes, blockBytes, blockTable, 1, position, kvHeadStart, kvHeadEnd,
-    kvHeads, group, headDim, blockSize, scale, isF16, window, span, records, scratch,
+    kvHeads, group, headDim, blockSize, scale, isF16, window, span, blockEnd, records, scratch,
   );
 }
 
@@ -163,7 +164,7 @@ function divide(out: usize, sum: f32, headBytes: usize): void {
   for (let d: usize = 0; d < headBytes; d += 16) v128.store(out + d, f32x4.mul(v128.load(out + d), inverse));
 }
 
-/** records[heads][rows] of one span. */
+/** records[heads][rows] of one span; blocks before aheadEnd come next, here or in a later call of this thread. */
 function attend_span(
   q: usize,
   qStride: usize,
@@ -183,6 +184,7 @@ function attend_span(
   isF16: u32,
   window: u32,
   span: u32,
+  aheadEnd: u32,
   records: usize,
   scratch: usize,
 ): void {
@@ -205,7 +207,7 @@ function attend_span(
   } else {
     attend_few(
       q, qStride, kv, planeBytes, blockBytes, blockTable, rows, position, kvHeadStart, kvHeadEnd,
-      kvHeads, group, headDim, blockSize, scale, isF16, window, start, end, records, scratch,
+      kvHeads, group, headDim, blockSize, scale, isF16, window, start, end, aheadEnd, records, scratch,
     );
   }
 }

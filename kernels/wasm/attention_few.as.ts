@@ -10,7 +10,7 @@ const TWO_16: f32 = 65536.0;
 /** Tokens whose scores are computed between two bursts of touches. */
 const TOUCH_TOKENS: u32 = 8;
 
-/** Blocks [blockStart, blockEnd) of some KV heads for few queries; records [heads][rows], not yet divided. */
+/** Blocks [blockStart, blockEnd) of some KV heads for few queries; records [heads][rows], not yet divided. Blocks before aheadEnd are next. */
 export function attend_few(
   q: usize,
   qStride: usize,
@@ -31,6 +31,7 @@ export function attend_few(
   window: u32,
   blockStart: u32,
   blockEnd: u32,
+  aheadEnd: u32,
   records: usize,
   scratch: usize,
 ): void {
@@ -54,7 +55,7 @@ export function attend_few(
     q = scaledQ - ((kvHeadStart * group) as usize) * headBytes;
     qStride = width;
   }
-  // As often as there is a burst below.
+  // As many as there are below, at least, where all of a block is seen.
   const numBursts = numKvHeads * ((blockSize + TOUCH_TOKENS - 1) / TOUCH_TOKENS + (headDim + 7) / 8);
   const scoreScale = isF16 ? scale * TWO_16 : scale;
   const lastPosition = position + rows - 1;
@@ -64,10 +65,11 @@ export function attend_few(
     const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
     // One head alone would read what is not its own.
     const next: usize =
-      numKvHeads < kvHeads || block == lastPosition / blockSize
+      numKvHeads < kvHeads || block + 1 >= aheadEnd
         ? 0
         : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
-    start_ahead(ahead, next, tokenBytes * (blockSize as usize), planeBytes, numBursts);
+    const nextTokens = min<u32>(blockSize, lastPosition + 1 - min<u32>(lastPosition, first + blockSize));
+    start_ahead(ahead, next, tokenBytes * (nextTokens as usize), planeBytes, numBursts);
     for (let h: u32 = 0; h < numKvHeads; h++) {
       const kvHead = kvHeadStart + h;
       const k = blockAt + (((kvHead * headDim) as usize) << shift);
@@ -103,7 +105,10 @@ export function attend_few(
   }
 }
 
-/** What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done. */
+/**
+ * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
+ * word that nobody reads.
+ */
 function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
   store<u32>(ahead, next as u32);
   store<u32>(ahead, planeBytes as u32, 4);

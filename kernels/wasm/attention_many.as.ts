@@ -139,8 +139,11 @@ function attend_block(
   for (; query < numQueries; query += 4) {
     let starts = i32x4.splat(0),
       ends = starts;
+    // What some query sees, and what every one does.
     let start = numTokens,
-      end: u32 = 0;
+      end: u32 = 0,
+      lastStart: u32 = 0,
+      firstEnd = numTokens;
     let record0 = spare,
       record1 = spare,
       record2 = spare,
@@ -160,6 +163,8 @@ function attend_block(
         ends = i32x4.replace_lane(ends, 3, to);
         start = min<u32>(start, from);
         end = max<u32>(end, to);
+        lastStart = max<u32>(lastStart, from);
+        firstEnd = min<u32>(firstEnd, to);
         if (++g == group) {
           g = 0;
           i++;
@@ -169,16 +174,15 @@ function attend_block(
     if (start >= end) continue;
     scores_of_four(q + (query as usize) * headBytes, headBytes, k, start & ~1, end, weights);
     softmax_of_four(weights, start, end, starts, ends, scale, 0, record0, record1, record2, record3, headBytes);
-    const isAlike =
-      i32x4.all_true(i32x4.eq(starts, i32x4.splat(start))) && i32x4.all_true(i32x4.eq(ends, i32x4.splat(end)));
-    if (isAlike) {
-      values_of_four(weights, v, start, end, record0, record1, record2, record3, headBytes);
-      continue;
+    if (lastStart >= firstEnd) lastStart = firstEnd = 0;
+    if (start < lastStart || firstEnd == 0) {
+      const to = firstEnd == 0 ? numTokens : lastStart;
+      values_of_each(weights, v, starts, ends, 0, to, record0, record1, record2, record3, headBytes);
     }
-    values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), record0, headBytes);
-    values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), record1, headBytes);
-    values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), record2, headBytes);
-    values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), record3, headBytes);
+    values_of_four(weights, v, lastStart, firstEnd, record0, record1, record2, record3, headBytes);
+    if (firstEnd && firstEnd < end) {
+      values_of_each(weights, v, starts, ends, firstEnd, numTokens, record0, record1, record2, record3, headBytes);
+    }
   }
 }
 
@@ -218,7 +222,7 @@ function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u
   }
 }
 
-/** records[4 queries][head_dim] += weights · V of tokens [start, end). */
+/** records[4 queries][head_dim] += weights · V of tokens [start, end), which all of them see. */
 function values_of_four(
   weights: usize,
   v: usize,
@@ -239,8 +243,34 @@ function values_of_four(
   }
 }
 
-/** The same of one query, whose weights are 16 bytes apart: no token that it does not see is multiplied, which might be no number. */
+/**
+ * The same of what each sees within [first, last): no token that a query does not see is multiplied, not even by 0, as it might be no
+ * number.
+ */
+function values_of_each(
+  weights: usize,
+  v: usize,
+  starts: v128,
+  ends: v128,
+  first: u32,
+  last: u32,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+): void {
+  starts = i32x4.max_u(starts, i32x4.splat(first));
+  ends = i32x4.min_u(ends, i32x4.splat(last));
+  values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), record0, headBytes);
+  values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), record1, headBytes);
+  values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), record2, headBytes);
+  values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), record3, headBytes);
+}
+
+/** Of one query, whose weights are 16 bytes apart. */
 function values_of_one(weights: usize, v: usize, start: u32, end: u32, record: usize, headBytes: usize): void {
+  if (start >= end) return;
   const from = weights + ((start as usize) << 4);
   const to = weights + ((end as usize) << 4);
   v += (start as usize) * headBytes;

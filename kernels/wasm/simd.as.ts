@@ -114,7 +114,7 @@ export function touch(from: usize, bytes: usize, sink: usize): void {
 }
 
 /**
- * The same for lines [first, last) of every 4 KiB of [from, from + bytes), and of as much `apart` bytes on: a few lines of many pages
+ * As {@link touch} for lines [first, last) of every 4 KiB of [from, from + bytes), and of as much `apart` bytes on: a few lines of many pages
  * at a time, whose addresses are looked up together and whose other lines the CPU then prefetches.
  */
 export function touch_pages(from: usize, bytes: usize, apart: usize, first: usize, last: usize, sink: usize): void {
