@@ -18,7 +18,7 @@
 import { attend_few } from './attention_few.as';
 import { attend_many } from './attention_many.as';
 import { first_visible, LOWEST, queries_at, query_bytes } from './attention_parts.as';
-import { exp1 } from './simd.as';
+import { exp1, multiply } from './simd.as';
 
 /** Queries from which unpacking a block pays. */
 const MANY: u32 = 9;
@@ -83,7 +83,8 @@ export function attention_tile(
   for (let head: u32 = 0; head < numHeads; head++) {
     for (let i: u32 = 0; i < rows; i++) {
       const sum = load<f32>(totals + (((head * rows + i) as usize) << 3), 4);
-      divide(out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes, sum, headBytes);
+      const to = out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes;
+      multiply(to, to, headBytes, (1.0 as f32) / sum);
     }
   }
 }
@@ -136,7 +137,7 @@ export function attention_merge(
       merge(out, total, record, headBytes);
       record += spanBytes;
     }
-    divide(out, load<f32>(total, 4), headBytes);
+    multiply(out, out, headBytes, (1.0 as f32) / load<f32>(total, 4));
     out += headBytes;
   }
 }
@@ -157,11 +158,6 @@ function merge(out: usize, total: usize, record: usize, headBytes: usize): void 
   for (let d: usize = 0; d < headBytes; d += 16) {
     v128.store(out + d, f32x4.add(f32x4.mul(v128.load(out + d), keep4), f32x4.mul(v128.load(record + d), take4)));
   }
-}
-
-function divide(out: usize, sum: f32, headBytes: usize): void {
-  const inverse = f32x4.splat((1.0 as f32) / sum);
-  for (let d: usize = 0; d < headBytes; d += 16) v128.store(out + d, f32x4.mul(v128.load(out + d), inverse));
 }
 
 /** records[heads][rows] of one span; blocks before aheadEnd come next, here or in a later call of this thread. */

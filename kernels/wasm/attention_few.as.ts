@@ -2,8 +2,18 @@
  * Attention of few queries to a block: K and V are converted in registers, once for up to four heads, and the lines of the next block
  * are touched on the way.
  */
-import { ahead_at, end_in, queries_at, softmax_of_four, spare_at, start_in, values_of_8 } from './attention_parts.as';
-import { load4_f16_small, madd, sums_of_4, touch_pages } from './simd.as';
+import {
+  add_values,
+  ahead_at,
+  end_in,
+  queries_at,
+  softmax_of_four,
+  spare_at,
+  start_ahead,
+  start_in,
+  touch_ahead,
+} from './attention_parts.as';
+import { load4_f16_small, madd, multiply, sums_of_4 } from './simd.as';
 
 const TWO_96: f32 = 79228162514264337593543950336.0;
 const TWO_16: f32 = 65536.0;
@@ -103,44 +113,6 @@ export function attend_few(
       }
     }
   }
-}
-
-/**
- * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
- * word that nobody reads.
- */
-function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
-  store<u32>(ahead, next as u32);
-  store<u32>(ahead, planeBytes as u32, 4);
-  store<u32>(ahead, apart as u32, 8);
-  store<u32>(ahead, next ? numBursts : 0, 12);
-  store<u32>(ahead, 0, 16);
-}
-
-/** The next burst, in the shadow of what is computed then: a few lines of every page. */
-function touch_ahead(ahead: usize): void {
-  const numBursts = load<u32>(ahead, 12);
-  const burst = load<u32>(ahead, 16);
-  if (burst >= numBursts) return;
-  store<u32>(ahead, burst + 1, 16);
-  const first = line_of(burst, numBursts);
-  const last = line_of(burst + 1, numBursts);
-  touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
-}
-
-/** Of the lines of a page, in bytes. */
-// @ts-ignore: decorator
-@inline
-function line_of(burst: u32, numBursts: u32): usize {
-  return (((burst << 6) / numBursts) as usize) << 6;
-}
-
-/** to[i] = from[i] · factor, whole vectors. */
-// @ts-ignore: decorator
-@inline
-function multiply(from: usize, to: usize, bytes: usize, factor: f32): void {
-  const factor4 = f32x4.splat(factor);
-  for (let i: usize = 0; i < bytes; i += 16) v128.store(to + i, f32x4.mul(v128.load(from + i), factor4));
 }
 
 /** Scores [tokens][4] of `heads` heads. */
@@ -251,24 +223,15 @@ function values_of(
   headBytes: usize,
   ahead: usize,
 ): void {
-  for (const last = record0 + headBytes; record0 < last; record0 += 32) {
-    touch_ahead(ahead);
-    const second: usize = record0 + 16 < last ? 16 : 0;
-    if (isF16) {
-      if (heads == 4) values_of_8(4, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      else if (heads == 3) values_of_8(3, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      else if (heads == 2) values_of_8(2, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      else values_of_8(1, 1, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      v += 16;
-    } else {
-      if (heads == 4) values_of_8(4, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      else if (heads == 3) values_of_8(3, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      else if (heads == 2) values_of_8(2, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      else values_of_8(1, 0, weights, end, v, tokenBytes, second, record0, record1, record2, record3);
-      v += 32;
-    }
-    record1 += 32;
-    record2 += 32;
-    record3 += 32;
+  if (isF16) {
+    if (heads == 4) add_values(4, 1, weights, end, v, tokenBytes, record0, record1, record2, record3, headBytes, ahead);
+    else if (heads == 3) add_values(3, 1, weights, end, v, tokenBytes, record0, record1, record2, 0, headBytes, ahead);
+    else if (heads == 2) add_values(2, 1, weights, end, v, tokenBytes, record0, record1, 0, 0, headBytes, ahead);
+    else add_values(1, 1, weights, end, v, tokenBytes, record0, 0, 0, 0, headBytes, ahead);
+  } else {
+    if (heads == 4) add_values(4, 0, weights, end, v, tokenBytes, record0, record1, record2, record3, headBytes, ahead);
+    else if (heads == 3) add_values(3, 0, weights, end, v, tokenBytes, record0, record1, record2, 0, headBytes, ahead);
+    else if (heads == 2) add_values(2, 0, weights, end, v, tokenBytes, record0, record1, 0, 0, headBytes, ahead);
+    else add_values(1, 0, weights, end, v, tokenBytes, record0, 0, 0, 0, headBytes, ahead);
   }
 }

@@ -8,6 +8,7 @@
  *   weights  scores, then weights [tokens][4 queries] f32
  */
 import {
+  add_values,
   end_in,
   queries_at,
   query_bytes,
@@ -15,7 +16,6 @@ import {
   spare_at,
   start_in,
   unpacked_at,
-  values_of_8,
 } from './attention_parts.as';
 import { load4_f16, madd, sums_of_4 } from './simd.as';
 
@@ -174,14 +174,19 @@ function attend_block(
     if (start >= end) continue;
     scores_of_four(q + (query as usize) * headBytes, headBytes, k, start & ~1, end, weights);
     softmax_of_four(weights, start, end, starts, ends, scale, 0, record0, record1, record2, record3, headBytes);
-    if (lastStart >= firstEnd) lastStart = firstEnd = 0;
-    if (start < lastStart || firstEnd == 0) {
-      const to = firstEnd == 0 ? numTokens : lastStart;
-      values_of_each(weights, v, starts, ends, 0, to, record0, record1, record2, record3, headBytes);
+    if (lastStart >= firstEnd) lastStart = firstEnd = end;
+    if (start < lastStart) {
+      values_of_each(weights, v, starts, ends, start, lastStart, record0, record1, record2, record3, headBytes);
     }
-    values_of_four(weights, v, lastStart, firstEnd, record0, record1, record2, record3, headBytes);
-    if (firstEnd && firstEnd < end) {
-      values_of_each(weights, v, starts, ends, firstEnd, numTokens, record0, record1, record2, record3, headBytes);
+    if (lastStart < firstEnd) {
+      const at = v + (lastStart as usize) * headBytes;
+      const to = weights + ((firstEnd as usize) << 4);
+      add_values(
+        4, 0, weights + ((lastStart as usize) << 4), to, at, headBytes, record0, record1, record2, record3, headBytes, 0,
+      );
+    }
+    if (firstEnd < end) {
+      values_of_each(weights, v, starts, ends, firstEnd, end, record0, record1, record2, record3, headBytes);
     }
   }
 }
@@ -222,29 +227,8 @@ function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u
   }
 }
 
-/** records[4 queries][head_dim] += weights · V of tokens [start, end), which all of them see. */
-function values_of_four(
-  weights: usize,
-  v: usize,
-  start: u32,
-  end: u32,
-  record0: usize,
-  record1: usize,
-  record2: usize,
-  record3: usize,
-  headBytes: usize,
-): void {
-  const from = weights + ((start as usize) << 4);
-  const to = weights + ((end as usize) << 4);
-  v += (start as usize) * headBytes;
-  for (let d: usize = 0; d < headBytes; d += 32) {
-    const second: usize = d + 16 < headBytes ? 16 : 0;
-    values_of_8(4, 0, from, to, v + d, headBytes, second, record0 + d, record1 + d, record2 + d, record3 + d);
-  }
-}
-
 /**
- * The same of what each sees within [first, last): no token that a query does not see is multiplied, not even by 0, as it might be no
+ * records[4 queries][head_dim] += weights · V of what each sees within [first, last): no token that a query does not see is multiplied, not even by 0, as it might be no
  * number.
  */
 function values_of_each(
@@ -271,11 +255,7 @@ function values_of_each(
 /** Of one query, whose weights are 16 bytes apart. */
 function values_of_one(weights: usize, v: usize, start: u32, end: u32, record: usize, headBytes: usize): void {
   if (start >= end) return;
-  const from = weights + ((start as usize) << 4);
+  const at = v + (start as usize) * headBytes;
   const to = weights + ((end as usize) << 4);
-  v += (start as usize) * headBytes;
-  for (let d: usize = 0; d < headBytes; d += 32) {
-    const second: usize = d + 16 < headBytes ? 16 : 0;
-    values_of_8(1, 0, from, to, v + d, headBytes, second, record + d, 0, 0, 0);
-  }
+  add_values(1, 0, weights + ((start as usize) << 4), to, at, headBytes, record, 0, 0, 0, headBytes, 0);
 }

@@ -5,7 +5,7 @@
  *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for what is touched ahead, a record that nobody reads, [2][block_size]
  *            [head_dim] f32: a block's K and V, [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
  */
-import { exp4, load4_f16_small, madd, TWO_112 } from './simd.as';
+import { exp4, load4_f16_small, madd, multiply, touch_pages, TWO_112 } from './simd.as';
 
 export const LOWEST: f32 = -1e30;
 
@@ -91,10 +91,16 @@ export function softmax_of_four(
     : isScaled
       ? softmax_in_lanes(0, 1, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
       : softmax_in_lanes(0, 0, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes);
-  multiply(record0, headBytes, f32x4.extract_lane(rescale, 0));
-  multiply(record1, headBytes, f32x4.extract_lane(rescale, 1));
-  multiply(record2, headBytes, f32x4.extract_lane(rescale, 2));
-  multiply(record3, headBytes, f32x4.extract_lane(rescale, 3));
+  rescale_one(record0, headBytes, f32x4.extract_lane(rescale, 0));
+  rescale_one(record1, headBytes, f32x4.extract_lane(rescale, 1));
+  rescale_one(record2, headBytes, f32x4.extract_lane(rescale, 2));
+  rescale_one(record3, headBytes, f32x4.extract_lane(rescale, 3));
+}
+
+// @ts-ignore: decorator
+@inline
+function rescale_one(record: usize, headBytes: usize, factor: f32): void {
+  if (factor != 1) multiply(record, record, headBytes, factor);
 }
 
 /** `isWhole` and `isScaled` are constants. Returns by what the records have to be multiplied. */
@@ -183,13 +189,58 @@ function four(a: usize, b: usize, c: usize, d: usize): v128 {
   return v128.load32_lane(d, v, 3);
 }
 
+/**
+ * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
+ * word that nobody reads.
+ */
+export function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
+  store<u32>(ahead, next as u32);
+  store<u32>(ahead, planeBytes as u32, 4);
+  store<u32>(ahead, apart as u32, 8);
+  store<u32>(ahead, next ? numBursts : 0, 12);
+  store<u32>(ahead, 0, 16);
+}
+
+/** The next burst, in the shadow of what is computed then: a few lines of every page. */
+export function touch_ahead(ahead: usize): void {
+  const numBursts = load<u32>(ahead, 12);
+  const burst = load<u32>(ahead, 16);
+  if (burst >= numBursts) return;
+  store<u32>(ahead, burst + 1, 16);
+  const first = line_of(burst, numBursts);
+  const last = line_of(burst + 1, numBursts);
+  touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
+}
+
+/** Of the lines of a page, in bytes. */
 // @ts-ignore: decorator
 @inline
-function multiply(record: usize, headBytes: usize, factor: f32): void {
-  if (factor == 1) return;
-  const factor4 = f32x4.splat(factor);
-  for (const end = record + headBytes; record < end; record += 16) {
-    v128.store(record, f32x4.mul(v128.load(record), factor4));
+function line_of(burst: u32, numBursts: u32): usize {
+  return (((burst << 6) / numBursts) as usize) << 6;
+}
+
+/** records[heads][head_dim] += weights · V, eight outputs at a time; `ahead` 0: nothing is touched on the way. */
+// @ts-ignore: decorator
+@inline
+export function add_values(
+  heads: i32,
+  isF16: i32,
+  w: usize,
+  end: usize,
+  v: usize,
+  tokenBytes: usize,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+  ahead: usize,
+): void {
+  for (let d: usize = 0; d < headBytes; d += 32) {
+    if (ahead) touch_ahead(ahead);
+    const second: usize = d + 16 < headBytes ? 16 : 0;
+    const from = v + (isF16 ? d >> 1 : d);
+    values_of_8(heads, isF16, w, end, from, tokenBytes, second, record0 + d, record1 + d, record2 + d, record3 + d);
   }
 }
 
@@ -199,7 +250,7 @@ function multiply(record: usize, headBytes: usize, factor: f32): void {
  */
 // @ts-ignore: decorator
 @inline
-export function values_of_8(
+function values_of_8(
   heads: i32,
   isF16: i32,
   w: usize,

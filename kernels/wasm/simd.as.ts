@@ -61,6 +61,14 @@ export function exp1(x: f32): f32 {
   return f32x4.extract_lane(exp4(f32x4.splat(x)), 0);
 }
 
+/** to[i] = from[i] · factor, whole vectors. */
+// @ts-ignore: decorator
+@inline
+export function multiply(from: usize, to: usize, bytes: usize, factor: f32): void {
+  const factor4 = f32x4.splat(factor);
+  for (let i: usize = 0; i < bytes; i += 16) v128.store(to + i, f32x4.mul(v128.load(from + i), factor4));
+}
+
 /** Four f16 at `at` as f32, exact, subnormals too. Infinities do not occur: stores saturate. */
 // @ts-ignore: decorator
 @inline

@@ -249,20 +249,8 @@ async function benchModel(
   }
   const peer = await openPeer?.(weights, config);
   const bench = new ModelBench(executable, config, load, {
-    ...{
-      prefix,
-      format,
-      limits,
-      peer,
-      peerName: peerName(options),
-      prefillTokens,
-      batches,
-      contexts,
-      budgetMs,
-      hasProfile,
-      say,
-      onFigure,
-    },
+    ...{ prefix, format, limits, peer, peerName: peerName(options) },
+    ...{ prefillTokens, batches, contexts, budgetMs, hasProfile, say, onFigure },
     ...{ chunkTokens: CHUNK_TOKENS, blockSize: BLOCK_SIZE, nowMs: now },
   });
   try {

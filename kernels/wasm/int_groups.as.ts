@@ -1,0 +1,36 @@
+/** How a group of 32 inputs ends in products of integers: exact sums, scaled and added to what the groups before made. */
+import { Q_GROUP_BYTES } from './quantise.as';
+import { madd } from './simd.as';
+
+/** `end` is where the row's group ends: its scale and correction lie at the group's start. */
+// @ts-ignore: decorator
+@inline
+export function add_group(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, end: usize): void {
+  const scale = v128.load32_splat(end - Q_GROUP_BYTES);
+  v128.store(sums, madd(f32x4.convert_i32x4_s(a), f32x4.mul(scaleA, scale), v128.load(sums)));
+  v128.store(sums, madd(f32x4.convert_i32x4_s(b), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
+}
+
+/** Half of a group's outputs from i16 sums of its two halves of pairs, as f32. */
+// @ts-ignore: decorator
+@inline
+function low_sums(a: v128, b: v128, correction: v128): v128 {
+  const sum = i32x4.add(i32x4.extend_low_i16x8_s(a), i32x4.extend_low_i16x8_s(b));
+  return f32x4.convert_i32x4_s(i32x4.add(sum, correction));
+}
+
+// @ts-ignore: decorator
+@inline
+function high_sums(a: v128, b: v128, correction: v128): v128 {
+  const sum = i32x4.add(i32x4.extend_high_i16x8_s(a), i32x4.extend_high_i16x8_s(b));
+  return f32x4.convert_i32x4_s(i32x4.add(sum, correction));
+}
+
+// @ts-ignore: decorator
+@inline
+export function add_halves(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, end: usize): void {
+  const scale = v128.load32_splat(end - Q_GROUP_BYTES);
+  const correction = v128.load32_splat(end - Q_GROUP_BYTES, 4);
+  v128.store(sums, madd(low_sums(a, b, correction), f32x4.mul(scaleA, scale), v128.load(sums)));
+  v128.store(sums, madd(high_sums(a, b, correction), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
+}

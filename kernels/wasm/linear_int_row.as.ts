@@ -1,0 +1,116 @@
+/** Products of integers with one row, as in decode at batch 1: four panels side by side, at the speed of memory. See linear_int.as.ts. */
+import { add_halves } from './int_groups.as';
+import { INT4_GROUP, INT8_GROUP } from './panels.as';
+import { Q_GROUP_BYTES } from './quantise.as';
+import { load4_f16, madd } from './simd.as';
+
+/** sums[4][8] = one row · four panels of int8, `apart` bytes from one another; sums stay in registers. */
+export function four_panels_int8(q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+  let w1 = w0 + apart,
+    w2 = w1 + apart,
+    w3 = w2 + apart;
+  let sa = f32x4.splat(0),
+    sb = sa,
+    sc = sa,
+    sd = sa,
+    se = sa,
+    sf = sa,
+    sg = sa,
+    sh = sa;
+  for (const end = q + (groups as usize) * Q_GROUP_BYTES; q < end; ) {
+    let a = i32x4.splat(0),
+      b = a,
+      c = a,
+      d = a,
+      e = a,
+      f = a,
+      g = a,
+      h = a;
+    for (let turn: usize = 0; turn < 256; turn += 32) {
+      let x = v128.load32_splat(q + (turn >> 2), 16);
+      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 16)));
+      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 24)));
+      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 16)));
+      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 24)));
+      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 16)));
+      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 24)));
+      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 16)));
+      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 24)));
+      x = v128.load32_splat(q + (turn >> 2), 20);
+      a = i32x4.add(a, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 32)));
+      b = i32x4.add(b, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w0 + turn, 40)));
+      c = i32x4.add(c, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 32)));
+      d = i32x4.add(d, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w1 + turn, 40)));
+      e = i32x4.add(e, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 32)));
+      f = i32x4.add(f, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w2 + turn, 40)));
+      g = i32x4.add(g, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 32)));
+      h = i32x4.add(h, i32x4.dot_i16x8_s(x, v128.load_ext<i8>(w3 + turn, 40)));
+    }
+    const scale = v128.load32_splat(q);
+    sa = madd(f32x4.convert_i32x4_s(a), f32x4.mul(load4_f16(w0), scale), sa);
+    sb = madd(f32x4.convert_i32x4_s(b), f32x4.mul(load4_f16(w0 + 8), scale), sb);
+    sc = madd(f32x4.convert_i32x4_s(c), f32x4.mul(load4_f16(w1), scale), sc);
+    sd = madd(f32x4.convert_i32x4_s(d), f32x4.mul(load4_f16(w1 + 8), scale), sd);
+    se = madd(f32x4.convert_i32x4_s(e), f32x4.mul(load4_f16(w2), scale), se);
+    sf = madd(f32x4.convert_i32x4_s(f), f32x4.mul(load4_f16(w2 + 8), scale), sf);
+    sg = madd(f32x4.convert_i32x4_s(g), f32x4.mul(load4_f16(w3), scale), sg);
+    sh = madd(f32x4.convert_i32x4_s(h), f32x4.mul(load4_f16(w3 + 8), scale), sh);
+    q += Q_GROUP_BYTES;
+    w0 += INT8_GROUP;
+    w1 += INT8_GROUP;
+    w2 += INT8_GROUP;
+    w3 += INT8_GROUP;
+  }
+  v128.store(sums, sa);
+  v128.store(sums, sb, 16);
+  v128.store(sums, sc, 32);
+  v128.store(sums, sd, 48);
+  v128.store(sums, se, 64);
+  v128.store(sums, sf, 80);
+  v128.store(sums, sg, 96);
+  v128.store(sums, sh, 112);
+}
+
+/** sums[4][8] = one row · four panels of int4, as {@link tile_relaxed}. */
+export function four_panels_int4(q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+  let w1 = w0 + apart,
+    w2 = w1 + apart,
+    w3 = w2 + apart;
+  const mask = i8x16.splat(15);
+  memory.fill(sums, 0, 128);
+  for (const last = q + (groups as usize) * Q_GROUP_BYTES; q < last; q += Q_GROUP_BYTES) {
+    let a = i32x4.splat(0),
+      b = a,
+      c = a,
+      d = a,
+      e = a,
+      f = a,
+      g = a,
+      h = a;
+    for (let turn: usize = 0; turn < 128; turn += 16) {
+      const x = v128.load32_splat(q + (turn >> 1), 16);
+      const y = v128.load32_splat(q + (turn >> 1), 20);
+      let v = v128.load(w0 + turn, 16);
+      a = i16x8.add(a, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      b = i16x8.add(b, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+      v = v128.load(w1 + turn, 16);
+      c = i16x8.add(c, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      d = i16x8.add(d, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+      v = v128.load(w2 + turn, 16);
+      e = i16x8.add(e, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      f = i16x8.add(f, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+      v = v128.load(w3 + turn, 16);
+      g = i16x8.add(g, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
+      h = i16x8.add(h, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
+    }
+    const end = q + Q_GROUP_BYTES;
+    add_halves(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), end);
+    w0 += INT4_GROUP;
+    add_halves(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), end);
+    w1 += INT4_GROUP;
+    add_halves(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), end);
+    w2 += INT4_GROUP;
+    add_halves(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), end);
+    w3 += INT4_GROUP;
+  }
+}
