@@ -1,7 +1,6 @@
 /** The products of a step: tasks are blocks of rows times ranges of panels. */
 import { INT8_GROUP, ROW_BLOCK, SLICE_GROUPS } from './kernel_constants.ts';
 import type { StepContext } from './step_context.ts';
-import { productTasks } from './task_split.ts';
 
 /** Codes of weight formats: f32, f16, int8, int4. */
 const FIRST_INT_FORMAT = 2;
@@ -10,12 +9,12 @@ export const QUANTISED_AT = ROW_BLOCK * 32 + 64 + SLICE_GROUPS * INT8_GROUP;
 
 export function product(context: StepContext, at: number): void {
   const { kernels, scratch, shared } = context;
-  const { control, numThreads } = shared;
   const cells = context.cells(at);
   const [x, xStride, w, format, bias, out] = [cells[1]!, cells[2]!, cells[3]!, cells[4]!, cells[5]!, cells[6]!];
   const [outStride, inner, isAccumulating, numPanels] = [cells[7]!, cells[8]!, cells[9]!, cells[11]!];
-  const numRows = control[cells[10]!]!;
-  const { rowsPerTask, panelsPerTask, numPanelTasks, numTasks } = productTasks(numRows, inner, numPanels, numThreads);
+  const numRows = shared.control[cells[10]!]!;
+  const tasks = context.productTasks(at, numRows, inner, numPanels);
+  const { rowsPerTask, panelsPerTask, numPanelTasks, numTasks } = tasks;
   const isQuantised = format >= FIRST_INT_FORMAT;
   // f16 and int4 are the odd ones of their kind.
   const isOdd = format & 1;

@@ -2,6 +2,7 @@
 import { Barrier } from './barrier.ts';
 import { instantiate, type KernelExports } from './kernel_exports.ts';
 import { OP_CELLS, type SharedStep } from './step_cells.ts';
+import { productTasks, type ProductTasks } from './task_split.ts';
 
 export class StepContext {
   readonly shared: SharedStep;
@@ -11,6 +12,8 @@ export class StepContext {
   readonly u32: Uint32Array;
   /** This thread's own region. */
   readonly scratch: number;
+  /** By operation, how its rows were dealt last: most steps have as many as the one before. */
+  readonly #products = new Map<number, ProductTasks>();
   readonly #thread: number;
   readonly #floats: Float32Array;
 
@@ -32,6 +35,16 @@ export class StepContext {
   /** A cell that holds a float. */
   float(at: number, cell: number): number {
     return this.#floats[at + cell]!;
+  }
+
+  /** The tasks of the product at `at`. */
+  productTasks(at: number, numRows: number, inner: number, numPanels: number): ProductTasks {
+    let tasks = this.#products.get(at);
+    if (tasks?.numRows !== numRows) {
+      tasks = productTasks(numRows, inner, numPanels, this.shared.numThreads);
+      this.#products.set(at, tasks);
+    }
+    return tasks;
   }
 
   /** The next task of the operation at `at`; each is given to one thread. */

@@ -13,6 +13,7 @@ const PANEL_UNIT = 4;
 const TASKS_PER_THREAD = 8;
 
 export interface ProductTasks {
+  readonly numRows: number;
   readonly rowsPerTask: number;
   readonly panelsPerTask: number;
   readonly numPanelTasks: number;
@@ -28,7 +29,7 @@ export function productTasks(numRows: number, inner: number, numPanels: number, 
   const wanted = numThreads === 1 ? 1 : Math.ceil((TASKS_PER_THREAD * numThreads) / Math.max(1, numRowTasks));
   const panelsPerTask = evenPanels(numPanels, roundUp(numPanels / wanted, PANEL_UNIT), numRowTasks, numThreads);
   const numPanelTasks = Math.ceil(numPanels / panelsPerTask);
-  return { rowsPerTask, panelsPerTask, numPanelTasks, numTasks: numRowTasks * numPanelTasks };
+  return { numRows, rowsPerTask, panelsPerTask, numPanelTasks, numTasks: numRowTasks * numPanelTasks };
 }
 
 /** About `wanted` panels: such that threads which take equally many tasks have least to do, rather more than fewer. */
