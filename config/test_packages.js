@@ -3,7 +3,7 @@
  * root it installs them; elsewhere it says which are missing.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 /** Dawn refuses older ones. */
 const MIN_MESA = 25;
@@ -31,6 +31,31 @@ function hasChromium() {
   return existsSync('/usr/bin/chromium') || existsSync(process.env.CHROMIUM ?? '');
 }
 
+/** Where this machine gets Debian's packages from: the first archive that its own configuration names for this release. */
+function mirror(codename) {
+  const folder = '/etc/apt/sources.list.d';
+  const files = [
+    '/etc/apt/sources.list',
+    ...(existsSync(folder) ? readdirSync(folder).map((name) => `${folder}/${name}`) : []),
+  ].filter((file) => existsSync(file) && /\.(list|sources)$/.test(file) && !file.includes('penstock'));
+  const isMain = (suites) => suites.split(/\s+/).includes(codename);
+  for (const file of files) {
+    const text = readFileSync(file, 'utf8');
+    // One line each: deb [options] URI SUITE COMPONENTS.
+    for (const [, uri, suite] of text.matchAll(/^\s*deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)/gm)) {
+      if (isMain(suite)) return { uri, options: /^\s*deb\s+(\[[^\]]*\])/m.exec(text)?.[1] ?? '' };
+    }
+    // Paragraphs of fields.
+    for (const paragraph of text.split(/\n\s*\n/)) {
+      const field = (name) => new RegExp(`^${name}:\\s*(.+)$`, 'mi').exec(paragraph)?.[1]?.trim() ?? '';
+      if (!/\bdeb\b/.test(field('Types')) || !isMain(field('Suites'))) continue;
+      const key = field('Signed-By');
+      return { uri: field('URIs').split(/\s+/)[0], options: key.startsWith('/') ? `[signed-by=${key}]` : '' };
+    }
+  }
+  return undefined;
+}
+
 const missing = () => [
   ...(hasMesa() ? [] : [`mesa-vulkan-drivers ${MIN_MESA} or later (the software Vulkan driver)`]),
   ...(hasChromium() ? [] : ['chromium (or its path in CHROMIUM)']),
@@ -40,11 +65,14 @@ if (missing().length > 0 && process.getuid?.() === 0 && output('apt-get', '--ver
   console.log(`installing: ${missing().join(', ')}`);
   const codename = /^VERSION_CODENAME=(\S+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
   if (!hasMesa() && codename === 'bookworm') {
-    // Debian 12 has 22.3; its backports have a newer one.
-    writeFileSync(
-      '/etc/apt/sources.list.d/penstock-backports.list',
-      'deb http://deb.debian.org/debian bookworm-backports main\n',
-    );
+    // Debian 12 has 22.3; its backports have a newer one, beside the release in the same archive.
+    const archive = mirror(codename);
+    if (archive) {
+      writeFileSync(
+        '/etc/apt/sources.list.d/penstock-backports.list',
+        `deb ${[archive.options, archive.uri].filter(Boolean).join(' ')} ${codename}-backports main\n`,
+      );
+    } else console.error(`apt names no archive for ${codename}: configure ${codename}-backports yourself`);
   }
   run('apt-get', 'update', '-qq');
   if (!hasMesa()) {

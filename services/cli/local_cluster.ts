@@ -2,7 +2,7 @@
  * `penstock up`: a small cluster on one machine, the same processes as anywhere else.
  *
  *   router ──ready──► stores, prefills, decodes ──all ready──► says so        Ctrl-C ──► every child drains and ends
- *      a child that dies is reported and started again after a pause: 0.25 s, doubling to 10 s, forgotten after 30 s of health
+ *      a child that served and dies is started again at once; one that dies young after a pause: 0.25 s, doubling to 10 s
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -19,7 +19,8 @@ import { LogLines } from './log_lines.ts';
 
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
-const HEALTHY_MS = 30_000;
+/** A child that dies before it is ready, or so soon after, would only die again. */
+const YOUNG_MS = 1_000;
 /** After the drain timeout of the children themselves. */
 const KILL_GRACE_MS = 5_000;
 
@@ -28,7 +29,9 @@ interface Child {
   readonly name: string;
   process: ChildProcess;
   ready: ReadyMessage | undefined;
-  startedMs: number;
+  /** When this process was ready; undefined before. */
+  readyMs: number | undefined;
+  /** Before the next start, should it die young. */
   pauseMs: number;
 }
 
@@ -124,7 +127,7 @@ export class LocalCluster {
       name,
       process: this.#fork(role, name),
       ready: undefined,
-      startedMs: 0,
+      readyMs: undefined,
       pauseMs: MIN_PAUSE_MS,
     };
     this.#children.push(child);
@@ -133,11 +136,12 @@ export class LocalCluster {
 
   /** Resolves when ready. @throws Error when it ends before that for the first time. */
   #supervise(child: Child): Promise<ReadyMessage> {
-    child.startedMs = this.#clock.nowMs();
+    child.readyMs = undefined;
     return new Promise((resolve, reject) => {
       child.process.once('message', (message: ReadyMessage) => {
         const isFirst = child.ready === undefined;
         child.ready = message;
+        child.readyMs = this.#clock.nowMs();
         const { address, url, device, pid } = message;
         const what = device === undefined ? '' : `, ${device}`;
         this.#say(`${child.name} ${isFirst ? 'started' : 'is back'}: ${url ?? address}, pid ${pid}${what}`);
@@ -156,10 +160,11 @@ export class LocalCluster {
   }
 
   async #restart(child: Child, how: string): Promise<void> {
-    if (this.#clock.nowMs() - child.startedMs > HEALTHY_MS) child.pauseMs = MIN_PAUSE_MS;
-    this.#say(`${child.name} ${how}; starting it again in ${child.pauseMs / 1_000} s`);
-    await this.#clock.sleep(child.pauseMs);
-    child.pauseMs = Math.min(2 * child.pauseMs, MAX_PAUSE_MS);
+    const isYoung = child.readyMs === undefined || this.#clock.nowMs() - child.readyMs < YOUNG_MS;
+    const pauseMs = isYoung ? child.pauseMs : 0;
+    child.pauseMs = isYoung ? Math.min(2 * pauseMs, MAX_PAUSE_MS) : MIN_PAUSE_MS;
+    this.#say(`${child.name} ${how}; starting it again${pauseMs > 0 ? ` in ${pauseMs / 1_000} s` : ''}`);
+    await this.#clock.sleep(pauseMs);
     if (this.#isEnding) return;
     child.process = this.#fork(child.role, child.name);
     await this.#supervise(child);
@@ -223,7 +228,17 @@ export class LocalCluster {
   #deviceFlags(role: Role): string[] {
     const { prefill_device: prefill, decode_device: decode } = this.#config;
     const device = role === 'prefill' ? prefill : role === 'decode' ? decode : '';
-    return [...(device === '' ? [] : ['--device', device]), '--device-sharing', String(this.#numSharing(role))];
+    return [
+      ...(device === '' ? [] : ['--device', device]),
+      ...(this.#isMixed() ? ['--mix-numerics'] : []),
+      ...['--device-sharing', String(this.#numSharing(role))],
+    ];
+  }
+
+  /** Who asks for two kinds of devices in one cluster means them to share blocks. */
+  #isMixed(): boolean {
+    const { device, prefill, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
+    return prefill > 0 && (prefillDevice || device) !== (decodeDevice || device);
   }
 
   /** Engines on this role's device. */

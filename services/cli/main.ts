@@ -2,6 +2,7 @@
 /** The `penstock` command. */
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
+import { softwareVersion } from '../../shared/base/version.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { printDevices } from './devices.ts';
 import { LocalCluster } from './local_cluster.ts';
@@ -23,10 +24,19 @@ Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a k
 that --config FILE names (block_size). A flag wins over a variable, a variable over the file.
 
   --config FILE                  YAML file with any of the options below
+  --version                      the version of this software
   --json                         up: one line of JSON when ready, nothing else on standard output;
                                  config, devices: JSON
   -h, --help                     this text
 `;
+
+/** What `penstock ROLE --help` begins with. */
+const roleHelp: Record<string, string> = {
+  router: 'penstock router: OpenAI API, placement, dashboard; the hub that the others join',
+  prefill: 'penstock prefill: turns prompts into KV blocks',
+  decode: 'penstock decode: turns KV blocks into tokens',
+  store: 'penstock store: keeps KV blocks in DRAM and on SSD',
+};
 
 const roles = ['router', 'prefill', 'decode', 'store'];
 const EXIT_USAGE = 2;
@@ -37,12 +47,18 @@ async function main(): Promise<void> {
     process.stdout.write(`${HELP}\n${optionsHelp()}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
+  if (command === '--version' || command === 'version') {
+    process.stdout.write(`penstock ${softwareVersion}\n`);
+    process.exit(0);
+  }
   if (![...roles, 'up', 'devices', 'config'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
   const line = readCommandLine(args, process.env);
   if (line.isHelp) {
-    process.stdout.write(`${HELP}\n${optionsHelp()}\n`);
+    const head = roleHelp[command];
+    const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
+    process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(command)}\n`);
   } else if (command === 'config') {
     const shown = { ...line.config, cluster_token: line.config.cluster_token === '' ? '' : '(set)' };
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));

@@ -17,7 +17,6 @@ import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine
 import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
 import type { EngineService } from '../../shared/instance/engine_role.ts';
 import type { RoleContext } from '../../shared/instance/role_process.ts';
-import { abortOnCancel } from '../../shared/net/fetch_server.ts';
 import type { DecodeCall } from '../../shared/protocol/calls.ts';
 import type {
   DecodeReply,
@@ -27,7 +26,8 @@ import type {
   SamplingMessage,
   TokenMessage,
 } from '../../shared/protocol/messages.ts';
-import { services, toStatus } from '../../shared/protocol/rpc.ts';
+import { abortableOnCancel, endWith } from '../../shared/protocol/open_call.ts';
+import { services } from '../../shared/protocol/rpc.ts';
 
 /** A router that has not answered `missing_from` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
@@ -40,7 +40,7 @@ export function createDecodeService(instance: EngineInstance, { log, clock }: Ro
     });
     session.run().catch((error: unknown) => {
       log.debug({ error: String(error) }, 'a decode ended early');
-      if (!call.cancelled) call.emit('error', toStatus(error));
+      endWith(call, error);
     });
   };
   return { definition: services.decode, handlers: { decode } };
@@ -50,7 +50,8 @@ class DecodeSession {
   readonly #call: DecodeCall;
   readonly #instance: EngineInstance;
   readonly #clock: Clock;
-  readonly #signal: AbortSignal;
+  /** The caller went away, or said so. */
+  readonly #left: AbortController;
   readonly #inbox: DecodeRequest[] = [];
   #wake: () => void = () => undefined;
   #isAdmitted = false;
@@ -66,11 +67,19 @@ class DecodeSession {
     this.#call = call;
     this.#instance = instance;
     this.#clock = clock;
-    this.#signal = abortOnCancel(call);
+    this.#left = abortableOnCancel(call);
+  }
+
+  get #signal(): AbortSignal {
+    return this.#left.signal;
   }
 
   /** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
   receive(message: DecodeRequest): void {
+    if ('cancel' in message) {
+      this.#left.abort();
+      return;
+    }
     if ('giveUp' in message) {
       if (message.giveUp.round === this.#round) this.#fetching.abort();
       return;
@@ -197,6 +206,7 @@ class DecodeSession {
     let position = numTokens;
     return (event) => {
       if (event.kind === 'admitted') this.#isAdmitted = true;
+      else if (event.kind === 'preempted') this.#isAdmitted = false;
       else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
       else if (event.kind === 'token') {
         this.#write({

@@ -9,37 +9,46 @@ import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine
 import type { EngineService } from '../../shared/instance/engine_role.ts';
 import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
 import type { RoleContext } from '../../shared/instance/role_process.ts';
-import { abortOnCancel } from '../../shared/net/fetch_server.ts';
 import type { PrefillCall } from '../../shared/protocol/calls.ts';
-import { services, toStatus } from '../../shared/protocol/rpc.ts';
+import type { PrefillRequest } from '../../shared/protocol/messages.ts';
+import { serveStarted } from '../../shared/protocol/open_call.ts';
+import { services } from '../../shared/protocol/rpc.ts';
 
-export function createPrefillService(instance: EngineInstance, { log }: RoleContext): EngineService {
+export function createPrefillService(instance: EngineInstance, { clock }: RoleContext): EngineService {
   const prefill = (call: PrefillCall): void => {
-    void servePrefill(call, instance).catch((error: unknown) => {
-      log.debug({ request: call.request.context?.requestId, error: String(error) }, 'a prefill ended early');
-      if (!call.cancelled) call.emit('error', toStatus(error));
-    });
+    serveStarted(call, clock, (request: PrefillRequest, signal) => servePrefill(call, request, instance, signal));
   };
   return { definition: services.prefill, handlers: { prefill } };
 }
 
-async function servePrefill(call: PrefillCall, instance: EngineInstance): Promise<void> {
-  const requestId = call.request.context?.requestId ?? '';
+async function servePrefill(
+  call: PrefillCall,
+  request: PrefillRequest,
+  instance: EngineInstance,
+  signal: AbortSignal,
+): Promise<void> {
+  const requestId = request.context?.requestId ?? '';
   instance.outbox.begin(requestId);
+  let isBusy = false;
   try {
-    const checked = checkCall(instance, call.request);
-    const report = await compute(call, instance, checked, abortOnCancel(call));
+    const checked = checkCall(instance, request);
+    const report = await compute(call, request, instance, checked, signal);
     const numReady = checked.links.length * instance.info.layout.blockSize;
     call.write({ numReady, numRun: report.computedTokens, report });
-    call.end();
+  } catch (error) {
+    isBusy = error instanceof Failure && error.code === 'overloaded';
+    throw error;
   } finally {
-    // Whoever waits for a block that is not here now must not wait in vain.
-    instance.outbox.end(requestId);
+    // Whoever waits for a block that is not here now must not wait in vain; but a caller that was refused because this instance
+    // is busy comes back, and its fetch waits.
+    if (!isBusy || signal.aborted) instance.outbox.end(requestId);
+    else instance.outbox.postpone(requestId);
   }
 }
 
 async function compute(
   call: PrefillCall,
+  request: PrefillRequest,
   instance: EngineInstance,
   { tokens, links, numLocal, context }: CheckedCall,
   signal: AbortSignal,
@@ -53,7 +62,7 @@ async function compute(
   });
   // It may fail while blocks are still fetched; the failure is taken up below.
   done.catch(() => undefined);
-  const hasFetch = call.request.sources.some(({ end }) => end > numLocal);
+  const hasFetch = request.sources.some(({ end }) => end > numLocal);
   const id = instance.submit(
     {
       kind: 'prefill',
@@ -66,6 +75,7 @@ async function compute(
     },
     (event) => {
       if (event.kind === 'admitted') isAdmitted = true;
+      else if (event.kind === 'preempted') isAdmitted = false;
       else if (event.kind === 'progress') {
         call.write({ numReady: event.numReady, numRun: event.numRun, report: null });
       } else settle(event);
@@ -81,7 +91,7 @@ async function compute(
   if (hasFetch) {
     const over = new AbortController();
     const fetching = instance.fetcher.run({
-      ...{ id, links, from: numLocal, sources: call.request.sources, context, timeoutMs: context.timeoutMs },
+      ...{ id, links, from: numLocal, sources: request.sources, context, timeoutMs: context.timeoutMs },
       ...{ isAdmitted: () => isAdmitted, signal: AbortSignal.any([signal, over.signal]) },
     });
     // A refusal does not wait for blocks that nobody will use.

@@ -1,36 +1,47 @@
 /**
  * One decode instance's turn at a request, with the prefills it needs: one Decode call, a Prefill call beside it, another where
  * one was lost. Which instance comes next when this one fails is the relay's to say.
+ *
+ * Calls end as their peers mean them to: a finished one is read to its end, one that runs is ended by a message, and only one
+ * whose peer is lost is reset (see OpenCall).
  */
-import type { ClientDuplexStream } from '@grpc/grpc-js';
-import type { Clock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import { chainOf, numPrefillBlocks, type ChainLink } from '../../shared/kv/block_key.ts';
+import { linkSignals } from '../../shared/base/signal.ts';
+import type { ChainLink } from '../../shared/kv/block_key.ts';
 import { decode, prefill } from '../../shared/protocol/calls.ts';
 import type {
   DecodeReply,
   DecodeRequest,
-  PrefillReply,
+  DecodeStart,
   RequestContext,
   SamplingMessage,
   Source,
   TokenMessage,
 } from '../../shared/protocol/messages.ts';
+import type { OpenCall } from '../../shared/protocol/open_call.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { toFailure, type Peers } from '../../shared/protocol/rpc.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
-import { Mailbox } from './mailbox.ts';
+import type { Exclusions } from './exclusions.ts';
 import type { ClusterState, Placement, Placer } from './placement.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 import type { Attempt, RequestRecord } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
+/** A busy prefill instance is asked again after a pause of this, then twice that, up to the second. */
+const BUSY_PAUSE_MS = 20;
+const MAX_BUSY_PAUSE_MS = 500;
+/** Connections that broke under one prefill before its instance counts as failed. */
+const MAX_BROKEN = 3;
 
 export interface Generation {
   readonly requestId: string;
+  readonly traceId: string;
   readonly tokens: readonly number[];
   readonly maxLength: number;
+  /** The request named no limit: as much as fits where it runs. */
+  readonly isOpenEnded: boolean;
   readonly stopTokenIds: readonly number[];
   readonly sampling: SamplingMessage;
   readonly timeoutMs: number;
@@ -47,7 +58,6 @@ export interface AttemptOptions {
   readonly index: PrefixIndex;
   readonly placer: Placer;
   readonly peers: Peers;
-  readonly clock: Clock;
 }
 
 export function clusterState({ view, index }: AttemptOptions): ClusterState | undefined {
@@ -61,13 +71,7 @@ export function clusterState({ view, index }: AttemptOptions): ClusterState | un
   };
 }
 
-export function linksOf({ view }: AttemptOptions, tokens: readonly number[]): readonly ChainLink[] {
-  if (!view.model) return [];
-  const { digest, namespace } = view.model;
-  return chainOf(digest, namespace.blockSize, tokens, numPrefillBlocks(tokens.length, namespace.blockSize));
-}
-
-type DecodeStream = ClientDuplexStream<DecodeRequest, DecodeReply>;
+type DecodeCall = OpenCall<DecodeRequest, DecodeReply>;
 
 interface AttemptInput {
   readonly generation: Generation;
@@ -76,8 +80,8 @@ interface AttemptInput {
   readonly links: readonly ChainLink[];
   readonly tokens: readonly number[];
   readonly record: RequestRecord;
-  /** Prefill instances that fail are added. */
-  readonly excluded: Set<string>;
+  /** Prefill instances that fail, and holders that do not deliver, are added. */
+  readonly excluded: Exclusions;
 }
 
 /** One decode instance's turn, with the prefills it needs. */
@@ -86,10 +90,11 @@ export class AttemptRun {
   readonly #input: AttemptInput;
   readonly #timeoutMs: number;
   readonly #attempt: Attempt;
-  readonly #inbox = new Mailbox<DecodeReply>();
   readonly #ended = new AbortController();
   #numPrefills = 0;
   #numMissing = 0;
+  /** Ends the prefill of this round, which nobody waits for any more. */
+  #unwanted = new AbortController();
   /** Where the decode instance fetches in this round. */
   #sources: readonly Source[];
   #hasToken = false;
@@ -105,39 +110,44 @@ export class AttemptRun {
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
     const { chosen, record } = this.#input;
     const { decode: instance } = chosen;
-    const call = decode(this.#options.peers, instance.member.address, this.#timeoutMs);
+    const { name, address } = instance.member;
+    const call = decode(this.#options.peers, address, this.#startMessage(), this.#timeoutMs);
     instance.numPlaced++;
     const leave = (): void => {
-      this.#inbox.fail(new Failure(signal.aborted ? 'cancelled' : 'instance_lost', `${instance.member.name} is lost`));
+      call.leave();
     };
-    for (const source of [signal, instance.lost.signal]) source.addEventListener('abort', leave, { once: true });
-    if (signal.aborted || instance.lost.signal.aborted) leave();
-    call.on('data', (reply: DecodeReply) => {
-      this.#inbox.put(reply);
-    });
-    call.on('error', (error) => {
-      this.#inbox.fail(toFailure(error, instance.member.name));
-    });
-    call.on('end', () => {
-      this.#inbox.end();
-    });
+    const lose = (): void => {
+      call.lose(new Failure('instance_lost', `${name} is lost`));
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    instance.lost.signal.addEventListener('abort', lose, { once: true });
+    if (signal.aborted) leave();
+    else if (instance.lost.signal.aborted) lose();
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
-      call.write({ start: this.#startMessage() });
-      if (chosen.prefill) this.#startPrefill(call, chosen.prefill, chosen.prefillSources);
-      for await (const reply of this.#inbox.items()) {
+      if (chosen.prefill) void this.#prefill(call, chosen.prefill, chosen.prefillSources);
+      for await (const reply of call.replies()) {
         if (reply.missing) this.#answerMissing(call, reply.missing.block, reply.missing.reason);
-        if (reply.token) yield this.#take(reply, reply.token);
+        if (!reply.token) continue;
+        const generated = this.#take(reply, reply.token);
+        if (generated.finish) {
+          this.#attempt.outcome = 'finished';
+          call.finish();
+        }
+        yield generated;
       }
-      this.#attempt.outcome = 'finished';
+      if (this.#attempt.outcome === 'running') this.#attempt.outcome = 'ended before the last token';
     } catch (error) {
-      this.#attempt.outcome = toFailure(error, instance.member.name).message;
+      this.#attempt.outcome = signal.aborted ? 'cancelled' : toFailure(error, name).message;
       throw error;
     } finally {
+      // Whoever reads has left: the client, or a stop string.
+      if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
       instance.numPlaced--;
-      for (const source of [signal, instance.lost.signal]) source.removeEventListener('abort', leave);
+      signal.removeEventListener('abort', leave);
+      instance.lost.signal.removeEventListener('abort', lose);
       this.#ended.abort();
-      call.cancel();
+      call.leave();
     }
   }
 
@@ -145,7 +155,7 @@ export class AttemptRun {
     const { generation, record } = this.#input;
     // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
     const requestId = `${generation.requestId}.${record.attempts.length}`;
-    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId: generation.requestId };
+    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId: generation.traceId };
   }
 
   #chain(): { namespace: Buffer; tokens: Buffer; lastDigest: Buffer } {
@@ -158,13 +168,13 @@ export class AttemptRun {
     };
   }
 
-  #startMessage(): Extract<DecodeRequest, { start: unknown }>['start'] {
+  #startMessage(): DecodeStart {
     const { generation, chosen } = this.#input;
     return {
       context: this.#context(),
       ...this.#chain(),
       promptLength: generation.tokens.length,
-      maxLength: generation.maxLength,
+      maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen),
       stopTokenIds: generation.stopTokenIds,
       sampling: generation.sampling,
       sources: chosen.decodeSources,
@@ -185,11 +195,16 @@ export class AttemptRun {
     return { token, finish };
   }
 
-  /** A prefill runs beside the decode call; its end is only news for people, except that a failure excludes it. */
-  #startPrefill(decodeCall: DecodeStream, instance: Instance, sources: Placement['prefillSources']): void {
+  /**
+   * A prefill runs beside the decode call until it ends, the attempt does, or another round begins; its end is only news for
+   * people, except that a failure excludes its instance. A busy one is asked again: the decode instance's fetch waits there.
+   */
+  async #prefill(decodeCall: DecodeCall, instance: Instance, sources: Placement['prefillSources']): Promise<void> {
     const { record, excluded } = this.#input;
+    const { peers } = this.#options;
+    const { name } = instance.member;
     const entry: Attempt['prefills'][number] = {
-      name: instance.member.name,
+      name,
       readyTokens: 0,
       computedTokens: 0,
       outcome: 'running',
@@ -198,66 +213,98 @@ export class AttemptRun {
     this.#attempt.prefills.push(entry);
     const round = this.#numMissing;
     this.#numPrefills++;
+    this.#unwanted = new AbortController();
+    const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
+    const over = link.signal;
     instance.numPlaced++;
+    let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
+    try {
+      while (entry.outcome === 'running') {
+        try {
+          await this.#prefillOnce(instance, sources, entry, over);
+          entry.outcome = 'finished';
+          if (record.phase === 'prefilling') record.phase = 'loading';
+        } catch (error) {
+          const failure = toFailure(error, name);
+          const isAgain =
+            failure.code === 'overloaded' || (failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN);
+          if (over.aborted || !isAgain) throw failure;
+          if (pauseMs === BUSY_PAUSE_MS) record.note(`prefill ${name} is asked again: ${failure.message}`);
+          await peers.pause(pauseMs, over);
+          pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
+        }
+      }
+    } catch (error) {
+      if (this.#ended.signal.aborted || this.#unwanted.signal.aborted) {
+        entry.outcome = 'cancelled';
+        return;
+      }
+      const failure = instance.lost.signal.aborted
+        ? new Failure('instance_lost', `${name} is lost`)
+        : toFailure(error, name);
+      excluded.failed(instance);
+      if (failure.code === 'instance_lost') instance.isSuspect = true;
+      record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
+      entry.outcome = `failed: ${failure.message}`;
+      // A dead holder's stream ends by itself; a silent one's would be waited for.
+      decodeCall.send({ giveUp: { round } });
+    } finally {
+      link.release();
+      instance.numPlaced--;
+    }
+  }
+
+  async #prefillOnce(
+    instance: Instance,
+    sources: Placement['prefillSources'],
+    entry: Attempt['prefills'][number],
+    over: AbortSignal,
+  ): Promise<void> {
+    const { name, address } = instance.member;
+    if (over.aborted) throw new Failure('cancelled', 'nobody waits for it any more');
     const call = prefill(
       this.#options.peers,
-      instance.member.address,
+      address,
       { context: this.#context(), ...this.#chain(), sources },
       this.#timeoutMs,
     );
-    const stop = (): void => {
-      call.cancel();
+    const end = (): void => {
+      if (instance.lost.signal.aborted) call.lose(new Failure('instance_lost', `${name} is lost`));
+      else call.leave();
     };
-    const end = (outcome: string): void => {
-      if (entry.outcome !== 'running') return;
-      entry.outcome = outcome;
-      instance.numPlaced--;
-      this.#ended.signal.removeEventListener('abort', stop);
-      instance.lost.signal.removeEventListener('abort', stop);
-    };
-    this.#ended.signal.addEventListener('abort', stop, { once: true });
-    instance.lost.signal.addEventListener('abort', stop, { once: true });
-    call.on('data', (reply: PrefillReply) => {
-      entry.readyTokens = reply.numReady;
-      entry.computedTokens = reply.numRun;
-      if (reply.report) entry.report = reply.report;
-    });
-    call.on('error', (error) => {
-      if (this.#ended.signal.aborted) {
-        end('cancelled');
-        return;
+    over.addEventListener('abort', end, { once: true });
+    try {
+      for await (const reply of call.replies()) {
+        entry.readyTokens = reply.numReady;
+        entry.computedTokens = reply.numRun;
+        if (reply.report) entry.report = reply.report;
       }
-      const failure = toFailure(error, instance.member.name);
-      excluded.add(instance.id);
-      if (failure.code === 'instance_lost') instance.isSuspect = true;
-      record.note(`prefill ${instance.member.name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
-      end(`failed: ${failure.message}`);
-      // A dead holder's stream ends by itself; a silent one's would be waited for.
-      decodeCall.write({ giveUp: { round } });
-    });
-    call.on('end', () => {
-      end('finished');
-      if (record.phase === 'prefilling') record.phase = 'loading';
-    });
+    } finally {
+      over.removeEventListener('abort', end);
+      call.leave();
+    }
   }
 
   /** Whoever was to give this block did not: this request asks it no more. */
   #excludeHolderOf(block: number): void {
     const source = this.#sources.find(({ start, end }) => start <= block && block < end);
     const holder = this.#options.view.all().find(({ member }) => member.address === source?.address);
-    if (holder && holder !== this.#input.chosen.decode) this.#input.excluded.add(holder.id);
+    if (holder && holder !== this.#input.chosen.decode) this.#input.excluded.unhelpful(holder);
   }
 
   /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
-  #answerMissing(call: DecodeStream, block: number, reason: string): void {
+  #answerMissing(call: DecodeCall, block: number, reason: string): void {
     const { tokens, excluded, record, chosen } = this.#input;
     this.#numMissing++;
+    // What the last round's prefill still computes would be fetched by nobody.
+    this.#unwanted.abort();
     this.#excludeHolderOf(block);
     record.note(`${chosen.decode.member.name} misses blocks from ${block}: ${reason}`);
     const cluster = clusterState(this.#options);
     const question = {
       numTokens: tokens.length,
       links: this.#input.links,
+      maxLength: tokens.length + 1,
       excluded,
       decode: { instance: chosen.decode, from: block },
     };
@@ -265,12 +312,12 @@ export class AttemptRun {
       cluster && this.#numPrefills < MAX_PREFILLS ? this.#options.placer.place(question, cluster) : undefined;
     if (!placement?.prefill) {
       this.#sources = placement?.decodeSources ?? [];
-      call.write({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
+      call.send({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
       return;
     }
     record.phase = 'prefilling';
     this.#sources = placement.decodeSources;
-    this.#startPrefill(call, placement.prefill, placement.prefillSources);
-    call.write({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
+    void this.#prefill(call, placement.prefill, placement.prefillSources);
+    call.send({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

@@ -1,8 +1,9 @@
 /**
  * Who is in the cluster, as the router sees it: registered, heard of lately, how loaded.
  *
- *   (register) ──► alive ──silence──► lost ──heartbeat of the same epoch──► alive
- *                    └──goodbye──► gone
+ *   (register) ──► alive ──silence──► gone ──speaks again──► told that it is not a member, registers again
+ *       │            └──goodbye──► gone
+ *       └── the name is held by another process that is heard: wait, and be refused when that lasts
  *
  * No verdict on liveness depends on an engine's progress: heartbeats come from control threads.
  */
@@ -32,6 +33,10 @@ const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
 const MAX_LATE_MS = 500;
 const MEMBERS_MS = 1_000;
+/** A name is its holder's until nothing was heard of it for this long: two heartbeats and a bit. */
+const NAME_HELD_MS = 1_200;
+/** A stranger's heartbeat is answered with the list of members, but not more often than this. */
+const STRANGER_MS = 200;
 /** Members (P1); a larger cluster has more than one router. */
 const MAX_MEMBERS = 1_024;
 
@@ -57,6 +62,11 @@ export class Instance {
 
   get id(): string {
     return holderId(this.member);
+  }
+
+  /** The longest prompt and output together that its model, and its device blocks, allow. */
+  get maxModelLen(): number {
+    return this.registration.engine?.maxModelLen ?? 0;
   }
 
   get isPlaceable(): boolean {
@@ -93,10 +103,13 @@ export interface ClusterViewOptions {
 export class ClusterView {
   readonly #options: ClusterViewOptions;
   readonly #instances = new Map<string, Instance>();
-  /** Silent ones, by holder id, in case they were only paused. Bounded by MAX_MEMBERS. */
-  readonly #silent = new Map<string, Registration>();
   #model: ClusterModel | undefined;
   #lastCheckMs: number;
+  #toldStrangersMs = 0;
+  /** Those who wait for a change; bounded by the requests in flight. */
+  readonly #watchers = new Set<() => void>();
+  /** When a decode instance was last in the cluster; undefined before the first. */
+  #decodeSeenMs: number | undefined;
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
@@ -137,10 +150,33 @@ export class ClusterView {
     return instance?.id === id ? instance : undefined;
   }
 
-  /** The longest context that every decode instance serves. */
+  /** The longest context that a decode instance serves; placement finds the one. */
   get maxModelLen(): number | undefined {
-    const lengths = this.of('decode').flatMap(({ registration }) => registration.engine?.maxModelLen ?? []);
-    return lengths.length > 0 ? Math.min(...lengths) : undefined;
+    const lengths = this.of('decode').map(({ maxModelLen }) => maxModelLen);
+    return lengths.length > 0 ? Math.max(...lengths) : undefined;
+  }
+
+  get decodeSeenMs(): number | undefined {
+    if (this.of('decode').length > 0) this.#decodeSeenMs = this.#options.clock.nowMs();
+    return this.#decodeSeenMs;
+  }
+
+  /** Resolves when an instance joins, leaves or is placeable again; or after `timeoutMs`, or when `signal` aborts. */
+  async changed(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const done = new AbortController();
+    const wake = (): void => {
+      done.abort();
+    };
+    this.#watchers.add(wake);
+    signal.addEventListener('abort', wake, { once: true });
+    if (signal.aborted) wake();
+    await this.#options.clock.sleep(timeoutMs, done.signal);
+    signal.removeEventListener('abort', wake);
+    this.#watchers.delete(wake);
+  }
+
+  #tellWatchers(): void {
+    for (const wake of [...this.#watchers]) wake();
   }
 
   #register(registration: Registration): RegistrationReply {
@@ -156,10 +192,19 @@ export class ClusterView {
       // It was disconnected: events may be lost.
       this.#options.onRejoined(known);
     } else {
+      if (known && this.#isHeld(known)) {
+        const reason = `the name ${member.name} belongs to process ${known.member.pid} at ${known.member.address}, which lives: give one of them another --name`;
+        return { kind: 'wait', reason };
+      }
       if (known) this.#drop(known, 'restarted');
       this.#admit(registration);
     }
     return { kind: 'accepted', members: this.all().map((instance) => instance.member) };
+  }
+
+  /** A process that was restarted takes its name over as soon as nothing is heard of its predecessor. */
+  #isHeld({ isSuspect, lastHeardMs }: Instance): boolean {
+    return !isSuspect && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;
   }
 
   #refusal({ member, protocolVersion, engine }: Registration): string | undefined {
@@ -190,21 +235,28 @@ export class ClusterView {
     if (engine) this.#model ??= { namespace: engine.namespace, digest: namespaceDigest(engine.namespace) };
     const instance = new Instance(registration, clock.nowMs());
     this.#instances.set(member.name, instance);
-    this.#silent.delete(instance.id);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);
     this.#publishMembers();
+    this.#tellWatchers();
   }
 
   #hear(bytes: Buffer): void {
     const { name, epoch, load } = readHeartbeat(bytes);
-    const paused = this.#silent.get(holderId({ name, epoch }));
-    if (paused && !this.#instances.has(name)) this.#admit(paused);
     const instance = this.#instances.get(name);
-    if (instance?.member.epoch !== epoch) return;
+    const nowMs = this.#options.clock.nowMs();
+    if (instance?.member.epoch !== epoch) {
+      // It believes that it is a member: the list tells it otherwise, and it registers, with every check.
+      if (nowMs - this.#toldStrangersMs < STRANGER_MS) return;
+      this.#toldStrangersMs = nowMs;
+      this.#publishMembers();
+      return;
+    }
+    const wasPlaceable = instance.isPlaceable;
     instance.load = load;
     instance.isSuspect = false;
-    instance.lastHeardMs = this.#options.clock.nowMs();
+    instance.lastHeardMs = nowMs;
+    if (!wasPlaceable) this.#tellWatchers();
   }
 
   #dropSilent(): void {
@@ -219,21 +271,20 @@ export class ClusterView {
     const limitMs = nowMs - this.#options.silenceMs;
     for (const instance of this.all()) {
       if (instance.lastHeardMs >= limitMs) continue;
-      this.#silent.set(instance.id, instance.registration);
-      const [oldest] = this.#silent.keys();
-      if (this.#silent.size > MAX_MEMBERS && oldest !== undefined) this.#silent.delete(oldest);
       this.#drop(instance, 'silent');
     }
   }
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
     const { log, onLost } = this.#options;
+    if (instance.member.role === 'decode') this.#decodeSeenMs = this.#options.clock.nowMs();
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
     instance.lost.abort();
     onLost(instance);
     if (!this.all().some(({ registration }) => registration.engine)) this.#model = undefined;
     this.#publishMembers();
+    this.#tellWatchers();
   }
 
   #publishMembers(): void {

@@ -1,19 +1,27 @@
-/** The router's HTTP face: OpenAI endpoints, health, metrics, and a look inside. */
+/** The router's HTTP face: OpenAI endpoints, health, metrics, and a look inside. Whatever goes wrong has OpenAI's shape. */
 import { readFileSync } from 'node:fs';
-import fastify, { type FastifyInstance } from 'fastify';
+import type { Server } from 'node:http';
+import type { Socket } from 'node:net';
+import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
+import { messageOf } from '../../shared/base/failure.ts';
+import { softwareVersion } from '../../shared/base/version.ts';
 import { chat } from './openai/chat.ts';
 import { checkModel } from './openai/common.ts';
 import { completions } from './openai/completions.ts';
 import { errorBody, errorStatus } from './openai/errors.ts';
-import { plainMessages, readDetokenizeBody, readTokenizeBody, ParameterFailure } from './openai/parameters.ts';
+import { ParameterFailure } from './openai/parameter_failure.ts';
 import type { ApiContext } from './openai/prompt_run.ts';
+import { addTokenRoutes } from './openai/token_routes.ts';
 import type { ClusterView } from './cluster_view.ts';
+import type { RouterMetrics } from './metrics.ts';
 import { poolView } from './pool_view.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
-/** A 100,000-token prompt as JSON numbers is under a megabyte; this leaves room for long text. */
-const BODY_LIMIT_BYTES = 32 << 20;
 const DEFAULT_LISTED = 100;
+/** Connections whose request dribbles are looked for this often. */
+const CHECK_CONNECTIONS_MS = 1_000;
+/** Open at once (P1); each may hold a body that arrives. */
+const MAX_CONNECTIONS = 16_384;
 
 export interface HttpOptions {
   readonly context: ApiContext;
@@ -22,22 +30,43 @@ export interface HttpOptions {
 }
 
 export function createHttpServer({ context, view, index }: HttpOptions): FastifyInstance {
-  const app = fastify({ bodyLimit: BODY_LIMIT_BYTES, logger: false, forceCloseConnections: true });
+  const app = fastify({
+    bodyLimit: context.bodies.limitBytes,
+    logger: false,
+    forceCloseConnections: true,
+    requestTimeout: context.bodyTimeoutMs,
+    http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS },
+    frameworkErrors: (error, _request, reply) => {
+      answerError(error, reply, context.metrics);
+    },
+    clientErrorHandler: (error, socket) => {
+      answerClientError(error, socket, context.metrics);
+    },
+  });
+  // A client that closes its side after the request still reads the answer; RequestScope finds out who is there.
+  (app.server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+  app.server.maxConnections = MAX_CONNECTIONS;
   app.setErrorHandler((error, _request, reply) => {
-    const status = errorStatus(error);
-    if (status === 503) void reply.header('retry-after', '1');
-    void reply.status(status).send(errorBody(error));
+    answerError(error, reply, context.metrics);
+  });
+  const allowed = new Map<string, string[]>();
+  app.addHook('onRoute', ({ method, url }) => {
+    allowed.set(url, [...(allowed.get(url) ?? []), ...[method].flat()]);
   });
   app.setNotFoundHandler((request, reply) => {
-    const error = Object.assign(
-      new Error(`${request.method} ${request.url} does not exist; see /v1/models, /health, /dashboard`),
-      { statusCode: 404 },
-    );
-    void reply.status(404).send(errorBody(error));
+    const path = request.url.replace(/\?.*$/, '');
+    const methods = allowed.get(path) ?? (path.startsWith('/v1/models/') ? allowed.get('/v1/models/:id') : undefined);
+    if (methods) void reply.header('allow', methods.join(', '));
+    const message = methods
+      ? `${request.method} is not allowed for ${path}; allowed are ${methods.join(', ')}`
+      : `${request.method} ${request.url.slice(0, 200)} does not exist; see /v1/models, /health, /dashboard`;
+    answerError(Object.assign(new Error(message), { statusCode: methods ? 405 : 404 }), reply, context.metrics);
   });
+  takeBodies(app, context);
 
   app.post('/v1/chat/completions', (request, reply) => chat(context, request, reply));
   app.post('/v1/completions', (request, reply) => completions(context, request, reply));
+  addTokenRoutes(app, context);
   const created = Math.floor(context.clock.wallMs() / 1_000);
   const model = (): object => ({
     id: context.servedName,
@@ -51,18 +80,87 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
     checkModel(context, request.params.id);
     return model();
   });
-  addTokenRoutes(app, context);
+  app.get('/version', () => ({ version: softwareVersion }));
+  addHealthRoutes(app, context, view);
+  addInsideRoutes(app, context, view, index);
+  return app;
+}
 
-  app.get('/health', (_request, reply) => {
+/** Bodies arrive as bytes, bounded each and in all; what they say is read by those who know. */
+function takeBodies(app: FastifyInstance, { bodies }: ApiContext): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    if (request.method !== 'POST') {
+      done();
+      return;
+    }
+    const length = Number(request.headers['content-length'] ?? NaN);
+    let giveBack: () => void;
+    try {
+      giveBack = bodies.reserve(Number.isSafeInteger(length) ? length : undefined);
+    } catch (error) {
+      done(error as Error);
+      return;
+    }
+    reply.raw.once('close', giveBack);
+    done();
+  });
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
+    done(null, body);
+  });
+}
+
+function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics): void {
+  metrics.failed(error);
+  const status = errorStatus(error);
+  if (status === 503) void reply.header('retry-after', '1');
+  void reply.status(status).send(errorBody(error));
+}
+
+const clientStatus: Record<string, [status: string, code: number]> = {
+  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 408],
+  HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 431],
+};
+
+/** What is no HTTP, or does not become a request in time. */
+function answerClientError(error: Error & { code?: string }, socket: Socket, metrics: RouterMetrics): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const [status, statusCode] = clientStatus[error.code ?? ''] ?? ['400 Bad Request', 400];
+  const message = statusCode === 408 ? 'the request did not arrive in time' : messageOf(error);
+  const failure = Object.assign(new Error(message), { statusCode });
+  metrics.failed(failure);
+  const body = JSON.stringify(errorBody(failure));
+  const head = `HTTP/1.1 ${status}\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n`;
+  socket.end(head + body, () => {
+    // A sender that dribbles on is not listened to.
+    socket.destroy();
+  });
+}
+
+function addHealthRoutes(app: FastifyInstance, context: ApiContext, view: ClusterView): void {
+  const health = (): { code: number; body: object } => {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
     const status = context.isDraining() ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
-    return reply.status(status === 'ok' ? 200 : 503).send({
-      status,
-      instances: Object.fromEntries(
-        (['prefill', 'decode', 'store'] as const).map((role) => [role, view.of(role).length]),
-      ),
-    });
+    const roles = ['prefill', 'decode', 'store'] as const;
+    const instances = Object.fromEntries(roles.map((role) => [role, view.of(role).length]));
+    return { code: status === 'ok' ? 200 : 503, body: { status, instances } };
+  };
+  app.get('/health', (_request, reply) => {
+    const { code, body } = health();
+    return reply.status(code).send(body);
   });
+  // As SageMaker and vLLM have it.
+  app.route({
+    method: ['GET', 'POST'],
+    url: '/ping',
+    handler: (_request, reply) => reply.status(health().code).send(),
+  });
+}
+
+function addInsideRoutes(app: FastifyInstance, context: ApiContext, view: ClusterView, index: PrefixIndex): void {
   app.get('/metrics', async (_request, reply) =>
     reply.type(context.metrics.contentType).send(await context.metrics.text()),
   );
@@ -75,26 +173,17 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
   app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
   app.get('/', (_request, reply) => reply.redirect('/dashboard'));
-  return app;
 }
 
-function addTokenRoutes(app: FastifyInstance, context: ApiContext): void {
-  app.post('/tokenize', async (request) => {
-    const body = readTokenizeBody(request.body);
-    checkModel(context, body.model);
-    if ((body.prompt === undefined) === (body.messages === undefined)) {
-      throw new ParameterFailure('prompt: give either prompt or messages', 'prompt');
-    }
-    const tokens = body.messages
-      ? await context.codec.encodeChat(plainMessages(body.messages), body.add_generation_prompt ?? true)
-      : await context.codec.encode(body.prompt ?? '', body.add_special_tokens ?? true);
-    return { count: tokens.length, max_model_len: context.maxModelLen(), tokens };
-  });
-  app.post('/detokenize', async (request) => {
-    const body = readDetokenizeBody(request.body);
-    checkModel(context, body.model);
-    if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');
-    const [prompt = ''] = await context.codec.decode([body.tokens], false);
-    return { prompt };
-  });
+/** @returns the URL. @throws Error naming the address, for instance when it is in use. */
+export async function listenHttp(app: FastifyInstance, bind: string): Promise<string> {
+  const host = bind.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
+  try {
+    return await app.listen({ host, port: Number(bind.slice(bind.lastIndexOf(':') + 1)) });
+  } catch (cause) {
+    throw new Error(
+      `cannot listen on ${bind}: ${messageOf(cause)}; choose another address with --bind or end what uses this one`,
+      { cause },
+    );
+  }
 }

@@ -1,10 +1,15 @@
 /** `/metrics`: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Failure } from '../../shared/base/failure.ts';
+import type { Load, TierStats } from '../../shared/protocol/membership.ts';
 import type { ClusterView } from './cluster_view.ts';
+import { errorStatus } from './openai/errors.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 import type { RequestRecord } from './request_log.ts';
 
-const LATENCY_BUCKETS = [
+/** vLLM's own, so that quantiles of both compare. */
+const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
+const TTFT_BUCKETS = [
   0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
 ];
 const TOKEN_LATENCY_BUCKETS = [
@@ -12,39 +17,75 @@ const TOKEN_LATENCY_BUCKETS = [
 ];
 const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
 
+type Labels = Record<string, string>;
+type Collect = (set: (labels: Labels, value: number) => void) => void;
+
 export class RouterMetrics {
   readonly #registry = new Registry();
-  readonly interTokenLatency: Histogram;
   readonly failovers: Counter;
+  readonly #interToken: readonly Histogram[];
+  readonly #perOutputToken: Histogram;
   readonly #ttft: Histogram;
   readonly #endToEnd: Histogram;
+  readonly #queue: Histogram;
+  readonly #prefill: Histogram;
+  readonly #decode: Histogram;
+  readonly #inference: Histogram;
   readonly #promptTokens: Counter;
   readonly #promptSizes: Histogram;
   readonly #cachedTokens: Counter;
   readonly #generatedTokens: Counter;
   readonly #generatedSizes: Histogram;
+  readonly #maxSizes: Histogram;
+  readonly #prefixQueries: Counter;
+  readonly #prefixHits: Counter;
   readonly #ended: Counter<'finished_reason'>;
+  readonly #failed: Counter<'reason' | 'status'>;
   readonly #routerSeconds: Histogram;
+  /** Failures that were counted: the same one passes several hands. */
+  readonly #counted = new WeakSet<object>();
 
   constructor(modelName: string, view: ClusterView, index: PrefixIndex) {
     this.#registry.setDefaultLabels({ model_name: modelName });
+    collectDefaultMetrics({ register: this.#registry });
     const shared = { registers: [this.#registry] };
     const histogram = (name: string, help: string, buckets: number[]): Histogram =>
       new Histogram({ name, help, buckets, ...shared });
     const counter = (name: string, help: string): Counter => new Counter({ name, help, ...shared });
-    this.interTokenLatency = histogram(
-      'vllm:inter_token_latency_seconds',
-      'time between two tokens',
+    this.#interToken = [
+      histogram('vllm:inter_token_latency_seconds', 'time between two tokens', TOKEN_LATENCY_BUCKETS),
+      histogram('vllm:time_per_output_token_seconds', 'the same, under its older name', TOKEN_LATENCY_BUCKETS),
+    ];
+    this.#perOutputToken = histogram(
+      'vllm:request_time_per_output_token_seconds',
+      'of a request: time after the first token, per token',
       TOKEN_LATENCY_BUCKETS,
     );
-    this.#ttft = histogram('vllm:time_to_first_token_seconds', 'request received to first token', LATENCY_BUCKETS);
+    this.#ttft = histogram('vllm:time_to_first_token_seconds', 'request received to first token', TTFT_BUCKETS);
     this.#endToEnd = histogram('vllm:e2e_request_latency_seconds', 'request received to last token', LATENCY_BUCKETS);
+    this.#queue = histogram(
+      'vllm:request_queue_time_seconds',
+      'waiting for device blocks on the decode instance',
+      LATENCY_BUCKETS,
+    );
+    this.#prefill = histogram(
+      'vllm:request_prefill_time_seconds',
+      'from device blocks to the first token: blocks computed elsewhere, fetched, and computed here',
+      LATENCY_BUCKETS,
+    );
+    this.#decode = histogram('vllm:request_decode_time_seconds', 'first token to last', LATENCY_BUCKETS);
+    this.#inference = histogram('vllm:request_inference_time_seconds', 'prefill and decode', LATENCY_BUCKETS);
     this.#promptSizes = histogram('vllm:request_prompt_tokens', 'prompt tokens of a request', TOKEN_BUCKETS);
     this.#generatedSizes = histogram('vllm:request_generation_tokens', 'generated tokens of a request', TOKEN_BUCKETS);
+    this.#maxSizes = histogram(
+      'vllm:request_max_num_generation_tokens',
+      'tokens that a request allowed at most',
+      TOKEN_BUCKETS,
+    );
     this.#routerSeconds = histogram(
       'penstock_router_seconds',
       "the router's own part of a TTFT: template, tokens, placement",
-      LATENCY_BUCKETS,
+      TTFT_BUCKETS,
     );
     this.#promptTokens = counter('vllm:prompt_tokens_total', 'prompt tokens');
     this.#cachedTokens = counter(
@@ -52,6 +93,8 @@ export class RouterMetrics {
       'prompt tokens that were not computed for their request',
     );
     this.#generatedTokens = counter('vllm:generation_tokens_total', 'generated tokens');
+    this.#prefixQueries = counter('vllm:prefix_cache_queries_total', 'prompt tokens that were looked up in the pool');
+    this.#prefixHits = counter('vllm:prefix_cache_hits_total', 'prompt tokens that were found in the pool');
     this.failovers = counter('penstock_failovers_total', 'requests that went on on another decode instance');
     this.#ended = new Counter({
       name: 'vllm:request_success_total',
@@ -59,86 +102,168 @@ export class RouterMetrics {
       labelNames: ['finished_reason'],
       ...shared,
     });
-    this.#addGauges(view, index);
+    this.#failed = new Counter({
+      name: 'penstock_requests_failed_total',
+      help: 'requests that failed or were refused, by reason and HTTP status',
+      labelNames: ['reason', 'status'],
+      ...shared,
+    });
+    this.#addInstances(view, index);
+    this.#addTiers(view);
   }
 
-  #addGauges(view: ClusterView, index: PrefixIndex): void {
-    const gauge = (
-      name: string,
-      help: string,
-      labelNames: string[],
-      collect: (set: (labels: Record<string, string>, value: number) => void) => void,
-    ): void => {
-      new Gauge({
-        name,
-        help,
-        labelNames,
-        registers: [this.#registry],
-        collect() {
-          this.reset();
-          collect((labels, value) => {
-            this.set(labels, value);
-          });
-        },
-      });
-    };
+  #gauge(name: string, help: string, labelNames: string[], collect: Collect): void {
+    new Gauge({
+      name,
+      help,
+      labelNames,
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        collect((labels, value) => {
+          this.set(labels, value);
+        });
+      },
+    });
+  }
+
+  /** Counted by the instance since it started: it begins at zero again when the instance does, as counters do. */
+  #counter(name: string, help: string, labelNames: string[], collect: Collect): void {
+    new Counter({
+      name,
+      help,
+      labelNames,
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        collect((labels, value) => {
+          this.inc(labels, value);
+        });
+      },
+    });
+  }
+
+  #addInstances(view: ClusterView, index: PrefixIndex): void {
+    const labels = ['engine', 'role'];
     const perInstance =
-      (value: (load: NonNullable<ReturnType<ClusterView['all']>[number]['load']>) => number) =>
-      (set: (labels: Record<string, string>, value: number) => void): void => {
-        for (const { member, load } of view.all())
-          if (load) set({ engine: member.name, role: member.role }, value(load));
+      (value: (load: Load) => number | undefined): Collect =>
+      (set) => {
+        for (const { member, load } of view.all()) {
+          const found = load && value(load);
+          if (found !== undefined) set({ engine: member.name, role: member.role }, found);
+        }
       };
-    gauge(
+    this.#gauge(
       'vllm:num_requests_running',
       'sequences that hold device blocks',
-      ['engine', 'role'],
+      labels,
       perInstance(({ running }) => running),
     );
-    gauge(
+    this.#gauge(
       'vllm:num_requests_waiting',
       'sequences that wait',
-      ['engine', 'role'],
+      labels,
       perInstance(({ waiting }) => waiting),
     );
-    gauge(
-      'penstock_preemptions',
-      'preemptions since the start of the instance',
-      ['engine', 'role'],
+    for (const name of ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc']) {
+      this.#gauge(
+        name,
+        'device blocks in use, of all; 1 is full',
+        labels,
+        perInstance(({ kvUsage }) => kvUsage),
+      );
+    }
+    this.#counter(
+      'vllm:num_preemptions_total',
+      'sequences that gave their blocks up',
+      labels,
       perInstance(({ preemptions }) => preemptions),
     );
-    gauge(
+    this.#gauge(
       'penstock_step_seconds',
       'duration of the last step',
-      ['engine', 'role'],
+      labels,
       perInstance(({ lastStepMs }) => lastStepMs / 1_000),
     );
-    gauge('penstock_instances', 'processes in the cluster', ['role'], (set) => {
+    this.#gauge('penstock_instances', 'processes in the cluster', ['role'], (set) => {
       for (const role of ['prefill', 'decode', 'store'] as const) set({ role }, view.of(role).length);
     });
-    gauge('penstock_index_keys', 'block keys in the prefix index', [], (set) => {
+    this.#gauge('penstock_index_keys', 'block keys in the prefix index', [], (set) => {
       set({}, index.size);
     });
-    const tierValues = ['blocks', 'bytes', 'hits', 'misses', 'evictions'] as const;
-    for (const value of tierValues) {
-      gauge(`penstock_tier_${value}`, `${value} of a tier`, ['engine', 'role', 'tier'], (set) => {
+  }
+
+  #addTiers(view: ClusterView): void {
+    const labels = ['engine', 'role', 'tier'];
+    const perTier =
+      (value: (stats: TierStats) => number): Collect =>
+      (set) => {
         for (const { member, load } of view.all()) {
           for (const [tier, stats] of Object.entries(load?.tiers ?? {}))
-            set({ engine: member.name, role: member.role, tier }, stats[value]);
+            set({ engine: member.name, role: member.role, tier }, value(stats));
         }
-      });
+      };
+    for (const name of ['blocks', 'bytes'] as const) {
+      this.#gauge(
+        `penstock_tier_${name}`,
+        `${name} of a tier`,
+        labels,
+        perTier((stats) => stats[name]),
+      );
+    }
+    this.#gauge(
+      'penstock_tier_available',
+      'whether a tier can be used: 0 when its disk cannot',
+      labels,
+      perTier(({ fault }) => (fault === undefined ? 1 : 0)),
+    );
+    for (const name of ['hits', 'misses', 'evictions'] as const) {
+      this.#counter(
+        `penstock_tier_${name}_total`,
+        `${name} of a tier`,
+        labels,
+        perTier((stats) => stats[name]),
+      );
     }
   }
 
+  interToken(seconds: number): void {
+    for (const histogram of this.#interToken) histogram.observe(seconds);
+  }
+
+  /** A request that failed or was refused; counted once, however often it is told. */
+  failed(error: unknown): void {
+    if (typeof error === 'object' && error !== null) {
+      if (this.#counted.has(error)) return;
+      this.#counted.add(error);
+    }
+    const status = String(errorStatus(error));
+    this.#failed.inc({ reason: error instanceof Failure ? error.code : `http_${status}`, status });
+  }
+
+  /** Of a completion that ended, however it did. */
   observeRequest(record: RequestRecord): void {
+    if (!record.endpoint.startsWith('/v1/')) return;
     this.#ended.inc({ finished_reason: record.finishReason ?? 'unknown' });
-    if (record.ttftMs !== undefined) this.#ttft.observe(record.ttftMs / 1_000);
-    if (record.ttft) this.#routerSeconds.observe(record.ttft.router / 1_000);
-    if (record.totalMs !== undefined) this.#endToEnd.observe(record.totalMs / 1_000);
+    const { ttft, ttftMs, totalMs = 0, outputTokens } = record;
+    this.#endToEnd.observe(totalMs / 1_000);
     this.#promptSizes.observe(record.promptTokens);
-    this.#generatedSizes.observe(record.outputTokens);
+    this.#generatedSizes.observe(outputTokens);
+    if (record.maxTokens !== undefined) this.#maxSizes.observe(record.maxTokens);
     this.#promptTokens.inc(record.promptTokens);
     this.#cachedTokens.inc(record.tokens.cached);
-    this.#generatedTokens.inc(record.outputTokens);
+    this.#generatedTokens.inc(outputTokens);
+    if (ttftMs === undefined || !ttft) return;
+    this.#prefixQueries.inc(record.promptTokens);
+    this.#prefixHits.inc(record.tokens.cached);
+    const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];
+    this.#ttft.observe(ttftMs / 1_000);
+    this.#routerSeconds.observe(ttft.router / 1_000);
+    this.#queue.observe(ttft.queue / 1_000);
+    this.#prefill.observe(prefillMs / 1_000);
+    this.#decode.observe(decodeMs / 1_000);
+    this.#inference.observe((prefillMs + decodeMs) / 1_000);
+    this.#perOutputToken.observe(outputTokens > 1 ? decodeMs / 1_000 / (outputTokens - 1) : 0);
   }
 
   text(): Promise<string> {

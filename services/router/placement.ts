@@ -11,8 +11,13 @@ export interface PlacementQuestion {
   readonly numTokens: number;
   /** Full blocks before the tail. */
   readonly links: readonly ChainLink[];
-  /** Holder ids that failed this request. */
-  readonly excluded: ReadonlySet<string>;
+  /** The list never grows beyond this: an instance with fewer device blocks cannot take it. */
+  readonly maxLength: number;
+  /** Instances to keep away from, and holders not to ask. */
+  readonly excluded: {
+    has(instance: Instance): boolean;
+    isHolder(instance: Instance): boolean;
+  };
   /** Given when the decode instance is chosen already and holds blocks [0, from). */
   readonly decode?: { readonly instance: Instance; readonly from: number };
 }
@@ -53,10 +58,20 @@ export class SimplePlacer implements Placer {
   }
 
   place(question: PlacementQuestion, cluster: ClusterState): Placement | undefined {
-    const { numTokens, links, excluded } = question;
+    const { numTokens, maxLength, links, excluded } = question;
     const { blockSize } = cluster;
-    const runs = new Map([...cluster.runs(links)].filter(([id]) => !excluded.has(id)));
-    const decode = question.decode?.instance ?? choose(cluster.decode, runs, excluded);
+    const isAsked = (id: string): boolean => {
+      const holder = cluster.byHolder(id);
+      return holder !== undefined && excluded.isHolder(holder);
+    };
+    const runs = new Map([...cluster.runs(links)].filter(([id]) => isAsked(id)));
+    const isFree = (instance: Instance): boolean => instance.isPlaceable && !excluded.has(instance);
+    const decode =
+      question.decode?.instance ??
+      choose(
+        cluster.decode.filter((instance) => isFree(instance) && instance.maxModelLen >= maxLength),
+        runs,
+      );
     if (!decode) return undefined;
     const decodeRun = question.decode?.from ?? runs.get(decode.id) ?? 0;
     const [bestId, bestRun] = longest(runs);
@@ -64,7 +79,8 @@ export class SimplePlacer implements Placer {
     const numLeft = numTokens - covered * blockSize;
     // A prefill makes full blocks; the tail alone is nobody else's work.
     const isMuch = numLeft > this.#localPrefillTokens && covered < links.length;
-    const prefill = isMuch ? choose(cluster.prefill, runs, excluded) : undefined;
+    const able = cluster.prefill.filter((instance) => isFree(instance) && instance.maxModelLen > numTokens);
+    const prefill = isMuch ? choose(able, runs) : undefined;
     const hit = `${covered} of ${links.length} blocks held (decode ${decodeRun}, best ${bestRun})`;
     const held = heldSource(cluster.byHolder(bestId), decodeRun, bestRun);
     if (!prefill) {
@@ -103,12 +119,7 @@ function longest(runs: ReadonlyMap<string, number>): [id: string, run: number] {
 }
 
 /** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name. */
-function choose(
-  instances: readonly Instance[],
-  runs: ReadonlyMap<string, number>,
-  excluded: ReadonlySet<string>,
-): Instance | undefined {
-  const eligible = instances.filter((instance) => instance.isPlaceable && !excluded.has(instance.id));
+function choose(eligible: readonly Instance[], runs: ReadonlyMap<string, number>): Instance | undefined {
   const shortest = Math.min(...eligible.map(({ queueLength }) => queueLength));
   const runOf = ({ id }: Instance): number => runs.get(id) ?? 0;
   return eligible

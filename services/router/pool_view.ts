@@ -36,6 +36,7 @@ function nodeView({ member, load, registration, isSuspect }: Instance): Record<s
           misses: stats.misses,
           evictions: stats.evictions,
           dedup_factor: stats.dedupFactor,
+          fault: stats.fault ?? null,
         },
       ]),
     ),

@@ -6,104 +6,173 @@
  *
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
+import type { Clock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
+import type { Random } from '../../shared/base/random.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
 import { toFailure } from '../../shared/protocol/rpc.ts';
-import {
-  AttemptRun,
-  clusterState,
-  linksOf,
-  type AttemptOptions,
-  type GeneratedToken,
-  type Generation,
-} from './attempt.ts';
+import { AttemptRun, clusterState, type AttemptOptions, type GeneratedToken, type Generation } from './attempt.ts';
+import { Exclusions } from './exclusions.ts';
 import type { Placement } from './placement.ts';
+import { RequestChain } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
 
-/** Decode instances tried for one request; a cluster that loses more is not helped by trying on. */
-const MAX_ATTEMPTS = 6;
-/** Waiting for a decode instance to (re)appear: a supervised restart takes about a second. */
-const WAIT_FOR_DECODE_MS = 5_000;
-const WAIT_POLL_MS = 50;
+/** Attempts in a row that gave no token (P1); a pause between them, and a request's own deadline, end it before. */
+const MAX_IDLE_ATTEMPTS = 64;
+/** A router that has just started has seen nobody yet: a decode instance is expected for so long. */
+const START_MS = 5_000;
+/** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
+const EXPECTED_MS = 60_000;
+/** Looked again at least this often while waiting: a suspect or busy instance becomes free without an event. */
+const LOOK_MS = 250;
+/** Between two attempts at the same instance. */
+const PAUSE_MS = 100;
 
 export interface RelayOptions extends AttemptOptions {
+  readonly clock: Clock;
+  readonly random: Random;
   readonly onFailover: () => void;
+}
+
+/** One request on its way through its attempts. */
+interface Course {
+  readonly generation: Generation;
+  readonly tokens: number[];
+  readonly chain: RequestChain;
+  readonly excluded: Exclusions;
+  readonly record: RequestRecord;
+  readonly untilMs: number;
+  readonly signal: AbortSignal;
+  last: Failure | undefined;
 }
 
 export class Relay {
   readonly #options: RelayOptions;
+  readonly #startMs: number;
 
   constructor(options: RelayOptions) {
     this.#options = options;
+    this.#startMs = options.clock.nowMs();
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
   async *generate(generation: Generation, record: RequestRecord, signal: AbortSignal): AsyncGenerator<GeneratedToken> {
-    const { clock } = this.#options;
-    const tokens = [...generation.tokens];
-    const excluded = new Set<string>();
-    const untilMs = clock.nowMs() + generation.timeoutMs;
-    let last: Failure | undefined;
-    for (let numAttempts = 0; numAttempts < MAX_ATTEMPTS; numAttempts++) {
-      record.phase = 'placing';
-      const { chosen, links } = await this.#place(tokens, excluded, signal, last);
-      const attempt = new AttemptRun(
-        this.#options,
-        { generation, chosen, links, tokens: [...tokens], record, excluded },
-        untilMs - clock.nowMs(),
-      );
-      try {
-        for await (const reply of attempt.run(signal)) {
-          if (reply.token.position !== tokens.length) {
-            throw new Failure('internal', `token ${reply.token.position} came when ${tokens.length} was next`);
-          }
-          tokens.push(reply.token.id);
-          yield reply;
-          if (reply.finish) return;
-        }
-        throw new Failure('instance_lost', `${chosen.decode.member.name} ended the stream before the last token`);
-      } catch (error) {
-        if (signal.aborted) throw goneFailure(signal);
-        last = lostUnlessNamed(toFailure(error, chosen.decode.member.name));
-        if (last.retry !== 'elsewhere' && last.code !== 'overloaded') throw last;
-        excluded.add(chosen.decode.id);
-        if (last.code === 'instance_lost') chosen.decode.isSuspect = true;
-        record.note(
-          `${chosen.decode.member.name} failed after ${tokens.length - generation.tokens.length} tokens: ${last.message}`,
-        );
-        this.#options.onFailover();
-      }
+    const { clock, random } = this.#options;
+    const course: Course = {
+      ...{ generation, record, signal },
+      tokens: [...generation.tokens],
+      chain: new RequestChain(),
+      excluded: new Exclusions(clock, random),
+      untilMs: clock.nowMs() + generation.timeoutMs,
+      last: undefined,
+    };
+    for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS; numIdle++) {
+      const numBefore = course.tokens.length;
+      if (yield* this.#attempt(course)) return;
+      if (course.tokens.length > numBefore) numIdle = 0;
     }
-    throw last ?? new Failure('internal', 'no attempt was made');
+    throw course.last ?? new Failure('internal', 'no attempt was made');
   }
 
-  /** Waits a moment for a decode instance, because one that died is restarted. @throws Failure `overloaded` when there is none. */
-  async #place(
-    tokens: readonly number[],
-    excluded: ReadonlySet<string>,
-    signal: AbortSignal,
-    last: Failure | undefined,
-  ): Promise<{ chosen: Placement; links: readonly ChainLink[] }> {
-    const { clock, placer } = this.#options;
-    const untilMs = clock.nowMs() + WAIT_FOR_DECODE_MS;
-    for (;;) {
-      const cluster = clusterState(this.#options);
-      const links = cluster && linksOf(this.#options, tokens);
-      const chosen = cluster && links && placer.place({ numTokens: tokens.length, links, excluded }, cluster);
-      if (chosen) return { chosen, links };
-      // Nobody is left who could come back: an overloaded instance does not help by waiting for another to start.
-      if (clock.nowMs() > untilMs || signal.aborted || last?.code === 'overloaded') {
-        throw (
-          last ??
-          new Failure(
-            'overloaded',
-            'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
-          )
-        );
+  /** True when the request is finished; false when the next attempt is worth it. @throws Failure when none is. */
+  async *#attempt(course: Course): AsyncGenerator<GeneratedToken, boolean> {
+    const { generation, tokens, excluded, record, signal } = course;
+    const { chosen, links } = await this.#place(course);
+    const { name } = chosen.decode.member;
+    excluded.beginAttempt();
+    const attempt = new AttemptRun(
+      this.#options,
+      { generation, chosen, links, tokens: [...tokens], record, excluded },
+      course.untilMs - this.#options.clock.nowMs(),
+    );
+    try {
+      for await (const reply of attempt.run(signal)) {
+        if (reply.token.position !== tokens.length) {
+          throw new Failure('internal', `token ${reply.token.position} came when ${tokens.length} was next`);
+        }
+        tokens.push(reply.token.id);
+        yield reply;
+        if (reply.finish) return true;
       }
-      await clock.sleep(WAIT_POLL_MS, signal);
+      throw new Failure('instance_lost', `${name} ended the stream before the last token`);
+    } catch (error) {
+      if (signal.aborted) throw goneFailure(signal);
+      const failure = lostUnlessNamed(toFailure(error, name));
+      course.last = failure;
+      const numDone = tokens.length - generation.tokens.length;
+      // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
+      if (failure.code === 'overloaded') excluded.busy(chosen.decode);
+      else if (failure.code === 'session_broken') await this.#pause(signal);
+      else if (failure.retry === 'elsewhere') {
+        excluded.failed(chosen.decode);
+        if (failure.code === 'instance_lost') chosen.decode.isSuspect = true;
+        this.#options.onFailover();
+      } else throw failure;
+      record.note(`${name} failed after ${numDone} tokens: ${failure.message}`);
+      return false;
     }
   }
+
+  /**
+   * Where the request goes next. Waits, until its own deadline, for a decode instance that is expected, and says so.
+   * @throws Failure why there is none.
+   */
+  async #place(course: Course): Promise<{ chosen: Placement; links: readonly ChainLink[] }> {
+    const { tokens, chain, excluded, record, signal } = course;
+    const { clock, placer, view } = this.#options;
+    record.phase = 'placing';
+    let isWaiting = false;
+    for (;;) {
+      if (signal.aborted) throw goneFailure(signal);
+      const leftMs = course.untilMs - clock.nowMs();
+      if (leftMs <= 0) throw course.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
+      const { model } = view;
+      if (model) {
+        const links = await chain.links(model, tokens);
+        // Looked at after the wait: the cluster may be another by now.
+        const cluster = clusterState(this.#options);
+        const question = { numTokens: tokens.length, links, maxLength: this.#needed(course), excluded };
+        let chosen = cluster && placer.place(question, cluster);
+        if (cluster && !chosen && cluster.decode.some((instance) => instance.isPlaceable && excluded.has(instance))) {
+          // Nobody else is left: those that failed or were busy are tried, after a moment.
+          await this.#pause(signal);
+          const again = clusterState(this.#options);
+          const anybody = { has: () => false, isHolder: excluded.isHolder.bind(excluded) };
+          chosen = again && placer.place({ ...question, excluded: anybody }, again);
+        }
+        if (chosen) return { chosen, links };
+      }
+      if (!this.#isExpected()) throw course.last ?? noDecode();
+      if (!isWaiting) record.note('waits for a decode instance');
+      isWaiting = true;
+      record.phase = 'waiting';
+      await view.changed(Math.min(leftMs, LOOK_MS), signal);
+    }
+  }
+
+  /** Tokens that an instance must have room for. */
+  #needed({ generation, tokens }: Course): number {
+    const { isOpenEnded, maxLength } = generation;
+    const largest = Math.max(0, ...this.#options.view.of('decode').map(({ maxModelLen }) => maxModelLen));
+    return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
+  }
+
+  #isExpected(): boolean {
+    const { clock, view } = this.#options;
+    const nowMs = clock.nowMs();
+    return view.decodeSeenMs === undefined ? nowMs - this.#startMs < START_MS : nowMs - view.decodeSeenMs < EXPECTED_MS;
+  }
+
+  #pause(signal: AbortSignal): Promise<void> {
+    return this.#options.clock.sleep(PAUSE_MS / 2 + this.#options.random.below(PAUSE_MS / 2), signal);
+  }
+}
+
+function noDecode(): Failure {
+  return new Failure(
+    'overloaded',
+    'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
+  );
 }
 
 /** The client went away, or the router itself is going and says why. */

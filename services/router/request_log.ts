@@ -14,7 +14,16 @@ const MAX_NOTES = 64;
 
 /** Where a request is; failure tests read it to show what they struck. */
 export type RequestPhase =
-  'tokenizing' | 'placing' | 'prefilling' | 'loading' | 'decoding' | 'finished' | 'failed' | 'cancelled';
+  | 'tokenizing'
+  | 'placing'
+  /** For a decode instance that is expected. */
+  | 'waiting'
+  | 'prefilling'
+  | 'loading'
+  | 'decoding'
+  | 'finished'
+  | 'failed'
+  | 'cancelled';
 
 export interface Attempt {
   readonly decode: string;
@@ -46,11 +55,17 @@ export interface TtftParts {
 export class RequestRecord {
   readonly id: string;
   readonly endpoint: string;
+  /** What the client calls it, and its trace. */
+  readonly names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
+  /** What ended it, when it failed. */
+  failure: unknown;
   readonly startedAt: string;
   readonly #clock: Clock;
   readonly #startMs: number;
   phase: RequestPhase = 'tokenizing';
   promptTokens = 0;
+  /** New tokens at most. */
+  maxTokens: number | undefined;
   outputTokens = 0;
   readonly attempts: Attempt[] = [];
   readonly notes: string[] = [];
@@ -61,9 +76,10 @@ export class RequestRecord {
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
-  constructor(id: string, endpoint: string, clock: Clock) {
+  constructor(id: string, endpoint: string, names: RequestRecord['names'], clock: Clock) {
     this.id = id;
     this.endpoint = endpoint;
+    this.names = names;
     this.#clock = clock;
     this.#startMs = clock.nowMs();
     this.startedAt = new Date(clock.wallMs()).toISOString();
@@ -140,6 +156,8 @@ export class RequestRecord {
     );
     return {
       id: this.id,
+      client_id: this.names.clientId ?? null,
+      trace_id: this.names.traceId ?? null,
       endpoint: this.endpoint,
       started_at: this.startedAt,
       phase: this.phase,
@@ -212,17 +230,19 @@ export class RequestLog {
   readonly #active = new Set<RequestRecord>();
   readonly #recent: RequestRecord[] = [];
   readonly #clock: Clock;
+  readonly #onClosed: (record: RequestRecord) => void;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, onClosed: (record: RequestRecord) => void) {
     this.#clock = clock;
+    this.#onClosed = onClosed;
   }
 
   get numActive(): number {
     return this.#active.size;
   }
 
-  open(id: string, endpoint: string): RequestRecord {
-    const record = new RequestRecord(id, endpoint, this.#clock);
+  open(id: string, endpoint: string, names: RequestRecord['names']): RequestRecord {
+    const record = new RequestRecord(id, endpoint, names, this.#clock);
     this.#active.add(record);
     return record;
   }
@@ -232,6 +252,7 @@ export class RequestLog {
     record.end(phase, finishReason);
     this.#recent.push(record);
     if (this.#recent.length > MAX_RECENT) this.#recent.shift();
+    this.#onClosed(record);
   }
 
   /** Newest first: those that run, then those that ended. */

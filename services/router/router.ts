@@ -2,14 +2,15 @@
 import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
-import { entropySeed } from '../../shared/base/random.ts';
+import { entropySeed, Random } from '../../shared/base/random.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
 import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { Bodies } from './bodies.ts';
 import { ClusterView } from './cluster_view.ts';
-import { createHttpServer } from './http_server.ts';
+import { createHttpServer, listenHttp } from './http_server.ts';
 import { IndexFeed } from './index_feed.ts';
 import { RouterMetrics } from './metrics.ts';
 import { SimplePlacer } from './placement.ts';
@@ -24,7 +25,7 @@ const DRAIN_POLL_MS = 20;
 export async function startRouter({ config, clock, log, fail }: RoleContext): Promise<RunningRole> {
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);
-  const codec = await TextCodec.open(folder, fail);
+  const codec = await TextCodec.open(folder, ownLength, fail);
   const stopped = new AbortController();
   const peers = new Peers(config.cluster_token, clock);
   const hub = new EmbeddedHub(log);
@@ -51,9 +52,22 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
   });
   const servedName = config.served_model_name || folder.name;
   const metrics = new RouterMetrics(servedName, view, index);
-  const requests = new RequestLog(clock);
+  const requests = new RequestLog(clock, (record) => {
+    metrics.observeRequest(record);
+  });
+  const maxModelLen = (): number => Math.min(ownLength, view.maxModelLen ?? ownLength);
+  const bodies = new Bodies(
+    config.max_body_bytes,
+    ownLength,
+    () => ({
+      vocabSize: folder.config.vocabSize,
+      maxModelLen: maxModelLen(),
+      isStrict: config.strict_parameters,
+    }),
+    fail,
+  );
   const relay = new Relay({
-    ...{ view, index, peers, clock },
+    ...{ view, index, peers, clock, random: new Random(entropySeed()) },
     placer: new SimplePlacer(config.local_prefill_tokens),
     onFailover: () => {
       metrics.failovers.inc();
@@ -65,10 +79,11 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
   setMaxListeners(0, ending.signal);
   const app = createHttpServer({
     context: {
-      ...{ servedName, folder, codec, relay, requests, metrics, clock, newId },
-      maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
+      ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen },
       maxRequests: config.max_requests,
       requestTimeoutMs: config.request_timeout_ms,
+      bodyTimeoutMs: config.body_timeout_ms,
+      stalledReaderMs: config.stalled_reader_ms,
       drawSeed: entropySeed,
       isDraining: () => isDraining,
       ending: ending.signal,
@@ -80,10 +95,7 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
   server.addService(services.hub, { connect: hub.connect });
   const hubPort = await listen(server, config.hub_bind);
   const bind = config.bind || '127.0.0.1:8000';
-  const url = await app.listen({
-    host: bind.replace(/:\d+$/, ''),
-    port: Number(bind.slice(bind.lastIndexOf(':') + 1)),
-  });
+  const url = await listenHttp(app, bind);
   const hubAddress = `${config.hub_bind.replace(/:\d+$/, '')}:${hubPort}`;
   log.info({ url, hub: hubAddress, model: servedName }, 'listening');
 
@@ -101,7 +113,7 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
       hub.close();
       await shutDown(server, clock, SHUTDOWN_GRACE_MS);
       peers.close();
-      await codec.close();
+      await Promise.all([codec.close(), bodies.close()]);
     },
   };
 }

@@ -6,74 +6,103 @@ import { Worker } from 'node:worker_threads';
 import { Failure, messageOf } from '../../shared/base/failure.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { ModelError, type ModelFolder } from '../../shared/model/model_folder.ts';
-import type { ChatMessage, TokenizerMethods } from './tokenizer_worker.ts';
+import type { TokenizerMethods } from './tokenizer_worker.ts';
 
-/** No vocabulary has longer tokens, runs of white space included: longer text cannot fit the context, and is not tokenised first. */
-const MAX_CHARACTERS_PER_TOKEN = 256;
+/** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
+const LONG_CHARACTERS = 32_768;
 
+/**
+ * Three threads: the text of streams that run waits for nothing else; short prompts wait for no long one; and what clients ask of
+ * /tokenize and /detokenize, however much, waits with the long ones.
+ */
 interface Workers {
-  readonly encoder: WorkerCalls<TokenizerMethods>;
-  readonly decoder: WorkerCalls<TokenizerMethods>;
+  readonly streams: WorkerCalls<TokenizerMethods>;
+  readonly prompts: WorkerCalls<TokenizerMethods>;
+  readonly long: WorkerCalls<TokenizerMethods>;
 }
 
 export class TextCodec {
-  /** Two threads: a long prompt must not hold up the text of streams that run. */
   readonly #workers: Workers | undefined;
+  /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
 
-  private constructor(workers: Workers | undefined, maxTokens: number) {
+  private constructor(workers: Workers | undefined, maxCharacters: number) {
     this.#workers = workers;
-    this.#maxCharacters = maxTokens * MAX_CHARACTERS_PER_TOKEN;
+    this.#maxCharacters = maxCharacters;
   }
 
-  /** @throws ModelError when tokenizer.json or the template cannot be used. */
-  static async open(folder: ModelFolder, onDeath: (error: Error) => void): Promise<TextCodec> {
-    if (!folder.hasTokenizer) return new TextCodec(undefined, folder.config.maxPositions);
-    const [encoder, decoder] = await Promise.all([startTokenizer(folder, onDeath), startTokenizer(folder, onDeath)]);
-    return new TextCodec({ encoder, decoder }, folder.config.maxPositions);
+  /** `maxTokens`: of the longest context. @throws ModelError when tokenizer.json or the template cannot be used. */
+  static async open(folder: ModelFolder, maxTokens: number, onDeath: (error: Error) => void): Promise<TextCodec> {
+    if (!folder.hasTokenizer) return new TextCodec(undefined, 0);
+    const start = (): Promise<WorkerCalls<TokenizerMethods>> => startTokenizer(folder, onDeath);
+    const [streams, prompts, long] = await Promise.all([start(), start(), start()]);
+    const longest = await long.call('longestToken', undefined);
+    return new TextCodec({ streams, prompts, long }, maxTokens * longest);
   }
 
   get hasTokenizer(): boolean {
     return this.#workers !== undefined;
   }
 
+  #own(): Workers {
+    if (this.#workers) return this.#workers;
+    throw new Failure(
+      'invalid_request',
+      'this model has no tokenizer: send the prompt as token ids to /v1/completions',
+    );
+  }
+
   #encoder(characters: number): WorkerCalls<TokenizerMethods> {
-    if (!this.#workers) {
-      throw new Failure(
-        'invalid_request',
-        'this model has no tokenizer: send the prompt as token ids to /v1/completions',
-      );
-    }
-    if (characters > this.#maxCharacters) {
-      throw new Failure('context_too_long', `${characters} characters cannot fit the context: shorten the prompt`);
-    }
-    return this.#workers.encoder;
+    const { prompts, long } = this.#own();
+    return characters > LONG_CHARACTERS ? long : prompts;
   }
 
   /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
-  encode(text: string, addSpecialTokens: boolean): Promise<number[]> {
-    return this.#encoder(text.length).call('encode', { text, addSpecialTokens });
+  async encode(text: string, addSpecialTokens: boolean, signal: AbortSignal): Promise<number[]> {
+    const maxCharacters = this.#maxCharacters;
+    const encoder = this.#encoder(text.length);
+    return Array.from(await encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal));
   }
 
-  /** @throws Failure `invalid_request` with the template's own message. */
-  async encodeChat(messages: readonly ChatMessage[], addGenerationPrompt: boolean): Promise<number[]> {
-    const encoder = this.#encoder(messages.reduce((sum, { content }) => sum + content.length, 0));
-    try {
-      return await encoder.call('encodeChat', { messages, addGenerationPrompt });
-    } catch (cause) {
-      throw new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
-    }
+  /** Of a TemplateInput as JSON. @throws Failure `invalid_request` with the template's own message. */
+  async encodeChat(template: string, signal: AbortSignal): Promise<number[]> {
+    const maxCharacters = this.#maxCharacters;
+    return Array.from(await this.#encoder(template.length).call('encodeChat', { template, maxCharacters }, signal));
   }
 
-  /** Without a tokenizer every text is empty. */
+  /** The list of ids, and that of their strings, as JSON. */
+  tokenize(
+    request: {
+      readonly text: string | undefined;
+      readonly template: string | undefined;
+      readonly hasSpecialTokens: boolean;
+      readonly hasStrings: boolean;
+    },
+    signal: AbortSignal,
+  ): Promise<{ count: number; tokens: string; strings: string }> {
+    const { text, template, hasSpecialTokens, hasStrings } = request;
+    return this.#own().long.call(
+      'tokenize',
+      { text, template, hasSpecialTokens, hasStrings, maxCharacters: this.#maxCharacters },
+      signal,
+    );
+  }
+
+  detokenize(ids: Uint32Array, signal: AbortSignal): Promise<string> {
+    return this.#own().long.call('detokenize', ids, signal);
+  }
+
+  /** Of streams that run. Without a tokenizer every text is empty. */
   decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]> {
     return this.#workers
-      ? this.#workers.decoder.call('decode', { lists, skipSpecialTokens })
+      ? this.#workers.streams.call('decode', { lists, skipSpecialTokens })
       : Promise.resolve(lists.map(() => ''));
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#workers?.encoder.close(), this.#workers?.decoder.close()]);
+    await Promise.all(
+      Object.values(this.#workers ?? {}).map((worker: WorkerCalls<TokenizerMethods>) => worker.close()),
+    );
   }
 }
 
@@ -88,7 +117,7 @@ async function startTokenizer(
     if (isReady) onDeath(error);
   });
   try {
-    await calls.call('decode', { lists: [], skipSpecialTokens: true });
+    await calls.call('longestToken', undefined);
   } catch (cause) {
     throw new ModelError(`the tokenizer of ${folder.path} cannot be used: ${messageOf(cause)}`, { cause });
   }
@@ -100,6 +129,15 @@ async function startTokenizer(
 const REPLACEMENT = '\uFFFD';
 /** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
 const CONTEXT_TOKENS = 6;
+/** Tokens that give no text are kept for what may complete them; no character is split over more than this. */
+const MAX_UNFINISHED = 16;
+
+export interface TextStreamOptions {
+  readonly stops: readonly string[];
+  /** The stop string stays part of the text. */
+  readonly isStopIncluded: boolean;
+  readonly isSkippingSpecial: boolean;
+}
 
 /**
  * Tokens to text, piece by piece: never half a character, never text behind a stop string, nothing that could still become
@@ -107,53 +145,65 @@ const CONTEXT_TOKENS = 6;
  */
 export class TextStream {
   readonly #codec: TextCodec;
-  readonly #stops: readonly string[];
-  readonly #ids: number[];
-  #prefixAt = 0;
+  readonly #options: TextStreamOptions;
+  /** The last piece's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
+  #ids: number[];
   #readAt: number;
   #held = '';
-  isStopped = false;
+  /** The stop string that ended the text. */
+  stop: string | undefined;
 
-  constructor(codec: TextCodec, promptTokens: readonly number[], stops: readonly string[]) {
+  constructor(codec: TextCodec, promptTokens: readonly number[], options: TextStreamOptions) {
     this.#codec = codec;
-    this.#stops = stops;
+    this.#options = options;
     this.#ids = promptTokens.slice(-CONTEXT_TOKENS);
     this.#readAt = this.#ids.length;
   }
 
-  /** Text that is certain now. */
-  async push(token: number): Promise<string> {
+  /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
+  async push(token: number, isSearched: boolean): Promise<string> {
     this.#ids.push(token);
-    return this.#release(await this.#next(false), false);
+    return this.#release(await this.#next(false), false, isSearched);
   }
 
   /** What was held back, at the end of the output. */
   async flush(): Promise<string> {
-    return this.#release(await this.#next(true), true);
+    return this.#release(await this.#next(true), true, true);
   }
 
   async #next(isLast: boolean): Promise<string> {
+    const numUnfinished = this.#ids.length - this.#readAt;
+    if (numUnfinished === 0) return '';
     const [before = '', after = ''] = await this.#codec.decode(
-      [this.#ids.slice(this.#prefixAt, this.#readAt), this.#ids.slice(this.#prefixAt)],
-      true,
+      [this.#ids.slice(0, this.#readAt), this.#ids],
+      this.#options.isSkippingSpecial,
     );
-    if (after.length <= before.length || (after.endsWith(REPLACEMENT) && !isLast)) return '';
-    this.#prefixAt = this.#readAt;
-    this.#readAt = this.#ids.length;
-    return after.slice(before.length);
+    const isComplete = !after.endsWith(REPLACEMENT) || isLast || numUnfinished >= MAX_UNFINISHED;
+    if (after.length > before.length && isComplete) {
+      this.#ids = this.#ids.slice(this.#readAt);
+      this.#readAt = this.#ids.length;
+      return after.slice(before.length);
+    }
+    // Special tokens, for instance: the context stays, they go.
+    if (numUnfinished >= MAX_UNFINISHED) this.#ids = this.#ids.slice(0, this.#readAt);
+    return '';
   }
 
-  #release(text: string, isLast: boolean): string {
-    if (this.isStopped) return '';
+  #release(text: string, isLast: boolean, isSearched: boolean): string {
+    if (this.stop !== undefined) return '';
     const pending = this.#held + text;
     this.#held = '';
-    const found = this.#stops.map((stop) => pending.indexOf(stop)).filter((at) => at >= 0);
-    if (found.length > 0) {
-      this.isStopped = true;
-      return pending.slice(0, Math.min(...found));
+    if (!isSearched) return pending;
+    const { stops, isStopIncluded } = this.#options;
+    let end = Infinity;
+    for (const stop of stops) {
+      const at = pending.indexOf(stop);
+      if (at < 0 || at >= end) continue;
+      [end, this.stop] = [at, stop];
     }
+    if (this.stop !== undefined) return pending.slice(0, end + (isStopIncluded ? this.stop.length : 0));
     if (isLast) return pending;
-    const numHeld = Math.max(0, ...this.#stops.map((stop) => overlap(pending, stop)));
+    const numHeld = Math.max(0, ...stops.map((stop) => overlap(pending, stop)));
     this.#held = pending.slice(pending.length - numHeld);
     return pending.slice(0, pending.length - numHeld);
   }

@@ -1,15 +1,12 @@
-/** The tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
+/** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { workerData } from 'node:worker_threads';
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
+import { Failure, messageOf } from '../../shared/base/failure.ts';
 import { serveCalls } from '../../shared/base/worker_calls.ts';
-
-export interface ChatMessage {
-  readonly role: string;
-  readonly content: string;
-}
+import type { TemplateInput } from './openai/parameters.ts';
 
 const { folder } = workerData as { folder: string };
 const read = (file: string): Record<string, unknown> =>
@@ -18,8 +15,10 @@ const read = (file: string): Record<string, unknown> =>
 const config = read('tokenizer_config.json');
 /** The package's own declarations do not resolve under NodeNext; this is what is used of them. */
 interface TextTokenizer {
-  encode(text: string, options: { add_special_tokens: boolean }): { ids: number[] };
+  encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] };
   decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;
+  token_to_id(token: string): number | undefined;
+  get_vocab(): Map<string, number>;
 }
 const tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => TextTokenizer)(
   read('tokenizer.json'),
@@ -35,32 +34,109 @@ function specialToken(name: string): string | undefined {
   return typeof value === 'object' && value !== null && 'content' in value ? String(value.content) : undefined;
 }
 
-function encode(text: string, addSpecialTokens: boolean): number[] {
-  return tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids;
+/** What an empty text begins with where the tokenizer adds nothing: the model must be given a token to go on from. */
+function startToken(): number[] {
+  const token = specialToken('bos_token') ?? specialToken('eos_token');
+  const id = token === undefined ? undefined : tokenizer.token_to_id(token);
+  return id === undefined ? [] : [id];
 }
 
-const methods = {
-  encode: ({ text, addSpecialTokens }: { text: string; addSpecialTokens: boolean }): number[] =>
-    encode(text, addSpecialTokens),
+/** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+function encode(text: string, addSpecialTokens: boolean, maxCharacters: number): { ids: number[]; tokens: string[] } {
+  if (text.length > maxCharacters) {
+    throw new Failure(
+      'context_too_long',
+      `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
+    );
+  }
+  return tokenizer.encode(text, { add_special_tokens: addSpecialTokens });
+}
 
-  /** Renders the chat template, which brings its own special tokens. @throws Error the template raises. */
-  encodeChat({
-    messages,
-    addGenerationPrompt,
-  }: {
-    messages: readonly ChatMessage[];
-    addGenerationPrompt: boolean;
-  }): number[] {
-    if (!template) throw new Error('this model has no chat template: use /v1/completions');
-    const text = template.render({
-      messages,
-      add_generation_prompt: addGenerationPrompt,
+/** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
+function render(json: string): { readonly text: string; readonly addSpecialTokens: boolean } {
+  if (!template) throw new Failure('invalid_request', 'this model has no chat template: use /v1/completions');
+  const { messages, addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs } = JSON.parse(
+    json,
+  ) as TemplateInput;
+  let text: string;
+  try {
+    text = template.render({
       bos_token: specialToken('bos_token'),
       eos_token: specialToken('eos_token'),
       pad_token: specialToken('pad_token'),
       unk_token: specialToken('unk_token'),
+      ...kwargs,
+      messages,
+      add_generation_prompt: addGenerationPrompt,
     });
-    return encode(text, false);
+  } catch (cause) {
+    throw new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
+  }
+  return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
+}
+
+/** The text up to the end of the final message's content, as Hugging Face's apply_chat_template cuts it. */
+function leftOpen(text: string, messages: TemplateInput['messages']): string {
+  const content = messages.at(-1)?.['content'];
+  const final = typeof content === 'string' ? content : '';
+  const at = text.lastIndexOf(final.trim());
+  if (final.trim() === '' || at < 0) {
+    throw new Failure(
+      'invalid_request',
+      'continue_final_message: the final message does not appear in what the chat template makes of it',
+    );
+  }
+  const whole = final.trimStart();
+  return text.slice(0, at + (text.startsWith(whole, at) ? whole.length : final.trim().length));
+}
+
+const methods = {
+  /** Characters of the longest token of the vocabulary. */
+  longestToken(): number {
+    let longest = 1;
+    for (const token of tokenizer.get_vocab().keys()) longest = Math.max(longest, token.length);
+    return longest;
+  },
+
+  encode({
+    text,
+    addSpecialTokens,
+    maxCharacters,
+  }: {
+    text: string;
+    addSpecialTokens: boolean;
+    maxCharacters: number;
+  }): Uint32Array {
+    const { ids } = encode(text, addSpecialTokens, maxCharacters);
+    return Uint32Array.from(ids.length === 0 ? startToken() : ids);
+  },
+
+  encodeChat({ template: json, maxCharacters }: { template: string; maxCharacters: number }): Uint32Array {
+    const { text, addSpecialTokens } = render(json);
+    return Uint32Array.from(encode(text, addSpecialTokens, maxCharacters).ids);
+  },
+
+  /** The lists as JSON: a long one is text for its client and nothing else. */
+  tokenize({
+    text,
+    template: json,
+    hasSpecialTokens,
+    hasStrings,
+    maxCharacters,
+  }: {
+    text: string | undefined;
+    template: string | undefined;
+    hasSpecialTokens: boolean;
+    hasStrings: boolean;
+    maxCharacters: number;
+  }): { count: number; tokens: string; strings: string } {
+    const rendered = json === undefined ? { text: text ?? '', addSpecialTokens: hasSpecialTokens } : render(json);
+    const { ids, tokens } = encode(rendered.text, rendered.addSpecialTokens, maxCharacters);
+    return { count: ids.length, tokens: JSON.stringify(ids), strings: JSON.stringify(hasStrings ? tokens : null) };
+  },
+
+  detokenize(ids: Uint32Array): string {
+    return ids.length === 0 ? '' : tokenizer.decode([...ids], { skip_special_tokens: false });
   },
 
   /** One text per list of ids; an empty list is the empty text. */

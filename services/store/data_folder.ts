@@ -8,9 +8,23 @@ export interface DataFolder {
   release(): void;
 }
 
+function folderOf(dataDir: string, name: string): string {
+  return join(dataDir, name.replaceAll(/[^A-Za-z0-9._-]/g, '_'));
+}
+
+/** @throws Error when another live process has the folder. */
+export function refuseSharedFolder(dataDir: string, name: string): void {
+  const folder = folderOf(dataDir, name);
+  const owner = ownerOf(join(folder, 'pid'));
+  if (owner !== undefined) {
+    throw new Error(`process ${owner} uses the data folder ${folder}: give this store another --data-dir or --name`);
+  }
+}
+
 /** @throws Error when another live process has it, or it cannot be made. */
 export function claimDataFolder(dataDir: string, name: string): DataFolder {
-  const folder = join(dataDir, name.replaceAll(/[^A-Za-z0-9._-]/g, '_'));
+  refuseSharedFolder(dataDir, name);
+  const folder = folderOf(dataDir, name);
   const lock = join(folder, 'pid');
   try {
     mkdirSync(folder, { recursive: true });
@@ -18,10 +32,6 @@ export function claimDataFolder(dataDir: string, name: string): DataFolder {
     throw new Error(`cannot make the data folder ${folder}: ${messageOf(cause)}; choose another with --data-dir`, {
       cause,
     });
-  }
-  const owner = ownerOf(lock);
-  if (owner !== undefined) {
-    throw new Error(`process ${owner} uses the data folder ${folder}: give this store another --data-dir or --name`);
   }
   try {
     writeFileSync(lock, `${process.pid} ${startOf(process.pid) ?? ''}`);

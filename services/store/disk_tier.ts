@@ -1,9 +1,11 @@
 /**
  * The LMDB tier as the control thread sees it: which keys are there, in order of use, within a byte budget.
  *
- * The truth is in the worker's environment; this index is rebuilt from it at start. A record that cannot be written or read is
- * dropped and counted: the next request computes it again.
+ * The truth is in the worker's environment; this index is rebuilt from it at start, and emptied when the environment was begun
+ * anew. A record that cannot be written or read is dropped and counted: the next request computes it again. Without an
+ * environment (`fault`) nothing is here and nothing is stored, and it is opened again after a pause.
  */
+import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
@@ -16,7 +18,15 @@ const PAGE_BYTES = 4_096;
 /** Freed when the disk turns out fuller than the budget says. */
 const EMERGENCY_SHARE = 0.1;
 
+/** Between two tries to open an environment that cannot be opened: this, then twice that, up to the second. */
+const MIN_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 30_000;
+
 export interface DiskTierOptions {
+  /** Opens or makes the environment. */
+  readonly open: () => Promise<Awaited<ReturnType<DiskMethods['open']>>>;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
   readonly worker: Pick<WorkerCalls<DiskMethods>, 'call'>;
   readonly budgetBytes: number;
   readonly log: Log;
@@ -36,11 +46,62 @@ export class DiskTier {
   /** Insertion order is the order of use. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
   #usedBytes = 0;
+  /** Of puts that run: taken from the budget before they are stored. */
+  #reservedBytes = 0;
+  #generation = 0;
+  /** Why nothing can be stored or read now. */
+  fault: string | undefined;
   numFailures = 0;
 
-  constructor(options: DiskTierOptions, entries: readonly DiskEntry[]) {
+  constructor(options: DiskTierOptions) {
     this.#options = options;
+  }
+
+  /** Opens it; when that fails, again and again until `signal` aborts. Resolves after the first try. */
+  async start(): Promise<void> {
+    if (this.#options.budgetBytes === 0) return;
+    await this.#open();
+    if (this.fault !== undefined) void this.#reopen();
+  }
+
+  async #open(): Promise<void> {
+    const { open, log } = this.#options;
+    const { entries, wiped, fault, generation } = await open().catch((error: unknown) => ({
+      ...{ entries: [], wiped: undefined, fault: messageOf(error), generation: this.#generation },
+    }));
+    this.#generation = generation;
+    if (wiped !== undefined)
+      log.warn({ reason: wiped }, 'the disk tier was not usable, was set aside and starts empty');
+    if (fault !== undefined && fault !== this.fault) {
+      log.error({ fault }, 'the disk tier cannot be opened: the store serves from DRAM and tries again');
+    }
+    if (fault === undefined && this.fault !== undefined) log.info({ blocks: entries.length }, 'the disk tier is open');
+    this.fault = fault;
     for (const entry of entries) this.#add(entry);
+    await this.trim();
+  }
+
+  async #reopen(): Promise<void> {
+    const { clock, signal } = this.#options;
+    for (let pauseMs = MIN_RETRY_MS; this.fault !== undefined; pauseMs = Math.min(2 * pauseMs, MAX_RETRY_MS)) {
+      await clock.sleep(pauseMs, signal);
+      if (signal.aborted) return;
+      await this.#open();
+    }
+  }
+
+  /** After a call that failed: what the environment is now. */
+  async #look(): Promise<void> {
+    const { fault, generation } = await this.#options.worker.call('state', undefined);
+    if (generation !== this.#generation) {
+      this.#generation = generation;
+      for (const key of [...this.#entries.keys()]) this.#forget(key);
+    }
+    if (fault === undefined || this.fault !== undefined) return;
+    this.fault = fault;
+    for (const key of [...this.#entries.keys()]) this.#forget(key);
+    this.#options.log.error({ fault }, 'the disk tier is not usable: the store serves from DRAM and tries again');
+    void this.#reopen();
   }
 
   get size(): number {
@@ -78,41 +139,55 @@ export class DiskTier {
 
   /** Evicts down to the budget, for instance after a restart with a smaller one. */
   async trim(): Promise<void> {
-    await this.#makeRoom(this.#options.budgetBytes);
+    try {
+      await this.#makeRoom(this.#options.budgetBytes);
+    } catch (error) {
+      await this.#failed(error, 'the disk tier could not make room');
+    }
   }
 
   /** Writes what fits, oldest out first. Resolves when it is durable (S1) or given up; never throws. */
   async put(writes: readonly DiskWrite[]): Promise<void> {
-    const { worker, budgetBytes, log } = this.#options;
+    const { worker, budgetBytes } = this.#options;
+    if (this.fault !== undefined) return;
     let newBytes = 0;
-    // More than the whole budget at once: the first ones, which a prefix needs first.
+    // More than the whole budget at once, those that are being put already included: the first ones, which a prefix needs first.
     const fresh = writes.filter(({ link, bytes }) => {
-      if (this.#entries.has(link.key) || newBytes + pagedBytes(bytes) > budgetBytes) return false;
+      const total = this.#reservedBytes + newBytes + pagedBytes(bytes);
+      if (this.#entries.has(link.key) || total > budgetBytes) return false;
       newBytes += pagedBytes(bytes);
       return true;
     });
     if (fresh.length === 0) return;
+    this.#reservedBytes += newBytes;
     try {
-      await this.#makeRoom(budgetBytes - newBytes);
+      await this.#makeRoom(budgetBytes - this.#reservedBytes);
+      const generation = this.#generation;
       const stored = new Set(
         await worker.call(
           'put',
           fresh.map(({ link, slot, bytes }) => ({ slot, bytes, key: link.key, digest: link.digest })),
         ),
       );
+      // The environment may have been begun anew by a call behind this one.
+      if (generation !== this.#generation) return;
       this.counters.offered += stored.size;
       this.counters.stored += stored.size;
       for (const { link, bytes } of fresh) {
         if (stored.has(link.key)) this.#add({ key: link.key, digest: link.digest, bytes });
       }
     } catch (error) {
-      this.numFailures++;
-      log.warn(
-        { error: messageOf(error), blocks: fresh.length },
-        'the disk tier could not store blocks; they stay in DRAM only',
-      );
+      await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
       await this.#relieve();
+    } finally {
+      this.#reservedBytes -= newBytes;
     }
+  }
+
+  async #failed(error: unknown, what: string): Promise<void> {
+    this.numFailures++;
+    this.#options.log.warn({ error: messageOf(error) }, what);
+    await this.#look();
   }
 
   /** Into the slot; false when the record is missing or damaged, and then it is gone from here. */
@@ -126,7 +201,9 @@ export class DiskTier {
     try {
       fault = await this.#options.worker.call('get', { key: link.key, digest: link.digest, slot });
     } catch (error) {
-      fault = messageOf(error);
+      this.counters.misses++;
+      await this.#failed(error, 'the disk tier could not read a block');
+      return false;
     }
     if (fault === undefined) {
       this.counters.hits++;
@@ -136,7 +213,7 @@ export class DiskTier {
     this.counters.misses++;
     this.numFailures++;
     this.#options.log.warn({ fault }, 'a record on disk is unusable and was dropped');
-    await this.#remove([link.key]);
+    await this.#remove([link.key]).catch((error: unknown) => this.#failed(error, 'a record could not be deleted'));
     return false;
   }
 
@@ -162,7 +239,7 @@ export class DiskTier {
     try {
       await this.#makeRoom(this.#usedBytes * (1 - EMERGENCY_SHARE));
     } catch (error) {
-      this.#options.log.warn({ error: messageOf(error) }, 'the disk tier could not make room');
+      await this.#failed(error, 'the disk tier could not make room');
     }
   }
 }

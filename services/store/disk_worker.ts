@@ -1,60 +1,35 @@
 /**
- * The store's mover thread: LMDB and checksums, so that the control thread never waits for a disk.
+ * The store's mover thread: records between the slab, their checksums and the disk process, so that the control thread never
+ * waits for a disk and never copies for one.
  *
- *   blocks   key (u64 big-endian) → record        entries  key → digest, namespace, bytes, order of arrival
- *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown
+ * An environment that ends its process, or in which a write or a delete fails other than for want of room, is set aside (renamed,
+ * one is kept) and begun anew: `generation` counts that, and who keeps an index of it compares. One that cannot be opened at all
+ * is a fault that passes or does not; the store serves from DRAM and asks again.
  *
- * S1: a put that returned survives kill -9: it is committed, in the page cache at least. What power loss can tear is wiped: an
- * environment is trusted only in the boot that wrote it or after a clean shutdown, and every record is verified when read.
  * LMDB gets ordinary Buffers: one over a SharedArrayBuffer is stored wrong without an error (lmdb 3.5.6).
  */
-import {
-  closeSync,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  readSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
-import { join } from 'node:path';
-import { uptime } from 'node:os';
-import { open, type Database, type RootDatabase } from 'lmdb';
+import { existsSync, renameSync, rmSync } from 'node:fs';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { serveCalls } from '../../shared/base/worker_calls.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 import { readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
+import { DiskChild, DiskProcessDeath } from './disk_child.ts';
+import type { DiskEntry } from './disk_process.ts';
 
-export interface DiskEntry {
-  readonly key: BlockKey;
-  readonly digest: Digest;
-  readonly bytes: number;
-}
+export type { DiskEntry };
 
-interface Environment {
-  readonly root: RootDatabase<Buffer, Buffer>;
-  readonly blocks: Database<Buffer, Buffer>;
-  readonly entries: Database<Buffer, Buffer>;
-  readonly meta: Database<Buffer, Buffer>;
-  readonly path: string;
-}
+/** Processes in a row that ended from outside while they opened. */
+const MAX_OPENINGS = 3;
 
-const ENTRY_BYTES = 44;
-/** Openings in a row that did not come back before the environment is given up. */
-const MAX_FALLEN = 2;
-
-let environment: Environment | undefined;
 let slab: SlabMemory | undefined;
-let order = 0;
-
-function disk(): Environment {
-  if (!environment) throw new Error('the disk tier is not open');
-  return environment;
-}
+let child: DiskChild | undefined;
+let path = '';
+/** Counts the environments of this process: another one has nothing of what the one before had. */
+let generation = 0;
+/** Why there is no environment now. */
+let fault: string | undefined = 'it is not open yet';
 
 /** A copy of a slot in ordinary memory. */
 function copyOf(slot: number, bytes: number): Buffer {
@@ -62,74 +37,92 @@ function copyOf(slot: number, bytes: number): Buffer {
   return Buffer.from(slotBytes(slab, slot).subarray(0, bytes));
 }
 
-function keyBytes(key: BlockKey): Buffer {
-  const bytes = Buffer.alloc(8);
-  bytes.writeBigUInt64BE(key);
-  return bytes;
+/** No room is no damage. */
+function isRoom(error: unknown): boolean {
+  return /ENOSPC|No space left|MDB_MAP_FULL|MDB_TXN_FULL|ENOMEM|EDQUOT/i.test(messageOf(error));
 }
 
-function openEnvironment(path: string): Environment {
-  mkdirSync(path, { recursive: true });
-  const root = open<Buffer, Buffer>({ path, noSync: true, encoding: 'binary', keyEncoding: 'binary', maxDbs: 4 });
-  const table = (name: string): Database<Buffer, Buffer> =>
-    root.openDB({ name, encoding: 'binary', keyEncoding: 'binary' });
-  return { root, blocks: table('blocks'), entries: table('entries'), meta: table('meta'), path };
+/** Opens what is there. @throws DiskProcessDeath; Error when it cannot be opened. @returns what is wrong with it, if anything. */
+async function openOnce(): Promise<{ readonly damage: string | undefined; readonly entries: DiskEntry[] }> {
+  child?.end();
+  child = new DiskChild(systemClock);
+  const { numEntries, damage } = await child.call('open', path);
+  const entries: DiskEntry[] = [];
+  while (damage === undefined && entries.length < numEntries) {
+    entries.push(...(await child.call('entries', entries.length)));
+  }
+  return { damage, entries };
 }
 
-/** LMDB's magic number, in the first meta page. */
-const LMDB_MAGIC = 0xbeefc0de;
-const MAGIC_AT = 24;
-
-/** Why the file is no LMDB environment; undefined when it is one, or is not there. */
-function notLmdb(path: string): string | undefined {
-  if (!existsSync(path)) return undefined;
-  const head = Buffer.alloc(MAGIC_AT + 4);
-  const file = openSync(path, 'r');
-  const length = readSync(file, head, 0, head.length, 0);
-  closeSync(file);
-  const isEnvironment = length === head.length && head.readUInt32LE(MAGIC_AT) === LMDB_MAGIC;
-  return isEnvironment ? undefined : 'data.mdb is no LMDB environment';
+/** Until it is open, set aside and begun anew, or given up for now. */
+async function openEnvironment(): Promise<{ readonly entries: DiskEntry[]; readonly wiped: string | undefined }> {
+  let wiped: string | undefined;
+  for (let numOpenings = 0; ; numOpenings++) {
+    try {
+      const { damage, entries } = await openOnce();
+      if (damage === undefined) {
+        fault = undefined;
+        generation++;
+        return { entries, wiped };
+      }
+      if (wiped !== undefined) throw new Error(damage);
+      wiped = damage;
+    } catch (error) {
+      const isOutside = error instanceof DiskProcessDeath && !error.isDamage;
+      if (isOutside && numOpenings < MAX_OPENINGS) continue;
+      // Begun anew and still no good: the disk is the reason, not what lay on it.
+      if (isOutside || wiped !== undefined) {
+        fault = messageOf(error);
+        return { entries: [], wiped };
+      }
+      wiped = messageOf(error);
+    }
+    try {
+      setAside();
+    } catch (error) {
+      fault = `${wiped}; it cannot be set aside: ${messageOf(error)}`;
+      return { entries: [], wiped: undefined };
+    }
+  }
 }
 
-function bootId(): string {
+/** One damaged environment is kept, for whoever wants to know why. */
+function setAside(): void {
+  child?.end();
+  if (!existsSync(path)) return;
+  rmSync(`${path}.damaged`, { recursive: true, force: true });
+  renameSync(path, `${path}.damaged`);
+}
+
+/** The disk process, opened again where it ended from outside. @throws Error when there is none. */
+async function disk(): Promise<DiskChild> {
+  if (fault === undefined && child?.isAlive === false) {
+    // Killed from outside while nobody asked: what it had committed is there (S1), and the index still says so.
+    const known = generation;
+    const { wiped } = await openEnvironment();
+    if (wiped === undefined) generation = known;
+  }
+  if (fault !== undefined || !child) throw new Error(`the disk tier is not usable: ${fault}`);
+  return child;
+}
+
+/** Runs it on the environment. What ends the process or fails without want of room sets the environment aside. */
+async function onDisk<T>(isWrite: boolean, work: (child: DiskChild) => Promise<T>): Promise<T> {
   try {
-    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-  } catch {
-    // Elsewhere: the minute the machine started, which a reboot changes.
-    return `boot-${Math.round((systemClock.wallMs() / 1000 - uptime()) / 60)}`;
+    return await work(await disk());
+  } catch (error) {
+    const isDeath = error instanceof DiskProcessDeath;
+    const isDamage = isDeath ? error.isDamage : isWrite && fault === undefined && !isRoom(error);
+    if (!isDamage) throw error;
+    const reason = messageOf(error);
+    try {
+      setAside();
+      await openEnvironment();
+    } catch (second) {
+      fault = messageOf(second);
+    }
+    throw new Error(`the disk tier was damaged and is begun anew: ${reason}`, { cause: error });
   }
-}
-
-/** Why the environment cannot be trusted, if it cannot. */
-function distrust({ meta, entries }: Environment, boot: string): string | undefined {
-  const writtenIn = meta.get(Buffer.from('boot'))?.toString();
-  if (writtenIn === undefined || writtenIn === boot) return undefined;
-  if (meta.get(Buffer.from('clean'))?.[0] === 1) return undefined;
-  return entries.getKeysCount() > 0 ? 'the machine went down without a clean shutdown' : undefined;
-}
-
-/** Written in this boot, and not ended in order yet. */
-function signIn({ root, meta }: Environment, boot: string): void {
-  root.transactionSync(() => {
-    meta.putSync(Buffer.from('boot'), Buffer.from(boot));
-    meta.putSync(Buffer.from('clean'), Buffer.from([0]));
-  });
-}
-
-function readEntries({ entries }: Environment): DiskEntry[] {
-  const found: (DiskEntry & { order: number })[] = [];
-  for (const { key, value } of entries.getRange({})) {
-    if (value.length !== ENTRY_BYTES) continue;
-    found.push({
-      key: key.readBigUInt64BE() as BlockKey,
-      digest: value.toString('hex', 0, 16) as Digest,
-      bytes: value.readUInt32LE(32),
-      order: value.readDoubleLE(36),
-    });
-  }
-  found.sort((a, b) => a.order - b.order);
-  order = (found.at(-1)?.order ?? 0) + 1;
-  return found;
 }
 
 const methods = {
@@ -137,37 +130,17 @@ const methods = {
     slab = memory;
   },
 
-  /** Opens or makes the environment. `wiped` says why old content was thrown away. Entries come oldest first. */
-  async open(path: string): Promise<{ entries: DiskEntry[]; wiped: string | undefined }> {
-    const boot = bootId();
-    const mark = `${path}.opening`;
-    let entries: DiskEntry[] = [];
-    // LMDB maps the file: a damaged one can end the process. So look first, and count openings that did not come back; one may
-    // have been a kill -9, two in a row are the file.
-    const numFallen = existsSync(mark) ? Number(readFileSync(mark, 'utf8')) || 1 : 0;
-    let wiped = numFallen >= MAX_FALLEN ? 'opening it has ended the process twice' : notLmdb(join(path, 'data.mdb'));
-    if (wiped === undefined) {
-      try {
-        mkdirSync(path, { recursive: true });
-        writeFileSync(mark, String(numFallen + 1));
-        environment = openEnvironment(path);
-        wiped = distrust(environment, boot);
-        entries = wiped === undefined ? readEntries(environment) : [];
-        if (wiped === undefined) signIn(environment, boot);
-      } catch (error) {
-        // A disk without a free page is one of the reasons; what is wiped is room.
-        wiped = messageOf(error);
-      }
-    }
-    if (wiped !== undefined) {
-      await environment?.root.close();
-      rmSync(path, { recursive: true, force: true });
-      environment = openEnvironment(path);
-      entries = [];
-      signIn(environment, boot);
-    }
-    rmSync(mark, { force: true });
-    return { entries, wiped };
+  /** Opens or makes the environment. `wiped` says why old content was set aside, `fault` why there is none. Oldest first. */
+  async open(
+    at: string,
+  ): Promise<{ entries: DiskEntry[]; wiped: string | undefined; fault: string | undefined; generation: number }> {
+    path = at;
+    const { entries, wiped } = await openEnvironment();
+    return { entries, wiped, fault, generation };
+  },
+
+  state(): { fault: string | undefined; generation: number } {
+    return { fault, generation };
   },
 
   /** Undefined when the slot holds the wanted block, undamaged (K2); else what is wrong. */
@@ -187,60 +160,42 @@ const methods = {
    * Commits records in one transaction; returns the keys that are durable now. A slot that changed hands meanwhile fails its
    * digest and is left out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
    */
-  put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): BlockKey[] {
-    const records = blocks.flatMap(({ slot, bytes, key, digest }) => {
-      const record = copyOf(slot, bytes);
-      const header = readHeader(record);
-      if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) return [];
-      const entry = Buffer.alloc(ENTRY_BYTES);
-      entry.write(digest, 0, 'hex');
-      entry.write(header.namespace, 16, 'hex');
-      entry.writeUInt32LE(bytes, 32);
-      entry.writeDoubleLE(order++, 36);
-      return [{ key, record, entry }];
-    });
-    const { root, blocks: table, entries } = disk();
-    root.transactionSync(() => {
-      for (const { key, record, entry } of records) {
-        table.putSync(keyBytes(key), record);
-        entries.putSync(keyBytes(key), entry);
+  put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<BlockKey[]> {
+    return onDisk(true, async (to) => {
+      const stored: BlockKey[] = [];
+      for (const { slot, bytes, key, digest } of blocks) {
+        const record = copyOf(slot, bytes);
+        const header = readHeader(record);
+        if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) continue;
+        // One at a time: a batch of large records is not held three times over.
+        await to.call('stage', { key, digest, namespace: header.namespace, record });
+        stored.push(key);
       }
+      await to.call('commit', undefined);
+      return stored;
     });
-    return records.map(({ key }) => key);
   },
 
   /** Brings a record up into a slot. Undefined when it is there, undamaged; else what is wrong with what was stored. */
-  get({ key, digest, slot }: { key: BlockKey; digest: Digest; slot: number }): string | undefined {
-    const record = disk().blocks.get(keyBytes(key));
+  async get({ key, digest, slot }: { key: BlockKey; digest: Digest; slot: number }): Promise<string | undefined> {
+    const record = await onDisk(false, (from) => from.call('get', key));
     if (!record) return 'it is not in the environment';
     const header = readHeader(record);
     if ('fault' in header) return header.fault;
-    const fault = verifyRecord(record, { namespace: header.namespace, digest });
-    if (fault !== undefined) return fault;
+    const wrong = verifyRecord(record, { namespace: header.namespace, digest });
+    if (wrong !== undefined) return wrong;
     if (!slab || record.length > slab.slotBytes) return `its ${record.length} bytes do not fit a slot`;
     slotBytes(slab, slot).set(record);
     return undefined;
   },
 
-  remove(keys: readonly BlockKey[]): void {
-    const { root, blocks, entries } = disk();
-    root.transactionSync(() => {
-      for (const key of keys) {
-        blocks.removeSync(keyBytes(key));
-        entries.removeSync(keyBytes(key));
-      }
-    });
+  remove(keys: readonly BlockKey[]): Promise<void> {
+    return onDisk(true, (from) => from.call('remove', keys));
   },
 
-  /** An orderly end: what is committed is on the disk, and says so. */
   async close(): Promise<void> {
-    const { root, meta, path } = disk();
-    meta.putSync(Buffer.from('clean'), Buffer.from([1]));
-    await root.close();
-    const file = openSync(join(path, 'data.mdb'), 'r+');
-    fsyncSync(file);
-    closeSync(file);
-    environment = undefined;
+    if (fault === undefined && child?.isAlive) await child.call('close', undefined);
+    child?.end();
   },
 };
 

@@ -1,5 +1,6 @@
 /**
- * Taking offers: fetch what is lacking from the holder that offers it, verify, keep, answer when it is durable.
+ * Taking offers: fetch what is lacking from the holder that offers it, verify, keep, answer when it is committed; `durable` in
+ * the answer says how much is (S1). What is held in DRAM and not on disk is written too.
  *
  * Bounds (P1): MAX_OFFERS at once, more are refused as overload and the holder drops them. Two holders that offer the same
  * block at the same time cause one fetch.
@@ -14,7 +15,6 @@ import { openFetch, type ArrivalSlot } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackDigest, unpackLinks } from '../../shared/protocol/packing.ts';
 import type { Peers } from '../../shared/protocol/rpc.ts';
-import type { DiskWrite } from './disk_tier.ts';
 import type { DiskMethods } from './disk_worker.ts';
 import type { StoreTiers } from './tiers.ts';
 
@@ -22,6 +22,9 @@ const MAX_OFFERS = 64;
 /** Records per LMDB transaction: a commit costs a fraction of a millisecond, shared by these. */
 const WRITE_BATCH = 32;
 const FETCH_TIMEOUT_MS = 60_000;
+/** For a DRAM slot, while others' records are on their way to disk. */
+const SLOT_PAUSE_MS = 20;
+const MAX_SLOT_PAUSES = 500;
 /** Larger records than this are no KV block anyone would move. */
 const MAX_RECORD_BYTES = 1 << 30;
 
@@ -30,7 +33,8 @@ export class OfferIntake {
   readonly #worker: WorkerCalls<DiskMethods>;
   readonly #peers: Peers;
   readonly #log: Log;
-  readonly #arriving = new Set<BlockKey>();
+  /** What other offers bring, and when they are through with it. */
+  readonly #arriving = new Map<BlockKey, Promise<unknown>>();
   numOpen = 0;
 
   constructor(tiers: StoreTiers, worker: WorkerCalls<DiskMethods>, peers: Peers, log: Log) {
@@ -49,15 +53,35 @@ export class OfferIntake {
     }
     const lacking = offered.filter((link) => this.#tiers.lacks(link) && !this.#arriving.has(link.key));
     const isLacking = new Set(lacking);
+    const others = offered.flatMap(({ key }) => this.#arriving.get(key) ?? []);
     this.#tiers.noteDuplicates(offered.filter((link) => !isLacking.has(link)));
     this.numOpen++;
-    for (const { key } of lacking) this.#arriving.add(key);
+    const fetched = this.#fetchAll(offer, lacking, signal);
+    const settled = fetched.catch(() => undefined);
+    for (const { key } of lacking) this.#arriving.set(key, settled);
     try {
-      const stored = lacking.length === 0 ? 0 : await this.#fetchAll(offer, lacking, signal);
-      return { stored, held: offered.length - lacking.length };
+      const stored = await fetched;
+      // What another offer is bringing is not held before it is there.
+      await Promise.all(others);
+      await this.#writeDown(offered);
+      const durable = offered.filter((link) => this.#tiers.disk.has(link)).length;
+      return { stored, held: offered.length - lacking.length, durable };
     } finally {
       this.numOpen--;
       for (const { key } of lacking) this.#arriving.delete(key);
+    }
+  }
+
+  /** Commits what is in DRAM and not on disk. */
+  async #writeDown(links: readonly ChainLink[]): Promise<void> {
+    for (let at = 0; at < links.length; at += WRITE_BATCH) {
+      const writes = links.slice(at, at + WRITE_BATCH).flatMap((link) => this.#tiers.writeOf(link) ?? []);
+      if (writes.length === 0) continue;
+      try {
+        await this.#tiers.disk.put(writes);
+      } finally {
+        this.#tiers.committed(writes);
+      }
     }
   }
 
@@ -86,15 +110,24 @@ export class OfferIntake {
       timeoutMs: FETCH_TIMEOUT_MS,
       recordBytes: offer.recordBytes,
     });
-    const takeSlot = (): Promise<ArrivalSlot> => {
-      const slot = dram.cache.takeSlot();
-      if (slot === undefined) return Promise.reject(new Failure('overloaded', 'every DRAM slot is in use'));
-      return Promise.resolve({ slot, bytes: slotBytes(dram.slab.memory, slot) });
+    let arrived: ChainLink[] = [];
+    const flush = async (): Promise<void> => {
+      const links = arrived;
+      arrived = [];
+      await this.#writeDown(links);
+    };
+    const takeSlot = async (): Promise<ArrivalSlot> => {
+      for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
+        const slot = dram.cache.takeSlot();
+        if (slot !== undefined) return { slot, bytes: slotBytes(dram.slab.memory, slot) };
+        await flush();
+        await this.#peers.pause(SLOT_PAUSE_MS, signal);
+      }
+      throw new Failure('overloaded', 'every DRAM slot is in use');
     };
     const giveSlot = (slot: number): void => {
       dram.cache.giveSlot(slot);
     };
-    let writes: DiskWrite[] = [];
     let [numTaken, numSeen] = [0, 0];
     try {
       for await (const { index, slot } of stream.records(takeSlot, giveSlot)) {
@@ -108,18 +141,16 @@ export class OfferIntake {
           giveSlot(slot);
           continue;
         }
-        const write = this.#tiers.accept(dram, link, slot);
+        this.#tiers.accept(dram, link, slot);
         numTaken++;
-        if (write) writes.push(write);
-        if (writes.length < WRITE_BATCH) continue;
-        await this.#tiers.disk.put(writes);
-        writes = [];
+        arrived.push(link);
+        if (arrived.length >= WRITE_BATCH) await flush();
       }
     } catch (error) {
       this.#log.warn({ source: offer.source, error: messageOf(error) }, 'an offer could not be fetched');
       numSeen = links.length;
     }
-    await this.#tiers.disk.put(writes);
+    await flush();
     return { numTaken, numSeen };
   }
 

@@ -7,23 +7,31 @@ import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { ClusterMember } from '../../shared/instance/cluster_member.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
-import { abortOnCancel, createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION, type OfferReply, type OfferRequest } from '../../shared/protocol/messages.ts';
+import { abortOnCancel } from '../../shared/protocol/open_call.ts';
 import { createServer, listen, Peers, services, shutDown, toStatus } from '../../shared/protocol/rpc.ts';
-import { claimDataFolder } from './data_folder.ts';
+import { claimDataFolder, refuseSharedFolder, type DataFolder } from './data_folder.ts';
+import type { DiskTierOptions } from './disk_tier.ts';
 import type { DiskMethods } from './disk_worker.ts';
 import { OfferIntake } from './offer_intake.ts';
 import { StoreTiers } from './tiers.ts';
 
 const SHUTDOWN_GRACE_MS = 2_000;
+/** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
+const MAX_FETCH_STREAMS = 8_192;
 
 export async function startStore({ config, clock, log, fail, drain }: RoleContext): Promise<RunningRole> {
   const bind = config.bind || '127.0.0.1:0';
-  const folder = claimDataFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
   const worker = new WorkerCalls<DiskMethods>(new Worker(new URL('./disk_worker.js', import.meta.url)), fail);
-  const { entries, wiped } = await worker.call('open', folder.environmentPath);
-  if (wiped !== undefined) log.warn({ reason: wiped }, 'the disk tier was not usable and starts empty');
+  let folder: DataFolder | undefined;
+  const openDisk: DiskTierOptions['open'] = async () => {
+    folder ??= claimDataFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
+    return worker.call('open', folder.environmentPath);
+  };
+  // Two stores over one folder are a mistake in the configuration; whatever else is wrong with it may pass.
+  if (config.disk_bytes > 0) refuseSharedFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
 
   const peers = new Peers(config.cluster_token, clock);
   const stopped = new AbortController();
@@ -33,7 +41,10 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
   let tiers: StoreTiers | undefined;
   let intake: OfferIntake | undefined;
   let isDraining = false;
-  const { fetch, snapshot, counters } = createFetchHandlers(() => ready(tiers));
+  const { fetch, snapshot, counters } = createFetchHandlers(() => ready(tiers), {
+    maxStreams: MAX_FETCH_STREAMS,
+    clock,
+  });
   const offer: handleUnaryCall<OfferRequest, OfferReply> = (call, reply) => {
     ready(intake)
       .take(call.request, abortOnCancel(call))
@@ -93,10 +104,13 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
     stopped.signal,
   );
   const { dram_bytes: dramBytes, disk_bytes: diskBytes } = config;
-  tiers = new StoreTiers({ ...{ worker, dramBytes, diskBytes, announcer, log }, recovered: entries });
-  await tiers.disk.trim();
+  tiers = new StoreTiers({
+    ...{ worker, dramBytes, diskBytes, announcer, openDisk, clock, log },
+    signal: stopped.signal,
+  });
+  await tiers.disk.start();
   intake = new OfferIntake(tiers, worker, peers, log);
-  log.info({ address, hub: config.join, recovered: entries.length }, 'open, joining');
+  log.info({ address, hub: config.join, recovered: tiers.disk.size }, 'open, joining');
   await joined;
   health.setStatus('', 'SERVING');
 
@@ -110,7 +124,7 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
       stopped.abort();
       await worker.call('close', undefined);
       await worker.close();
-      folder.release();
+      folder?.release();
       peers.close();
     },
   };

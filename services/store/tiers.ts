@@ -8,6 +8,7 @@
  * DRAM slots have one size, that of the first record that came (or was recovered): a cluster serves one model at a time.
  * What has another size stays on disk.
  */
+import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { Failure } from '../../shared/base/failure.ts';
@@ -19,17 +20,22 @@ import type { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
-import { DiskTier, type DiskWrite } from './disk_tier.ts';
-import type { DiskEntry, DiskMethods } from './disk_worker.ts';
+import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
+import type { DiskMethods } from './disk_worker.ts';
 
 export interface StoreTiersOptions {
   readonly worker: WorkerCalls<DiskMethods>;
   readonly dramBytes: number;
   readonly diskBytes: number;
-  readonly recovered: readonly DiskEntry[];
+  readonly openDisk: DiskTierOptions['open'];
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
   readonly announcer: Announcer;
   readonly log: Log;
 }
+
+/** A header and some payload: less is no block, and would make slots without number. */
+const MIN_RECORD_BYTES = 512;
 
 /** Records in DRAM, once the size of a record is known. */
 interface Dram {
@@ -46,19 +52,16 @@ export class StoreTiers implements BlockSource {
 
   constructor(options: StoreTiersOptions) {
     this.#options = options;
-    const { worker, diskBytes, log, announcer, recovered } = options;
-    this.disk = new DiskTier(
-      {
-        ...{ worker, log, budgetBytes: diskBytes },
-        onStored: (key) => {
-          announcer.stored('disk', key);
-        },
-        onRemoved: (key) => {
-          announcer.removed('disk', key);
-        },
+    const { worker, diskBytes, log, announcer, openDisk, clock, signal } = options;
+    this.disk = new DiskTier({
+      ...{ worker, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
+      onStored: (key) => {
+        announcer.stored('disk', key);
       },
-      recovered,
-    );
+      onRemoved: (key) => {
+        announcer.removed('disk', key);
+      },
+    });
   }
 
   /** Host memory for records of this size. @throws Failure when the tier holds another size or the budget holds none. */
@@ -69,6 +72,9 @@ export class StoreTiers implements BlockSource {
         'cluster_mismatch',
         `this store holds records of ${this.#dram.recordBytes} bytes in DRAM, not ${recordBytes}: start another store for this model`,
       );
+    }
+    if (!Number.isInteger(recordBytes) || recordBytes < MIN_RECORD_BYTES) {
+      throw new Failure('invalid_request', `a record has at least ${MIN_RECORD_BYTES} bytes, not ${recordBytes}`);
     }
     const { dramBytes, worker, announcer } = this.#options;
     const numSlots = Math.floor(dramBytes / recordBytes);
@@ -92,6 +98,28 @@ export class StoreTiers implements BlockSource {
     return !this.#dram?.cache.has(link.key) && !this.disk.has(link);
   }
 
+  /**
+   * A block that is in DRAM and not on disk, on its way there: pinned until {@link committed}. Undefined when there is nothing to
+   * write, or no disk to write it to.
+   */
+  writeOf(link: ChainLink): DiskWrite | undefined {
+    const dram = this.#dram;
+    if (!dram || !this.canStore || this.disk.has(link)) return undefined;
+    const record = dram.cache.find(link);
+    if (!record) return undefined;
+    dram.cache.pin(link.key);
+    return { link, slot: record.slot, bytes: dram.recordBytes };
+  }
+
+  /** The disk has them, or has given them up: their slots may be used again. */
+  committed(writes: readonly DiskWrite[]): void {
+    for (const { link } of writes) this.#dram?.cache.unpin(link.key);
+  }
+
+  get canStore(): boolean {
+    return this.#options.diskBytes > 0 && this.disk.fault === undefined;
+  }
+
   /** Offered again: counted, so that the dedup factor says how often a block was spared its place. */
   noteDuplicates(links: readonly ChainLink[]): void {
     for (const link of links) {
@@ -100,14 +128,10 @@ export class StoreTiers implements BlockSource {
     }
   }
 
-  /** Takes over a verified record; durable when the returned writes are put on disk. */
-  accept(dram: Dram, link: ChainLink, slot: number): DiskWrite | undefined {
-    if (!dram.cache.put(link, slot)) {
-      dram.cache.giveSlot(slot);
-      return undefined;
-    }
-    this.#options.announcer.stored('dram', link.key);
-    return { link, slot, bytes: dram.recordBytes };
+  /** Takes over a verified record. */
+  accept(dram: Dram, link: ChainLink, slot: number): void {
+    if (dram.cache.put(link, slot)) this.#options.announcer.stored('dram', link.key);
+    else dram.cache.giveSlot(slot);
   }
 
   async read(link: ChainLink): Promise<Buffer | undefined> {
@@ -141,7 +165,11 @@ export class StoreTiers implements BlockSource {
     const { counters, size, usedBytes } = this.disk;
     return {
       dram: tierStats(cache?.counters ?? newTierCounters(), cache?.size ?? 0, this.#dram?.recordBytes ?? 0, dramBytes),
-      disk: { ...tierStats(counters, size, 0, diskBytes), bytes: usedBytes },
+      disk: {
+        ...tierStats(counters, size, 0, diskBytes),
+        bytes: usedBytes,
+        ...(this.disk.fault === undefined ? {} : { fault: this.disk.fault }),
+      },
     };
   }
 }

@@ -38,3 +38,10 @@ export function every(clock: Clock, ms: number, signal: AbortSignal, tick: () =>
   };
   void loop();
 }
+
+/** Lets everything else that waits for this thread go first: between two slices of a long computation. */
+export function yieldToLoop(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}

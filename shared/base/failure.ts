@@ -8,10 +8,13 @@ const failures = {
   context_too_long: { status: 400, retry: 'never' },
   unauthenticated: { status: 401, retry: 'never' },
   not_found: { status: 404, retry: 'never' },
+  model_not_found: { status: 404, retry: 'never' },
   cluster_mismatch: { status: 409, retry: 'never' },
   cancelled: { status: 499, retry: 'never' },
   internal: { status: 500, retry: 'never' },
   instance_lost: { status: 502, retry: 'elsewhere' },
+  /** The connection broke under a peer that may well live: the same one is asked again. */
+  session_broken: { status: 502, retry: 'elsewhere' },
   transfer_failed: { status: 502, retry: 'elsewhere' },
   overloaded: { status: 503, retry: 'later' },
   deadline_exceeded: { status: 504, retry: 'later' },

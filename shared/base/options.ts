@@ -36,6 +36,12 @@ const address = z.string().regex(/^.+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.
 const count = (): z.ZodType<number> => integer(z.int().min(0).max(256));
 const positive = (max: number): z.ZodType<number> => integer(z.int().min(1).max(max));
 
+/** A flag without a value; `true` and `false` in the environment and the file. */
+const onOrOff = z.preprocess(
+  (value) => (value === 'true' || value === '1' ? true : value === 'false' || value === '0' ? false : value),
+  z.boolean('true or false'),
+);
+
 interface Option<T> {
   readonly schema: z.ZodType<T>;
   readonly default: T;
@@ -108,6 +114,13 @@ const options = {
     z.enum(['f16', 'f32']),
     'f16',
     'type of KV blocks: f16, or f32 for exact tests',
+  ),
+  mix_numerics: option(
+    'Model and engine',
+    '',
+    onOrOff,
+    false,
+    'engines whose numerics differ share KV blocks; output is then equal within a tolerance only. `up` sets it for two kinds',
   ),
   block_size: option(
     'Model and engine',
@@ -211,6 +224,28 @@ const options = {
     600_000,
     'a request that takes longer ends with an error',
   ),
+  max_body_bytes: option(
+    'Router',
+    'SIZE',
+    bytes,
+    0,
+    "a larger request body is refused; 0: 32 bytes per token of the model's context, at least 4 MiB",
+  ),
+  body_timeout_ms: option('Router', 'MS', positive(3_600_000), 30_000, 'a request that arrives more slowly is ended'),
+  stalled_reader_ms: option(
+    'Router',
+    'MS',
+    positive(86_400_000),
+    60_000,
+    'a client that reads nothing of its stream for this long is ended',
+  ),
+  strict_parameters: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'refuse request keys that no documentation knows, instead of naming them in x-penstock-ignored',
+  ),
   silence_ms: option('Router', 'MS', positive(600_000), 3_000, 'an instance silent for this long is lost'),
   prefill: option('Local cluster (up)', 'N', count(), 1, 'prefill instances'),
   decode: option('Local cluster (up)', 'N', integer(z.int().min(1).max(256)), 1, 'decode instances'),
@@ -250,8 +285,22 @@ const options = {
     0,
     'for drills: the device is lost after so many steps, as a driver reset would; 0: never',
   ),
+  hang_after_steps: option(
+    'Process',
+    'N',
+    integer(z.int().min(0)),
+    0,
+    'for drills: the engine hangs after so many steps, as a stuck driver would; 0: never',
+  ),
+  step_timeout_ms: option(
+    'Process',
+    'MS',
+    positive(86_400_000),
+    120_000,
+    'an engine step that takes longer is a device that hangs: the instance ends',
+  ),
   log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
-} as const satisfies Record<string, Option<never> | Option<string> | Option<number>>;
+} as const satisfies Record<string, Option<never> | Option<string> | Option<number> | Option<boolean>>;
 
 type OptionName = keyof typeof options;
 export type Config = { readonly [K in OptionName]: (typeof options)[K] extends Option<infer T> ? T : never };
@@ -294,12 +343,13 @@ export function readCommandLine(
 }
 
 function readFlags(args: readonly string[]): Record<string, string | boolean | undefined> {
-  const known = [...names.map((name) => flagOf(name).slice(2)), 'config'];
+  const typeOf = (name: OptionName): 'boolean' | 'string' => (options[name].value === '' ? 'boolean' : 'string');
   try {
     const { values } = parseArgs({
       args: [...args],
       options: {
-        ...Object.fromEntries(known.map((name) => [name, { type: 'string' as const }])),
+        ...Object.fromEntries(names.map((name) => [flagOf(name).slice(2), { type: typeOf(name) }])),
+        config: { type: 'string' as const },
         json: { type: 'boolean' as const },
         help: { type: 'boolean' as const, short: 'h' },
       },
@@ -357,17 +407,39 @@ function refuseUnknownVariables(environment: Readonly<Record<string, string | un
   if (unknown) throw new ConfigError(`${unknown}: unknown variable; allowed are ${[...known].join(', ')}`);
 }
 
-/** The options as text for a person, 100 columns. */
-export function optionsHelp(): string {
-  const groups = [...new Set(names.map((name) => options[name].group))];
+const ENGINE_OPTIONS: readonly OptionName[] = [
+  ...names.filter((name) => options[name].group === 'Model and engine' && name !== 'served_model_name'),
+  ...names.filter((name) => options[name].group === 'Budgets' && name !== 'disk_bytes'),
+  ...(['bind', 'advertise', 'join', 'cluster_token', 'name', 'drain_timeout_ms', 'step_timeout_ms'] as const),
+  ...(['lose_device_after_steps', 'hang_after_steps', 'log_level'] as const),
+];
+
+/** What means something to a role; `up` and `config` know all. */
+const ofRole: Readonly<Record<string, readonly OptionName[]>> = {
+  router: [
+    ...(['model', 'served_model_name', 'max_model_len', 'bind', 'advertise', 'cluster_token'] as const),
+    ...names.filter((name) => options[name].group === 'Router'),
+    ...(['name', 'drain_timeout_ms', 'log_level'] as const),
+  ],
+  prefill: ENGINE_OPTIONS,
+  decode: ENGINE_OPTIONS,
+  store: [
+    ...(['dram_bytes', 'disk_bytes', 'bind', 'advertise', 'join', 'cluster_token'] as const),
+    ...(['data_dir', 'name', 'drain_timeout_ms', 'log_level'] as const),
+  ],
+};
+
+/** The options as text for a person, 100 columns; those of one role, or all. */
+export function optionsHelp(role?: string): string {
+  const shownNames = names.filter((name) => role === undefined || (ofRole[role] ?? names).includes(name));
+  const groups = [...new Set(shownNames.map((name) => options[name].group))];
   const describe = (name: OptionName): string => {
     const { value, help, default: fallback } = options[name];
-    const shown = fallback === '' || name === 'model' || name === 'data_dir' ? '' : ` [${fallback}]`;
-    return `  ${`${flagOf(name)} ${value}`.padEnd(30)} ${help}${shown}`;
+    const hasDefault = fallback !== '' && value !== '' && name !== 'model' && name !== 'data_dir';
+    return `  ${`${flagOf(name)} ${value}`.padEnd(30)} ${help}${hasDefault ? ` [${fallback}]` : ''}`;
   };
-  return groups
-    .map((group) => [`${group}:`, ...names.filter((name) => options[name].group === group).map(describe)].join('\n'))
-    .join('\n\n');
+  const ofGroup = (group: string): OptionName[] => shownNames.filter((name) => options[name].group === group);
+  return groups.map((group) => [`${group}:`, ...ofGroup(group).map(describe)].join('\n')).join('\n\n');
 }
 
 /** `''` or HOST: loopback or not. */

@@ -5,17 +5,19 @@
  *                              ◄══     ──► other processes that subscribed
  *
  * Bounds (P1): MAX_CONNECTIONS streams; a stream that does not read MAX_BACKLOG_BYTES is ended, its process reconnects and
- * asks for snapshots.
+ * asks for snapshots. A process serves what nobody serves here: a subject of the hub's own is not taken over.
  */
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { HubCall } from '../protocol/calls.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
-import { toStatus } from '../protocol/rpc.ts';
+import { endWith } from '../protocol/open_call.ts';
 import type { Bus } from './bus.ts';
 
 const MAX_CONNECTIONS = 1_024;
 const MAX_BACKLOG_BYTES = 16 << 20;
+/** Subjects that one process subscribes to or serves (P1): it needs a handful. */
+const MAX_SUBJECTS = 64;
 
 type Subscriber = (payload: Buffer) => void;
 type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
@@ -26,6 +28,8 @@ export class EmbeddedHub implements Bus {
   readonly #log: Log;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #servers = new Map<string, Server>();
+  /** Subjects that this process serves. */
+  readonly #own = new Set<string>();
   readonly #connections = new Set<HubCall>();
 
   constructor(log: Log) {
@@ -59,6 +63,16 @@ export class EmbeddedHub implements Bus {
   }
 
   serve(subject: string, handler: Server): () => void {
+    this.#own.add(subject);
+    const stop = this.#serveRemote(subject, handler);
+    return () => {
+      this.#own.delete(subject);
+      stop();
+    };
+  }
+
+  /** The newest serves: a process that reconnected is its own successor. */
+  #serveRemote(subject: string, handler: Server): () => void {
     this.#servers.set(subject, handler);
     return () => {
       if (this.#servers.get(subject) === handler) this.#servers.delete(subject);
@@ -73,7 +87,9 @@ export class EmbeddedHub implements Bus {
   /** The gRPC handler of `Hub.Connect`. */
   readonly connect = (call: HubCall): void => {
     if (this.#connections.size >= MAX_CONNECTIONS) {
-      call.emit('error', toStatus(new Failure('overloaded', `the hub serves at most ${MAX_CONNECTIONS} processes`)));
+      // What a refused peer still sends is read and dropped, so that its stream can end.
+      call.resume();
+      endWith(call, new Failure('overloaded', `the hub serves at most ${MAX_CONNECTIONS} processes`));
       return;
     }
     this.#connections.add(call);
@@ -93,12 +109,16 @@ export class EmbeddedHub implements Bus {
     send({ kind: BusKind.publish });
     call.on('data', (frame: BusFrame) => {
       if (frame.kind === BusKind.publish) this.publish(frame.subject, frame.payload);
-      else if (frame.kind === BusKind.subscribe) {
+      else if ((frame.kind === BusKind.subscribe || frame.kind === BusKind.serve) && undo.length >= MAX_SUBJECTS) {
+        endWith(call, new Failure('overloaded', `a process has at most ${MAX_SUBJECTS} subjects`));
+      } else if (frame.kind === BusKind.subscribe) {
         undo.push(
           this.subscribe(frame.subject, (payload) => send({ kind: BusKind.publish, subject: frame.subject, payload })),
         );
       } else if (frame.kind === BusKind.serve) {
-        undo.push(this.serve(frame.subject, (payload) => calls.ask(frame.subject, payload)));
+        if (this.#own.has(frame.subject)) {
+          this.#log.warn({ subject: frame.subject, peer: call.getPeer() }, 'refused to have a subject taken over');
+        } else undo.push(this.#serveRemote(frame.subject, (payload) => calls.ask(frame.subject, payload)));
       } else if (frame.kind === BusKind.request) void this.#answer(frame, send);
       else calls.settle(frame);
     });

@@ -11,7 +11,7 @@ import type { Executable, Segment } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredLink, BlockKey, ChainLink, Digest } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
-import { sample, sampleRequest, type SampledToken } from './sampler.ts';
+import { sample, sampleRequest, type Context, type SampledToken } from './sampler.ts';
 import { Scheduler, type Scheduled } from './scheduler.ts';
 import { Sequence, type SequenceRequest } from './sequence.ts';
 
@@ -50,6 +50,8 @@ export interface EngineListener {
   onToken(id: number, token: SampledToken, report: SequenceReport | undefined, finish: FinishReason | undefined): void;
   /** Device blocks are taken; a fetching sequence can be delivered to. */
   onAdmitted(id: number): void;
+  /** They were taken away again: it waits, and computes or hits what it had. */
+  onPreempted(id: number): void;
   /** Of a prefill sequence tokens [0, numReady) have their KV here; numRun rows were computed for it. */
   onProgress(id: number, numReady: number, numRun: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
@@ -77,7 +79,9 @@ export class Engine {
     this.pool = new BlockPool(options.numBlocks, (key) => {
       listener.onRemoved(key);
     });
-    this.#scheduler = new Scheduler(this.pool, options);
+    this.#scheduler = new Scheduler(this.pool, options, ({ request }) => {
+      listener.onPreempted(request.id);
+    });
   }
 
   get load(): { numRunning: number; numWaiting: number; numPreemptions: number } {
@@ -111,31 +115,35 @@ export class Engine {
     return this.#sequences.has(id);
   }
 
-  /** Puts verified blocks in. They come in order; one that is not next (hit meanwhile, or after a gap) is ignored. */
+  /** Puts verified blocks in. One that was hit meanwhile is ignored; one behind a gap stays, and the gap is computed. */
   async deliver(id: number, arrivals: readonly Arrival[]): Promise<void> {
     const sequence = this.#sequences.get(id);
     if (sequence?.phase.kind !== 'loading') return;
     const { blockSize } = this.#options;
     const first = sequence.numComputed / blockSize;
-    const [blocks, links, payloads]: [number[], AnchoredLink[], Uint8Array[]] = [[], [], []];
-    for (const { blockIndex, payload } of arrivals) {
-      const [block, link] = [sequence.phase.blocks[blockIndex], sequence.chain.links[blockIndex]];
-      if (block === undefined || !link || blockIndex !== first + blocks.length) continue;
-      blocks.push(block);
-      links.push(link);
-      payloads.push(payload);
+    const end = sequence.hittableBlocks(blockSize);
+    const put: { index: number; block: number; link: AnchoredLink; payload: Uint8Array }[] = [];
+    for (const { blockIndex: index, payload } of arrivals) {
+      const [block, link] = [sequence.phase.blocks[index], sequence.chain.links[index]];
+      if (block === undefined || !link || index < first || index >= end || sequence.delivered.has(index)) continue;
+      put.push({ index, block, link, payload });
     }
-    if (blocks.length === 0) return;
+    if (put.length === 0) return;
+    const blocks = put.map(({ block }) => block);
     // A cancel that comes while the device copies must not give the blocks to somebody else.
     for (const block of blocks) this.pool.reference(block);
-    await this.#executable.importBlocks(blocks, payloads);
+    await this.#executable.importBlocks(
+      blocks,
+      put.map(({ payload }) => payload),
+    );
     this.pool.release(blocks);
     if (!this.isLoading(id)) return;
-    sequence.numComputed += blocks.length * blockSize;
-    sequence.numFetched += blocks.length * blockSize;
-    blocks.forEach((block, i) => {
-      this.#seal(block, links[i]!, 'fetched');
-    });
+    sequence.numFetched += put.length * blockSize;
+    for (const { index, block, link } of put) {
+      sequence.delivered.add(index);
+      this.#seal(block, link, 'fetched');
+    }
+    sequence.passDelivered(blockSize);
   }
 
   /** No more blocks will come: compute what is left. */
@@ -216,10 +224,11 @@ export class Engine {
   #advance(sequence: Sequence, count: number): void {
     const { blockSize } = this.#options;
     const firstBlock = Math.floor(sequence.numComputed / blockSize);
+    const lastBlock = Math.floor((sequence.numComputed + count) / blockSize);
     sequence.numComputed += count;
     sequence.numRun += count;
     sequence.chain.extend(sequence.tokens);
-    for (let index = firstBlock; (index + 1) * blockSize <= sequence.numComputed; index++) {
+    for (let index = firstBlock; index < lastBlock; index++) {
       const [block, link] = [sequence.blocks[index], sequence.chain.links[index]];
       assert(
         block !== undefined && link,
@@ -227,6 +236,7 @@ export class Engine {
       );
       this.#seal(block, link, 'computed');
     }
+    sequence.passDelivered(blockSize);
     if (sequence.request.kind === 'prefill') {
       this.#listener.onProgress(sequence.request.id, sequence.numComputed, sequence.numRun);
     }
@@ -276,6 +286,6 @@ export class Engine {
   }
 }
 
-function contextOf({ tokens, request }: Sequence): { tokens: readonly number[]; promptLength: number } {
-  return { tokens, promptLength: request.promptLength };
+function contextOf({ tokens, request }: Sequence): Context {
+  return { tokens, promptLength: request.promptLength, stopTokenIds: request.stopTokenIds };
 }

@@ -15,6 +15,10 @@ export interface EngineWorkerData {
   readonly maxWaiting: number;
   /** For drills; 0: never. */
   readonly loseDeviceAfterSteps: number;
+  /** For drills; 0: never. */
+  readonly hangAfterSteps: number;
+  /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
+  readonly pulse: SharedArrayBuffer;
 }
 
 export type ToEngine =
@@ -39,6 +43,7 @@ export type EngineEvent =
       readonly finish: FinishReason | undefined;
     }
   | { readonly kind: 'admitted'; readonly id: number }
+  | { readonly kind: 'preempted'; readonly id: number }
   | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
   | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }

@@ -64,6 +64,12 @@ class EngineThread {
         onAdmitted: (id) => {
           emit({ kind: 'admitted', id });
         },
+        onPreempted: (id) => {
+          // What was on its way to blocks it no longer has would hold host memory that admitted sequences need.
+          for (const { slot } of this.#deliveries.get(id) ?? []) emit({ kind: 'consumed', slot });
+          this.#deliveries.delete(id);
+          emit({ kind: 'preempted', id });
+        },
         onProgress: (id, numReady, numRun) => {
           emit({ kind: 'progress', id, numReady, numRun });
         },
@@ -143,9 +149,13 @@ class EngineThread {
   }
 
   /** Resolves when told to stop, between two steps: a device must not go while it computes. */
-  async loop(loseDeviceAfterSteps: number): Promise<void> {
+  async loop({ loseDeviceAfterSteps, hangAfterSteps, pulse }: EngineWorkerData): Promise<void> {
+    const beat = new Int32Array(pulse);
     while (!this.#isStopping) {
+      Atomics.add(beat, 0, 1);
+      Atomics.store(beat, 1, 1);
       if (loseDeviceAfterSteps > 0 && this.#engine.numSteps >= loseDeviceAfterSteps) this.#model.device.destroy();
+      if (hangAfterSteps > 0 && this.#engine.numSteps >= hangAfterSteps) Atomics.wait(beat, 1, 1);
       this.#hasNews = false;
       await this.#putDeliveriesIn();
       for (const id of this.#proceeding) {
@@ -159,6 +169,7 @@ class EngineThread {
       if (hasWorked || hasExported) {
         await new Promise((resolve) => setImmediate(resolve));
       } else {
+        Atomics.store(beat, 1, 0);
         await this.#news();
       }
     }
@@ -244,7 +255,8 @@ class EngineThread {
 }
 
 async function main(): Promise<void> {
-  const { model: options, maxWaiting, loseDeviceAfterSteps } = workerData as EngineWorkerData;
+  const data = workerData as EngineWorkerData;
+  const { model: options, maxWaiting } = data;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
   const model = await loadModel(options, (doneBytes, totalBytes) => {
@@ -253,7 +265,9 @@ async function main(): Promise<void> {
     post({ kind: 'loading', doneBytes, totalBytes });
   });
   const thread = new EngineThread(model, maxWaiting, options.chunkTokens, options.maxNumSeqs);
-  const { namespace, layout, numBlocks, maxModelLen, folder, device, description } = model;
+  const { namespace, layout, numBlocks, folder, device, description } = model;
+  // What the device blocks hold is the longest context here, whatever the model could do.
+  const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.blockSize);
   port?.on('message', (message: ToEngine) => {
     thread.receive(message);
   });
@@ -264,7 +278,7 @@ async function main(): Promise<void> {
     kind: 'ready',
     info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: description, loadMs },
   });
-  const loop = thread.loop(loseDeviceAfterSteps);
+  const loop = thread.loop(data);
   const failed = loop.catch(async (error: unknown) => {
     // A step that failed because the device went says so in its own words; anything else is the error.
     const why = await Promise.race([device.lost, systemClock.sleep(LAST_ANSWERS_MS)]);

@@ -2,7 +2,7 @@
 import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
-import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
+import { LAYOUT_VERSION, MIXED_NUMERICS, namespaceDigest, type Namespace } from '../kv/namespace.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
 import { servedLength } from '../model/served_length.ts';
@@ -22,6 +22,8 @@ export interface LoadModelOptions {
   /** Engines that divide what the device has. */
   readonly deviceSharing: number;
   readonly kvDtype: KvDtype;
+  /** Blocks of other numerics classes may be hit. */
+  readonly isMixingNumerics?: boolean;
   readonly blockSize: number;
   /** 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096; on webgpu what is left after the weights. */
   readonly numBlocks: number;
@@ -97,19 +99,21 @@ async function loadOn(
     });
     const { numBlocks } = executable;
     await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
+    const numericsClass = `${device.numericsClass}/w-${weightFormat}`;
     const namespace: Namespace = {
       model: file.fingerprint(JSON.stringify(folder.config)),
       weightFormat,
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
       blockSize,
+      numerics: options.isMixingNumerics ? MIXED_NUMERICS : numericsClass,
       adapterId: '',
       tenantSalt: '',
       shard: 'all',
     };
     const layout: RecordLayout = {
       namespace: namespaceDigest(namespace),
-      numericsClass: `${device.numericsClass}/w-${weightFormat}`,
+      numericsClass,
       numLayers: folder.config.layers,
       blockSize,
       payloadBytes: blockBytes,

@@ -1,7 +1,7 @@
 /**
  * What sampling is: pure functions on the CPU. A device that samples plain cases itself agrees with them.
  *
- *   raw logits ─► bias ─► penalties ─► (greedy: the best; ties to the smaller id)
+ *   raw logits ─► bias ─► penalties ─► no stop token before min_tokens ─► (greedy: the best; ties to the smaller id)
  *                                  └─► ÷ temperature ─► min_p ─► top_k ─► top_p ─► inverse CDF at philox(seed, position)
  *
  * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported
@@ -24,6 +24,8 @@ export interface SamplingParams {
   readonly seed: number;
   /** Alternatives reported with each token; -1 reports no log-probability at all. */
   readonly numLogprobs: number;
+  /** Before so many output tokens none of the context's stop tokens is sampled. */
+  readonly minTokens: number;
 }
 
 export interface SampledToken {
@@ -37,6 +39,7 @@ export interface SampledToken {
 export interface Context {
   readonly tokens: ArrayLike<number>;
   readonly promptLength: number;
+  readonly stopTokenIds: readonly number[];
 }
 
 type Adjustment = ReadonlyMap<number, (logit: number) => number>;
@@ -92,7 +95,7 @@ function rawLogits(request: SampleRequest, result: SampleResult): Map<number, nu
 }
 
 /** Per token that bias or penalties touch: its new logit. */
-function adjustments(params: SamplingParams, { tokens, promptLength }: Context): Adjustment {
+function adjustments(params: SamplingParams, { tokens, promptLength, stopTokenIds }: Context): Adjustment {
   const { presencePenalty, frequencyPenalty, repetitionPenalty } = params;
   const bias = new Map(params.logitBias);
   const outputCounts = new Map<number, number>();
@@ -113,6 +116,9 @@ function adjustments(params: SamplingParams, { tokens, promptLength }: Context):
       return value - frequencyPenalty * count - (count > 0 ? presencePenalty : 0);
     });
   }
+  if (tokens.length - promptLength < params.minTokens) {
+    for (const token of stopTokenIds) adjust.set(token, () => -Infinity);
+  }
   return adjust;
 }
 
@@ -128,7 +134,8 @@ function draw(params: SamplingParams, scored: [number, number][], position: numb
   const { temperature, topP, topK, minP, seed } = params;
   const highest = scored.reduce((max, [, logit]) => Math.max(max, logit), -Infinity);
   let weighted = scored.map(([token, logit]): [number, number] => [token, Math.exp((logit - highest) / temperature)]);
-  if (minP > 0) weighted = weighted.filter(([, weight]) => weight >= minP);
+  // A token that cannot be is none, whatever rounding says of the last one's share.
+  weighted = weighted.filter(([, weight]) => weight > 0 && weight >= minP);
   // Nothing to cut: the order of ids is as good as any and needs no sort.
   const isCut = topK > 0 || topP < 1;
   weighted.sort(isCut ? (a, b) => b[1] - a[1] || a[0] - b[0] : (a, b) => a[0] - b[0]);

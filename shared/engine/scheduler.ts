@@ -14,7 +14,7 @@ export interface SchedulerLimits {
   readonly blockSize: number;
   /** Rows in a step. */
   readonly chunkTokens: number;
-  /** Sequences that hold device blocks. */
+  /** Sequences that hold device blocks; never more than a step has rows. */
   readonly maxNumSeqs: number;
   /** Sequences that wait (P1); more are refused as overload. */
   readonly maxWaiting: number;
@@ -29,14 +29,19 @@ export interface Scheduled {
 export class Scheduler {
   readonly #pool: BlockPool;
   readonly #limits: SchedulerLimits;
+  readonly #onPreempted: (sequence: Sequence) => void;
+  /** A step has a row for each: with more, those at the end would never have one. */
+  readonly #maxHeld: number;
   readonly #waiting: Sequence[] = [];
   /** In order of arrival; loading or running. */
   readonly #held: Sequence[] = [];
   numPreemptions = 0;
 
-  constructor(pool: BlockPool, limits: SchedulerLimits) {
+  constructor(pool: BlockPool, limits: SchedulerLimits, onPreempted: (sequence: Sequence) => void) {
     this.#pool = pool;
     this.#limits = limits;
+    this.#onPreempted = onPreempted;
+    this.#maxHeld = Math.min(limits.maxNumSeqs, limits.chunkTokens);
   }
 
   get numWaiting(): number {
@@ -77,7 +82,8 @@ export class Scheduler {
     const work: Scheduled[] = [];
     let budget = this.#limits.chunkTokens;
     const plan = (sequence: Sequence): void => {
-      const count = Math.min(budget, this.#remaining(sequence));
+      const ahead = sequence.nextStop(this.#limits.blockSize) - sequence.numComputed;
+      const count = Math.min(budget, this.#remaining(sequence), ahead);
       if (count === 0 || !this.#ensureBlocks(sequence, sequence.numComputed + count, work)) return;
       work.push({ sequence, start: sequence.numComputed, count });
       budget -= count;
@@ -95,9 +101,9 @@ export class Scheduler {
   }
 
   #admit(): Sequence[] {
-    const { blockSize, maxNumSeqs } = this.#limits;
+    const { blockSize } = this.#limits;
     const admitted: Sequence[] = [];
-    for (let head = this.#waiting[0]; head && this.#held.length < maxNumSeqs; head = this.#waiting[0]) {
+    for (let head = this.#waiting[0]; head && this.#held.length < this.#maxHeld; head = this.#waiting[0]) {
       const links = head.chain.links.slice(0, head.hittableBlocks(blockSize));
       const acquired = this.#pool.acquire(links, Math.ceil(head.target(blockSize) / blockSize));
       if (!acquired) break;
@@ -135,11 +141,13 @@ export class Scheduler {
     this.#releaseBlocks(sequence);
     this.#held.splice(this.#held.indexOf(sequence), 1);
     this.#waiting.unshift(sequence);
+    this.#onPreempted(sequence);
   }
 
   #releaseBlocks(sequence: Sequence): void {
     this.#pool.release(sequence.blocks);
     sequence.phase = { kind: 'waiting' };
     sequence.numComputed = 0;
+    sequence.delivered.clear();
   }
 }

@@ -39,6 +39,8 @@ export class Sequence {
   /** Tokens [0, numComputed) have their KV in the blocks. */
   numComputed = 0;
   isFetching: boolean;
+  /** Blocks that were put in beyond `numComputed`: a block before them was evicted meanwhile and is computed. */
+  readonly delivered = new Set<number>();
   /** Where the tokens' KV came from: hit at the first admission, fetched, run here. */
   numCached = 0;
   numFetched = 0;
@@ -66,6 +68,18 @@ export class Sequence {
     return this.request.kind === 'prefill'
       ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize
       : this.tokens.length;
+  }
+
+  /** Computing may go on up to here in one go: what was delivered behind it is not computed again. */
+  nextStop(blockSize: number): number {
+    let stop = this.target(blockSize);
+    for (const index of this.delivered) stop = Math.min(stop, index * blockSize);
+    return stop;
+  }
+
+  /** Counts the delivered blocks that come next. */
+  passDelivered(blockSize: number): void {
+    while (this.delivered.delete(this.numComputed / blockSize)) this.numComputed += blockSize;
   }
 
   /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled. */

@@ -22,6 +22,11 @@ import type { Peers } from '../protocol/rpc.ts';
 const HEARTBEAT_MS = 500;
 const REGISTER_TIMEOUT_MS = 5_000;
 const REGISTER_PAUSE_MS = 500;
+/** While another process of the same name is heard. */
+const WAIT_PAUSE_MS = 200;
+const MAX_WAIT_MS = 10_000;
+/** A hub that does not answer is reported this often. */
+const SILENT_HUB_MS = 5_000;
 
 export interface ClusterMemberOptions {
   readonly join: string;
@@ -43,6 +48,7 @@ export class ClusterMember {
   #members: readonly Member[] = [];
   #hasJoined = false;
   #isRegistered = false;
+  #isRegistering = false;
   #isConnected = false;
 
   constructor(options: ClusterMemberOptions) {
@@ -64,6 +70,10 @@ export class ClusterMember {
     });
     this.bus.subscribe(subjects.members, (bytes) => {
       this.#members = readMembers(bytes).members;
+      this.#checkMembership();
+    });
+    every(clock, SILENT_HUB_MS, this.#left.signal, () => {
+      if (!this.#isConnected) log.warn({ hub: join }, 'the hub does not answer; is the router running there?');
     });
     every(clock, HEARTBEAT_MS, this.#left.signal, () => {
       this.heartbeat();
@@ -81,27 +91,53 @@ export class ClusterMember {
     this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, load: this.#options.load() }));
   }
 
+  /** This process was dropped while it could not speak, or another took its name: it asks again, with every check. */
+  #checkMembership(): void {
+    const { name, epoch } = this.#options.registration.member;
+    if (!this.#isRegistered || this.#members.some((member) => member.name === name && member.epoch === epoch)) return;
+    this.#isRegistered = false;
+    this.#options.log.warn({ hub: this.#options.join }, 'the cluster has dropped this process, registering again');
+    void this.#register();
+  }
+
+  /** Until it has an answer, the connection is lost or this process leaves. */
   async #register(): Promise<void> {
-    const { registration, log, clock, onJoined, onRefused } = this.#options;
+    if (this.#isRegistering) return;
+    this.#isRegistering = true;
+    const { clock, log } = this.#options;
+    const sinceMs = clock.nowMs();
     try {
-      const reply = readRegistrationReply(
-        await this.bus.request(subjects.register, toBytes(registration), REGISTER_TIMEOUT_MS),
-      );
-      if (reply.kind === 'refused') {
-        onRefused(new Failure('cluster_mismatch', reply.reason));
-        return;
-      }
-      this.#members = reply.members;
-      this.#isRegistered = true;
-      this.heartbeat();
-      if (!this.#hasJoined) onJoined();
-      this.#hasJoined = true;
-    } catch (error) {
-      log.warn({ error: messageOf(error) }, 'registration failed, trying again');
-      await clock.sleep(REGISTER_PAUSE_MS, this.#left.signal);
       // Without a connection the next one registers.
-      if (this.#isConnected && !this.#left.signal.aborted) void this.#register();
+      while (this.#isConnected && !this.#left.signal.aborted) {
+        const pauseMs = await this.#registerOnce(sinceMs).catch((error: unknown) => {
+          log.warn({ error: messageOf(error) }, 'registration failed, trying again');
+          return REGISTER_PAUSE_MS;
+        });
+        if (pauseMs === 0) return;
+        await clock.sleep(pauseMs, this.#left.signal);
+      }
+    } finally {
+      this.#isRegistering = false;
     }
+  }
+
+  /** @returns how long to wait before the next try; 0: the answer is final. */
+  async #registerOnce(sinceMs: number): Promise<number> {
+    const { registration, clock, onJoined, onRefused } = this.#options;
+    const reply = readRegistrationReply(
+      await this.bus.request(subjects.register, toBytes(registration), REGISTER_TIMEOUT_MS),
+    );
+    if (reply.kind === 'wait' && clock.nowMs() - sinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
+    if (reply.kind !== 'accepted') {
+      onRefused(new Failure('cluster_mismatch', reply.reason));
+      return 0;
+    }
+    this.#members = reply.members;
+    this.#isRegistered = true;
+    this.heartbeat();
+    if (!this.#hasJoined) onJoined();
+    this.#hasJoined = true;
+    return 0;
   }
 
   /** Says goodbye and stops. */

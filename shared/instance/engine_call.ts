@@ -70,4 +70,5 @@ export const neutralSampling: SamplingParams = {
   logitBias: [],
   seed: 0,
   numLogprobs: -1,
+  minTokens: 0,
 };

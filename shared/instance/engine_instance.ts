@@ -7,7 +7,7 @@
  *
  * A service adds its policy: what it submits, and what it does with the events.
  */
-import type { Clock } from '../base/clock.ts';
+import { every, type Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
@@ -30,18 +30,27 @@ import { Outbox } from './outbox.ts';
 const MIN_SLOTS = 16;
 /** Arrivals may hold a quarter of host memory, but no more than this many records. */
 const MAX_WINDOW = 256;
+/** The watchdog looks this often, or four times within what a step may take. */
+const WATCH_MS = 1_000;
 
 /** Events of one sequence. */
-export type SequenceEvent = Extract<EngineEvent, { kind: 'token' | 'progress' | 'prefilled' | 'refused' | 'admitted' }>;
+export type SequenceEvent = Extract<
+  EngineEvent,
+  { kind: 'token' | 'progress' | 'prefilled' | 'refused' | 'admitted' | 'preempted' }
+>;
 
 export interface EngineInstanceOptions {
-  readonly engine: EngineWorkerData;
+  readonly engine: Omit<EngineWorkerData, 'pulse'>;
   readonly dramBytes: number;
+  /** A turn of the engine's loop that takes longer is a device that hangs. */
+  readonly stepTimeoutMs: number;
   readonly peers: Peers;
   readonly clock: Clock;
   readonly log: Log;
   /** The engine is gone; the process cannot go on. */
   readonly onDeath: (error: Error) => void;
+  /** The engine is there and does not move: nothing can be waited for. */
+  readonly onHang: (error: Error) => void;
 }
 
 /** What is known only once the process listens. */
@@ -81,7 +90,8 @@ export class EngineInstance {
 
   /** Loads the model. @throws Error with the model's, the device's or the budget's message, before anything listens. */
   static async start(options: EngineInstanceOptions): Promise<EngineInstance> {
-    const { engine, dramBytes, log, onDeath } = options;
+    const { dramBytes, log, onDeath } = options;
+    const engine: EngineWorkerData = { ...options.engine, pulse: new SharedArrayBuffer(8) };
     let onEvent: (event: EngineEvent) => void = () => undefined;
     const host = await EngineHost.start(engine, {
       onLoading: (doneBytes, totalBytes) => {
@@ -106,10 +116,31 @@ export class EngineInstance {
     await mover.call('attach', slab.memory);
     host.attach(slab.memory, headerBytes(layout.numLayers));
     const instance = new EngineInstance(options, host, mover, slab);
+    instance.#watch(new Int32Array(engine.pulse));
     onEvent = (event) => {
       instance.#receive(event);
     };
     return instance;
+  }
+
+  /** A device that hangs keeps its thread; this one still runs, and says so. */
+  #watch(pulse: Int32Array): void {
+    const { clock, stepTimeoutMs, onHang } = this.#options;
+    let [turn, sinceMs] = [-1, clock.nowMs()];
+    every(clock, Math.min(WATCH_MS, stepTimeoutMs / 4), this.#stopped.signal, () => {
+      const now = Atomics.load(pulse, 0);
+      if (now !== turn || Atomics.load(pulse, 1) === 0) [turn, sinceMs] = [now, clock.nowMs()];
+      else if (clock.nowMs() - sinceMs > stepTimeoutMs) {
+        sinceMs = Infinity;
+        onHang(new Error(`the device hangs: a step has taken more than ${stepTimeoutMs} ms (--step-timeout-ms)`));
+      }
+    });
+  }
+
+  /** Fetches that may wait here: for each of these a sequence waits, here or on the instance that fetches (P1). */
+  get maxFetchStreams(): number {
+    const { maxWaiting, model } = this.#options.engine;
+    return 2 * (maxWaiting + model.maxNumSeqs);
   }
 
   /** Goes to work under the name and address of `member`. */
@@ -196,6 +227,7 @@ export class EngineInstance {
         this.#parts.window.give(event.slot);
         return;
       case 'admitted':
+      case 'preempted':
       case 'progress':
         this.#listeners.get(event.id)?.(event);
         this.#parts.window.pump();
@@ -228,6 +260,7 @@ export class EngineInstance {
       waiting: engine?.numWaiting ?? 0,
       preemptions: engine?.numPreemptions ?? 0,
       lastStepMs: engine?.lastStepMs ?? 0,
+      kvUsage: engine ? 1 - engine.numAvailable / info.numBlocks : 0,
       isDraining: this.isDraining,
       tiers: { device, dram: tierStats(cache.counters, cache.size, slot, this.#slab.numSlots * slot) },
     };

@@ -3,6 +3,7 @@
  */
 import type { handleUnaryCall, ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
+import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import { newId } from '../base/identity.ts';
 import { createFetchHandlers } from '../net/fetch_server.ts';
@@ -42,6 +43,7 @@ export async function startEngineRole(
         deviceMemoryBytes: config.device_memory,
         deviceSharing: config.device_sharing,
         kvDtype: config.kv_dtype,
+        isMixingNumerics: config.mix_numerics,
         blockSize: config.block_size,
         numBlocks: config.kv_blocks,
         numThreads: config.threads,
@@ -51,7 +53,9 @@ export async function startEngineRole(
       },
       maxWaiting: config.max_waiting,
       loseDeviceAfterSteps: config.lose_device_after_steps,
+      hangAfterSteps: config.hang_after_steps,
     },
+    stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
     ...{ peers, clock, log },
     onDeath: (error) => {
@@ -61,6 +65,14 @@ export async function startEngineRole(
         fail(error);
       });
     },
+    onHang: (error) => {
+      sayGoodbye();
+      log.error({ error: error.message }, 'the instance ends');
+      void clock.sleep(GOODBYE_MS).then(() => {
+        // The thread that hangs is not waited for: it would not end.
+        process.kill(process.pid, 'SIGKILL');
+      });
+    },
   });
 
   stop = () => instance.stop();
@@ -68,7 +80,7 @@ export async function startEngineRole(
   const server = createServer(config.cluster_token);
   const service = createService(instance, context);
   const health = new HealthImplementation({ '': 'NOT_SERVING' });
-  const port = await bindServices(server, instance, service, health, config.bind || '127.0.0.1:0', drain);
+  const port = await bindServices(server, instance, service, health, config.bind || '127.0.0.1:0', clock, drain);
   const bindHost = (config.bind || '127.0.0.1:0').replace(/:\d+$/, '');
   const address = config.advertise || `${bindHost}:${port}`;
   const member: Member = { name: config.name || `${role}@${address}`, role, address, pid: process.pid, epoch: newId() };
@@ -130,11 +142,15 @@ function bindServices(
   service: EngineService,
   health: HealthImplementation,
   bind: string,
+  clock: Clock,
   drain: () => void,
 ): Promise<number> {
   server.addService(service.definition, service.handlers);
   // The outbox exists once the instance is attached; until then nobody knows this address.
-  const { fetch, snapshot } = createFetchHandlers(() => instance.outbox);
+  const { fetch, snapshot } = createFetchHandlers(() => instance.outbox, {
+    maxStreams: instance.maxFetchStreams,
+    clock,
+  });
   const offer: handleUnaryCall<OfferRequest, OfferReply> = (_call, reply) => {
     reply(toStatus(new Failure('invalid_request', 'only stores take offers')));
   };

@@ -48,7 +48,11 @@ export interface OfferOptions {
 
 export class Offers {
   readonly #options: OfferOptions;
-  #queue: AnchoredLink[] = [];
+  /** By the address of their home store, each in the order they came; the store is derived once, and again when stores change. */
+  #queues = new Map<string, { readonly store: Member; links: AnchoredLink[] }>();
+  #numQueued = 0;
+  /** The stores that the queues were made for. */
+  #stores = '';
   #isGathering = false;
   readonly #busy = new Map<string, Promise<void>>();
 
@@ -57,9 +61,31 @@ export class Offers {
   }
 
   add(link: AnchoredLink): void {
-    if (this.#options.stores().length === 0 || this.#queue.length >= MAX_QUEUED) return;
-    this.#queue.push(link);
-    if (!this.#isGathering) void this.#gather();
+    if (this.#numQueued >= MAX_QUEUED) return;
+    this.#rehome();
+    if (this.#enqueue(link, this.#options.stores()) && !this.#isGathering) void this.#gather();
+  }
+
+  #enqueue(link: AnchoredLink, stores: readonly Member[]): boolean {
+    const store = homeStore(link.anchor, stores);
+    if (!store) return false;
+    const queue = this.#queues.get(store.address) ?? { store, links: [] };
+    queue.links.push(link);
+    this.#queues.set(store.address, queue);
+    this.#numQueued++;
+    return true;
+  }
+
+  /** When a store came or went, what waits is dealt anew. */
+  #rehome(): void {
+    const stores = this.#options.stores();
+    const names = stores.map(({ name, address }) => `${name} ${address}`).join();
+    if (names === this.#stores) return;
+    this.#stores = names;
+    const waiting = [...this.#queues.values()].flatMap(({ links }) => links);
+    this.#queues = new Map();
+    this.#numQueued = 0;
+    for (const link of waiting) this.#enqueue(link, stores);
   }
 
   /** Everything queued is offered and answered, or failed. */
@@ -72,22 +98,15 @@ export class Offers {
 
   async #gather(): Promise<void> {
     this.#isGathering = true;
-    while (this.#queue.length > 0) {
+    while (this.#numQueued > 0) {
       await this.#options.clock.sleep(GATHER_MS);
-      const later: AnchoredLink[] = [];
-      const byStore = new Map<Member, AnchoredLink[]>();
-      for (const link of this.#queue) {
-        const store = homeStore(link.anchor, this.#options.stores());
-        if (!store) continue;
-        const batch = byStore.get(store) ?? [];
-        if (this.#busy.has(store.address) || batch.length >= MAX_LINKS_PER_OFFER) later.push(link);
-        else batch.push(link);
-        byStore.set(store, batch);
-      }
-      this.#queue = later;
-      for (const [store, links] of byStore) {
-        if (links.length === 0) continue;
-        const offer = this.#offer(store, links).finally(() => this.#busy.delete(store.address));
+      this.#rehome();
+      for (const { store, links } of [...this.#queues.values()]) {
+        if (this.#busy.has(store.address)) continue;
+        const batch = links.splice(0, MAX_LINKS_PER_OFFER);
+        this.#numQueued -= batch.length;
+        if (links.length === 0) this.#queues.delete(store.address);
+        const offer = this.#offer(store, batch).finally(() => this.#busy.delete(store.address));
         this.#busy.set(store.address, offer);
       }
     }

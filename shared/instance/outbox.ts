@@ -157,6 +157,13 @@ export class Outbox implements BlockSource {
     this.#over.delete(requestId);
   }
 
+  /** It was refused for now: its caller asks again, and whoever waits for its blocks goes on waiting. */
+  postpone(requestId: string): void {
+    const left = (this.#running.get(requestId) ?? 1) - 1;
+    if (left > 0) this.#running.set(requestId, left);
+    else this.#running.delete(requestId);
+  }
+
   /** It has ended, well or not: a block that is not here now will not come. */
   end(requestId: string): void {
     const left = (this.#running.get(requestId) ?? 1) - 1;

@@ -16,18 +16,26 @@ export interface Namespace {
   readonly layoutVersion: number;
   /** Tokens per block. */
   readonly blockSize: number;
+  /** The numerics class with its kernel revision, so that no bits of another meet these (E2); `mixed` where that is allowed. */
+  readonly numerics: string;
   readonly adapterId: string;
   readonly tenantSalt: string;
   /** Which layers and heads a record covers. */
   readonly shard: string;
 }
 
+/** What stands in `numerics` when classes may meet. */
+export const MIXED_NUMERICS = 'mixed';
+
 export const LAYOUT_VERSION = 2;
 
 /** The fields in one fixed order; two namespaces are equal when these lines are. */
 function namespaceText(namespace: Namespace): string {
-  const { model, weightFormat, kvDtype, layoutVersion, blockSize, adapterId, tenantSalt, shard } = namespace;
-  return JSON.stringify([model, weightFormat, kvDtype, layoutVersion, blockSize, adapterId, tenantSalt, shard]);
+  const { model, weightFormat, kvDtype, layoutVersion, blockSize, numerics, adapterId, tenantSalt, shard } = namespace;
+  return JSON.stringify([
+    ...[model, weightFormat, kvDtype, layoutVersion, blockSize, numerics],
+    ...[adapterId, tenantSalt, shard],
+  ]);
 }
 
 /** 128 bits of SHA-256, hex. */
@@ -44,6 +52,10 @@ export function rootKey(digest: Digest): BlockKey {
 export function namespaceDifference(have: Namespace, want: Namespace): string | undefined {
   const fields = Object.keys(want) as (keyof Namespace)[];
   const field = fields.find((name) => have[name] !== want[name]);
-  const hint = field === 'weightFormat' ? ': start all instances with the same --weights' : '';
+  const hints: Partial<Record<keyof Namespace, string>> = {
+    weightFormat: ': start all instances with the same --weights',
+    numerics: ': other hardware or kernels give other bits; start all instances with --mix-numerics if that is meant',
+  };
+  const hint = (field && hints[field]) ?? '';
   return field && `${field} is ${String(have[field])}, the cluster has ${String(want[field])}${hint}`;
 }

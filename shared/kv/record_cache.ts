@@ -1,8 +1,8 @@
 /**
  * Records in host memory, least recently used first out: a prefill or decode instance's outbox, a store's DRAM tier.
  *
- * An open fetch stream is the pin: what it still has to send is evicted last, so a stream cannot starve and cannot block
- * either. Bounded by the slab's slots (P1). One key holds one record: a second one is counted as a duplicate and dropped.
+ * An open fetch stream is a soft pin: what it still has to send is evicted last, so a stream cannot starve and cannot block
+ * either. A record that is on its way to disk is pinned: its slot is not anybody else's until it is there. Bounded by the slab's slots (P1). One key holds one record: a second one is counted as a duplicate and dropped.
  */
 import type { BlockKey, ChainLink } from './block_key.ts';
 import type { Slab } from './slab.ts';
@@ -44,6 +44,7 @@ export class RecordCache {
   readonly #options: RecordCacheOptions;
   /** Insertion order is the order of use: a touched record is taken out and put back. */
   readonly #records = new Map<BlockKey, CachedRecord>();
+  readonly #pinned = new Map<BlockKey, number>();
 
   constructor(slab: Slab, options: RecordCacheOptions) {
     this.#slab = slab;
@@ -76,6 +77,17 @@ export class RecordCache {
     return true;
   }
 
+  /** The record is not evicted until it is unpinned as often. */
+  pin(key: BlockKey): void {
+    this.#pinned.set(key, (this.#pinned.get(key) ?? 0) + 1);
+  }
+
+  unpin(key: BlockKey): void {
+    const count = this.#pinned.get(key) ?? 0;
+    if (count > 1) this.#pinned.set(key, count - 1);
+    else this.#pinned.delete(key);
+  }
+
   /** A slot to fill: a free one, else that of the least recently used record, wanted ones last. Undefined when all are in other hands. */
   takeSlot(): number | undefined {
     const free = this.#slab.allocate();
@@ -100,8 +112,12 @@ export class RecordCache {
   }
 
   #victim(): CachedRecord | undefined {
-    for (const record of this.#records.values()) if (!this.#options.isWanted(record.link.key)) return record;
-    const [oldest] = this.#records.values();
+    let oldest: CachedRecord | undefined;
+    for (const record of this.#records.values()) {
+      if (this.#pinned.has(record.link.key)) continue;
+      if (!this.#options.isWanted(record.link.key)) return record;
+      oldest ??= record;
+    }
     return oldest;
   }
 }

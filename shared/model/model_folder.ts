@@ -4,7 +4,7 @@
  * Weights are not read here (`safetensors.ts`); the router reads a folder without touching them.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync, existsSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
@@ -95,6 +95,11 @@ export function readModelFolder(path: string): ModelFolder {
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
     throw new ModelError(
       `there is no model folder ${folder}: --model names a folder with config.json and model.safetensors`,
+    );
+  }
+  if (readdirSync(folder).length === 0) {
+    throw new ModelError(
+      `the model folder ${folder} is empty: put config.json, model.safetensors and tokenizer.json there`,
     );
   }
   const raw = readJson(folder, 'config.json', configSchema);

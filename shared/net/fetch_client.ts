@@ -1,13 +1,14 @@
 /**
  * Pulls a run of records into host memory slots.
  *
- * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. What arrives is
- * not trusted yet: the caller verifies each record (K2).
+ * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. A holder that is
+ * busy is asked again, a stream whose connection broke goes on where it ended. What arrives is not trusted yet: the caller
+ * verifies each record (K2).
  */
 import { Failure } from '../base/failure.ts';
 import type { ChainLink, Digest } from '../kv/block_key.ts';
 import { fetchBlocks } from '../protocol/calls.ts';
-import type { FetchReply, RequestContext } from '../protocol/messages.ts';
+import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packLinks } from '../protocol/packing.ts';
 import { toFailure, type Peers } from '../protocol/rpc.ts';
 
@@ -37,53 +38,99 @@ export interface FetchStream {
   cancel(): void;
 }
 
+/** A holder that is busy is asked again after a pause of this, then twice that, up to the second. */
+const BUSY_PAUSE_MS = 20;
+const MAX_BUSY_PAUSE_MS = 500;
+/** Connections that broke under one fetch before it is given up (P1). */
+const MAX_BROKEN = 4;
+
+type FetchCall = ReturnType<typeof fetchBlocks>;
+
 export function openFetch(peers: Peers, address: string, options: FetchOptions): FetchStream {
   const { context, namespace, links, waitMs, timeoutMs, recordBytes, signal } = options;
-  const call = fetchBlocks(
-    peers,
-    address,
-    { context, namespace: packDigest(namespace), links: packLinks(links), waitMs },
-    timeoutMs,
-  );
-  // Reading starts later; an error before that is kept by the stream and thrown to the reader.
-  call.on('error', () => undefined);
-  const cancel = (): void => {
-    call.cancel();
+  const untilMs = peers.clock.nowMs() + timeoutMs;
+  /** From block `index` of the run on: a stream that was refused or broke is opened again where it ended. */
+  const open = (index: number): FetchCall =>
+    fetchBlocks(
+      peers,
+      address,
+      {
+        context,
+        namespace: packDigest(namespace),
+        links: packLinks(links.slice(index)),
+        waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - peers.clock.nowMs()))),
+      },
+      Math.max(1, untilMs - peers.clock.nowMs()),
+    );
+  let call = open(0);
+  const leave = (): void => {
+    call.leave();
   };
-  signal.addEventListener('abort', cancel);
-  if (signal.aborted) cancel();
+  signal.addEventListener('abort', leave);
+  if (signal.aborted) leave();
 
-  async function* records(
+  let numDone = 0;
+  async function* once(
     takeSlot: () => Promise<ArrivalSlot>,
     giveBack: (slot: number) => void,
   ): AsyncGenerator<{ index: number; slot: number }> {
-    let open: (ArrivalSlot & { next: number }) | undefined;
-    let index = 0;
+    let arriving: (ArrivalSlot & { next: number }) | undefined;
+    const first = numDone;
     try {
-      for await (const reply of call as AsyncIterable<FetchReply>) {
-        const isNext = reply.index === index && reply.totalBytes === recordBytes && reply.offset === (open?.next ?? 0);
-        if (!isNext || reply.offset + reply.data.length > recordBytes || index >= links.length) {
+      for await (const reply of call.replies()) {
+        const isNext =
+          first + reply.index === numDone &&
+          reply.totalBytes === recordBytes &&
+          reply.offset === (arriving?.next ?? 0) &&
+          reply.offset + reply.data.length <= recordBytes &&
+          numDone < links.length;
+        if (!isNext) {
           throw new Failure(
             'transfer_failed',
             `${address} sent slice ${reply.index}+${reply.offset} of ${reply.totalBytes} bytes, not the next one`,
           );
         }
-        open ??= { ...(await takeSlot()), next: 0 };
-        open.bytes.set(reply.data, reply.offset);
-        open.next += reply.data.length;
-        if (open.next < recordBytes) continue;
-        const { slot } = open;
-        open = undefined;
-        yield { index: index++, slot };
+        arriving ??= { ...(await takeSlot()), next: 0 };
+        arriving.bytes.set(reply.data, reply.offset);
+        arriving.next += reply.data.length;
+        if (arriving.next < recordBytes) continue;
+        const { slot } = arriving;
+        arriving = undefined;
+        yield { index: numDone++, slot };
       }
-      if (open) throw new Failure('transfer_failed', `${address} ended in the middle of a record`);
-    } catch (error) {
-      throw toFailure(error, address);
+      if (arriving) throw new Failure('transfer_failed', `${address} ended in the middle of a record`);
     } finally {
-      if (open) giveBack(open.slot);
-      signal.removeEventListener('abort', cancel);
-      call.cancel();
+      if (arriving) giveBack(arriving.slot);
     }
   }
-  return { records, cancel };
+
+  async function* records(
+    takeSlot: () => Promise<ArrivalSlot>,
+    giveBack: (slot: number) => void,
+  ): AsyncGenerator<{ index: number; slot: number }> {
+    let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
+    try {
+      for (;;) {
+        try {
+          yield* once(takeSlot, giveBack);
+          return;
+        } catch (error) {
+          const failure = toFailure(error, address);
+          const isBusy = failure.code === 'overloaded';
+          const isBroken = failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN;
+          const isOver = signal.aborted || peers.clock.nowMs() + pauseMs >= untilMs;
+          if (isOver || !(isBusy || isBroken)) throw failure;
+        }
+        // Busy is not broken: the blocks are there, or will be.
+        await peers.pause(pauseMs, signal);
+        pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
+        signal.throwIfAborted();
+        call = open(numDone);
+      }
+    } finally {
+      signal.removeEventListener('abort', leave);
+      call.leave();
+    }
+  }
+  return { records, cancel: leave };
 }

@@ -1,73 +1,78 @@
 /** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
 import { once } from 'node:events';
+import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { BlockKey } from '../kv/block_key.ts';
 import { tiers } from '../protocol/block_events.ts';
 import type { FetchCall, SnapshotCall } from '../protocol/calls.ts';
-import type { FetchReply } from '../protocol/messages.ts';
+import type { FetchReply, FetchRequest } from '../protocol/messages.ts';
 import { packKeys, unpackLinks } from '../protocol/packing.ts';
+import { abortOnCancel, endWith, serveStarted } from '../protocol/open_call.ts';
 import { SLICE_BYTES, toStatus } from '../protocol/rpc.ts';
 import type { BlockSource } from './block_source.ts';
 
-/** Open fetch streams (P1); the next one is refused as overload, and the fetcher computes instead. */
-const MAX_STREAMS = 256;
+/** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
+const MAX_SNAPSHOTS = 16;
+const MAX_LINKS = 65_536;
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
   openStreams: number;
 }
 
-export function createFetchHandlers(source: () => BlockSource): {
+/**
+ * `maxStreams` fetches are open at once (P1); the next one is refused as overload, and its reader asks again. Whoever serves
+ * derives it from the sequences that may wait for its blocks.
+ */
+export function createFetchHandlers(
+  source: () => BlockSource,
+  { maxStreams, clock }: { readonly maxStreams: number; readonly clock: Clock },
+): {
   fetch: (call: FetchCall) => void;
   snapshot: (call: SnapshotCall) => void;
   counters: FetchServerCounters;
 } {
   const counters: FetchServerCounters = { openStreams: 0 };
+  let numSnapshots = 0;
   const fetch = (call: FetchCall): void => {
-    if (counters.openStreams >= MAX_STREAMS) {
-      call.emit('error', toStatus(new Failure('overloaded', `${MAX_STREAMS} fetch streams are open`)));
+    if (counters.openStreams >= maxStreams) {
+      endWith(call, new Failure('overloaded', `${maxStreams} fetch streams are open`));
       return;
     }
     counters.openStreams++;
-    void serveFetch(call, source()).finally(() => counters.openStreams--);
+    call.on('close', () => counters.openStreams--);
+    serveStarted(call, clock, (request: FetchRequest, signal) => serveFetch(call, request, source(), signal));
   };
   const snapshot = (call: SnapshotCall): void => {
-    void serveSnapshot(call, source());
+    if (numSnapshots >= MAX_SNAPSHOTS) {
+      endWith(call, new Failure('overloaded', `${MAX_SNAPSHOTS} snapshots are being read`));
+      return;
+    }
+    numSnapshots++;
+    void serveSnapshot(call, source()).finally(() => numSnapshots--);
   };
   return { fetch, snapshot, counters };
 }
 
-/** Aborts when the peer goes away. */
-export function abortOnCancel(call: {
-  on(event: 'cancelled', listener: () => void): unknown;
-  cancelled: boolean;
-}): AbortSignal {
-  const controller = new AbortController();
-  call.on('cancelled', () => {
-    controller.abort();
-  });
-  if (call.cancelled) controller.abort();
-  return controller.signal;
-}
-
-async function serveFetch(call: FetchCall, source: BlockSource): Promise<void> {
-  const signal = abortOnCancel(call);
-  let links: ReturnType<typeof unpackLinks> = [];
+async function serveFetch(
+  call: FetchCall,
+  request: FetchRequest,
+  source: BlockSource,
+  signal: AbortSignal,
+): Promise<void> {
+  const links = unpackLinks(request.links);
+  if (links.length > MAX_LINKS) throw new Failure('invalid_request', `a fetch names at most ${MAX_LINKS} blocks`);
   let numRead = 0;
   try {
-    links = unpackLinks(call.request.links);
     source.wanted.add(links);
-    const requestId = call.request.context?.requestId ?? '';
+    const requestId = request.context?.requestId ?? '';
     for (const [index, link] of links.entries()) {
-      const record = await source.read(link, requestId, call.request.waitMs, signal);
+      const record = await source.read(link, requestId, request.waitMs, signal);
       if (!record || signal.aborted) break;
       source.wanted.remove(links.slice(index, index + 1));
       numRead++;
       await sendRecord(call, index, record, signal);
     }
-    call.end();
-  } catch (error) {
-    if (!signal.aborted) call.emit('error', toStatus(error));
   } finally {
     source.wanted.remove(links.slice(numRead));
   }
@@ -84,7 +89,7 @@ async function sendRecord(call: FetchCall, index: number, record: Buffer, signal
 function written(call: FetchCall, reply: FetchReply, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const leave = (): void => {
-      reject(new Error('the reader went away'));
+      reject(new Failure('cancelled', 'the reader went away'));
     };
     signal.addEventListener('abort', leave, { once: true });
     call.write(reply, (error?: Error | null) => {

@@ -12,6 +12,7 @@ import type {
   BusFrame,
   DecodeReply,
   DecodeRequest,
+  DecodeStart,
   FetchReply,
   FetchRequest,
   OfferReply,
@@ -19,12 +20,14 @@ import type {
   PrefillReply,
   PrefillRequest,
   SnapshotPage,
+  Started,
 } from './messages.ts';
+import { OpenCall } from './open_call.ts';
 import { services, toFailure, type Peers } from './rpc.ts';
 
-export type FetchCall = ServerWritableStream<FetchRequest, FetchReply>;
+export type FetchCall = ServerDuplexStream<Started<FetchRequest>, FetchReply>;
 export type SnapshotCall = ServerWritableStream<object, SnapshotPage>;
-export type PrefillCall = ServerWritableStream<PrefillRequest, PrefillReply>;
+export type PrefillCall = ServerDuplexStream<Started<PrefillRequest>, PrefillReply>;
 export type DecodeCall = ServerDuplexStream<DecodeRequest, DecodeReply>;
 export type HubCall = ServerDuplexStream<BusFrame, BusFrame>;
 
@@ -34,10 +37,10 @@ function method<Q, R>(service: ServiceDefinition, name: string): MethodDefinitio
   return found;
 }
 
-const fetchMethod = method<FetchRequest, FetchReply>(services.blocks, 'Fetch');
+const fetchMethod = method<Started<FetchRequest>, FetchReply>(services.blocks, 'Fetch');
 const offerMethod = method<OfferRequest, OfferReply>(services.blocks, 'Offer');
 const snapshotMethod = method<object, SnapshotPage>(services.blocks, 'Snapshot');
-const prefillMethod = method<PrefillRequest, PrefillReply>(services.prefill, 'Prefill');
+const prefillMethod = method<Started<PrefillRequest>, PrefillReply>(services.prefill, 'Prefill');
 const decodeMethod = method<DecodeRequest, DecodeReply>(services.decode, 'Decode');
 const hubMethod = method<BusFrame, BusFrame>(services.hub, 'Connect');
 const drainMethod = method<object, object>(services.admin, 'Drain');
@@ -98,13 +101,31 @@ function duplex<Q, R>(
     .makeBidiStreamRequest(path, requestSerialize, responseDeserialize, peers.metadata(), options);
 }
 
+/** A call that is started at once and can be left by a message. */
+function started<Start, R>(
+  peers: Peers,
+  address: string,
+  definition: MethodDefinition<Started<Start>, R>,
+  start: Start,
+  timeoutMs: number,
+): OpenCall<Started<Start>, R> {
+  const call = new OpenCall<Started<Start>, R>(
+    duplex(peers, address, definition, timeoutMs),
+    { cancel: {} },
+    peers.clock,
+    address,
+  );
+  call.send({ start });
+  return call;
+}
+
 export function fetchBlocks(
   peers: Peers,
   address: string,
   request: FetchRequest,
   timeoutMs: number,
-): ClientReadableStream<FetchReply> {
-  return serverStream(peers, address, fetchMethod, request, timeoutMs);
+): OpenCall<Started<FetchRequest>, FetchReply> {
+  return started(peers, address, fetchMethod, request, timeoutMs);
 }
 
 export function offerBlocks(
@@ -125,16 +146,24 @@ export function prefill(
   address: string,
   request: PrefillRequest,
   timeoutMs: number,
-): ClientReadableStream<PrefillReply> {
-  return serverStream(peers, address, prefillMethod, request, timeoutMs);
+): OpenCall<Started<PrefillRequest>, PrefillReply> {
+  return started(peers, address, prefillMethod, request, timeoutMs);
 }
 
 export function decode(
   peers: Peers,
   address: string,
+  start: DecodeStart,
   timeoutMs: number,
-): ClientDuplexStream<DecodeRequest, DecodeReply> {
-  return duplex(peers, address, decodeMethod, timeoutMs);
+): OpenCall<DecodeRequest, DecodeReply> {
+  const call = new OpenCall<DecodeRequest, DecodeReply>(
+    duplex(peers, address, decodeMethod, timeoutMs),
+    { cancel: {} },
+    peers.clock,
+    address,
+  );
+  call.send({ start });
+  return call;
 }
 
 /** The one call without a deadline: it lives as long as the process does. */

@@ -32,6 +32,7 @@ const namespaceSchema = z.object({
   kvDtype: z.enum(['f16', 'f32']),
   layoutVersion: z.int(),
   blockSize: z.int(),
+  numerics: z.string(),
   adapterId: z.string(),
   tenantSalt: z.string(),
   shard: z.string(),
@@ -63,6 +64,8 @@ const tierSchema = z.object({
   misses: z.int(),
   evictions: z.int(),
   dedupFactor: z.number(),
+  /** Why the tier cannot be used now. */
+  fault: z.string().optional(),
 });
 export type TierStats = z.infer<typeof tierSchema>;
 
@@ -71,6 +74,8 @@ const loadSchema = z.object({
   waiting: z.int(),
   preemptions: z.int(),
   lastStepMs: z.number(),
+  /** Device blocks in use, of all: 0 to 1; absent for stores. */
+  kvUsage: z.number().optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });
@@ -88,6 +93,8 @@ export type Goodbye = z.infer<typeof goodbyeSchema>;
 const registrationReplySchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('accepted'), members: z.array(memberSchema) }),
   z.object({ kind: z.literal('refused'), reason: z.string() }),
+  /** Not yet: asked again, it may be accepted. */
+  z.object({ kind: z.literal('wait'), reason: z.string() }),
 ]);
 export type RegistrationReply = z.infer<typeof registrationReplySchema>;
 

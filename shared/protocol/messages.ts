@@ -1,7 +1,7 @@
 /** The messages of penstock.proto as TypeScript sees them. Optional fields may be left out when sending, never when received. */
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 export interface RequestContext {
   readonly requestId: string;
@@ -17,6 +17,9 @@ export interface FetchRequest {
   readonly links: Buffer;
   readonly waitMs: number;
 }
+
+/** A call's first message is its start; a cancel may follow, and the server then ends the stream. */
+export type Started<Start> = { readonly start: Start } | { readonly cancel: object };
 
 export interface FetchReply {
   readonly index: number;
@@ -36,6 +39,7 @@ export interface OfferRequest {
 export interface OfferReply {
   readonly stored: number;
   readonly held: number;
+  readonly durable: number;
 }
 
 export interface SnapshotPage {
@@ -88,6 +92,7 @@ export interface SamplingMessage {
   readonly biasValues: readonly number[];
   readonly seed: number;
   readonly numLogprobs: number;
+  readonly minTokens: number;
 }
 
 export interface DecodeStart {
@@ -112,8 +117,7 @@ interface GiveUp {
   readonly round: number;
 }
 
-export type DecodeRequest =
-  { readonly start: DecodeStart } | { readonly more: MoreSources } | { readonly giveUp: GiveUp };
+export type DecodeRequest = Started<DecodeStart> | { readonly more: MoreSources } | { readonly giveUp: GiveUp };
 
 export interface TokenMessage {
   readonly id: number;

@@ -22,6 +22,7 @@ import {
 import { loadSync } from '@grpc/proto-loader';
 import type { Clock } from '../base/clock.ts';
 import { Failure, isFailureCode, messageOf, type FailureCode } from '../base/failure.ts';
+import { entropySeed, Random } from '../base/random.ts';
 
 const definition = loadSync(fileURLToPath(new URL('./penstock.proto', import.meta.url)), {
   longs: Number,
@@ -116,12 +117,19 @@ export async function shutDown(server: Server, clock: Clock, graceMs: number): P
 /** Clients by address. Bounded (P1): the oldest is closed when there are more than a large cluster has members. */
 export class Peers {
   readonly #clients = new Map<string, Client>();
+  readonly clock: Clock;
   readonly #token: string;
-  readonly #clock: Clock;
+  readonly #random: Random;
 
-  constructor(token: string, clock: Clock) {
+  constructor(token: string, clock: Clock, random = new Random(entropySeed())) {
     this.#token = token;
-    this.#clock = clock;
+    this.clock = clock;
+    this.#random = random;
+  }
+
+  /** Waits between half of `ms` and all of it, so that many who were refused at once do not come back at once. */
+  pause(ms: number, signal?: AbortSignal): Promise<void> {
+    return this.clock.sleep(ms / 2 + this.#random.below(Math.ceil(ms / 2) + 1), signal);
   }
 
   client(address: string): Client {
@@ -147,7 +155,7 @@ export class Peers {
   }
 
   deadline(timeoutMs: number): CallOptions {
-    return { deadline: this.#clock.wallMs() + timeoutMs };
+    return { deadline: this.clock.wallMs() + timeoutMs };
   }
 
   close(): void {
@@ -175,18 +183,35 @@ export function toStatus(
   return { code: statusOf[code] ?? status.UNKNOWN, details: messageOf(error), metadata };
 }
 
-const codeOf: Partial<Record<status, FailureCode>> = {
+/** A status that no server of ours has named. */
+const codeOf: Record<status, FailureCode> = {
+  [status.OK]: 'internal',
   [status.CANCELLED]: 'cancelled',
   [status.UNAUTHENTICATED]: 'unauthenticated',
+  [status.PERMISSION_DENIED]: 'unauthenticated',
   [status.DEADLINE_EXCEEDED]: 'deadline_exceeded',
   [status.UNAVAILABLE]: 'instance_lost',
+  // The transport's own: a stream or its whole session was reset.
+  [status.INTERNAL]: 'session_broken',
+  [status.ABORTED]: 'session_broken',
+  // A message over the limit: no peer would take it.
+  [status.RESOURCE_EXHAUSTED]: 'invalid_request',
+  [status.INVALID_ARGUMENT]: 'invalid_request',
+  [status.OUT_OF_RANGE]: 'invalid_request',
+  [status.FAILED_PRECONDITION]: 'invalid_request',
+  [status.NOT_FOUND]: 'not_found',
+  [status.ALREADY_EXISTS]: 'cluster_mismatch',
+  // Another version of this software.
+  [status.UNIMPLEMENTED]: 'cluster_mismatch',
+  [status.UNKNOWN]: 'internal',
+  [status.DATA_LOSS]: 'transfer_failed',
 };
 
-/** A call's error as a failure; what the peer did not name is a lost peer. */
+/** A call's error as a failure. Only what the transport calls unavailable is a lost peer. */
 export function toFailure(error: unknown, peer: string): Failure {
   if (error instanceof Failure) return error;
   const { code, details, metadata } = error as Partial<StatusObject>;
   const named = String(metadata?.get(FAILURE_KEY)[0] ?? '');
-  const failure = isFailureCode(named) ? named : (code !== undefined && codeOf[code]) || 'instance_lost';
+  const failure = isFailureCode(named) ? named : code === undefined ? 'internal' : codeOf[code];
   return new Failure(failure, `${peer}: ${details ?? messageOf(error)}`, { cause: error });
 }

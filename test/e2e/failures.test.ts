@@ -178,7 +178,7 @@ test('a decode instance killed mid-stream: the stream continues on the other one
 });
 
 test('the only decode instance killed mid-stream, and not coming back: the stream ends with an error object', async () => {
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0');
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--request-timeout-ms', '8000');
   const stream = streamTokens(cluster, { prompt: promptOf(40), max_tokens: 1_900 });
   await until('it is decoding', async () => {
     const view = await newest(cluster as Cluster);
@@ -513,7 +513,10 @@ async function serveRecords(
     snapshot: () => ({ epoch: '', sequence: 0, tiers: [] }),
   };
   const server = createServer(token);
-  const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source);
+  const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source, {
+    maxStreams: 64,
+    clock: systemClock,
+  });
   server.addService(services.blocks, { fetch: serveFetch, snapshot, offer: () => undefined });
   const port = await listen(server, '127.0.0.1:0');
   return {

@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
+import type { TemplateInput } from '../../services/router/openai/parameters.ts';
 import { TextCodec } from '../../services/router/text.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { Cluster, harbour, mapConcurrently, runToEnd, until } from '../support/cluster.ts';
@@ -58,6 +59,18 @@ test('the oracle: 20 prompts of up to 200 tokens give the tokens of a single-pro
   }
 });
 
+/** What the router renders for these messages. */
+function templateOf(messages: Example['messages']): string {
+  const input: TemplateInput = {
+    messages: messages.map((message) => ({ ...message })),
+    addGenerationPrompt: true,
+    continueFinalMessage: false,
+    addSpecialTokens: false,
+    kwargs: {},
+  };
+  return JSON.stringify(input);
+}
+
 interface Example {
   readonly messages: { role: string; content: string }[];
 }
@@ -73,9 +86,11 @@ async function pairCases(): Promise<Case[]> {
     const question = own.at(-1)!.messages[1]!;
     return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
   });
-  const codec = await TextCodec.open(readModelFolder(harbour), assert.fail);
+  const codec = await TextCodec.open(readModelFolder(harbour), 2_048, assert.fail);
   const all = [...cases, ...joined].slice(0, Number(process.env['PROMPTS'] ?? 100));
-  const prompts = await Promise.all(all.map(({ messages }) => codec.encodeChat(messages, true)));
+  const prompts = await Promise.all(
+    all.map(({ messages }) => codec.encodeChat(templateOf(messages), new AbortController().signal)),
+  );
   await codec.close();
   return prompts.map((prompt) => ({ prompt, maxTokens: 24 }));
 }

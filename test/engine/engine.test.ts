@@ -7,7 +7,7 @@ import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
-import { Engine, type EngineListener } from '../../shared/engine/engine.ts';
+import { Engine, type EngineListener, type SequenceReport } from '../../shared/engine/engine.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
@@ -33,14 +33,20 @@ class Harness {
   readonly outputs = new Map<number, number[]>();
   readonly links = new Map<BlockKey, AnchoredLink>();
   readonly prefilled = new Set<number>();
+  readonly preempted = new Set<number>();
+  readonly reports = new Map<number, SequenceReport>();
   readonly model: LoadedModel;
   #nextId = 1;
 
   constructor(model: LoadedModel, numBlocks: number, chunkTokens: number) {
     this.model = model;
     const listener: EngineListener = {
-      onToken: (id, { token }) => this.outputs.set(id, [...(this.outputs.get(id) ?? []), token]),
+      onToken: (id, { token }, report) => {
+        this.outputs.set(id, [...(this.outputs.get(id) ?? []), token]);
+        if (report) this.reports.set(id, report);
+      },
       onAdmitted: () => undefined,
+      onPreempted: (one) => this.preempted.add(one),
       onProgress: () => undefined,
       onPrefilled: (id) => this.prefilled.add(id),
       onStored: (link) => this.links.set(link.key, link),
@@ -206,9 +212,57 @@ test('a fetch that stops early is computed from there', async () => {
   const id = h.submit(prompt, 10, { isFetching: true });
   await h.engine.step();
   assert.equal(h.engine.isLoading(id), true);
-  // Out of order: ignored, because what is missing before it cannot be skipped.
-  await h.engine.deliver(id, [{ blockIndex: 3, payload: new Uint8Array(h.model.executable.blockBytes) }]);
   h.engine.proceed(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
+});
+
+test('a block that is missing before delivered ones is computed, and those are used', async () => {
+  const prompt = promptOf(330);
+  const source = await harness();
+  source.submit(prompt, 0, { kind: 'prefill', maxLength: prompt.length });
+  await source.run();
+  const h = await harness();
+  const id = h.submit(prompt, 10, { isFetching: true });
+  await h.engine.step();
+  for (const [index, link] of [...source.links.values()].entries()) {
+    // The first was in the device when the fetch was planned, and evicted before it was admitted.
+    if (index === 0 || index === 4) continue;
+    const payload = new Uint8Array(h.model.executable.blockBytes);
+    await source.engine.exportTo([{ link, out: payload }]);
+    await h.engine.deliver(id, [{ blockIndex: index, payload }]);
+  }
+  h.engine.proceed(id);
+  await h.run();
+  assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
+  assert.deepEqual([h.reports.get(id)?.fetchedTokens, h.reports.get(id)?.computedTokens], [8 * 32, 330 - 8 * 32]);
+});
+
+test('a preempted sequence says so, and fetched blocks it had are not needed to go on', async () => {
+  const h = await harness(12, 64);
+  const ids = Array.from({ length: 6 }, () => h.submit(promptOf(60 + random.below(60)), 80));
+  await h.run();
+  assert(h.preempted.size > 0);
+  for (const id of h.preempted) assert(ids.includes(id));
+});
+
+test('more sequences than a step has rows: each gets its tokens', async () => {
+  const h = await harness(64, 4);
+  const prompts = Array.from({ length: 8 }, () => promptOf(3));
+  const ids = prompts.map((prompt) => h.submit(prompt, 20));
+  for (let i = 0; i < 12; i++) await h.engine.step();
+  assert(h.engine.load.numRunning <= 4, 'no more are admitted than can move');
+  await h.run();
+  for (const [i, prompt] of prompts.entries()) assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, greedy, 20));
+});
+
+test('min_tokens: no stop token is sampled before', async () => {
+  const prompt = promptOf(30);
+  const [first] = await want(prompt, greedy, 1);
+  const h = await harness();
+  const id = h.submit(prompt, 12, { stopTokenIds: [first!], sampling: { ...greedy, minTokens: 5 } });
+  await h.run();
+  const output = h.outputs.get(id)!;
+  assert(!output.slice(0, 5).includes(first!));
+  assert(output.length >= 6);
 });

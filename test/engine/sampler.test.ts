@@ -27,7 +27,7 @@ function choose(
   promptLength = 1,
 ): number {
   const all = { ...greedy, ...params };
-  const context = { tokens, promptLength };
+  const context = { tokens, promptLength, stopTokenIds: [] };
   const request = sampleRequest(all, context);
   return sample(all, context, request, answer(logits, request)).token;
 }
@@ -65,7 +65,7 @@ describe('greedy', () => {
         repetitionPenalty: 1 + random.below(3) / 4,
         logitBias: [[random.below(200), random.below(20) - 10]],
       };
-      const context = { tokens, promptLength: 1 + random.below(tokens.length) };
+      const context = { tokens, promptLength: 1 + random.below(tokens.length), stopTokenIds: [] };
       const request = sampleRequest(params, context);
       assert(!request.isFullRowWanted, 'a few candidates are enough');
       const few = sample(params, context, request, answer(logits, request));
@@ -104,7 +104,7 @@ describe('sampling', () => {
     for (let seed = 0; seed < 200; seed++) {
       const row = Array.from({ length: 300 }, () => random.below(10_000) / 1_000);
       const params: SamplingParams = { ...greedy, temperature: 1.3, topK: 20, topP: 0.8, seed };
-      const context = { tokens: [1, 2, 3], promptLength: 2 };
+      const context = { tokens: [1, 2, 3], promptLength: 2, stopTokenIds: [] };
       const request = sampleRequest(params, context);
       assert(!request.isFullRowWanted);
       assert.equal(
@@ -117,7 +117,7 @@ describe('sampling', () => {
 
 test('log-probabilities are those of the raw logits, whatever was applied', () => {
   const params: SamplingParams = { ...greedy, numLogprobs: 2, logitBias: [[2, 50]] };
-  const context = { tokens: [0], promptLength: 1 };
+  const context = { tokens: [0], promptLength: 1, stopTokenIds: [] };
   const request = sampleRequest(params, context);
   const { token, logprob, top } = sample(
     params,

@@ -22,6 +22,7 @@ const namespace: Namespace = {
     kvDtype: 'f16',
     layoutVersion: 1,
     blockSize: 4,
+    numerics: 'n',
     adapterId: '',
     tenantSalt: '',
     shard: 'all',

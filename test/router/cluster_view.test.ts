@@ -5,6 +5,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { Namespace } from '../../shared/kv/namespace.ts';
 import {
+  readMembers,
   readRegistrationReply,
   subjects,
   toBytes,
@@ -12,6 +13,7 @@ import {
   type Registration,
   type RegistrationReply,
 } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 import { ClusterView } from '../../services/router/cluster_view.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 
@@ -22,6 +24,7 @@ const namespace: Namespace = {
     kvDtype: 'f16',
     layoutVersion: 1,
     blockSize: 32,
+    numerics: 'n',
     adapterId: '',
     tenantSalt: '',
     shard: 'all',
@@ -32,7 +35,7 @@ const load: Load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDr
 function registration(name: string, epoch: string, change: Partial<Namespace> = {}, vocabSize = 100): Registration {
   return {
     member: { name, role: 'decode', address: `${name}:1`, pid: 1, epoch },
-    protocolVersion: 1,
+    protocolVersion: PROTOCOL_VERSION,
     engine: {
       modelConfig: 'config',
       namespace: { ...namespace, ...change },
@@ -78,7 +81,7 @@ class World {
   }
 }
 
-test('silence is loss; a heartbeat of the same epoch brings a paused instance back', async () => {
+test('silence is loss; a paused instance that speaks again is told, and comes back through registration alone', async () => {
   const world = new World();
   await world.register(registration('d1', 'a'));
   for (let ms = 500; ms <= 10_000; ms += 500) {
@@ -90,14 +93,57 @@ test('silence is loss; a heartbeat of the same epoch brings a paused instance ba
   assert.deepEqual(world.names, ['d1/a']);
   await world.clock.run(13_200);
   assert.deepEqual(world.names, []);
+  const told: number[] = [];
+  world.hub.subscribe(subjects.members, (bytes) => told.push(readMembers(bytes).members.length));
   world.heartbeat('d1', 'a');
+  assert.deepEqual(world.names, [], 'a heartbeat is no registration');
+  assert.deepEqual(told, [0], 'the list of members says that it is none');
+  await world.register(registration('d1', 'a'));
   assert.deepEqual(world.names, ['d1/a']);
   assert.deepEqual(world.events, ['joined d1/a', 'lost d1/a', 'joined d1/a']);
+});
+
+test('a paused instance of another model is not taken back when the cluster has changed meanwhile', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  await world.clock.run(3_500);
+  assert.deepEqual(world.names, []);
+  await world.register(registration('d2', 'a', { model: 'other' }));
+  world.heartbeat('d1', 'a');
+  const reply = await world.register(registration('d1', 'a'));
+  assert.equal(reply.kind, 'refused');
+  assert.deepEqual(world.names, ['d2/a']);
+});
+
+test('of two processes with one name the first keeps it while it is heard; the second waits', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  for (let ms = 500; ms <= 3_000; ms += 500) {
+    await world.clock.run(ms);
+    world.heartbeat('d1', 'a');
+    const reply = await world.register(registration('d1', 'b'));
+    assert(reply.kind === 'wait');
+    assert.match(reply.reason, /belongs to process 1 at d1:1, which lives/);
+  }
+  assert.deepEqual(world.names, ['d1/a']);
+  // A call could not reach it: its successor need not wait.
+  for (const instance of world.view.all()) instance.isSuspect = true;
+  assert.equal((await world.register(registration('d1', 'b'))).kind, 'accepted');
+  assert.deepEqual(world.names, ['d1/b']);
+});
+
+test('engines of other numerics are refused, unless they are told to mix', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  const reply = await world.register(registration('d2', 'a', { numerics: 'm' }));
+  assert(reply.kind === 'refused');
+  assert.match(reply.reason, /numerics is m, the cluster has n: .*--mix-numerics/);
 });
 
 test('a new epoch replaces the old one, whose late words count for nothing', async () => {
   const world = new World();
   await world.register(registration('d1', 'a'));
+  await world.clock.run(1_300);
   await world.register(registration('d1', 'b'));
   assert.deepEqual(world.events, ['joined d1/a', 'lost d1/a', 'joined d1/b']);
   world.heartbeat('d1', 'a', { running: 9 });
@@ -131,12 +177,12 @@ test('another model, layout or protocol is refused by name; the next cluster may
   assert.equal((await world.register(registration('d2', 'a', { model: 'other' }))).kind, 'accepted');
 });
 
-test('a draining instance is not placeable; the shortest context of the decode instances is the cluster’s', async () => {
+test('a draining instance is not placeable; the longest context of the decode instances is the cluster’s', async () => {
   const world = new World();
   await world.register(registration('d1', 'a'));
   const long = registration('d2', 'a');
   await world.register({ ...long, engine: { ...long.engine!, maxModelLen: 4_096 } });
-  assert.equal(world.view.maxModelLen, 512);
+  assert.equal(world.view.maxModelLen, 4_096);
   world.heartbeat('d1', 'a', { isDraining: true });
   assert.deepEqual(
     world.view

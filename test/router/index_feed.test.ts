@@ -40,7 +40,7 @@ beforeEach(async () => {
     stopped.signal,
   );
   const source = { snapshot: () => announcer.snapshot() } as unknown as BlockSource;
-  const { snapshot } = createFetchHandlers(() => source);
+  const { snapshot } = createFetchHandlers(() => source, { maxStreams: 64, clock: systemClock });
   server = createServer('');
   server.addService(services.blocks, { fetch: () => undefined, snapshot, offer: () => undefined });
   const port = await listen(server, '127.0.0.1:0');

@@ -6,7 +6,7 @@ import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.t
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import type { Registration } from '../../shared/protocol/membership.ts';
 import { Instance } from '../../services/router/cluster_view.ts';
-import { SimplePlacer, type ClusterState } from '../../services/router/placement.ts';
+import { SimplePlacer, type ClusterState, type PlacementQuestion } from '../../services/router/placement.ts';
 import { PrefixIndex } from '../../services/router/prefix_index.ts';
 
 const links = chainOf(
@@ -52,7 +52,8 @@ test('runs are what a naive model says, under random stores, removals and losses
 describe('placement', () => {
   const instance = (role: 'prefill' | 'decode' | 'store', name: string): Instance => {
     const member = { name, role, address: `${name}:1`, pid: 1, epoch: 'e' };
-    return new Instance({ member, protocolVersion: 1 } satisfies Registration, 0);
+    const engine = { maxModelLen: 128 } as NonNullable<Registration['engine']>;
+    return new Instance({ member, protocolVersion: 1, ...(role === 'store' ? {} : { engine }) }, 0);
   };
   const [d1, d2, p1, p2, s1] = [
     instance('decode', 'd1'),
@@ -68,7 +69,8 @@ describe('placement', () => {
     byHolder: (id) => [d1, d2, p1, p2, s1].find((one) => one.id === id),
     runs: () => new Map(Object.entries(runs).map(([name, run]) => [`${name}/e`, run])),
   });
-  const question = { numTokens: 42, links, excluded: new Set<string>() };
+  const nobody = { has: () => false, isHolder: () => true } as PlacementQuestion['excluded'];
+  const question = { numTokens: 42, links, maxLength: 64, excluded: nobody };
   const placer = new SimplePlacer(8);
 
   test('the longest run wins; what others hold beyond it is fetched, the rest prefilled', () => {
@@ -104,7 +106,10 @@ describe('placement', () => {
     d1.numPlaced = 0;
     d1.isSuspect = true;
     assert.equal(placer.place(question, cluster({ d1: 9 }))!.decode, d2);
-    assert.equal(placer.place({ ...question, excluded: new Set([d2.id]) }, cluster({})), undefined);
+    assert.equal(
+      placer.place({ ...question, excluded: { ...nobody, has: (one: Instance) => one === d2 } }, cluster({})),
+      undefined,
+    );
     d1.isSuspect = false;
   });
 });

@@ -6,20 +6,21 @@ import { TextCodec, TextStream } from '../../services/router/text.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { harbour } from '../support/cluster.ts';
 
+const never = new AbortController().signal;
 let codec: TextCodec;
 beforeAll(async () => {
-  codec = await TextCodec.open(readModelFolder(harbour), assert.fail);
+  codec = await TextCodec.open(readModelFolder(harbour), 2_048, assert.fail);
 });
 afterAll(async () => {
   await codec.close();
 });
 
 async function pieces(text: string, stops: string[]): Promise<{ pieces: string[]; isStopped: boolean }> {
-  const stream = new TextStream(codec, [], stops);
+  const stream = new TextStream(codec, [], { stops, isStopIncluded: false, isSkippingSpecial: true });
   const out: string[] = [];
-  for (const token of await codec.encode(text, false)) out.push(await stream.push(token));
+  for (const token of await codec.encode(text, false, never)) out.push(await stream.push(token, true));
   out.push(await stream.flush());
-  return { pieces: out, isStopped: stream.isStopped };
+  return { pieces: out, isStopped: stream.stop !== undefined };
 }
 
 test('pieces join to the text, and none is half a character', async () => {
@@ -49,12 +50,12 @@ test('what could still become a stop string is held back until it cannot', async
 });
 
 test('a folder without a tokenizer serves token ids only, and says so', async () => {
-  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')), assert.fail);
+  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')), 512, assert.fail);
   assert.equal(none.hasTokenizer, false);
   assert.deepEqual(await none.decode([[1, 2]], true), ['']);
-  assert.throws(() => none.encode('x', true), /no tokenizer/);
+  await assert.rejects(none.encode('x', true, never), /no tokenizer/);
 });
 
-test('text that cannot fit the context is refused before it is tokenised', () => {
-  assert.throws(() => codec.encode('x'.repeat(600_000), true), /600000 characters cannot fit/);
+test('text that cannot fit the context is refused before it is tokenised', async () => {
+  await assert.rejects(codec.encode('x'.repeat(30_000), true, never), /30000 characters; no more than 26624 can fit/);
 });

@@ -1,15 +1,17 @@
 /** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. Budget: 10 s. */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { chainOf, type BlockKey, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskTierOptions } from '../../services/store/disk_tier.ts';
-import type { DiskEntry, DiskMethods } from '../../services/store/disk_worker.ts';
+import type { DiskMethods } from '../../services/store/disk_worker.ts';
 import { temporaryFolder } from '../support/cluster.ts';
 
 const namespace = 'ab'.repeat(16) as Digest;
@@ -18,6 +20,8 @@ const bytes = recordBytes(layout);
 const workerUrl = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
 
 const folder = temporaryFolder();
+const path = join(folder.path, 'lmdb');
+let stopped: AbortController;
 let worker: WorkerCalls<DiskMethods>;
 let slab: Slab;
 
@@ -33,46 +37,46 @@ function record(i: number): { link: ChainLink; slot: number; bytes: number } {
   return { link: linkOf(i), slot, bytes };
 }
 
-async function openWorker(): Promise<DiskEntry[]> {
+async function openWorker(): Promise<void> {
   worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl), assert.fail);
   await worker.call('attach', slab.memory);
-  return (await worker.call('open', `${folder.path}/lmdb`)).entries;
 }
 
-function tierOf(
-  entries: readonly DiskEntry[],
-  more: Partial<DiskTierOptions> = {},
-): { tier: DiskTier; keys: Set<BlockKey> } {
+async function tierOf(more: Partial<DiskTierOptions> = {}): Promise<{ tier: DiskTier; keys: Set<BlockKey> }> {
   const keys = new Set<BlockKey>();
-  const tier = new DiskTier(
-    {
-      worker,
-      budgetBytes: 1 << 20,
-      log: silentLog,
-      onStored: (key) => keys.add(key),
-      onRemoved: (key) => keys.delete(key),
-      ...more,
-    },
-    entries,
-  );
+  const tier = new DiskTier({
+    worker,
+    open: () => worker.call('open', path),
+    clock: systemClock,
+    signal: stopped.signal,
+    budgetBytes: 1 << 20,
+    log: silentLog,
+    onStored: (key) => keys.add(key),
+    onRemoved: (key) => keys.delete(key),
+    ...more,
+  });
+  await tier.start();
   return { tier, keys };
 }
 
 beforeEach(async () => {
   folder.remove();
   slab = new Slab(bytes, 64);
+  stopped = new AbortController();
   await openWorker();
 });
 afterEach(async () => {
+  stopped.abort();
   await worker.close();
   folder.remove();
 });
 
 test('S1: what was put survives the thread being ended in the middle, and reads back undamaged', async () => {
-  const { tier } = tierOf([]);
+  const { tier } = await tierOf();
   await tier.put([record(1), record(2)]);
   await worker.close();
-  const { tier: again, keys } = tierOf(await openWorker());
+  await openWorker();
+  const { tier: again, keys } = await tierOf();
   assert.deepEqual(keys, new Set([linkOf(1).key, linkOf(2).key]));
   const slot = slab.allocate()!;
   assert(await again.get(linkOf(2), slot));
@@ -80,7 +84,7 @@ test('S1: what was put survives the thread being ended in the middle, and reads 
 });
 
 test('the budget holds, the least recently used goes first', async () => {
-  const { tier, keys } = tierOf([], { budgetBytes: 4 * 12_288 });
+  const { tier, keys } = await tierOf({ budgetBytes: 4 * 12_288 });
   for (const i of [1, 2, 3, 4]) await tier.put([record(i)]);
   await tier.get(linkOf(1), slab.allocate()!);
   await tier.put([record(5), record(6)]);
@@ -90,7 +94,7 @@ test('the budget holds, the least recently used goes first', async () => {
 });
 
 test('a slot that changed hands before it was written is left out, not torn', async () => {
-  const { tier, keys } = tierOf([]);
+  const { tier, keys } = await tierOf();
   const first = record(1);
   sealRecord(slotBytes(slab.memory, first.slot), layout, linkOf(9));
   await tier.put([first, record(2)]);
@@ -98,38 +102,29 @@ test('a slot that changed hands before it was written is left out, not torn', as
 });
 
 test('a colliding key is a miss', async () => {
-  const { tier } = tierOf([]);
+  const { tier } = await tierOf();
   await tier.put([record(1)]);
   const slot = slab.allocate()!;
   assert.equal(await tier.get({ ...linkOf(1), digest: '0'.repeat(32) as Digest }, slot), false);
   assert(await tier.get(linkOf(1), slot));
 });
 
-test.each([
-  ['a data file that is rubbish', 'lmdb/data.mdb', Buffer.alloc(65_536, 0x5a)],
-  ['two openings that ended the process', 'lmdb.opening', Buffer.from('2')],
-])('after %s the environment is wiped, and the store starts', async (_name, file, content) => {
-  const { tier } = tierOf([]);
+test('a data file that is rubbish is set aside, and the tier starts empty', async () => {
+  const { tier } = await tierOf();
   await tier.put([record(1)]);
   await worker.call('close', undefined);
   await worker.close();
-  writeFileSync(`${folder.path}/${file}`, content);
-  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl), assert.fail);
-  const { entries, wiped } = await worker.call('open', `${folder.path}/lmdb`);
-  assert.equal(entries.length, 0);
-  assert(wiped);
-});
-
-test('one opening that ended the process, by kill -9 perhaps, costs nothing (S1)', async () => {
-  const { tier } = tierOf([]);
-  await tier.put([record(1)]);
-  await worker.close();
-  writeFileSync(`${folder.path}/lmdb.opening`, '1');
-  assert.equal((await openWorker()).length, 1);
+  writeFileSync(join(path, 'data.mdb'), Buffer.alloc(65_536, 0x5a));
+  await openWorker();
+  const { tier: again, keys } = await tierOf();
+  assert.equal(keys.size, 0);
+  assert(existsSync(`${path}.damaged`));
+  await again.put([record(2)]);
+  assert(keys.has(linkOf(2).key));
 });
 
 test('a disk that is full fails no one: the blocks are not stored, the failure is counted, the oldest make room', async () => {
-  const { tier } = tierOf([]);
+  const { tier } = await tierOf();
   await tier.put(Array.from({ length: 10 }, (_, i) => record(i)));
   let isFull = true;
   const full: Pick<WorkerCalls<DiskMethods>, 'call'> = {
@@ -138,8 +133,7 @@ test('a disk that is full fails no one: the blocks are not stored, the failure i
         ? Promise.reject(new Error('ENOSPC: no space left on device'))
         : worker.call(method, argument),
   };
-  const entries = Array.from({ length: 10 }, (_, i) => ({ key: linkOf(i).key, digest: linkOf(i).digest, bytes }));
-  const { tier: failing, keys } = tierOf(entries, { worker: full });
+  const { tier: failing, keys } = await tierOf({ worker: full });
   await failing.put([record(20)]);
   assert.equal(failing.numFailures, 1);
   assert(!keys.has(linkOf(20).key));

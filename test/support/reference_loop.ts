@@ -46,7 +46,7 @@ export async function generate(
   const output: SampledToken[] = [];
   let start = 0;
   while (output.length < maxTokens) {
-    const context = { tokens, promptLength: prompt.length };
+    const context = { tokens, promptLength: prompt.length, stopTokenIds };
     const request = sampleRequest(params, context);
     const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, sample: request }]);
     if (!result) throw new Error('the step returned no sample');

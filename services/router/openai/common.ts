@@ -1,7 +1,10 @@
-/** What chat and completions share: model name, stops, usage, headers. */
-import { Failure } from '../../../shared/base/failure.ts';
+/** What chat and completions share: model name, sampling, usage, token names, headers. */
+import type { GenerationDefaults } from '../../../shared/model/model_folder.ts';
+import type { SamplingMessage, TokenMessage } from '../../../shared/protocol/messages.ts';
 import type { RequestRecord } from '../request_log.ts';
-import type { ApiContext } from './prompt_run.ts';
+import { ParameterFailure } from './parameter_failure.ts';
+import type { ChatBody, CompletionBody } from './parameters.ts';
+import type { ApiContext, PromptJob } from './prompt_run.ts';
 
 export interface Usage {
   readonly prompt_tokens: number;
@@ -10,26 +13,55 @@ export interface Usage {
   readonly prompt_tokens_details: { readonly cached_tokens: number };
 }
 
-/** @throws Failure `not_found` for a model this cluster does not serve; no name means the one there is. */
-export function checkModel({ servedName }: ApiContext, model: string | null | undefined): void {
-  if (model !== null && model !== undefined && model !== servedName) {
-    throw new Failure(
-      'not_found',
-      `the model ${JSON.stringify(model)} does not exist; this cluster serves ${JSON.stringify(servedName)}`,
-    );
+/** The model that a request names is not served here. */
+class UnknownModel extends ParameterFailure {
+  constructor(model: string, served: string) {
+    super(`The model \`${model}\` does not exist; this cluster serves \`${served}\``, 'model', 'model_not_found');
   }
 }
 
-export function stopsOf(stop: string | string[] | null | undefined): string[] {
-  return [stop ?? []].flat();
+/** @throws UnknownModel for a model this cluster does not serve; no name means the one there is. */
+export function checkModel({ servedName }: ApiContext, model: string | undefined): void {
+  if (model !== undefined && model !== '' && model !== servedName) throw new UnknownModel(model, servedName);
 }
 
-/** With `ignore_eos` only the tokens that the request names itself end it. */
-export function stopTokensOf(
-  { folder }: ApiContext,
-  body: { readonly ignore_eos?: boolean | null | undefined; readonly stop_token_ids?: number[] | null | undefined },
-): number[] {
-  return [...(body.ignore_eos ? [] : folder.eosTokenIds), ...(body.stop_token_ids ?? [])];
+/** Everything of a job but its prompt and its length. */
+export function jobOf(
+  { folder, drawSeed }: ApiContext,
+  body: ChatBody | CompletionBody,
+): Pick<PromptJob, 'sampling' | 'text' | 'stopTokenIds' | 'ownStopTokenIds'> {
+  return {
+    sampling: toSampling(body, folder.defaults, drawSeed, folder.config.vocabSize),
+    text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
+    // With `ignore_eos` only the tokens that the request names itself end it.
+    stopTokenIds: [...(body.isIgnoringEos ? [] : folder.eosTokenIds), ...body.stopTokenIds],
+    ownStopTokenIds: body.stopTokenIds,
+  };
+}
+
+/** `seed` is drawn by the caller when the request names none. */
+function toSampling(
+  body: ChatBody | CompletionBody,
+  defaults: GenerationDefaults,
+  drawSeed: () => number,
+  vocabSize: number,
+): SamplingMessage {
+  const topK = Math.max(0, body.topK ?? defaults.topK ?? 0);
+  return {
+    temperature: body.temperature ?? defaults.temperature ?? 1,
+    topP: body.topP ?? defaults.topP ?? 1,
+    // All of the vocabulary is no cut.
+    topK: topK >= vocabSize ? 0 : topK,
+    minP: body.minP ?? defaults.minP ?? 0,
+    presencePenalty: body.presencePenalty,
+    frequencyPenalty: body.frequencyPenalty,
+    repetitionPenalty: body.repetitionPenalty ?? defaults.repetitionPenalty ?? 1,
+    biasTokens: body.biasTokens,
+    biasValues: body.biasValues,
+    seed: body.seed ?? drawSeed(),
+    numLogprobs: body.numLogprobs,
+    minTokens: body.minTokens,
+  };
 }
 
 /** Over all prompts of the request; cached is everything that was not computed for it. */
@@ -45,7 +77,44 @@ export function usageOf(records: readonly RequestRecord[]): Usage {
   };
 }
 
+/** Some milliseconds. */
+const NAMES_AT_ONCE = 1_024;
+
+/** Names of all tokens that log-probabilities speak of; without a tokenizer `token_id:N`. */
+export async function tokenNames(
+  { codec }: ApiContext,
+  tokens: readonly TokenMessage[],
+): Promise<(id: number) => string> {
+  const ids = [...new Set(tokens.flatMap(({ id, topIds }) => [id, ...topIds]))];
+  if (!codec.hasTokenizer) return (id) => `token_id:${id}`;
+  const names = new Map<number, string>();
+  // In slices: the text of every stream comes from the same thread.
+  for (let at = 0; at < ids.length; at += NAMES_AT_ONCE) {
+    const slice = ids.slice(at, at + NAMES_AT_ONCE);
+    const texts = await codec.decode(
+      slice.map((id) => [id]),
+      false,
+    );
+    slice.forEach((id, i) => names.set(id, texts[i] ?? ''));
+  }
+  return (id) => names.get(id) ?? '';
+}
+
+/** Longer than this and a header is no place for it. */
+const MAX_IGNORED_CHARACTERS = 1_024;
+
+/** Keys that were ignored, by name. */
+export function ignoredHeaders(ignored: readonly string[]): Record<string, string> {
+  if (ignored.length === 0) return {};
+  const names = ignored.map((name) => name.replaceAll(/[^\x21-\x2b\x2d-\x7e]/g, '?')).join(', ');
+  return { 'x-penstock-ignored': names.slice(0, MAX_IGNORED_CHARACTERS) };
+}
+
 /** Where the request ran, in one line; for several prompts, that of the first. */
-export function finishedHeaders(record: RequestRecord): Record<string, string> {
-  return { 'x-request-id': record.id, 'x-penstock-request': record.header() };
+export function finishedHeaders(record: RequestRecord, ignored: readonly string[]): Record<string, string> {
+  return {
+    'x-request-id': record.names.clientId ?? record.id,
+    'x-penstock-request': record.header(),
+    ...ignoredHeaders(ignored),
+  };
 }

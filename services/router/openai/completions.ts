@@ -1,10 +1,11 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TokenMessage } from '../../../shared/protocol/messages.ts';
-import { checkModel, finishedHeaders, stopsOf, stopTokensOf, usageOf } from './common.ts';
-import { abortOnDisconnect, sendEvents } from './event_stream.ts';
-import { readCompletionBody, toSampling, type CompletionBody } from './parameters.ts';
-import { merge, openRecord, startPrompt, type ApiContext, type Piece, type PromptRun } from './prompt_run.ts';
+import { checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
+import { sendEvents } from './event_stream.ts';
+import type { CompletionBody } from './parameters.ts';
+import { merge, startPrompt, type ApiContext, type Piece, type PromptRun } from './prompt_run.ts';
+import { inScope, type RequestScope } from './request_scope.ts';
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
@@ -14,69 +15,66 @@ interface Job {
   readonly promptTokens: readonly number[];
 }
 
-export async function completions(context: ApiContext, request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
-  const body = readCompletionBody(request.body);
-  checkModel(context, body.model);
-  const signal = abortOnDisconnect(request, reply);
-  const records: ReturnType<typeof openRecord>[] = [];
-  try {
-    const jobs: Job[] = [];
-    for (const prompt of promptsOf(body)) {
-      const record = openRecord(context, '/v1/completions');
-      records.push(record);
-      const promptTokens =
-        typeof prompt === 'string' ? await context.codec.encode(prompt, body.add_special_tokens ?? true) : prompt;
-      const { folder, drawSeed } = context;
-      const job = {
-        promptTokens,
-        sampling: toSampling(body, folder.defaults, drawSeed, body.logprobs ?? -1, folder.config.vocabSize),
-        maxTokens:
-          body.max_tokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length)),
-        stops: stopsOf(body.stop),
-        stopTokenIds: stopTokensOf(context, body),
-      };
-      jobs.push({ promptTokens, run: startPrompt(context, record, job, signal) });
+export function completions(context: ApiContext, request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
+  return inScope(context, request, reply, async (scope) => {
+    const body = await context.bodies.read('completion', request.body as Buffer, scope.signal);
+    checkModel(context, body.model);
+    scope.names = { ...scope.names, clientId: scope.names.clientId ?? body.requestId };
+    const jobs = await startAll(context, body, scope);
+    const headers = (): Record<string, string> => (jobs[0] ? finishedHeaders(jobs[0].run.record, body.ignored) : {});
+    if (!body.isStream) {
+      const answer = await whole(context, body, jobs);
+      void reply.headers(headers());
+      return answer;
     }
-    const [first] = jobs;
-    if (body.stream && first) {
-      await sendEvents(reply, events(context, body, jobs), () => finishedHeaders(first.run.record), signal);
-      return undefined;
-    }
-    return await whole(context, body, jobs, reply);
-  } catch (error) {
-    for (const record of records) context.requests.close(record, signal.aborted ? 'cancelled' : 'failed', 'error');
-    throw error;
+    const { clock, stalledReaderMs } = context;
+    await sendEvents(reply, scope.own(events(context, body, jobs)), scope, {
+      ...{ clock, stalledReaderMs, headers },
+    });
+    return undefined;
+  });
+}
+
+/** Every prompt is checked before any is placed. */
+async function startAll(context: ApiContext, body: CompletionBody, scope: RequestScope): Promise<Job[]> {
+  const jobs: Job[] = [];
+  for (const prompt of body.prompts) {
+    const record = scope.open('/v1/completions');
+    const promptTokens =
+      typeof prompt === 'string'
+        ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal)
+        : Array.from(prompt);
+    const maxTokens =
+      body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
+    const job = { promptTokens, maxTokens, ...jobOf(context, body) };
+    const run = startPrompt(context, record, job, scope.signal);
+    scope.own(run.pieces);
+    jobs.push({ promptTokens, run });
   }
+  return jobs;
 }
 
-function promptsOf({ prompt }: CompletionBody): (string | number[])[] {
-  if (typeof prompt === 'string') return [prompt];
-  return typeof prompt[0] === 'number' ? [prompt as number[]] : (prompt as (string | number[])[]);
-}
-
-async function whole(
-  context: ApiContext,
-  body: CompletionBody,
-  jobs: readonly Job[],
-  reply: FastifyReply,
-): Promise<unknown> {
-  const outputs = jobs.map(() => ({ text: '', tokens: [] as TokenMessage[], finish: undefined as Piece['finish'] }));
+async function whole(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): Promise<unknown> {
+  const outputs = jobs.map(() => ({
+    text: [] as string[],
+    tokens: [] as TokenMessage[],
+    last: undefined as Piece | undefined,
+  }));
   for await (const { index, piece } of merge(jobs.map(({ run }) => run))) {
     const output = outputs[index];
     if (!output) continue;
-    output.text += piece.text;
+    output.text.push(piece.text);
     output.tokens.push(...piece.tokens);
-    output.finish = piece.finish ?? output.finish;
+    output.last = piece;
   }
-  const [first] = jobs;
-  if (first) void reply.headers(finishedHeaders(first.run.record));
   const choices = await Promise.all(
-    outputs.map(async ({ text, tokens, finish }, index) => ({
+    outputs.map(async ({ text, tokens, last }, index) => ({
       index,
-      text,
-      logprobs: typeof body.logprobs === 'number' ? await logprobs(context, tokens, 0) : null,
-      finish_reason: finish ?? null,
-      ...(body.return_token_ids
+      text: text.join(''),
+      logprobs: body.numLogprobs >= 0 ? await logprobs(context, tokens, 0) : null,
+      finish_reason: last?.finish ?? null,
+      stop_reason: last?.stopReason ?? null,
+      ...(body.isReturningIds
         ? { prompt_token_ids: jobs[index]?.promptTokens, token_ids: tokens.map(({ id }) => id) }
         : {}),
     })),
@@ -85,43 +83,41 @@ async function whole(
 }
 
 async function* events(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): AsyncGenerator {
-  const hasUsage = body.stream_options?.include_usage === true;
   const head = frame(context, jobs);
   const textLengths = jobs.map(() => 0);
   const hasBegun = jobs.map(() => false);
+  const usage = (index: number): { usage?: Usage | null } => {
+    const record = jobs[index]?.run.record;
+    return body.hasUsage ? { usage: body.hasContinuousUsage && record ? usageOf([record]) : null } : {};
+  };
   for await (const { index, piece } of merge(jobs.map(({ run }) => run))) {
-    const { text, tokens, finish } = piece;
-    const isSilent = text === '' && finish === undefined && typeof body.logprobs !== 'number' && !body.return_token_ids;
-    if (isSilent) continue;
+    const { text, tokens, finish, stopReason } = piece;
+    if (text === '' && finish === undefined && body.numLogprobs < 0 && !body.isReturningIds) continue;
     const choice = {
       index,
       text,
-      logprobs: typeof body.logprobs === 'number' ? await logprobs(context, tokens, textLengths[index] ?? 0) : null,
+      logprobs: body.numLogprobs >= 0 ? await logprobs(context, tokens, textLengths[index] ?? 0) : null,
       finish_reason: finish ?? null,
-      ...(body.return_token_ids ? { token_ids: tokens.map(({ id }) => id) } : {}),
-      ...(body.return_token_ids && !hasBegun[index] ? { prompt_token_ids: jobs[index]?.promptTokens } : {}),
+      stop_reason: finish ? stopReason : null,
+      ...(body.isReturningIds ? { token_ids: tokens.map(({ id }) => id) } : {}),
+      ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: jobs[index]?.promptTokens } : {}),
     };
     hasBegun[index] = true;
     textLengths[index] = (textLengths[index] ?? 0) + text.length;
-    yield { ...head, choices: [choice], ...(hasUsage ? { usage: null } : {}) };
+    yield { ...head, choices: [choice], ...usage(index) };
   }
-  if (hasUsage) yield { ...head, choices: [], usage: usageOf(jobs.map(({ run }) => run.record)) };
+  if (body.hasUsage) yield { ...head, choices: [], usage: usageOf(jobs.map(({ run }) => run.record)) };
 }
 
 function frame({ servedName, clock }: ApiContext, jobs: readonly Job[]): Record<string, unknown> {
-  const id = `cmpl-${jobs[0]?.run.record.id}`;
+  const record = jobs[0]?.run.record;
+  const id = `cmpl-${record?.names.clientId ?? record?.id}`;
   return { id, object: 'text_completion', created: Math.floor(clock.wallMs() / 1_000), model: servedName };
 }
 
-/** Four parallel lists, as this endpoint has them; without a tokenizer a token's name is `token_id:N`. */
+/** Four parallel lists, as this endpoint has them. */
 async function logprobs(context: ApiContext, tokens: readonly TokenMessage[], textOffset: number): Promise<unknown> {
-  const ids = [...new Set(tokens.flatMap(({ id, topIds }) => [id, ...topIds]))];
-  const texts = await context.codec.decode(
-    ids.map((id) => [id]),
-    false,
-  );
-  const nameOf = (id: number): string =>
-    context.codec.hasTokenizer ? (texts[ids.indexOf(id)] ?? '') : `token_id:${id}`;
+  const nameOf = await tokenNames(context, tokens);
   let offset = textOffset;
   return {
     tokens: tokens.map(({ id }) => nameOf(id)),

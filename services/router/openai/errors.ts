@@ -1,6 +1,6 @@
 /** Failures as OpenAI error objects. */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
-import { ParameterFailure } from './parameters.ts';
+import { ParameterFailure } from './parameter_failure.ts';
 
 export interface ErrorBody {
   readonly error: {
@@ -20,7 +20,11 @@ export function errorStatus(error: unknown): number {
 export function errorBody(error: unknown): ErrorBody {
   const status = errorStatus(error);
   const code =
-    error instanceof Failure ? (error.code === 'context_too_long' ? 'context_length_exceeded' : error.code) : null;
+    error instanceof Failure
+      ? error.code === 'context_too_long'
+        ? 'context_length_exceeded'
+        : error.code
+      : (codes[status] ?? null);
   return {
     error: {
       message: messageOf(error),
@@ -30,6 +34,18 @@ export function errorBody(error: unknown): ErrorBody {
     },
   };
 }
+
+/** Of what HTTP itself refuses. */
+const codes: Record<number, string> = {
+  400: 'invalid_request',
+  404: 'not_found',
+  405: 'method_not_allowed',
+  408: 'request_timeout',
+  413: 'body_too_large',
+  414: 'url_too_long',
+  415: 'unsupported_media_type',
+  431: 'headers_too_large',
+};
 
 function typeOf(status: number): string {
   if (status === 401) return 'authentication_error';

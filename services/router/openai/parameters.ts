@@ -1,11 +1,13 @@
 /**
- * Request bodies of the OpenAI API, as vLLM extends it. A parameter is honoured, or accepted at its neutral value, or refused
- * by name; nothing is ignored.
+ * Request bodies of the OpenAI API, as vLLM extends it. A documented parameter is honoured, or accepted at its neutral value (and
+ * `null` always), or refused by name with what to do. A key that no document knows is ignored and named to the client.
+ *
+ * Pure functions of bytes and limits, so that a thread of its own can run them: what a client sends is judged here and nowhere
+ * else.
  */
 import { z } from 'zod';
-import { Failure } from '../../../shared/base/failure.ts';
-import type { GenerationDefaults } from '../../../shared/model/model_folder.ts';
-import type { SamplingMessage } from '../../../shared/protocol/messages.ts';
+import { parseJson, readBias, readMessages, readPrompts } from './body_parts.ts';
+import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
 /** Not supported but at this value. */
 const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
@@ -16,175 +18,362 @@ const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z
     })
     .optional();
 
-const tokenId = z.int().nonnegative();
+/** Honoured elsewhere or by nobody: what it says changes no output here. */
+const hint = z.unknown().optional();
+const on = z.boolean().optional();
+const MAX_INT = 2 ** 31 - 1;
+const MAX_STOPS = 64;
+const MAX_STOP_CHARACTERS = 1_024;
+const MAX_LOGPROBS = 20;
 
-/** The sum of what both endpoints take. */
+const stop = z.string().min(1, 'cannot be an empty string').max(MAX_STOP_CHARACTERS);
+const count = z.int().min(1).max(MAX_INT).optional();
+
+/** What both endpoints take. */
 const common = {
-  model: z.string().nullish(),
-  stream: z.boolean().nullish(),
+  model: z.string().optional(),
+  stream: on,
   stream_options: z
-    .strictObject({ include_usage: z.boolean().nullish(), include_obfuscation: z.literal(false).nullish() })
-    .nullish(),
-  temperature: z.number().min(0).max(2).nullish(),
-  top_p: z.number().gt(0).max(1).nullish(),
-  top_k: z.int().min(-1).nullish(),
-  min_p: z.number().min(0).max(1).nullish(),
-  seed: z.int().nullish(),
-  stop: z.union([z.string().min(1), z.array(z.string().min(1)).max(16)]).nullish(),
-  stop_token_ids: z.array(tokenId).max(64).nullish(),
-  max_tokens: z.int().min(1).nullish(),
-  presence_penalty: z.number().min(-2).max(2).nullish(),
-  frequency_penalty: z.number().min(-2).max(2).nullish(),
-  repetition_penalty: z.number().gt(0).max(10).nullish(),
-  logit_bias: z.record(z.string().regex(/^\d+$/, 'keys are token ids'), z.number().min(-100).max(100)).nullish(),
-  return_token_ids: z.boolean().nullish(),
-  ignore_eos: z.boolean().nullish(),
-  user: z.string().nullish(),
-  n: only([1, null]),
-  response_format: only([{ type: 'text' }, null]),
-  store: only([false, null]),
-  metadata: z.record(z.string(), z.string()).nullish(),
-  service_tier: only(['auto', 'default', null]),
+    .object({ include_usage: z.boolean().nullish(), continuous_usage_stats: z.boolean().nullish() })
+    .optional(),
+  temperature: z.number().min(0).max(2).optional(),
+  top_p: z.number().gt(0).max(1).optional(),
+  top_k: z.int().min(-1).max(MAX_INT).optional(),
+  min_p: z.number().min(0).max(1).optional(),
+  seed: z.int().optional(),
+  stop: z.union([stop, z.array(stop).max(MAX_STOPS)]).optional(),
+  stop_token_ids: z.array(z.int().nonnegative()).max(MAX_STOPS).optional(),
+  include_stop_str_in_output: on,
+  min_tokens: z.int().min(0).max(MAX_INT).optional(),
+  max_tokens: count,
+  presence_penalty: z.number().min(-2).max(2).optional(),
+  frequency_penalty: z.number().min(-2).max(2).optional(),
+  repetition_penalty: z.number().gt(0).max(10).optional(),
+  logit_bias: z.unknown().optional(),
+  return_token_ids: on,
+  ignore_eos: on,
+  skip_special_tokens: on,
+  add_special_tokens: on,
+  request_id: z
+    .string()
+    .regex(/^[\w.:-]{1,128}$/, 'letters, digits and _ . : -, at most 128')
+    .optional(),
+  n: only([1]),
+  use_beam_search: only([false]),
+  length_penalty: only([1]),
+  priority: only([0]),
+  bad_words: only([[]]),
+  response_format: only([{ type: 'text' }]),
+  echo: only([false]),
+  spaces_between_special_tokens: only([true]),
+  truncate_prompt_tokens: only([], 'null'),
+  prompt_logprobs: only([], 'null'),
+  prompt_embeds: only([], 'null'),
+  logprob_token_ids: only([], 'null'),
+  allowed_token_ids: only([], 'null'),
+  structured_outputs: only([], 'null'),
+  guided_json: only([], 'null'),
+  guided_regex: only([], 'null'),
+  guided_choice: only([], 'null'),
+  guided_grammar: only([], 'null'),
+  guided_decoding_backend: hint,
+  guided_whitespace_pattern: hint,
+  logits_processors: only([[]]),
+  return_tokens_as_token_ids: only([false]),
+  return_token_offsets: only([false]),
+  routed_experts_prompt_start: only([0]),
+  repetition_detection: only([], 'null'),
+  thinking_token_budget: only([-1], 'null'),
+  stream_interval: only([1]),
+  watermarking: only([false]),
+  cache_salt: only([], 'null'),
+  kv_transfer_params: only([], 'null'),
+  ec_transfer_params: only([], 'null'),
+  vllm_xargs: only([{}]),
+  moderation: only([], 'null'),
+  user: hint,
+  store: hint,
+  metadata: hint,
+  service_tier: hint,
+  prompt_cache_key: hint,
+  prompt_cache_options: hint,
+  prompt_cache_retention: hint,
+  safety_identifier: hint,
+  session_id: hint,
+  truncation_side: hint,
+  return_mm_kwargs: hint,
+  return_prompt_text: only([false]),
 };
 
-const textPart = z.strictObject({ type: z.literal('text', 'only text parts are supported'), text: z.string() });
-const message = z.strictObject({
-  role: z.enum(['system', 'developer', 'user', 'assistant']),
-  content: z.union([z.string(), z.array(textPart)], 'only text is supported: a string, or parts of type "text"'),
-  name: only([null], 'null'),
-  refusal: only([null]),
-  tool_calls: only([[], null]),
-  function_call: only([null]),
-  audio: only([null]),
-  annotations: only([[], null]),
-});
+const templateKwargs = z.record(z.string(), z.unknown()).optional();
 
-const chatSchema = z.strictObject({
+const chatFields = {
   ...common,
-  messages: z.array(message).min(1),
-  max_completion_tokens: z.int().min(1).nullish(),
-  logprobs: z.boolean().nullish(),
-  top_logprobs: z.int().min(0).max(20).nullish(),
-  tools: only([[], null]),
-  tool_choice: only(['none', 'auto', null]),
-  functions: only([[], null]),
-  function_call: only(['none', 'auto', null]),
-  parallel_tool_calls: z.boolean().nullish(),
-  modalities: only([['text'], null]),
-  audio: only([null]),
-  prediction: only([null]),
-  reasoning_effort: only([null]),
-  web_search_options: only([null]),
-  add_generation_prompt: only([true, null]),
-});
+  messages: z.unknown().optional(),
+  max_completion_tokens: count,
+  logprobs: on,
+  top_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
+  add_generation_prompt: on,
+  continue_final_message: on,
+  chat_template_kwargs: templateKwargs,
+  reasoning_effort: z.string().optional(),
+  chat_template: only([], 'null'),
+  documents: only([[]]),
+  tools: only([[]]),
+  tool_choice: only(['none', 'auto']),
+  functions: only([[]]),
+  function_call: only(['none', 'auto']),
+  parallel_tool_calls: hint,
+  modalities: only([['text']]),
+  audio: only([], 'null'),
+  prediction: only([], 'null'),
+  verbosity: hint,
+  include_reasoning: hint,
+  web_search_options: only([], 'null'),
+  media_io_kwargs: only([{}]),
+  mm_processor_kwargs: only([{}]),
+};
 
-const completionSchema = z.strictObject({
+const completionFields = {
   ...common,
-  prompt: z.union(
-    [
-      z.string(),
-      z.array(z.string()).min(1).max(256),
-      z.array(tokenId).min(1),
-      z.array(z.array(tokenId).min(1)).min(1).max(256),
-    ],
-    'a text, a list of token ids, or 1 to 256 of either; none empty',
-  ),
-  logprobs: z.int().min(0).max(20).nullish(),
-  echo: only([false, null]),
-  best_of: only([1, null]),
-  suffix: only(['', null], 'null'),
-  add_special_tokens: z.boolean().nullish(),
-});
+  prompt: z.unknown().optional(),
+  logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
+  best_of: only([1]),
+  suffix: only(['']),
+};
 
-export type ChatBody = z.infer<typeof chatSchema>;
-export type CompletionBody = z.infer<typeof completionSchema>;
+const tokenizeFields = {
+  model: z.string().optional(),
+  prompt: z.string().optional(),
+  messages: z.unknown().optional(),
+  add_special_tokens: on,
+  add_generation_prompt: on,
+  continue_final_message: on,
+  return_token_strs: on,
+  chat_template_kwargs: templateKwargs,
+  chat_template: only([], 'null'),
+  tools: only([[]]),
+  media_io_kwargs: only([{}]),
+  mm_processor_kwargs: only([{}]),
+};
 
-/** A refused parameter: which one, for the `param` of the error object. */
-export class ParameterFailure extends Failure {
-  readonly param: string | null;
+const detokenizeFields = { model: z.string().optional(), tokens: z.unknown().optional() };
 
-  constructor(message: string, param: string | null) {
-    super('invalid_request', message);
-    this.param = param;
+const chatSchema = z.object(chatFields);
+const completionSchema = z.object(completionFields);
+const tokenizeSchema = z.object(tokenizeFields);
+const detokenizeSchema = z.object(detokenizeFields);
+
+/** What both endpoints make of their body. */
+interface CommonBody {
+  readonly model: string | undefined;
+  readonly isStream: boolean;
+  readonly hasUsage: boolean;
+  readonly hasContinuousUsage: boolean;
+  readonly temperature: number | undefined;
+  readonly topP: number | undefined;
+  readonly topK: number | undefined;
+  readonly minP: number | undefined;
+  readonly seed: number | undefined;
+  readonly presencePenalty: number;
+  readonly frequencyPenalty: number;
+  readonly repetitionPenalty: number | undefined;
+  readonly biasTokens: readonly number[];
+  readonly biasValues: readonly number[];
+  readonly stops: readonly string[];
+  readonly isStopIncluded: boolean;
+  readonly stopTokenIds: readonly number[];
+  readonly minTokens: number;
+  /** Undefined: the endpoint's default. */
+  readonly maxTokens: number | undefined;
+  readonly isIgnoringEos: boolean;
+  readonly isSkippingSpecial: boolean;
+  readonly isReturningIds: boolean;
+  /** Alternatives per token; -1: no log-probabilities. */
+  readonly numLogprobs: number;
+  readonly requestId: string | undefined;
+  /** Keys that no document knows. */
+  readonly ignored: readonly string[];
+}
+
+export interface ChatBody extends CommonBody {
+  /** JSON of a {@link TemplateInput}: a long list of messages crosses threads as one text. */
+  readonly template: string;
+}
+
+export interface CompletionBody extends CommonBody {
+  readonly prompts: readonly (string | Uint32Array)[];
+  readonly hasSpecialTokens: boolean;
+}
+
+export interface TokenizeBody {
+  readonly model: string | undefined;
+  readonly text: string | undefined;
+  readonly template: string | undefined;
+  readonly hasSpecialTokens: boolean;
+  readonly hasStrings: boolean;
+  readonly ignored: readonly string[];
+}
+
+export interface DetokenizeBody {
+  readonly model: string | undefined;
+  readonly tokens: Uint32Array;
+  readonly ignored: readonly string[];
+}
+
+/** What a chat template is rendered with. */
+export interface TemplateInput {
+  readonly messages: readonly Record<string, unknown>[];
+  readonly addGenerationPrompt: boolean;
+  readonly continueFinalMessage: boolean;
+  readonly addSpecialTokens: boolean;
+  readonly kwargs: Readonly<Record<string, unknown>>;
+}
+
+/** Checks a body's keys and values; `null` is the same as leaving a key out. */
+function check<T>(
+  schema: z.ZodObject & z.ZodType<T>,
+  bytes: Uint8Array,
+  limits: BodyLimits,
+): { readonly body: T; readonly ignored: string[] } {
+  const raw = parseJson(bytes);
+  const given = Object.entries(raw).filter(([, value]) => value !== null);
+  const ignored = given.map(([key]) => key).filter((key) => !Object.hasOwn(schema.shape, key));
+  if (limits.isStrict && ignored.length > 0) {
+    const [first = ''] = ignored;
+    throw new ParameterFailure(`${first} is not known; leave it out, or start without --strict-parameters`, first);
+  }
+  const result = schema.safeParse(Object.fromEntries(given));
+  if (result.success) return { body: result.data, ignored };
+  const [issue] = result.error.issues;
+  const param = issue?.path.join('.') ?? null;
+  throw new ParameterFailure(`${param || 'the body'}: ${issue?.message ?? 'invalid'}`, param || null);
+}
+
+type Common = z.infer<z.ZodObject<typeof common>>;
+
+function readCommon(body: Common, ignored: string[], numLogprobs: number, limits: BodyLimits): CommonBody {
+  if (body.stream_options && !body.stream) {
+    throw new ParameterFailure('stream_options: is only allowed when stream is true', 'stream_options');
+  }
+  const outside = (body.stop_token_ids ?? []).filter((id) => id >= limits.vocabSize);
+  if (outside.length > 0) {
+    throw new ParameterFailure(
+      `stop_token_ids: ${outside.join(', ')} are outside the vocabulary of ${limits.vocabSize}`,
+      'stop_token_ids',
+    );
+  }
+  const { tokens: biasTokens, values: biasValues } = readBias(body.logit_bias, limits.vocabSize);
+  const hasUsage = body.stream_options?.include_usage === true;
+  return {
+    model: body.model,
+    isStream: body.stream ?? false,
+    hasUsage,
+    hasContinuousUsage: hasUsage && body.stream_options?.continuous_usage_stats === true,
+    temperature: body.temperature,
+    topP: body.top_p,
+    topK: body.top_k,
+    minP: body.min_p,
+    seed: body.seed,
+    presencePenalty: body.presence_penalty ?? 0,
+    frequencyPenalty: body.frequency_penalty ?? 0,
+    repetitionPenalty: body.repetition_penalty,
+    ...{ biasTokens, biasValues },
+    stops: [body.stop ?? []].flat(),
+    isStopIncluded: body.include_stop_str_in_output ?? false,
+    stopTokenIds: body.stop_token_ids ?? [],
+    minTokens: body.min_tokens ?? 0,
+    maxTokens: body.max_tokens,
+    isIgnoringEos: body.ignore_eos ?? false,
+    isSkippingSpecial: body.skip_special_tokens ?? true,
+    isReturningIds: body.return_token_ids ?? false,
+    numLogprobs,
+    requestId: body.request_id,
+    ignored,
+  };
+}
+
+function refuseMinOverMax({ minTokens, maxTokens }: Pick<CommonBody, 'minTokens' | 'maxTokens'>): void {
+  if (maxTokens !== undefined && minTokens > maxTokens) {
+    throw new ParameterFailure(`min_tokens: ${minTokens} is more than max_tokens, ${maxTokens}`, 'min_tokens');
   }
 }
 
-function reader<T>(schema: z.ZodType<T>): (body: unknown) => T {
-  return (body) => {
-    const result = schema.safeParse(body);
-    if (result.success) return result.data;
-    const [issue] = result.error.issues;
-    if (issue?.code === 'unrecognized_keys') {
-      const param = [...issue.path, issue.keys[0]].join('.');
-      throw new ParameterFailure(`${param} is not supported`, param);
-    }
-    const param = issue?.path.join('.') ?? null;
-    throw new ParameterFailure(`${param || 'the body'}: ${issue?.message ?? 'invalid'}`, param || null);
-  };
-}
-
-function streaming<T extends { stream?: boolean | null | undefined; stream_options?: unknown }>(
-  read: (body: unknown) => T,
-): (body: unknown) => T {
-  return (body) => {
-    const parsed = read(body);
-    if (parsed.stream_options && !parsed.stream) {
-      throw new ParameterFailure('stream_options: is only allowed when stream is true', 'stream_options');
-    }
-    return parsed;
-  };
-}
-
-export const readChatBody = streaming(reader(chatSchema));
-export const readCompletionBody = streaming(reader(completionSchema));
-
-export const readTokenizeBody = reader(
-  z.strictObject({
-    model: z.string().nullish(),
-    prompt: z.string().optional(),
-    messages: z.array(message).min(1).optional(),
-    add_special_tokens: z.boolean().nullish(),
-    add_generation_prompt: z.boolean().nullish(),
-  }),
-);
-
-export const readDetokenizeBody = reader(z.strictObject({ model: z.string().nullish(), tokens: z.array(tokenId) }));
-
-/** Parts joined; roles as templates know them. */
-export function plainMessages(messages: ChatBody['messages']): { role: string; content: string }[] {
-  return messages.map(({ role, content }) => ({
-    role: role === 'developer' ? 'system' : role,
-    content: typeof content === 'string' ? content : content.map(({ text }) => text).join(''),
-  }));
-}
-
-/** `seed` is drawn by the caller when the request names none. */
-export function toSampling(
-  body: Omit<ChatBody | CompletionBody, 'logprobs' | 'messages' | 'prompt'>,
-  defaults: GenerationDefaults,
-  drawSeed: () => number,
-  numLogprobs: number,
-  vocabSize: number,
-): SamplingMessage {
-  const bias = Object.entries(body.logit_bias ?? {}).map(([token, value]): [number, number] => [Number(token), value]);
-  const outside = bias.find(([token]) => token >= vocabSize);
-  if (outside)
+function templateOf(
+  body: Pick<
+    z.infer<typeof chatSchema>,
+    'messages' | 'add_generation_prompt' | 'continue_final_message' | 'chat_template_kwargs' | 'add_special_tokens'
+  > & { readonly reasoning_effort?: string | undefined },
+  limits: BodyLimits,
+): string {
+  const isContinuing = body.continue_final_message ?? false;
+  if (isContinuing && body.add_generation_prompt) {
     throw new ParameterFailure(
-      `logit_bias: token ${outside[0]} is outside the vocabulary of ${vocabSize}`,
-      'logit_bias',
+      'continue_final_message: cannot be true together with add_generation_prompt; set one of them to false',
+      'continue_final_message',
     );
-  const topK = body.top_k ?? defaults.topK ?? 0;
-  return {
-    temperature: body.temperature ?? defaults.temperature ?? 1,
-    topP: body.top_p ?? defaults.topP ?? 1,
-    topK: Math.max(0, topK),
-    minP: body.min_p ?? defaults.minP ?? 0,
-    presencePenalty: body.presence_penalty ?? 0,
-    frequencyPenalty: body.frequency_penalty ?? 0,
-    repetitionPenalty: body.repetition_penalty ?? defaults.repetitionPenalty ?? 1,
-    biasTokens: bias.map(([token]) => token),
-    biasValues: bias.map(([, value]) => value),
-    seed: body.seed ?? drawSeed(),
-    numLogprobs,
+  }
+  const input: TemplateInput = {
+    messages: readMessages(body.messages, limits.maxModelLen),
+    addGenerationPrompt: body.add_generation_prompt ?? !isContinuing,
+    continueFinalMessage: isContinuing,
+    addSpecialTokens: body.add_special_tokens ?? false,
+    kwargs: {
+      ...(body.reasoning_effort === undefined ? {} : { reasoning_effort: body.reasoning_effort }),
+      ...body.chat_template_kwargs,
+    },
   };
+  return JSON.stringify(input);
+}
+
+/** @throws ParameterFailure for whatever is not allowed, by name. */
+export function readChatBody(bytes: Uint8Array, limits: BodyLimits): ChatBody {
+  const { body, ignored } = check(chatSchema, bytes, limits);
+  if ((body.top_logprobs ?? 0) > 0 && !body.logprobs) {
+    throw new ParameterFailure('top_logprobs: needs logprobs to be true', 'top_logprobs');
+  }
+  const read = {
+    ...readCommon(body, ignored, body.logprobs ? (body.top_logprobs ?? 0) : -1, limits),
+    maxTokens: body.max_completion_tokens ?? body.max_tokens,
+    template: templateOf(body, limits),
+  };
+  refuseMinOverMax(read);
+  return read;
+}
+
+/** @throws ParameterFailure for whatever is not allowed, by name. */
+export function readCompletionBody(bytes: Uint8Array, limits: BodyLimits): CompletionBody {
+  const { body, ignored } = check(completionSchema, bytes, limits);
+  const read = {
+    ...readCommon(body, ignored, body.logprobs ?? -1, limits),
+    prompts: readPrompts(body.prompt, limits),
+    hasSpecialTokens: body.add_special_tokens ?? true,
+  };
+  refuseMinOverMax(read);
+  return read;
+}
+
+/** @throws ParameterFailure for whatever is not allowed, by name. */
+export function readTokenizeBody(bytes: Uint8Array, limits: BodyLimits): TokenizeBody {
+  const { body, ignored } = check(tokenizeSchema, bytes, limits);
+  if ((body.prompt === undefined) === (body.messages === undefined)) {
+    throw new ParameterFailure('prompt: give either prompt or messages', 'prompt');
+  }
+  return {
+    model: body.model,
+    text: body.prompt,
+    template: body.messages === undefined ? undefined : templateOf(body, limits),
+    hasSpecialTokens: body.add_special_tokens ?? true,
+    hasStrings: body.return_token_strs ?? false,
+    ignored,
+  };
+}
+
+/** @throws ParameterFailure for whatever is not allowed, by name. */
+export function readDetokenizeBody(bytes: Uint8Array, limits: BodyLimits): DetokenizeBody {
+  const { body, ignored } = check(detokenizeSchema, bytes, limits);
+  if (!Array.isArray(body.tokens)) throw new ParameterFailure('tokens: a list of token ids', 'tokens');
+  if (body.tokens.length === 0) return { model: body.model, tokens: new Uint32Array(0), ignored };
+  const [tokens] = readPrompts(body.tokens, limits, 'tokens');
+  return { model: body.model, tokens: tokens as Uint32Array, ignored };
 }

@@ -7,16 +7,19 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { ModelFolder } from '../../../shared/model/model_folder.ts';
 import type { SamplingMessage, TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { Bodies } from '../bodies.ts';
 import type { RouterMetrics } from '../metrics.ts';
 import type { Relay } from '../relay.ts';
 import type { RequestLog, RequestRecord } from '../request_log.ts';
-import { TextStream, type TextCodec } from '../text.ts';
+import { TextStream, type TextCodec, type TextStreamOptions } from '../text.ts';
+import { ParameterFailure } from './parameter_failure.ts';
 
 export interface ApiContext {
   readonly servedName: string;
   readonly folder: ModelFolder;
   /** The longest prompt and output together. */
   readonly maxModelLen: () => number;
+  readonly bodies: Bodies;
   readonly codec: TextCodec;
   readonly relay: Relay;
   readonly requests: RequestLog;
@@ -24,6 +27,8 @@ export interface ApiContext {
   readonly clock: Clock;
   readonly maxRequests: number;
   readonly requestTimeoutMs: number;
+  readonly bodyTimeoutMs: number;
+  readonly stalledReaderMs: number;
   readonly newId: () => string;
   readonly drawSeed: () => number;
   readonly isDraining: () => boolean;
@@ -36,8 +41,11 @@ export interface PromptJob {
   readonly sampling: SamplingMessage;
   /** New tokens at most; undefined: as many as fit. */
   readonly maxTokens: number | undefined;
-  readonly stops: readonly string[];
+  readonly text: TextStreamOptions;
+  /** Tokens that end the output: those of the model and those of the request. */
   readonly stopTokenIds: readonly number[];
+  /** Those of the request alone: it is told which one ended it. */
+  readonly ownStopTokenIds: readonly number[];
 }
 
 /** A step of the output; text may lag behind the tokens. */
@@ -45,13 +53,13 @@ export interface Piece {
   readonly text: string;
   readonly tokens: readonly TokenMessage[];
   readonly finish: 'stop' | 'length' | undefined;
+  /** With `stop`: the stop string, or the request's own stop token. */
+  readonly stopReason: string | number | null;
 }
 
 export interface PromptRun {
   readonly record: RequestRecord;
   readonly pieces: AsyncGenerator<Piece>;
-  /** Ends it at once, wherever it is. */
-  readonly abort: () => void;
 }
 
 /** A prefill's last word may come a moment after the first token; headers wait this long for it. */
@@ -59,13 +67,19 @@ const REPORT_WAIT_MS = 20;
 const REPORT_POLL_MS = 2;
 
 /** @throws Failure `overloaded` when too many requests are in flight. */
-export function openRecord(context: ApiContext, endpoint: string): RequestRecord {
+export function openRecord(context: ApiContext, endpoint: string, names: RequestNames): RequestRecord {
   const { requests, maxRequests, newId, isDraining } = context;
   if (isDraining()) throw new Failure('overloaded', 'this router is draining and takes nothing new');
   if (requests.numActive >= maxRequests) {
     throw new Failure('overloaded', `${maxRequests} requests are in flight: try again later`);
   }
-  return requests.open(newId(), endpoint);
+  return requests.open(newId(), endpoint, names);
+}
+
+/** What the client calls its request. */
+export interface RequestNames {
+  readonly clientId: string | undefined;
+  readonly traceId: string | undefined;
 }
 
 /** Checks the job against the model, then runs it lazily. @throws Failure before anything is placed. */
@@ -75,64 +89,32 @@ export function startPrompt(
   job: PromptJob,
   signal: AbortSignal,
 ): PromptRun {
-  const { folder } = context;
   const maxModelLen = context.maxModelLen();
-  const { promptTokens } = job;
-  record.promptTokens = promptTokens.length;
-  const outside = promptTokens.find((token) => token >= folder.config.vocabSize);
-  if (outside !== undefined) {
-    throw new Failure(
-      'invalid_request',
-      `prompt: token id ${outside} is outside the vocabulary of ${folder.config.vocabSize}`,
-    );
-  }
-  if (promptTokens.length === 0) throw new Failure('invalid_request', 'prompt: it has no tokens');
-  const maxTokens = job.maxTokens ?? maxModelLen - promptTokens.length;
-  if (promptTokens.length + Math.max(1, maxTokens) > maxModelLen) {
-    throw new Failure(
+  const numPrompt = job.promptTokens.length;
+  record.promptTokens = numPrompt;
+  if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
+  const numNew = job.maxTokens ?? 1;
+  if (numPrompt + numNew > maxModelLen) {
+    const param = record.endpoint.includes('chat') ? 'messages' : 'prompt';
+    throw new ParameterFailure(
+      `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${numPrompt + numNew} tokens (${numPrompt} in the ${param}, ${numNew} in the completion). Please reduce the length of the ${param} or completion.`,
+      param,
       'context_too_long',
-      `${promptTokens.length} prompt tokens and ${maxTokens} new ones exceed the context of ${maxModelLen}: shorten the prompt or lower max_tokens`,
     );
   }
   const generation = {
     requestId: record.id,
-    tokens: promptTokens,
-    maxLength: promptTokens.length + maxTokens,
+    traceId: record.names.traceId ?? record.id,
+    tokens: job.promptTokens,
+    maxLength: job.maxTokens === undefined ? maxModelLen : numPrompt + job.maxTokens,
+    isOpenEnded: job.maxTokens === undefined,
     stopTokenIds: job.stopTokenIds,
     sampling: job.sampling,
     timeoutMs: context.requestTimeoutMs,
   };
-  const link = linked(signal, context.ending);
-  const tokens = context.relay.generate(generation, record, link.signal);
-  return { record, pieces: pieces(context, record, job, tokens, link), abort: link.abort };
-}
-
-interface Link {
-  readonly signal: AbortSignal;
-  readonly abort: () => void;
-  readonly release: () => void;
-}
-
-/** One signal for several, let go of at the end: AbortSignal.any would stay with a signal that lives as long as the process. */
-function linked(...sources: readonly AbortSignal[]): Link {
-  const controller = new AbortController();
-  const undo = sources.map((source) => {
-    const follow = (): void => {
-      controller.abort(source.reason);
-    };
-    source.addEventListener('abort', follow);
-    if (source.aborted) follow();
-    return () => source.removeEventListener('abort', follow);
-  });
-  return {
-    signal: controller.signal,
-    abort: () => {
-      controller.abort();
-    },
-    release: () => {
-      for (const step of undo) step();
-    },
-  };
+  record.maxTokens = generation.maxLength - numPrompt;
+  const tokens = context.relay.generate(generation, record, signal);
+  return { record, pieces: pieces(context, record, job, tokens, signal) };
 }
 
 async function* pieces(
@@ -140,32 +122,34 @@ async function* pieces(
   record: RequestRecord,
   job: PromptJob,
   tokens: ReturnType<Relay['generate']>,
-  link: Link,
+  signal: AbortSignal,
 ): AsyncGenerator<Piece> {
-  const text = new TextStream(codec, job.promptTokens, job.stops);
+  const text = new TextStream(codec, job.promptTokens, job.text);
+  const { minTokens } = job.sampling;
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: Piece['finish'];
   let lastMs = clock.nowMs();
   try {
     for await (const { token, finish: modelFinish } of tokens) {
       if (record.outputTokens === 1) await prefillReported(record, clock);
-      else metrics.interTokenLatency.observe((clock.nowMs() - lastMs) / 1_000);
+      else metrics.interToken((clock.nowMs() - lastMs) / 1_000);
       lastMs = clock.nowMs();
-      // A stop token ends the output and is no part of its text.
-      let piece = modelFinish === 'stop' ? '' : await text.push(token.id);
+      // A stop token ends the output and is no part of its text, unless it is asked for.
+      const isSilent = modelFinish === 'stop' && !job.text.isStopIncluded;
+      let piece = isSilent ? '' : await text.push(token.id, record.outputTokens > minTokens);
       if (modelFinish) piece += await text.flush();
-      finish = text.isStopped ? 'stop' : modelFinish;
+      finish = text.stop === undefined ? modelFinish : 'stop';
+      const ownStop = finish === 'stop' && job.ownStopTokenIds.includes(token.id) ? token.id : null;
       if (finish) outcome = 'finished';
-      yield { text: piece, tokens: [token], finish };
+      yield { text: piece, tokens: [token], finish, stopReason: text.stop ?? ownStop };
       if (finish) return;
     }
   } catch (error) {
-    outcome = link.signal.aborted ? 'cancelled' : 'failed';
+    outcome = signal.aborted ? 'cancelled' : 'failed';
+    if (outcome === 'failed') record.failure = error;
     throw error;
   } finally {
-    link.release();
     requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'));
-    metrics.observeRequest(record);
   }
 }
 
@@ -177,7 +161,7 @@ async function prefillReported(record: RequestRecord, clock: Clock): Promise<voi
   }
 }
 
-/** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends all. */
+/** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends it; the scope ends the rest. */
 export async function* merge(runs: readonly PromptRun[]): AsyncGenerator<{ index: number; piece: Piece }> {
   const next = async (
     run: PromptRun,
@@ -186,30 +170,31 @@ export async function* merge(runs: readonly PromptRun[]): AsyncGenerator<{ index
     ...{ run, index },
     result: await run.pieces.next(),
   });
-  const pending = new Map<number, ReturnType<typeof next>>();
+  const ready: ReturnType<typeof next>[] = [];
+  let wake: () => void = () => undefined;
   const ask = (run: PromptRun, index: number): void => {
-    const promise = next(run, index);
-    // It may fail while the consumer is busy; the failure is taken up by the race.
-    promise.catch(() => undefined);
-    pending.set(index, promise);
+    const answer = next(run, index);
+    const settled = (): void => {
+      ready.push(answer);
+      wake();
+    };
+    answer.then(settled, settled);
   };
   runs.forEach(ask);
-  try {
-    while (pending.size > 0) {
-      const { run, index, result } = await Promise.race(pending.values());
-      if (result.done) {
-        pending.delete(index);
-        continue;
-      }
-      ask(run, index);
-      yield { index, piece: result.value };
+  for (let numOpen = runs.length; numOpen > 0;) {
+    const answer = ready.shift();
+    if (!answer) {
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+      continue;
     }
-  } finally {
-    for (const run of runs) run.abort();
-    await Promise.allSettled(
-      runs.map(async ({ pieces: generator }) => {
-        await generator.return(undefined);
-      }),
-    );
+    const { run, index, result } = await answer;
+    if (result.done) {
+      numOpen--;
+      continue;
+    }
+    ask(run, index);
+    yield { index, piece: result.value };
   }
 }

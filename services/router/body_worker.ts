@@ -1,0 +1,31 @@
+/** The thread that parses large bodies. */
+import type { FailureCode } from '../../shared/base/failure.ts';
+import { serveCalls } from '../../shared/base/worker_calls.ts';
+import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
+import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
+
+export type { BodyKind, BodyOf };
+
+interface Refusal {
+  readonly message: string;
+  readonly param: string | null;
+  readonly code: FailureCode;
+}
+
+const methods = {
+  read({ kind, bytes, limits }: { kind: BodyKind; bytes: Uint8Array; limits: BodyLimits }): {
+    readonly body?: BodyOf<BodyKind>;
+    readonly refused?: Refusal;
+  } {
+    try {
+      return { body: readBody(kind, bytes, limits) };
+    } catch (error) {
+      if (!(error instanceof ParameterFailure)) throw error;
+      return { refused: { message: error.message, param: error.param, code: error.code } };
+    }
+  },
+};
+
+export type BodyMethods = typeof methods;
+
+serveCalls(methods);

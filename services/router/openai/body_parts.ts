@@ -1,0 +1,189 @@
+/**
+ * The parts of a body that can be large: its nesting, prompts, messages, biases. Each is cut off at its bound before anything
+ * looks at all of it, and read by a loop rather than by a schema.
+ */
+import { messageOf } from '../../../shared/base/failure.ts';
+import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+
+/** Deeper than any request means to be; recursion over what a client sends is bounded by it. */
+const MAX_DEPTH = 64;
+const MAX_KEYS = 1_000;
+/** Prompts of one request (P1): each is a request of its own to the cluster. */
+const MAX_PROMPTS = 256;
+/** Named in one error. */
+const MAX_NAMED = 20;
+
+/** @throws ParameterFailure for bytes that are no JSON object, or one that is nested too deep. */
+export function parseJson(bytes: Uint8Array): Record<string, unknown> {
+  if (bytes.length === 0) throw new ParameterFailure('the body is empty: send a JSON object', null);
+  refuseDepth(bytes);
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'));
+  } catch (error) {
+    throw new ParameterFailure(`the body is not JSON: ${messageOf(error).slice(0, 200)}`, null);
+  }
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) {
+    throw new ParameterFailure('the body is not a JSON object', null);
+  }
+  if (Object.keys(parsed).length > MAX_KEYS) throw new ParameterFailure(`the body has over ${MAX_KEYS} keys`, null);
+  return parsed as Record<string, unknown>;
+}
+
+const [QUOTE, BACKSLASH, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x22, 0x5c, 0x5b, 0x5d, 0x7b, 0x7d];
+
+function refuseDepth(bytes: Uint8Array): void {
+  let [depth, isText] = [0, false];
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at];
+    if (isText) {
+      if (byte === BACKSLASH) at++;
+      else if (byte === QUOTE) isText = false;
+    } else if (byte === QUOTE) isText = true;
+    else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
+      if (++depth > MAX_DEPTH) throw new ParameterFailure(`the body is nested over ${MAX_DEPTH} levels deep`, null);
+    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) depth--;
+  }
+}
+
+/** One text, one list of ids, or up to 256 of either, mixed. @throws ParameterFailure at the first that is neither. */
+export function readPrompts(prompt: unknown, limits: BodyLimits, name = 'prompt'): readonly (string | Uint32Array)[] {
+  const wanted = `${name}: a text, a list of token ids, or 1 to ${MAX_PROMPTS} of either`;
+  if (typeof prompt === 'string') return [prompt];
+  if (!Array.isArray(prompt) || prompt.length === 0) throw new ParameterFailure(`${wanted}; none empty`, name);
+  if (typeof prompt[0] === 'number') return [readIds(prompt, limits, name)];
+  if (prompt.length > MAX_PROMPTS) throw new ParameterFailure(`${wanted}, not ${prompt.length}`, name);
+  return prompt.map((one: unknown, index) => {
+    if (typeof one === 'string') return one;
+    if (Array.isArray(one) && one.length > 0) return readIds(one, limits, `${name}.${index}`);
+    throw new ParameterFailure(`${wanted}; number ${index} is none`, `${name}.${index}`);
+  });
+}
+
+function readIds(list: readonly unknown[], { maxModelLen, vocabSize }: BodyLimits, name: string): Uint32Array {
+  if (list.length > maxModelLen) {
+    throw new ParameterFailure(
+      `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${list.length} tokens in ${name}. Please shorten it.`,
+      name,
+      'context_too_long',
+    );
+  }
+  const ids = new Uint32Array(list.length);
+  for (const [index, id] of list.entries()) {
+    if (typeof id !== 'number' || !Number.isInteger(id) || id < 0) {
+      throw new ParameterFailure(`${name}.${index}: a token id is a whole number from 0`, `${name}.${index}`);
+    }
+    if (id >= vocabSize) {
+      throw new ParameterFailure(
+        `${name}.${index}: token id ${id} is outside the vocabulary of ${vocabSize}`,
+        `${name}.${index}`,
+      );
+    }
+    ids[index] = id;
+  }
+  return ids;
+}
+
+/** Keys are token ids as JSON writes a number, each once. @throws ParameterFailure naming every key that is none. */
+export function readBias(bias: unknown, vocabSize: number): { tokens: number[]; values: number[] } {
+  if (bias === undefined) return { tokens: [], values: [] };
+  if (typeof bias !== 'object' || bias === null || Array.isArray(bias)) {
+    throw new ParameterFailure('logit_bias: an object of token ids and biases', 'logit_bias');
+  }
+  const [tokens, values]: [number[], number[]] = [[], []];
+  const [noIds, outside, noBias]: [string[], string[], string[]] = [[], [], []];
+  for (const [key, value] of Object.entries(bias) as [string, unknown][]) {
+    if (!/^(0|[1-9]\d{0,9})$/.test(key)) noIds.push(JSON.stringify(key.slice(0, 32)));
+    else if (Number(key) >= vocabSize) outside.push(key);
+    else if (typeof value !== 'number' || !(Math.abs(value) <= 100)) noBias.push(key);
+    else {
+      tokens.push(Number(key));
+      values.push(value);
+    }
+  }
+  const wrong = [
+    ...(noIds.length > 0 ? [`keys are token ids, not ${named(noIds)}`] : []),
+    ...(outside.length > 0 ? [`${named(outside)} outside the vocabulary of ${vocabSize}`] : []),
+    ...(noBias.length > 0 ? [`the bias of ${named(noBias)} is no number from -100 to 100`] : []),
+  ];
+  if (wrong.length > 0) throw new ParameterFailure(`logit_bias: ${wrong.join('; ')}`, 'logit_bias');
+  return { tokens, values };
+}
+
+function named(keys: readonly string[]): string {
+  const more = keys.length - MAX_NAMED;
+  return keys.slice(0, MAX_NAMED).join(', ') + (more > 0 ? ` and ${more} more` : '');
+}
+
+const ROLES = ['system', 'developer', 'user', 'assistant', 'tool', 'function'];
+
+/**
+ * Messages as templates know them: text joined, `developer` as `system`, the arguments of tool calls as the object they spell;
+ * what else they say goes to the template as it is. A message costs at least a token.
+ */
+export function readMessages(messages: unknown, maxMessages: number): readonly Record<string, unknown>[] {
+  if (!Array.isArray(messages) || messages.length === 0) {
+    throw new ParameterFailure('messages: a list of at least one message', 'messages');
+  }
+  if (messages.length > maxMessages) {
+    throw new ParameterFailure(
+      `messages: ${messages.length} of them cannot fit a context of ${maxMessages} tokens`,
+      'messages',
+      'context_too_long',
+    );
+  }
+  return messages.map((message: unknown, index) => readMessage(message, `messages.${index}`));
+}
+
+function readMessage(message: unknown, where: string): Record<string, unknown> {
+  if (typeof message !== 'object' || message === null || Array.isArray(message)) {
+    throw new ParameterFailure(`${where}: a message is an object with role and content`, where);
+  }
+  const given = Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null)) as Record<
+    string,
+    unknown
+  >;
+  const { role, content, tool_calls: calls } = given;
+  if (typeof role !== 'string' || !ROLES.includes(role)) {
+    throw new ParameterFailure(`${where}.role: one of ${ROLES.join(', ')}`, `${where}.role`);
+  }
+  if (given['audio'] !== undefined) throw new ParameterFailure(`${where}.audio: is not supported`, `${where}.audio`);
+  const hasCalls = Array.isArray(calls) && calls.length > 0;
+  if (content === undefined && !(role === 'assistant' && (hasCalls || given['function_call'] !== undefined))) {
+    throw new ParameterFailure(`${where}.content: is missing`, `${where}.content`);
+  }
+  return {
+    ...given,
+    role: role === 'developer' ? 'system' : role,
+    content: content === undefined ? (hasCalls ? null : '') : textOf(content, `${where}.content`),
+    ...(hasCalls ? { tool_calls: calls.map(withParsedArguments) } : {}),
+  };
+}
+
+function textOf(content: unknown, where: string): string {
+  if (typeof content === 'string') return content;
+  const refuse = (): never => {
+    throw new ParameterFailure(`${where}: only text is supported: a string, or parts of type "text"`, where);
+  };
+  if (!Array.isArray(content)) return refuse();
+  return content
+    .map((part: unknown): string => {
+      if (typeof part === 'string') return part;
+      if (typeof part !== 'object' || part === null) return refuse();
+      const { type, text, refusal } = part as Record<string, unknown>;
+      if ((type === 'text' || type === undefined) && typeof text === 'string') return text;
+      return type === 'refusal' && typeof refusal === 'string' ? refusal : refuse();
+    })
+    .join('');
+}
+
+/** Templates iterate over arguments; clients send them as the text that the model wrote. */
+function withParsedArguments(call: unknown): unknown {
+  const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
+  if (typeof called?.arguments !== 'string') return call;
+  try {
+    return { ...(call as object), function: { ...called, arguments: JSON.parse(called.arguments) as unknown } };
+  } catch {
+    return call;
+  }
+}

@@ -1,0 +1,28 @@
+/**
+ * The block chain of one request, derived once and extended as the request generates: placement, relay and failover share it.
+ *
+ * Derived in slices, because 128k tokens take 60 ms and every stream of the router waits for its thread.
+ */
+import { yieldToLoop } from '../../shared/base/clock.ts';
+import { KeyChain, numPrefillBlocks, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import type { ClusterModel } from './cluster_view.ts';
+
+/** About a millisecond. */
+const SLICE_BLOCKS = 64;
+
+export class RequestChain {
+  #chain: { readonly digest: Digest; readonly chain: KeyChain } | undefined;
+
+  /** Links of the full blocks before the tail of `tokens`, which only ever grow. */
+  async links({ digest, namespace }: ClusterModel, tokens: readonly number[]): Promise<readonly ChainLink[]> {
+    const { blockSize } = namespace;
+    if (this.#chain?.digest !== digest) this.#chain = { digest, chain: new KeyChain(digest, blockSize) };
+    const { chain } = this.#chain;
+    const numBlocks = numPrefillBlocks(tokens.length, blockSize);
+    while (chain.links.length < numBlocks) {
+      chain.extend(tokens, Math.min(numBlocks, chain.links.length + SLICE_BLOCKS));
+      if (chain.links.length < numBlocks) await yieldToLoop();
+    }
+    return chain.links.slice(0, numBlocks);
+  }
+}

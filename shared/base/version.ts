@@ -1,0 +1,9 @@
+/** The version of this package, as its package.json says it. */
+import { readFileSync } from 'node:fs';
+
+/** dist/shared/base/ lies three folders below it. */
+const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
+
+export const softwareVersion = version;
