@@ -45,6 +45,8 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   });
   // A client that closes its side after the request still reads the answer; RequestScope finds out who is there.
   (app.server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+  // Node takes the larger of the two for bodies, whichever it is.
+  app.server.headersTimeout = Math.min(app.server.headersTimeout, context.bodyTimeoutMs);
   app.server.maxConnections = MAX_CONNECTIONS;
   app.setErrorHandler((error, _request, reply) => {
     answerError(error, reply, context.metrics);

@@ -121,13 +121,22 @@ export function temporaryFolder(): { path: string; remove: () => void } {
 
 export class Cluster {
   readonly url: string;
+  /** Where other processes join. */
+  readonly hub: string;
   readonly #up: ChildProcess;
   readonly #folder: ReturnType<typeof temporaryFolder>;
   readonly errors: string[];
 
-  private constructor(up: ChildProcess, url: string, folder: ReturnType<typeof temporaryFolder>, errors: string[]) {
+  private constructor(
+    up: ChildProcess,
+    url: string,
+    hub: string,
+    folder: ReturnType<typeof temporaryFolder>,
+    errors: string[],
+  ) {
     this.#up = up;
     this.url = url;
+    this.hub = hub;
     this.#folder = folder;
     this.errors = errors;
   }
@@ -153,8 +162,9 @@ export class Cluster {
       once(up, 'exit').then(() => undefined),
     ]);
     assert(line, `penstock up ended:\n${errors.join('\n')}`);
-    const { url } = JSON.parse(line) as { url: string };
-    return new Cluster(up, url, folder, errors);
+    const { url, processes } = JSON.parse(line) as { url: string; processes: { role: string; address: string }[] };
+    const hub = processes.find(({ role }) => role === 'router')?.address ?? '';
+    return new Cluster(up, url, hub, folder, errors);
   }
 
   get dataFolder(): string {

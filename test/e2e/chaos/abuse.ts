@@ -1,0 +1,223 @@
+/** What one client can do, beside a stream of another: each abuse by name, and the worst gap of the stream while it runs. */
+import assert from 'node:assert/strict';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Cluster } from '../../support/cluster.ts';
+import { eventsOf } from './load.ts';
+
+interface Reply {
+  readonly status: number;
+  readonly text: string;
+}
+
+async function post(cluster: Cluster, path: string, body: string, signal?: AbortSignal): Promise<Reply> {
+  try {
+    const response = await fetch(`${cluster.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+      ...(signal ? { signal } : {}),
+    });
+    return { status: response.status, text: await response.text() };
+  } catch (error) {
+    // A body over its limit is answered before it has all been sent; some clients see the reset first.
+    return { status: 0, text: String(error) };
+  }
+}
+
+function isOneOf(reply: Reply, ...statuses: number[]): void {
+  assert(statuses.includes(reply.status), `${reply.status}: ${reply.text.slice(0, 300)}`);
+  if (reply.status >= 400) assert(reply.text.includes('"error"'), reply.text.slice(0, 300));
+}
+
+/** A raw connection that has sent `head`. */
+async function raw(cluster: Cluster, head: string): Promise<Socket> {
+  const { hostname, port } = new URL(cluster.url);
+  const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
+  socket.on('error', () => undefined);
+  await new Promise((resolve) => socket.once('connect', resolve));
+  socket.write(head);
+  return socket;
+}
+
+const httpPost = (path: string, length: number): string =>
+  `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
+
+const JUST_UNDER = 4_000_000;
+const repeated = (unit: string, bytes = JUST_UNDER): string => unit.repeat(Math.floor(bytes / unit.length));
+
+export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>>> = {
+  '15 million ids': async (cluster) => {
+    isOneOf(await post(cluster, '/v1/completions', `{"prompt":[${'1,'.repeat(15_000_000)}1]}`), 413, 0);
+  },
+  'as many ids as a body may hold': async (cluster) => {
+    isOneOf(await post(cluster, '/v1/completions', `{"prompt":[${repeated('1,')}1]}`), 400);
+  },
+  'lists of lists': async (cluster) => {
+    isOneOf(await post(cluster, '/v1/completions', `{"prompt":[${repeated('[1],')}[1]]}`), 400);
+  },
+  'many empty messages': async (cluster) => {
+    const messages = repeated('{"role":"user","content":""},');
+    isOneOf(
+      await post(cluster, '/v1/chat/completions', `{"messages":[${messages}{"role":"user","content":"x"}]}`),
+      400,
+    );
+  },
+  'as many messages as the context has tokens': async (cluster) => {
+    const messages = '{"role":"user","content":""},'.repeat(2_047);
+    isOneOf(
+      await post(cluster, '/v1/chat/completions', `{"messages":[${messages}{"role":"user","content":"x"}]}`),
+      400,
+    );
+  },
+  '300,000 keys': async (cluster) => {
+    const keys = Array.from({ length: 300_000 }, (_, i) => `"k${i}":0`).join();
+    isOneOf(await post(cluster, '/v1/completions', `{"prompt":"x",${keys}}`), 400);
+  },
+  '300,000 biases': async (cluster) => {
+    const keys = Array.from({ length: 300_000 }, (_, i) => `"${i}":0`).join();
+    isOneOf(await post(cluster, '/v1/completions', `{"prompt":"x","logit_bias":{${keys}}}`), 400);
+  },
+  'nested 10,000 deep': async (cluster) => {
+    isOneOf(await post(cluster, '/v1/completions', `{"prompt":${'['.repeat(10_000)}${']'.repeat(10_000)}}`), 400);
+    isOneOf(await post(cluster, '/v1/chat/completions', `{"tools":${'['.repeat(10_000)}${']'.repeat(10_000)}}`), 400);
+  },
+  'a long text to /tokenize, forty times': async (cluster) => {
+    const body = JSON.stringify({ prompt: 'ab'.repeat(13_000) });
+    const replies = await Promise.all(Array.from({ length: 40 }, () => post(cluster, '/tokenize', body)));
+    for (const reply of replies) isOneOf(reply, 200);
+  },
+  'a text that cannot fit to /tokenize': async (cluster) => {
+    isOneOf(await post(cluster, '/tokenize', JSON.stringify({ prompt: repeated('a') })), 400);
+  },
+  'millions of ids to /detokenize': async (cluster) => {
+    isOneOf(await post(cluster, '/detokenize', `{"tokens":[${repeated('1,')}1]}`), 400);
+    isOneOf(await post(cluster, '/detokenize', `{"tokens":[${repeated('1,', 24_000_000)}1]}`), 413, 0);
+  },
+  'log-probabilities of every token, twenty each': async (cluster) => {
+    const prompt = Array.from({ length: 20 }, (_, i) => 100 + i);
+    const body = { prompt, max_tokens: 2_000, logprobs: 20, ignore_eos: true, temperature: 2 };
+    isOneOf(await post(cluster, '/v1/completions', JSON.stringify(body)), 200);
+  },
+  'tokens without text': async (cluster) => {
+    // The first special tokens: skipped in text.
+    const body = {
+      prompt: [5],
+      max_tokens: 2_000,
+      ignore_eos: true,
+      logit_bias: { '0': 100, '1': 100 },
+      temperature: 2,
+    };
+    isOneOf(await post(cluster, '/v1/completions', JSON.stringify(body)), 200);
+  },
+  'a client that half-closes': async (cluster) => {
+    const body = JSON.stringify({ prompt: [5, 6, 7], max_tokens: 400, ignore_eos: true });
+    const socket = await raw(cluster, httpPost('/v1/completions', Buffer.byteLength(body)) + body);
+    socket.end();
+    let text = '';
+    for await (const chunk of socket) text += String(chunk);
+    assert.match(text, /HTTP\/1\.1 200 OK[^]*"finish_reason":"length"/);
+  },
+  'a hundred bodies that dribble': async (cluster) => {
+    const sockets = await Promise.all(
+      Array.from({ length: 100 }, () => raw(cluster, `${httpPost('/v1/completions', 100_000)}{"prompt":"`)),
+    );
+    const closed = Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))));
+    for (const socket of sockets) socket.resume();
+    const dribbling = setInterval(() => {
+      for (const socket of sockets) if (socket.writable) socket.write('a');
+    }, 200);
+    try {
+      await Promise.race([
+        closed,
+        sleep(30_000, undefined, { ref: false }).then(() => assert.fail('some are open after 30 s')),
+      ]);
+    } finally {
+      clearInterval(dribbling);
+      for (const socket of sockets) socket.destroy();
+    }
+  },
+  'readers that stop': async (cluster) => {
+    const body = JSON.stringify({
+      ...{ prompt: [5, 6, 7], max_tokens: 2_000, ignore_eos: true, stream: true, logprobs: 20 },
+    });
+    const sockets = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        const socket = await raw(cluster, httpPost('/v1/completions', Buffer.byteLength(body)) + body);
+        socket.pause();
+        return socket;
+      }),
+    );
+    await sleep(3_000);
+    for (const socket of sockets) socket.destroy();
+  },
+  'batches that are refused at their last prompt': async (cluster) => {
+    const prompt = [...Array.from({ length: 200 }, () => [5, 6]), Array.from({ length: 2_048 }, () => 5)];
+    for (let i = 0; i < 20; i++) {
+      isOneOf(await post(cluster, '/v1/completions', JSON.stringify({ prompt, max_tokens: 4 })), 400);
+    }
+  },
+  'clients that leave': async (cluster) => {
+    await Promise.all(
+      Array.from({ length: 30 }, async (_, i) => {
+        const client = new AbortController();
+        void sleep(10 * i).then(() => {
+          client.abort();
+        });
+        await post(cluster, '/tokenize', JSON.stringify({ prompt: 'ab'.repeat(13_000) }), client.signal);
+      }),
+    );
+  },
+};
+
+export interface AbuseResult {
+  readonly worstGapMs: number;
+  readonly numTokens: number;
+  readonly error: string | undefined;
+}
+
+/** Runs one beside a stream that lasts at least as long. */
+export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<AbuseResult> {
+  let isOver = false;
+  let [worstGapMs, numTokens] = [0, 0];
+  let error: string | undefined;
+  let begun: () => void = () => undefined;
+  const hasBegun = new Promise<void>((resolve) => {
+    begun = resolve;
+  });
+  const control = (async () => {
+    while (!isOver && error === undefined) {
+      const response = await fetch(`${cluster.url}/v1/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({
+          prompt: [9, 8, 7],
+          max_tokens: 2_000,
+          ignore_eos: true,
+          stream: true,
+          return_token_ids: true,
+        }),
+      });
+      let lastMs: number | undefined;
+      for await (const event of eventsOf(response)) {
+        const nowMs = performance.now();
+        worstGapMs = Math.max(worstGapMs, nowMs - (lastMs ?? nowMs));
+        lastMs = nowMs;
+        error ??= event.error?.message;
+        numTokens++;
+        if (numTokens === 20) {
+          begun();
+          worstGapMs = 0;
+        }
+      }
+    }
+  })();
+  await Promise.race([hasBegun, control]);
+  try {
+    await abuse(cluster);
+  } finally {
+    isOver = true;
+  }
+  await control;
+  return { worstGapMs, numTokens, error };
+}

@@ -1,0 +1,86 @@
+/**
+ * The chaos programs, short: what comes out of them, never how long it took. `npm run chaos -- --minutes 10` runs them long, and
+ * asserts gaps and times too. SEED=n repeats a run. Budget: 150 s.
+ */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Random } from '../../../shared/base/random.ts';
+import { Cluster, until } from '../../support/cluster.ts';
+import { abuses, runAbuse } from './abuse.ts';
+import { damages, runDamage } from './damage.ts';
+import { runFuzz } from './fuzz.ts';
+import { runKills } from './kills.ts';
+import type { Answer } from './load.ts';
+import { runBatches, runRate } from './rate.ts';
+
+const seed = Number(process.env['SEED'] ?? 20_261_122);
+
+function expectEqual(answers: readonly Answer[]): void {
+  const wrong = answers.filter(({ outcome }) => outcome !== 'equal');
+  assert.deepEqual(
+    wrong.map(({ outcome, message }) => `${outcome}: ${message}`),
+    [],
+    `SEED=${seed}`,
+  );
+}
+
+test('while processes are killed and stopped, every answer is the right one', async () => {
+  const { answers, numStrikes } = await runKills(20_000, new Random(seed), 16);
+  expect(numStrikes).toBeGreaterThan(5);
+  expect(answers.length).toBeGreaterThan(20);
+  expectEqual(answers);
+}, 180_000);
+
+test('a store whose files are damaged in every way serves on, and every answer is the right one', async () => {
+  const { rounds, answers } = await runDamage(Object.keys(damages).length, new Random(seed));
+  expect(rounds.length).toBe(Object.keys(damages).length);
+  expectEqual(answers);
+}, 180_000);
+
+describe('one cluster', () => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await Cluster.up('--body-timeout-ms', '2000', '--stalled-reader-ms', '1000');
+  });
+  afterAll(async () => {
+    await cluster.close();
+  });
+
+  test('short requests at full speed and batches of 255 all end well', async () => {
+    const random = new Random(seed);
+    const rate = await runRate(cluster, 4_000, random);
+    assert.deepEqual(rate.failures, []);
+    // More resets than a Node server takes at once, had each call ended with one.
+    expect(rate.numAnswered).toBeGreaterThan(500);
+    assert.deepEqual((await runBatches(cluster, 5, random)).failures, []);
+    assert(!cluster.errors.some((line) => line.includes('MaxListeners')), cluster.errors.join('\n'));
+  });
+
+  test.each(Object.entries(abuses))('beside %s a stream goes on', async (_name, abuse) => {
+    const { error, numTokens } = await runAbuse(cluster, abuse);
+    assert.equal(error, undefined);
+    expect(numTokens).toBeGreaterThan(20);
+  });
+
+  test('malformed input is answered in the shape of the API, and no process ends', async () => {
+    const { statuses } = await runFuzz(cluster, 400, new Random(seed));
+    expect(statuses[200]).toBeGreaterThan(10);
+    expect(statuses[400]).toBeGreaterThan(50);
+  });
+
+  test('after all of it nothing is open, used or queued (R2)', async () => {
+    await until(
+      'no request is active',
+      async () => {
+        await sleep(100);
+        const running = (await cluster.requests()).filter(({ phase }) => !/finished|failed|cancelled/.test(phase));
+        return running.length === 0;
+      },
+      15_000,
+    );
+    await until('no sequence is left', async () =>
+      (await cluster.pool()).every(({ running, waiting }) => running === 0 && waiting === 0),
+    );
+  });
+});

@@ -1,0 +1,134 @@
+/**
+ * Malformed input of every kind: bodies that were right before they were changed, bytes that are no HTTP. Every answer is one of
+ * the API's, or an error in OpenAI's shape that is the client's fault; no process ends.
+ */
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import type { Random } from '../../../shared/base/random.ts';
+import type { Cluster } from '../../support/cluster.ts';
+
+const bodies: readonly [path: string, body: Record<string, unknown>][] = [
+  [
+    '/v1/chat/completions',
+    {
+      model: 'harbour',
+      messages: [
+        { role: 'system', content: 'You keep the harbour log.' },
+        { role: 'user', content: [{ type: 'text', text: 'Hello' }], name: 'x' },
+        {
+          role: 'assistant',
+          content: null,
+          tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }],
+        },
+        { role: 'tool', tool_call_id: 'c', content: '1' },
+      ],
+      max_tokens: 2,
+      temperature: 0.5,
+      top_p: 0.9,
+      top_k: 5,
+      logit_bias: { '5': 1 },
+      stop: ['x'],
+      logprobs: true,
+      top_logprobs: 2,
+      seed: 1,
+      stream_options: null,
+      chat_template_kwargs: {},
+    },
+  ],
+  [
+    '/v1/completions',
+    { prompt: ['a', [1, 2]], max_tokens: 2, logprobs: 1, stream: false, min_tokens: 1, stop_token_ids: [3] },
+  ],
+  ['/tokenize', { prompt: 'Hello', add_special_tokens: true, return_token_strs: true }],
+  ['/detokenize', { tokens: [1, 2, 3] }],
+];
+
+const odd: readonly unknown[] = [
+  ...[null, true, false, 0, -1, 1e308, -1e308, 4_294_967_297, 0.5, '', 'x', '\u0000', '\ud800', [], {}, [[]], [null]],
+  ...['a'.repeat(5_000), Array.from({ length: 3_000 }, (_, i) => i), { __proto__: { x: 1 } }, { constructor: 1 }],
+];
+
+function changed(value: unknown, random: Random): unknown {
+  if (random.chance(1, 6)) return odd[random.below(odd.length)];
+  if (Array.isArray(value)) return value.map((one: unknown) => changed(one, random));
+  if (typeof value !== 'object' || value === null) return value;
+  const entries = Object.entries(value).filter(() => !random.chance(1, 12));
+  if (random.chance(1, 6))
+    entries.push([random.chance(1, 2) ? '__proto__' : `k${random.below(9)}`, odd[random.below(odd.length)]]);
+  return Object.fromEntries(entries.map(([key, one]) => [key, changed(one, random)]));
+}
+
+function changedText(text: string, random: Random): string {
+  const at = random.below(text.length);
+  const cut = [text.slice(0, at), text.slice(at), text.slice(0, at) + text.slice(at + 1 + random.below(8))];
+  const odds = ['\u0000', '"', '[[[[', '}', '\\u12', '1e999', '\ufeff', String.fromCharCode(random.below(65_536))];
+  return (
+    [...cut, text.slice(0, at) + (odds[random.below(odds.length)] ?? '') + text.slice(at)][random.below(4)] ?? text
+  );
+}
+
+export interface FuzzResult {
+  readonly numInputs: number;
+  readonly statuses: Readonly<Record<number, number>>;
+}
+
+export async function runFuzz(cluster: Cluster, count: number, random: Random): Promise<FuzzResult> {
+  const statuses: Record<number, number> = {};
+  const names = ['router', 'prefill-1', 'decode-1', 'store-1'];
+  const pids = names.map((name) => cluster.pidOf(name));
+  const one = async (): Promise<void> => {
+    const [path, body] = bodies[random.below(bodies.length)] ?? ['/v1/completions', {}];
+    const json = JSON.stringify(changed(body, random));
+    const text = random.chance(1, 3) ? changedText(json, random) : json;
+    const response = await fetch(`${cluster.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: text,
+    });
+    const answer = await response.text();
+    statuses[response.status] = (statuses[response.status] ?? 0) + 1;
+    assert(response.status === 200 || (response.status >= 400 && response.status < 500), `${text}\n${answer}`);
+    if (response.status === 200) return;
+    const { error } = JSON.parse(answer) as {
+      error: { message: unknown; type: unknown; param: unknown; code: unknown };
+    };
+    assert(typeof error.message === 'string' && error.message !== '', `${text}\n${answer}`);
+    assert(typeof error.type === 'string' && error.type.endsWith('error'), `${text}\n${answer}`);
+  };
+  const worker = async (share: number): Promise<void> => {
+    for (let i = 0; i < share; i++) {
+      if (random.chance(1, 20)) await rubbish(cluster, random);
+      else await one();
+    }
+  };
+  await Promise.all(Array.from({ length: 4 }, () => worker(Math.ceil(count / 4))));
+  assert.deepEqual(
+    names.map((name) => cluster.pidOf(name)),
+    pids,
+    'no process ended',
+  );
+  return { numInputs: count, statuses };
+}
+
+/** Bytes that are no HTTP, or almost. */
+async function rubbish(cluster: Cluster, random: Random): Promise<void> {
+  const { hostname, port } = new URL(cluster.url);
+  const heads = [
+    'GET / HTTP/1.1\r\n',
+    'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n',
+    'PRI * HTTP/2.0\r\n\r\n',
+    '',
+  ];
+  const bytes = Buffer.from(Array.from({ length: random.below(400) }, () => random.below(256)));
+  await new Promise<void>((resolve) => {
+    const socket = connect({ host: hostname, port: Number(port) });
+    socket.on('error', () => undefined);
+    socket.once('close', () => {
+      resolve();
+    });
+    socket.setTimeout(500, () => socket.destroy());
+    socket.write(heads[random.below(heads.length)] ?? '');
+    socket.end(bytes);
+    socket.resume();
+  });
+}

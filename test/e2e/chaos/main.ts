@@ -1,0 +1,121 @@
+/**
+ * `npm run chaos -- [--minutes 10] [--seed N] [--only kills,rate,damage,abuse,fuzz]`: the chaos programs, long. Prints what was
+ * done and measured, and ends with code 1 when something failed, differed or stood still for too long.
+ */
+import { parseArgs } from 'node:util';
+import { Random } from '../../../shared/base/random.ts';
+import { Cluster } from '../../support/cluster.ts';
+import { abuses, runAbuse } from './abuse.ts';
+import { runDamage } from './damage.ts';
+import { runFuzz } from './fuzz.ts';
+import { runKills } from './kills.ts';
+import { runBatches, runRate } from './rate.ts';
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    seed: { type: 'string', default: '1' },
+    only: { type: 'string', default: 'rate,abuse,fuzz,damage,kills' },
+  },
+});
+const minutes = Number(values.minutes);
+const seed = Number(values.seed);
+const isShort = minutes < 1;
+
+const MAX_KILL_GAP_MS = 5_000;
+const MAX_ABUSE_GAP_MS = 250;
+const MAX_START_MS = 5_000;
+
+const faults: string[] = [];
+function say(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+function expectThat(isSo: boolean, otherwise: string): void {
+  if (isSo) return;
+  faults.push(otherwise);
+  say(`  FAULT ${otherwise}`);
+}
+
+const programs: Record<string, () => Promise<void>> = {
+  async rate() {
+    const cluster = await Cluster.up();
+    try {
+      const rate = await runRate(cluster, isShort ? 10_000 : 60_000, new Random(seed));
+      say(
+        `rate: ${rate.numAnswered} 1-token completions in ${rate.seconds.toFixed(0)} s by 16 clients, ${rate.failures.length} failed`,
+      );
+      expectThat(rate.failures.length === 0, `short requests failed: ${rate.failures[0]}`);
+      const batches = await runBatches(cluster, isShort ? 10 : 50, new Random(seed));
+      say(
+        `rate: ${batches.numAnswered} batches of 255 in ${batches.seconds.toFixed(0)} s, ${batches.failures.length} failed`,
+      );
+      expectThat(batches.failures.length === 0, `batches failed: ${batches.failures[0]}`);
+    } finally {
+      await cluster.close();
+    }
+  },
+
+  async abuse() {
+    const cluster = await Cluster.up('--body-timeout-ms', '5000', '--stalled-reader-ms', '2000');
+    try {
+      for (const [name, abuse] of Object.entries(abuses)) {
+        const { worstGapMs, error } = await runAbuse(cluster, abuse);
+        say(`abuse: ${name}: worst gap of the stream beside it ${worstGapMs.toFixed(0)} ms`);
+        expectThat(error === undefined, `${name}: the stream ended with ${error}`);
+        expectThat(worstGapMs < MAX_ABUSE_GAP_MS, `${name}: a gap of ${worstGapMs.toFixed(0)} ms`);
+      }
+    } finally {
+      await cluster.close();
+    }
+  },
+
+  async fuzz() {
+    const cluster = await Cluster.up();
+    try {
+      const { numInputs, statuses } = await runFuzz(cluster, isShort ? 500 : 20_000, new Random(seed));
+      say(`fuzz: ${numInputs} inputs, answers by status ${JSON.stringify(statuses)}`);
+    } finally {
+      await cluster.close();
+    }
+  },
+
+  async damage() {
+    const { rounds, answers, numSetAside } = await runDamage(isShort ? 13 : 60, new Random(seed));
+    const slowest = Math.max(...rounds.map(({ startMs }) => startMs));
+    const wrong = answers.filter(({ outcome }) => outcome !== 'equal');
+    say(
+      `damage: ${rounds.length} rounds, slowest start ${slowest.toFixed(0)} ms, set aside ${numSetAside} times, ${answers.length} answers, ${wrong.length} not equal`,
+    );
+    expectThat(slowest < MAX_START_MS, `a start took ${slowest.toFixed(0)} ms`);
+    expectThat(wrong.length === 0, `an answer was ${wrong[0]?.outcome}: ${wrong[0]?.message}`);
+  },
+
+  async kills() {
+    const result = await runKills(minutes * 60_000, new Random(seed));
+    const count = (outcome: string): number => result.answers.filter((answer) => answer.outcome === outcome).length;
+    say(
+      `kills: ${result.numStrikes} strikes in ${minutes} min, ${result.answers.length} requests: ${count('equal')} equal, ${count('different')} different, ${count('failed')} failed`,
+    );
+    say(
+      `kills: worst gap per strike ${(result.worstGapMs / 1_000).toFixed(2)} s, without a decode instance ${(result.noDecodeMs / 1_000).toFixed(0)} s`,
+    );
+    for (const outcome of ['failed', 'different']) {
+      const first = result.answers.find((answer) => answer.outcome === outcome);
+      expectThat(first === undefined, `a request ${outcome}: ${first?.message}`);
+    }
+    expectThat(result.worstGapMs < MAX_KILL_GAP_MS, `a gap of ${result.worstGapMs.toFixed(0)} ms per strike`);
+  },
+};
+
+say(`chaos: seed ${seed}, ${minutes} min`);
+for (const name of values.only.split(',')) {
+  const program = programs[name];
+  if (!program) throw new Error(`there is no program ${name}; there are ${Object.keys(programs).join(', ')}`);
+  try {
+    await program();
+  } catch (error) {
+    expectThat(false, `${name}: ${String(error)}`);
+  }
+}
+say(faults.length === 0 ? 'chaos: nothing failed' : `chaos: ${faults.length} faults`);
+process.exit(faults.length === 0 ? 0 : 1);
