@@ -42,8 +42,8 @@ function mirror(codename) {
   for (const file of files) {
     const text = readFileSync(file, 'utf8');
     // One line each: deb [options] URI SUITE COMPONENTS.
-    for (const [, uri, suite] of text.matchAll(/^\s*deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)/gm)) {
-      if (isMain(suite)) return { uri, options: /^\s*deb\s+(\[[^\]]*\])/m.exec(text)?.[1] ?? '' };
+    for (const [, options = '', uri, suite] of text.matchAll(/^\s*deb\s+(\[[^\]]*\]\s+)?(\S+)\s+(\S+)/gm)) {
+      if (isMain(suite)) return { uri, options: options.trim() };
     }
     // Paragraphs of fields.
     for (const paragraph of text.split(/\n\s*\n/)) {

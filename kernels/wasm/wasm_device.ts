@@ -29,7 +29,7 @@ import { StepThreads } from './step_threads.ts';
 import { attentionTasks } from './task_split.ts';
 
 /** Goes up when the order of a sum or a rounding changes: part of the numerics class. */
-const KERNEL_REVISION = 2;
+export const WASM_REVISION = 2;
 
 /** An executable whose operations can be timed. */
 interface ProfiledExecutable extends Executable {
@@ -58,7 +58,7 @@ export function createWasmDevice(numThreads: number, hasRelaxed = true): WasmDev
   return {
     kind: 'wasm',
     description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
-    numericsClass: `wasm/simd128-${KERNEL_REVISION}/${kernels.isFused ? 'fused' : 'mul-add'}`,
+    numericsClass: `wasm/simd128-${WASM_REVISION}/${kernels.isFused ? 'fused' : 'mul-add'}`,
     lost,
     destroy: () => {
       lose('told to go');

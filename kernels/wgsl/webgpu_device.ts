@@ -111,7 +111,7 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
 }
 
 /** Raised when a kernel's bits change: blocks that another revision computed are not hit (E2). */
-const KERNEL_REVISION = 1;
+export const WEBGPU_REVISION = 1;
 
 class Gpu implements WebgpuDevice {
   readonly kind = 'webgpu';
@@ -139,7 +139,7 @@ class Gpu implements WebgpuDevice {
       set === 'fast' && matrix ? `, ${matrix.componentType} matrices ${matrix.M}×${matrix.N}×${matrix.K}` : '';
     this.description = `webgpu (${listing.name}, ${listing.backend}, ${set} kernels${matrices})`;
     // Another driver version may order or contract otherwise: its bits are its own. The description names it.
-    this.numericsClass = [`webgpu-${KERNEL_REVISION}`, vendor, architecture, set, description].join('/');
+    this.numericsClass = [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, set, description].join('/');
     this.capabilities = capabilities;
     this.#device = device;
     this.#listing = listing;

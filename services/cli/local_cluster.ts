@@ -15,6 +15,7 @@ import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { SafetensorsFile } from '../../shared/model/safetensors.ts';
 import type { ReadyMessage } from '../../shared/instance/role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { autoDevice } from '../../shared/engine/open_device.ts';
 import { LogLines } from './log_lines.ts';
 
 const MIN_PAUSE_MS = 250;
@@ -45,6 +46,8 @@ export class LocalCluster {
   /** Chosen once, kept over restarts of the router. */
   #hubAddress = '';
   #httpBind = '';
+  /** What `auto` stands for on this machine. */
+  #auto = 'auto';
   readonly #token: string;
   #isEnding = false;
 
@@ -66,6 +69,10 @@ export class LocalCluster {
       );
     }
     this.#refuseMixedFormats();
+    const { device, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
+    // Asked only where it matters: looking for adapters takes a moment.
+    const names = new Set([prefillDevice || device, decodeDevice || device]);
+    if (names.has('auto') && names.size > 1) this.#auto = (await autoDevice()).device;
     const startMs = this.#clock.nowMs();
     await (await SafetensorsFile.open(readModelFolder(this.#config.model).path)).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
@@ -238,7 +245,8 @@ export class LocalCluster {
   /** Who asks for two kinds of devices in one cluster means them to share blocks. */
   #isMixed(): boolean {
     const { device, prefill, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
-    return prefill > 0 && (prefillDevice || device) !== (decodeDevice || device);
+    const resolved = (name: string): string => (name === 'auto' ? this.#auto : name);
+    return prefill > 0 && resolved(prefillDevice || device) !== resolved(decodeDevice || device);
   }
 
   /** Engines on this role's device. */

@@ -97,6 +97,8 @@ export class AttemptRun {
   #unwanted = new AbortController();
   /** Where the decode instance fetches in this round. */
   #sources: readonly Source[];
+  /** No longer looks after the holders of the last round. */
+  #unwatch: () => void = () => undefined;
   #hasToken = false;
 
   constructor(options: AttemptOptions, input: AttemptInput, timeoutMs: number) {
@@ -125,6 +127,7 @@ export class AttemptRun {
     else if (instance.lost.signal.aborted) lose();
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
+      this.#watchSources(call, chosen.prefillSources);
       if (chosen.prefill) void this.#prefill(call, chosen.prefill, chosen.prefillSources);
       for await (const reply of call.replies()) {
         if (reply.missing) this.#answerMissing(call, reply.missing.block, reply.missing.reason);
@@ -144,6 +147,7 @@ export class AttemptRun {
       // Whoever reads has left: the client, or a stop string.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
       instance.numPlaced--;
+      this.#unwatch();
       signal.removeEventListener('abort', leave);
       instance.lost.signal.removeEventListener('abort', lose);
       this.#ended.abort();
@@ -285,6 +289,25 @@ export class AttemptRun {
     }
   }
 
+  /**
+   * A holder that is lost while it is fetched from may only be silent, and nobody who fetches would know: this round's fetches,
+   * and a prefill that waits for it, are given up at once.
+   */
+  #watchSources(call: DecodeCall, prefillSources: readonly Source[]): void {
+    this.#unwatch();
+    const round = this.#numMissing;
+    const addresses = new Set([...this.#sources, ...prefillSources].map(({ address }) => address));
+    const { decode: own } = this.#input.chosen;
+    const holders = this.#options.view.all().filter((one) => one !== own && addresses.has(one.member.address));
+    const giveUp = (): void => {
+      call.send({ giveUp: { round } });
+    };
+    for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
+    this.#unwatch = () => {
+      for (const { lost } of holders) lost.signal.removeEventListener('abort', giveUp);
+    };
+  }
+
   /** Whoever was to give this block did not: this request asks it no more. */
   #excludeHolderOf(block: number): void {
     const source = this.#sources.find(({ start, end }) => start <= block && block < end);
@@ -312,11 +335,13 @@ export class AttemptRun {
       cluster && this.#numPrefills < MAX_PREFILLS ? this.#options.placer.place(question, cluster) : undefined;
     if (!placement?.prefill) {
       this.#sources = placement?.decodeSources ?? [];
+      this.#watchSources(call, []);
       call.send({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
       return;
     }
     record.phase = 'prefilling';
     this.#sources = placement.decodeSources;
+    this.#watchSources(call, placement.prefillSources);
     void this.#prefill(call, placement.prefill, placement.prefillSources);
     call.send({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }

@@ -1,7 +1,8 @@
 /**
- * Bodies as the router takes them: bounded each and in all, and a large one is parsed by a thread of its own, so that nobody's
- * stream waits for it.
+ * Bodies as the router takes them: bounded each and in all, counted as they arrive and until they are read; a large one is parsed by
+ * a thread of its own, so that nobody's stream waits for it.
  */
+import type { IncomingMessage } from 'node:http';
 import { Worker } from 'node:worker_threads';
 import { Failure } from '../../shared/base/failure.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
@@ -15,8 +16,19 @@ const BYTES_PER_TOKEN = 32;
 const MIN_LIMIT_BYTES = 4 << 20;
 /** Of all requests together, those that are still arriving too (P1). */
 const MAX_ALL_BYTES = 256 << 20;
+/** Of a body that is refused; more, and the answer does not wait for its end. */
+const MAX_DROPPED_BYTES = 64 << 20;
 /** Parsed at once: about a millisecond. */
 const SMALL_BYTES = 16 << 10;
+
+/** A body that has arrived. */
+export interface Body {
+  readonly bytes: Buffer;
+  /** It is read, or nobody will: its bytes count no longer. A second call does nothing. */
+  release(): void;
+}
+
+const NOTHING: Body = { bytes: Buffer.alloc(0), release: () => undefined };
 
 export class Bodies {
   /** One body's. */
@@ -33,27 +45,83 @@ export class Bodies {
     this.#worker = new WorkerCalls(new Worker(new URL('./body_worker.js', import.meta.url)), onDeath);
   }
 
-  /** Room for a body of so many bytes; unknown is the most there can be. @returns gives it back. @throws Failure `overloaded`. */
-  reserve(bytes: number | undefined): () => void {
-    const size = Math.min(bytes ?? this.limitBytes, this.limitBytes);
-    if (this.#allBytes + size > this.#maxAllBytes) {
-      throw new Failure('overloaded', `request bodies of ${this.#maxAllBytes} bytes are in flight: try again later`);
-    }
-    this.#allBytes += size;
-    let isHeld = true;
-    return () => {
-      if (isHeld) this.#allBytes -= size;
-      isHeld = false;
-    };
+  /** Of all bodies that are arriving or wait to be read. */
+  get allBytes(): number {
+    return this.#allBytes;
+  }
+
+  /** Takes a body in. @throws Failure `overloaded`, Error 413 for one over the limit, Error when the client leaves. */
+  take(payload: IncomingMessage, declared: string | undefined): Promise<Body> {
+    return new Promise((resolve, reject) => {
+      const chunks: Buffer[] = [];
+      let size = 0;
+      const release = (): void => {
+        this.#allBytes -= size;
+        size = 0;
+      };
+      const refuse = (error: Error): void => {
+        release();
+        payload.off('data', add);
+        // What still comes is read and dropped: many clients look for an answer only when they have sent it all.
+        let numDropped = 0;
+        payload.on('data', (chunk: Buffer) => {
+          numDropped += chunk.length;
+          if (numDropped > MAX_DROPPED_BYTES) reject(error);
+        });
+        payload.once('end', () => {
+          reject(error);
+        });
+        if (payload.complete) reject(error);
+      };
+      const add = (chunk: Buffer): void => {
+        if (size + chunk.length > this.limitBytes) {
+          refuse(this.#tooLarge());
+          return;
+        }
+        if (this.#allBytes + chunk.length > this.#maxAllBytes) {
+          refuse(
+            new Failure('overloaded', `request bodies of ${this.#maxAllBytes} bytes are in flight: try again later`),
+          );
+          return;
+        }
+        size += chunk.length;
+        this.#allBytes += chunk.length;
+        chunks.push(chunk);
+      };
+      if (Number(declared ?? 0) > this.limitBytes) {
+        refuse(this.#tooLarge());
+        return;
+      }
+      payload.on('data', add);
+      payload.once('end', () => {
+        resolve({ bytes: Buffer.concat(chunks), release });
+      });
+      payload.once('close', () => {
+        if (payload.complete) return;
+        release();
+        reject(new Failure('cancelled', 'the client left before its request had arrived'));
+      });
+    });
+  }
+
+  #tooLarge(): Error {
+    const message = `the body is over ${this.limitBytes} bytes: shorten it, or start the router with a larger --max-body-bytes`;
+    return Object.assign(new Error(message), { statusCode: 413 });
   }
 
   /** @throws ParameterFailure what is wrong with it. */
-  async read<K extends BodyKind>(kind: K, bytes: Uint8Array, signal: AbortSignal): Promise<BodyOf<K>> {
+  async read<K extends BodyKind>(kind: K, body: Body | undefined, signal: AbortSignal): Promise<BodyOf<K>> {
+    const taken = body ?? NOTHING;
+    const { bytes } = taken;
     const limits = this.#limits();
-    if (bytes.length <= SMALL_BYTES) return readBody(kind, bytes, limits);
-    const { body, refused } = await this.#worker.call('read', { kind, bytes, limits }, signal);
-    if (refused) throw new ParameterFailure(refused.message, refused.param, refused.code);
-    return body as BodyOf<K>;
+    try {
+      if (bytes.length <= SMALL_BYTES) return readBody(kind, bytes, limits);
+      const { body: parsed, refused } = await this.#worker.call('read', { kind, bytes, limits }, signal);
+      if (refused) throw new ParameterFailure(refused.message, refused.param, refused.code);
+      return parsed as BodyOf<K>;
+    } finally {
+      taken.release();
+    }
   }
 
   close(): Promise<void> {

@@ -108,8 +108,8 @@ export class ClusterView {
   #toldStrangersMs = 0;
   /** Those who wait for a change; bounded by the requests in flight. */
   readonly #watchers = new Set<() => void>();
-  /** When a decode instance was last in the cluster; undefined before the first. */
-  #decodeSeenMs: number | undefined;
+  /** By the context of decode instances that left: when the last of them did. Bounded by MAX_MEMBERS. */
+  readonly #decodeLeftMs = new Map<number, number>();
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
@@ -156,9 +156,11 @@ export class ClusterView {
     return lengths.length > 0 ? Math.max(...lengths) : undefined;
   }
 
-  get decodeSeenMs(): number | undefined {
-    if (this.of('decode').length > 0) this.#decodeSeenMs = this.#options.clock.nowMs();
-    return this.#decodeSeenMs;
+  /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
+  decodeSeenMs(numTokens: number): number | undefined {
+    if (this.of('decode').some(({ maxModelLen }) => maxModelLen >= numTokens)) return this.#options.clock.nowMs();
+    const left = [...this.#decodeLeftMs].flatMap(([length, ms]) => (length >= numTokens ? [ms] : []));
+    return left.length > 0 ? Math.max(...left) : undefined;
   }
 
   /** Resolves when an instance joins, leaves or is placeable again; or after `timeoutMs`, or when `signal` aborts. */
@@ -277,7 +279,11 @@ export class ClusterView {
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
     const { log, onLost } = this.#options;
-    if (instance.member.role === 'decode') this.#decodeSeenMs = this.#options.clock.nowMs();
+    if (instance.member.role === 'decode') {
+      this.#decodeLeftMs.set(instance.maxModelLen, this.#options.clock.nowMs());
+      const [oldest] = this.#decodeLeftMs.keys();
+      if (this.#decodeLeftMs.size > MAX_MEMBERS && oldest !== undefined) this.#decodeLeftMs.delete(oldest);
+    }
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
     instance.lost.abort();

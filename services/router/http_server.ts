@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
-import { messageOf } from '../../shared/base/failure.ts';
+import { Failure, messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
 import { chat } from './openai/chat.ts';
 import { checkModel } from './openai/common.ts';
@@ -11,6 +11,7 @@ import { completions } from './openai/completions.ts';
 import { errorBody, errorStatus } from './openai/errors.ts';
 import { ParameterFailure } from './openai/parameter_failure.ts';
 import type { ApiContext } from './openai/prompt_run.ts';
+import { namesOf } from './openai/request_scope.ts';
 import { addTokenRoutes } from './openai/token_routes.ts';
 import type { ClusterView } from './cluster_view.ts';
 import type { RouterMetrics } from './metrics.ts';
@@ -35,6 +36,7 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
     logger: false,
     forceCloseConnections: true,
     requestTimeout: context.bodyTimeoutMs,
+    connectionTimeout: context.stalledReaderMs,
     http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS },
     frameworkErrors: (error, _request, reply) => {
       answerError(error, reply, context.metrics);
@@ -48,6 +50,7 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   // Node takes the larger of the two for bodies, whichever it is.
   app.server.headersTimeout = Math.min(app.server.headersTimeout, context.bodyTimeoutMs);
   app.server.maxConnections = MAX_CONNECTIONS;
+  endStalled(app.server);
   app.setErrorHandler((error, _request, reply) => {
     answerError(error, reply, context.metrics);
   });
@@ -57,17 +60,24 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   });
   app.setNotFoundHandler((request, reply) => {
     const path = request.url.replace(/\?.*$/, '');
-    const methods = allowed.get(path) ?? (path.startsWith('/v1/models/') ? allowed.get('/v1/models/:id') : undefined);
-    if (methods) void reply.header('allow', methods.join(', '));
-    const message = methods
+    const methods = allowed.get(path) ?? (path.startsWith('/v1/models/') ? allowed.get('/v1/models/*') : undefined);
+    const isKnown = methods !== undefined && !methods.includes(request.method);
+    if (isKnown) void reply.header('allow', methods.join(', '));
+    const message = isKnown
       ? `${request.method} is not allowed for ${path}; allowed are ${methods.join(', ')}`
       : `${request.method} ${request.url.slice(0, 200)} does not exist; see /v1/models, /health, /dashboard`;
-    answerError(Object.assign(new Error(message), { statusCode: methods ? 405 : 404 }), reply, context.metrics);
+    answerError(Object.assign(new Error(message), { statusCode: isKnown ? 405 : 404 }), reply, context.metrics);
   });
   takeBodies(app, context);
 
-  app.post('/v1/chat/completions', (request, reply) => chat(context, request, reply));
-  app.post('/v1/completions', (request, reply) => completions(context, request, reply));
+  const withBody = { config: { takesBody: true } };
+  app.addHook('onRequest', (request, reply, done) => {
+    const { clientId } = namesOf(request);
+    if (clientId !== undefined) void reply.header('x-request-id', clientId);
+    done();
+  });
+  app.post('/v1/chat/completions', withBody, (request, reply) => chat(context, request, reply));
+  app.post('/v1/completions', withBody, (request, reply) => completions(context, request, reply));
   addTokenRoutes(app, context);
   const created = Math.floor(context.clock.wallMs() / 1_000);
   const model = (): object => ({
@@ -78,8 +88,9 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
     max_model_len: context.maxModelLen(),
   });
   app.get('/v1/models', () => ({ object: 'list', data: [model()] }));
-  app.get<{ Params: { id: string } }>('/v1/models/:id', (request) => {
-    checkModel(context, request.params.id);
+  // Hugging Face names have a slash, which clients send as it is.
+  app.get<{ Params: { '*': string } }>('/v1/models/*', (request) => {
+    checkModel(context, request.params['*']);
     return model();
   });
   app.get('/version', () => ({ version: softwareVersion }));
@@ -90,30 +101,36 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
 
 /** Bodies arrive as bytes, bounded each and in all; what they say is read by those who know. */
 function takeBodies(app: FastifyInstance, { bodies }: ApiContext): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    if (request.method !== 'POST') {
-      done();
-      return;
-    }
-    const length = Number(request.headers['content-length'] ?? NaN);
-    let giveBack: () => void;
-    try {
-      giveBack = bodies.reserve(Number.isSafeInteger(length) ? length : undefined);
-    } catch (error) {
-      done(error as Error);
-      return;
-    }
-    reply.raw.once('close', giveBack);
-    done();
-  });
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
-    done(null, body);
+  app.addContentTypeParser('application/json', (request, payload, done) => {
+    if (!(request.routeOptions.config as { takesBody?: boolean }).takesBody) {
+      payload.resume();
+      done(null, undefined);
+      return;
+    }
+    bodies.take(payload, request.headers['content-length']).then(
+      (body) => {
+        done(null, body);
+      },
+      (error: unknown) => {
+        done(error as Error);
+      },
+    );
+  });
+}
+
+/**
+ * A connection on which nothing moves: one that waits for its answer is left alone, one that does not take what was written to it,
+ * or is idle, is ended.
+ */
+function endStalled(server: Server): void {
+  server.on('timeout', (socket: Socket & { _httpMessage?: unknown }) => {
+    if (socket.writableLength > 0 || !socket._httpMessage) socket.destroy();
   });
 }
 
 function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics): void {
-  metrics.failed(error);
+  if (!(error instanceof Failure && error.code === 'cancelled')) metrics.failed(error);
   const status = errorStatus(error);
   if (status === 503) void reply.header('retry-after', '1');
   void reply.status(status).send(errorBody(error));
@@ -126,7 +143,9 @@ const clientStatus: Record<string, [status: string, code: number]> = {
 
 /** What is no HTTP, or does not become a request in time. */
 function answerClientError(error: Error & { code?: string }, socket: Socket, metrics: RouterMetrics): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
+  const { _httpMessage: answer } = socket as Socket & { _httpMessage?: { headersSent: boolean } };
+  // An answer that has begun is not written into.
+  if (error.code === 'ECONNRESET' || !socket.writable || answer?.headersSent) {
     socket.destroy();
     return;
   }
@@ -179,7 +198,11 @@ function addInsideRoutes(app: FastifyInstance, context: ApiContext, view: Cluste
 
 /** @returns the URL. @throws Error naming the address, for instance when it is in use. */
 export async function listenHttp(app: FastifyInstance, bind: string): Promise<string> {
-  const host = bind.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
+  // One address: of `localhost` fastify would make two servers, and only one of them as it is set up here.
+  const host = bind
+    .replace(/:\d+$/, '')
+    .replace(/^\[(.*)\]$/, '$1')
+    .replace(/^localhost$/, '127.0.0.1');
   try {
     return await app.listen({ host, port: Number(bind.slice(bind.lastIndexOf(':') + 1)) });
   } catch (cause) {

@@ -113,9 +113,10 @@ export class IndexFeed {
     const pages: SnapshotPage[] = [];
     try {
       for await (const page of call as AsyncIterable<SnapshotPage>) {
-        if (page.epoch !== id) throw new Error(`${member.address} is ${page.epoch} by now`);
         pages.push(page);
       }
+      const other = pages.find(({ epoch }) => epoch !== id);
+      if (other) throw new Error(`${member.address} is ${other.epoch} by now`);
     } finally {
       lost.signal.removeEventListener('abort', cancel);
     }

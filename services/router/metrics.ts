@@ -243,7 +243,8 @@ export class RouterMetrics {
 
   /** Of a completion that ended, however it did. */
   observeRequest(record: RequestRecord): void {
-    if (!record.endpoint.startsWith('/v1/')) return;
+    // What was refused before it was placed is counted as refused, not as a request of no length.
+    if (!record.endpoint.startsWith('/v1/') || record.attempts.length === 0) return;
     this.#ended.inc({ finished_reason: record.finishReason ?? 'unknown' });
     const { ttft, ttftMs, totalMs = 0, outputTokens } = record;
     this.#endToEnd.observe(totalMs / 1_000);

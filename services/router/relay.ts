@@ -17,7 +17,7 @@ import type { Placement } from './placement.ts';
 import { RequestChain } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
 
-/** Attempts in a row that gave no token (P1); a pause between them, and a request's own deadline, end it before. */
+/** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
 const MAX_IDLE_ATTEMPTS = 64;
 /** A router that has just started has seen nobody yet: a decode instance is expected for so long. */
 const START_MS = 5_000;
@@ -25,8 +25,9 @@ const START_MS = 5_000;
 const EXPECTED_MS = 60_000;
 /** Looked again at least this often while waiting: a suspect or busy instance becomes free without an event. */
 const LOOK_MS = 250;
-/** Between two attempts at the same instance. */
+/** Between two attempts at the same instance; where it is busy twice as long each time, up to the second. */
 const PAUSE_MS = 100;
+const MAX_PAUSE_MS = 1_000;
 
 export interface RelayOptions extends AttemptOptions {
   readonly clock: Clock;
@@ -44,6 +45,8 @@ interface Course {
   readonly untilMs: number;
   readonly signal: AbortSignal;
   last: Failure | undefined;
+  /** Of the next wait for a busy instance. */
+  pauseMs: number;
 }
 
 export class Relay {
@@ -65,11 +68,13 @@ export class Relay {
       excluded: new Exclusions(clock, random),
       untilMs: clock.nowMs() + generation.timeoutMs,
       last: undefined,
+      pauseMs: PAUSE_MS,
     };
     for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS; numIdle++) {
       const numBefore = course.tokens.length;
       if (yield* this.#attempt(course)) return;
-      if (course.tokens.length > numBefore) numIdle = 0;
+      if (course.tokens.length > numBefore) course.pauseMs = PAUSE_MS;
+      if (course.tokens.length > numBefore || course.last?.code === 'overloaded') numIdle = -1;
     }
     throw course.last ?? new Failure('internal', 'no attempt was made');
   }
@@ -101,8 +106,11 @@ export class Relay {
       course.last = failure;
       const numDone = tokens.length - generation.tokens.length;
       // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
-      if (failure.code === 'overloaded') excluded.busy(chosen.decode);
-      else if (failure.code === 'session_broken') await this.#pause(signal);
+      if (failure.code === 'overloaded') {
+        excluded.busy(chosen.decode);
+        await this.#pause(course.pauseMs, signal);
+        course.pauseMs = Math.min(2 * course.pauseMs, MAX_PAUSE_MS);
+      } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
       else if (failure.retry === 'elsewhere') {
         excluded.failed(chosen.decode);
         if (failure.code === 'instance_lost') chosen.decode.isSuspect = true;
@@ -135,14 +143,14 @@ export class Relay {
         let chosen = cluster && placer.place(question, cluster);
         if (cluster && !chosen && cluster.decode.some((instance) => instance.isPlaceable && excluded.has(instance))) {
           // Nobody else is left: those that failed or were busy are tried, after a moment.
-          await this.#pause(signal);
+          await this.#pause(PAUSE_MS, signal);
           const again = clusterState(this.#options);
           const anybody = { has: () => false, isHolder: excluded.isHolder.bind(excluded) };
           chosen = again && placer.place({ ...question, excluded: anybody }, again);
         }
         if (chosen) return { chosen, links };
       }
-      if (!this.#isExpected()) throw course.last ?? noDecode();
+      if (!this.#isExpected(this.#needed(course))) throw course.last ?? noDecode();
       if (!isWaiting) record.note('waits for a decode instance');
       isWaiting = true;
       record.phase = 'waiting';
@@ -157,14 +165,16 @@ export class Relay {
     return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
   }
 
-  #isExpected(): boolean {
+  /** One that could take so many tokens is there, or was within the minute. */
+  #isExpected(numNeeded: number): boolean {
     const { clock, view } = this.#options;
     const nowMs = clock.nowMs();
-    return view.decodeSeenMs === undefined ? nowMs - this.#startMs < START_MS : nowMs - view.decodeSeenMs < EXPECTED_MS;
+    const seenMs = view.decodeSeenMs(numNeeded);
+    return nowMs - this.#startMs < START_MS || (seenMs !== undefined && nowMs - seenMs < EXPECTED_MS);
   }
 
-  #pause(signal: AbortSignal): Promise<void> {
-    return this.#options.clock.sleep(PAUSE_MS / 2 + this.#options.random.below(PAUSE_MS / 2), signal);
+  #pause(ms: number, signal: AbortSignal): Promise<void> {
+    return this.#options.clock.sleep(ms / 2 + this.#options.random.below(ms / 2), signal);
   }
 }
 

@@ -56,7 +56,7 @@ export class RequestRecord {
   readonly id: string;
   readonly endpoint: string;
   /** What the client calls it, and its trace. */
-  readonly names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
+  names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
   /** What ended it, when it failed. */
   failure: unknown;
   readonly startedAt: string;
@@ -229,6 +229,7 @@ function rounded(ms: number | undefined): number | null {
 export class RequestLog {
   readonly #active = new Set<RequestRecord>();
   readonly #recent: RequestRecord[] = [];
+  #numAnswering = 0;
   readonly #clock: Clock;
   readonly #onClosed: (record: RequestRecord) => void;
 
@@ -239,6 +240,15 @@ export class RequestLog {
 
   get numActive(): number {
     return this.#active.size;
+  }
+
+  /** Answers that have not left this process yet; a record ends before its answer does. */
+  get numAnswering(): number {
+    return this.#numAnswering;
+  }
+
+  answering(change: 1 | -1): void {
+    this.#numAnswering += change;
   }
 
   open(id: string, endpoint: string, names: RequestRecord['names']): RequestRecord {

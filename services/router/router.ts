@@ -104,10 +104,11 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
     drain: async () => {
       isDraining = true;
       const untilMs = clock.nowMs() + config.drain_timeout_ms;
-      while (requests.numActive > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+      const isBusy = (): boolean => requests.numActive > 0 || requests.numAnswering > 0;
+      while (isBusy() && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
       ending.abort(new Failure('overloaded', 'the router ended before the request did'));
       // Streams say so to their clients before their connections close.
-      while (requests.numActive > 0 && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
+      while (isBusy() && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
       await app.close();
       stopped.abort();
       hub.close();

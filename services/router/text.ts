@@ -10,21 +10,27 @@ import type { TokenizerMethods } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
 const LONG_CHARACTERS = 32_768;
+/** Token names in one call: some milliseconds. */
+const NAMES_AT_ONCE = 1_024;
 
 /**
- * Three threads: the text of streams that run waits for nothing else; short prompts wait for no long one; and what clients ask of
- * /tokenize and /detokenize, however much, waits with the long ones.
+ * Threads: the text of streams that run waits for nothing else; short prompts wait for no long one; and what clients ask of
+ * /tokenize and /detokenize, however much, waits for itself, on a thread that begins with the first of it.
  */
 interface Workers {
   readonly streams: WorkerCalls<TokenizerMethods>;
   readonly prompts: WorkerCalls<TokenizerMethods>;
   readonly long: WorkerCalls<TokenizerMethods>;
+  tools: Promise<WorkerCalls<TokenizerMethods>> | undefined;
+  readonly startTools: () => Promise<WorkerCalls<TokenizerMethods>>;
 }
 
 export class TextCodec {
   readonly #workers: Workers | undefined;
   /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
+  /** Bounded by the vocabulary (P1). */
+  readonly #names = new Map<number, string>();
 
   private constructor(workers: Workers | undefined, maxCharacters: number) {
     this.#workers = workers;
@@ -37,7 +43,7 @@ export class TextCodec {
     const start = (): Promise<WorkerCalls<TokenizerMethods>> => startTokenizer(folder, onDeath);
     const [streams, prompts, long] = await Promise.all([start(), start(), start()]);
     const longest = await long.call('longestToken', undefined);
-    return new TextCodec({ streams, prompts, long }, maxTokens * longest);
+    return new TextCodec({ streams, prompts, long, tools: undefined, startTools: start }, maxTokens * longest);
   }
 
   get hasTokenizer(): boolean {
@@ -71,7 +77,7 @@ export class TextCodec {
   }
 
   /** The list of ids, and that of their strings, as JSON. */
-  tokenize(
+  async tokenize(
     request: {
       readonly text: string | undefined;
       readonly template: string | undefined;
@@ -81,15 +87,20 @@ export class TextCodec {
     signal: AbortSignal,
   ): Promise<{ count: number; tokens: string; strings: string }> {
     const { text, template, hasSpecialTokens, hasStrings } = request;
-    return this.#own().long.call(
+    return (await this.#tools()).call(
       'tokenize',
       { text, template, hasSpecialTokens, hasStrings, maxCharacters: this.#maxCharacters },
       signal,
     );
   }
 
-  detokenize(ids: Uint32Array, signal: AbortSignal): Promise<string> {
-    return this.#own().long.call('detokenize', ids, signal);
+  async detokenize(ids: Uint32Array, signal: AbortSignal): Promise<string> {
+    return (await this.#tools()).call('detokenize', ids, signal);
+  }
+
+  #tools(): Promise<WorkerCalls<TokenizerMethods>> {
+    const workers = this.#own();
+    return (workers.tools ??= workers.startTools());
   }
 
   /** Of streams that run. Without a tokenizer every text is empty. */
@@ -99,10 +110,25 @@ export class TextCodec {
       : Promise.resolve(lists.map(() => ''));
   }
 
+  /** Texts of single tokens, special ones too; each is asked of the thread once. */
+  async names(ids: readonly number[]): Promise<(id: number) => string> {
+    const missing = [...new Set(ids)].filter((id) => !this.#names.has(id));
+    // In slices: the text of every stream comes from the same thread.
+    for (let at = 0; at < missing.length; at += NAMES_AT_ONCE) {
+      const slice = missing.slice(at, at + NAMES_AT_ONCE);
+      const texts = await this.decode(
+        slice.map((id) => [id]),
+        false,
+      );
+      slice.forEach((id, i) => this.#names.set(id, texts[i] ?? ''));
+    }
+    return (id) => this.#names.get(id) ?? '';
+  }
+
   async close(): Promise<void> {
-    await Promise.all(
-      Object.values(this.#workers ?? {}).map((worker: WorkerCalls<TokenizerMethods>) => worker.close()),
-    );
+    if (!this.#workers) return;
+    const { streams, prompts, long, tools } = this.#workers;
+    await Promise.all([streams, prompts, long, ...(tools ? [await tools] : [])].map((worker) => worker.close()));
   }
 }
 
@@ -144,7 +170,7 @@ export interface TextStreamOptions {
  * one.
  */
 export class TextStream {
-  readonly #codec: TextCodec;
+  readonly #codec: Pick<TextCodec, 'decode'>;
   readonly #options: TextStreamOptions;
   /** The last piece's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
   #ids: number[];
@@ -153,7 +179,7 @@ export class TextStream {
   /** The stop string that ended the text. */
   stop: string | undefined;
 
-  constructor(codec: TextCodec, promptTokens: readonly number[], options: TextStreamOptions) {
+  constructor(codec: Pick<TextCodec, 'decode'>, promptTokens: readonly number[], options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
     this.#ids = promptTokens.slice(-CONTEXT_TOKENS);
@@ -167,8 +193,8 @@ export class TextStream {
   }
 
   /** What was held back, at the end of the output. */
-  async flush(): Promise<string> {
-    return this.#release(await this.#next(true), true, true);
+  async flush(isSearched: boolean): Promise<string> {
+    return this.#release(await this.#next(true), true, isSearched);
   }
 
   async #next(isLast: boolean): Promise<string> {
@@ -184,8 +210,8 @@ export class TextStream {
       this.#readAt = this.#ids.length;
       return after.slice(before.length);
     }
-    // Special tokens, for instance: the context stays, they go.
-    if (numUnfinished >= MAX_UNFINISHED) this.#ids = this.#ids.slice(0, this.#readAt);
+    // Special tokens, for instance, give nothing and complete nothing: the context stays, they go.
+    if (after === before || numUnfinished >= MAX_UNFINISHED) this.#ids = this.#ids.slice(0, this.#readAt);
     return '';
   }
 
@@ -209,10 +235,33 @@ export class TextStream {
   }
 }
 
-/** Length of the longest end of `text` that begins `stop`. */
+/** Length of the longest end of `text` that begins `stop`, and is not all of it: Knuth, Morris and Pratt, 1977. */
 function overlap(text: string, stop: string): number {
-  for (let length = Math.min(text.length, stop.length - 1); length > 0; length--) {
-    if (text.endsWith(stop.slice(0, length))) return length;
+  const table = borders(stop);
+  let length = 0;
+  for (let at = Math.max(0, text.length - stop.length + 1); at < text.length; at++) {
+    while (length > 0 && text[at] !== stop[length]) length = table[length - 1] ?? 0;
+    if (text[at] === stop[length]) length++;
   }
-  return 0;
+  return length;
+}
+
+/** The tables of the stop strings that are in use, oldest first out (P1). */
+const tables = new Map<string, Uint16Array>();
+const MAX_TABLES = 4_096;
+
+/** For each beginning of `stop`, the length of its longest border. */
+function borders(stop: string): Uint16Array {
+  const known = tables.get(stop);
+  if (known) return known;
+  const table = new Uint16Array(stop.length);
+  for (let at = 1, length = 0; at < stop.length; at++) {
+    while (length > 0 && stop[at] !== stop[length]) length = table[length - 1] ?? 0;
+    if (stop[at] === stop[length]) length++;
+    table[at] = length;
+  }
+  const [oldest] = tables.keys();
+  if (tables.size >= MAX_TABLES && oldest !== undefined) tables.delete(oldest);
+  tables.set(stop, table);
+  return table;
 }

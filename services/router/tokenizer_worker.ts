@@ -58,21 +58,33 @@ function render(json: string): { readonly text: string; readonly addSpecialToken
   const { messages, addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs } = JSON.parse(
     json,
   ) as TemplateInput;
-  let text: string;
-  try {
-    text = template.render({
+  const renderWith = (list: TemplateInput['messages']): string =>
+    template.render({
       bos_token: specialToken('bos_token'),
       eos_token: specialToken('eos_token'),
       pad_token: specialToken('pad_token'),
       unk_token: specialToken('unk_token'),
       ...kwargs,
-      messages,
+      messages: list,
       add_generation_prompt: addGenerationPrompt,
     });
-  } catch (cause) {
-    throw new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
+  let text: string;
+  try {
+    text = renderWith(messages);
+  } catch (first) {
+    // A template that joins contents cannot join null, which an assistant message that only calls has.
+    const filled = messages.map((message) => (message['content'] === null ? { ...message, content: '' } : message));
+    try {
+      text = renderWith(filled);
+    } catch {
+      throw refused(first);
+    }
   }
   return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
+}
+
+function refused(cause: unknown): Failure {
+  return new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
 }
 
 /** The text up to the end of the final message's content, as Hugging Face's apply_chat_template cuts it. */

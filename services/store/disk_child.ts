@@ -1,8 +1,9 @@
 /**
  * The store's hold on the disk process: calls, and what its end means.
  *
- *   SIGSEGV, SIGBUS, SIGABRT, an exit of its own, no answer for CALL_TIMEOUT_MS   ► the environment is damaged
- *   SIGKILL and other signals from outside                                          ► it is opened again (S1)
+ *   SIGSEGV, SIGBUS, SIGABRT, an exit with a code of its own   ► the environment is damaged
+ *   no answer for CALL_TIMEOUT_MS                              ► it hangs; twice in a row is damage
+ *   SIGKILL and other signals from outside, a lost channel     ► it is opened again (S1)
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import type { Clock } from '../../shared/base/clock.ts';
@@ -10,6 +11,8 @@ import type { DiskAnswer, DiskProcessMethods } from './disk_process.ts';
 
 /** A commit of a full batch takes a second on a slow disk; pages that point in a circle take for ever. */
 const CALL_TIMEOUT_MS = 30_000;
+/** A timer that comes later than this says that the machine, or this process, was stopped. */
+const LATE_MS = 2_000;
 /** What ends a process that did nothing wrong. */
 const FROM_OUTSIDE: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'];
 
@@ -17,11 +20,14 @@ const FROM_OUTSIDE: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 
 export class DiskProcessDeath extends Error {
   /** What it read or wrote ended it. */
   readonly isDamage: boolean;
+  /** It did not answer, and was ended for it. */
+  readonly isHang: boolean;
 
-  constructor(message: string, isDamage: boolean) {
+  constructor(message: string, isDamage: boolean, isHang = false) {
     super(message);
     this.name = 'DiskProcessDeath';
     this.isDamage = isDamage;
+    this.isHang = isHang;
   }
 }
 
@@ -33,9 +39,14 @@ export class DiskChild {
   readonly #pending = new Map<number, { resolve: (value: never) => void; reject: (error: Error) => void }>();
   #nextId = 0;
   #death: DiskProcessDeath | undefined;
+  #exited: () => void = () => undefined;
+  readonly #gone: Promise<void>;
 
   constructor(clock: Clock) {
     this.#clock = clock;
+    this.#gone = new Promise((resolve) => {
+      this.#exited = resolve;
+    });
     this.#process = fork(new URL('./disk_process.js', import.meta.url), {
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
@@ -49,10 +60,13 @@ export class DiskChild {
     });
     this.#process.on('error', (error) => {
       this.#die(new DiskProcessDeath(error.message, false));
+      this.#exited();
     });
     this.#process.on('exit', (code, signal) => {
       const how = signal ? `was ended by ${signal}` : `ended with code ${code}`;
-      this.#die(new DiskProcessDeath(`the disk process ${how}`, signal === null || !FROM_OUTSIDE.includes(signal)));
+      const isOwn = signal === null ? code !== 0 : !FROM_OUTSIDE.includes(signal);
+      this.#die(new DiskProcessDeath(`the disk process ${how}`, isOwn));
+      this.#exited();
     });
   }
 
@@ -76,15 +90,10 @@ export class DiskChild {
     const answered = new AbortController();
     const answer = new Promise<Awaited<ReturnType<Methods[K]>>>((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      this.#process.send({ id, method, argument }, (error) => {
-        if (error) reject(error);
-      });
+      // What cannot be sent has a process that ended: its exit says how.
+      this.#process.send({ id, method, argument }, () => undefined);
     });
-    void this.#clock.sleep(CALL_TIMEOUT_MS, answered.signal).then(() => {
-      if (answered.signal.aborted) return;
-      this.#die(new DiskProcessDeath(`the disk process did not answer for ${CALL_TIMEOUT_MS} ms`, true));
-      this.end();
-    });
+    void this.#watch(answered.signal);
     try {
       return await answer;
     } finally {
@@ -92,8 +101,21 @@ export class DiskChild {
     }
   }
 
-  /** Resolves when it is gone. */
-  end(): void {
+  async #watch(answered: AbortSignal): Promise<void> {
+    for (;;) {
+      const sinceMs = this.#clock.nowMs();
+      await this.#clock.sleep(CALL_TIMEOUT_MS, answered);
+      if (answered.aborted) return;
+      // This process slept, and its answer may be waiting: it gets its time again.
+      if (this.#clock.nowMs() - sinceMs < CALL_TIMEOUT_MS + LATE_MS) break;
+    }
+    this.#die(new DiskProcessDeath(`the disk process did not answer for ${CALL_TIMEOUT_MS} ms`, false, true));
+    await this.end();
+  }
+
+  /** Resolves when it is gone: two processes must not have one environment. */
+  end(): Promise<void> {
     this.#process.kill('SIGKILL');
+    return this.#gone;
   }
 }

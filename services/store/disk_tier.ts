@@ -11,6 +11,7 @@ import type { Log } from '../../shared/base/log.ts';
 import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
 import { newTierCounters } from '../../shared/kv/record_cache.ts';
+import { isForRoom } from './disk_room.ts';
 import type { DiskEntry, DiskMethods } from './disk_worker.ts';
 
 /** LMDB gives a record its own pages. */
@@ -48,6 +49,9 @@ export class DiskTier {
   #usedBytes = 0;
   /** Of puts that run: taken from the budget before they are stored. */
   #reservedBytes = 0;
+  /** Keys that a put has under way, and its end. Bounded by the offers (P1). */
+  readonly #putting = new Map<BlockKey, Promise<void>>();
+  #isReopening = false;
   #generation = 0;
   /** Why nothing can be stored or read now. */
   fault: string | undefined;
@@ -82,12 +86,15 @@ export class DiskTier {
   }
 
   async #reopen(): Promise<void> {
+    if (this.#isReopening) return;
+    this.#isReopening = true;
     const { clock, signal } = this.#options;
     for (let pauseMs = MIN_RETRY_MS; this.fault !== undefined; pauseMs = Math.min(2 * pauseMs, MAX_RETRY_MS)) {
       await clock.sleep(pauseMs, signal);
       if (signal.aborted) return;
       await this.#open();
     }
+    this.#isReopening = false;
   }
 
   /** After a call that failed: what the environment is now. */
@@ -148,6 +155,12 @@ export class DiskTier {
 
   /** Writes what fits, oldest out first. Resolves when it is durable (S1) or given up; never throws. */
   async put(writes: readonly DiskWrite[]): Promise<void> {
+    const others = writes.flatMap(({ link }) => this.#putting.get(link.key) ?? []);
+    const own = this.#putFresh(writes.filter(({ link }) => !this.#putting.has(link.key)));
+    await Promise.all([own, ...others]);
+  }
+
+  async #putFresh(writes: readonly DiskWrite[]): Promise<void> {
     const { worker, budgetBytes } = this.#options;
     if (this.fault !== undefined) return;
     let newBytes = 0;
@@ -160,6 +173,11 @@ export class DiskTier {
     });
     if (fresh.length === 0) return;
     this.#reservedBytes += newBytes;
+    let settle: () => void = () => undefined;
+    const settled = new Promise<void>((resolve) => {
+      settle = resolve;
+    });
+    for (const { link } of fresh) this.#putting.set(link.key, settled);
     try {
       await this.#makeRoom(budgetBytes - this.#reservedBytes);
       const generation = this.#generation;
@@ -178,9 +196,11 @@ export class DiskTier {
       }
     } catch (error) {
       await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
-      await this.#relieve();
+      if (isForRoom(error)) await this.#relieve();
     } finally {
       this.#reservedBytes -= newBytes;
+      for (const { link } of fresh) this.#putting.delete(link.key);
+      settle();
     }
   }
 

@@ -17,11 +17,14 @@ import { readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
 import type { DiskEntry } from './disk_process.ts';
+import { isForRoom } from './disk_room.ts';
 
 export type { DiskEntry };
 
 /** Processes in a row that ended from outside while they opened. */
 const MAX_OPENINGS = 3;
+/** Openings in a row that did not come back: pages that point in a circle, not a machine that slept. */
+const MAX_HANGS = 2;
 
 let slab: SlabMemory | undefined;
 let child: DiskChild | undefined;
@@ -37,14 +40,9 @@ function copyOf(slot: number, bytes: number): Buffer {
   return Buffer.from(slotBytes(slab, slot).subarray(0, bytes));
 }
 
-/** No room is no damage. */
-function isRoom(error: unknown): boolean {
-  return /ENOSPC|No space left|MDB_MAP_FULL|MDB_TXN_FULL|ENOMEM|EDQUOT/i.test(messageOf(error));
-}
-
 /** Opens what is there. @throws DiskProcessDeath; Error when it cannot be opened. @returns what is wrong with it, if anything. */
 async function openOnce(): Promise<{ readonly damage: string | undefined; readonly entries: DiskEntry[] }> {
-  child?.end();
+  await child?.end();
   child = new DiskChild(systemClock);
   const { numEntries, damage } = await child.call('open', path);
   const entries: DiskEntry[] = [];
@@ -54,10 +52,20 @@ async function openOnce(): Promise<{ readonly damage: string | undefined; readon
   return { damage, entries };
 }
 
+/** What lies there is no environment, or a broken one. Anything else (no permission, no room) is the disk's fault and may pass. */
+function isDamaged(error: unknown): boolean {
+  if (error instanceof DiskProcessDeath) return error.isDamage;
+  return /MDB_(CORRUPTED|INVALID|PANIC|VERSION_MISMATCH|PAGE_NOTFOUND|BAD_\w+|INCOMPATIBLE)|EISDIR|ENOTDIR|EEXIST/.test(
+    messageOf(error),
+  );
+}
+
 /** Until it is open, set aside and begun anew, or given up for now. */
 async function openEnvironment(): Promise<{ readonly entries: DiskEntry[]; readonly wiped: string | undefined }> {
   let wiped: string | undefined;
+  let numHangs = 0;
   for (let numOpenings = 0; ; numOpenings++) {
+    let reason: string;
     try {
       const { damage, entries } = await openOnce();
       if (damage === undefined) {
@@ -65,20 +73,25 @@ async function openEnvironment(): Promise<{ readonly entries: DiskEntry[]; reado
         generation++;
         return { entries, wiped };
       }
-      if (wiped !== undefined) throw new Error(damage);
-      wiped = damage;
+      reason = damage;
     } catch (error) {
-      const isOutside = error instanceof DiskProcessDeath && !error.isDamage;
-      if (isOutside && numOpenings < MAX_OPENINGS) continue;
-      // Begun anew and still no good: the disk is the reason, not what lay on it.
-      if (isOutside || wiped !== undefined) {
-        fault = messageOf(error);
+      reason = messageOf(error);
+      const isDeath = error instanceof DiskProcessDeath;
+      const isHanging = isDeath && error.isHang && ++numHangs >= MAX_HANGS;
+      if (isDeath && !error.isDamage && !isHanging && numOpenings < MAX_OPENINGS) continue;
+      if (!isHanging && !isDamaged(error)) {
+        fault = reason;
         return { entries: [], wiped };
       }
-      wiped = messageOf(error);
     }
+    // Begun anew and still no good: the disk is the reason, not what lay on it.
+    if (wiped !== undefined) {
+      fault = reason;
+      return { entries: [], wiped };
+    }
+    wiped = reason;
     try {
-      setAside();
+      await setAside();
     } catch (error) {
       fault = `${wiped}; it cannot be set aside: ${messageOf(error)}`;
       return { entries: [], wiped: undefined };
@@ -87,8 +100,8 @@ async function openEnvironment(): Promise<{ readonly entries: DiskEntry[]; reado
 }
 
 /** One damaged environment is kept, for whoever wants to know why. */
-function setAside(): void {
-  child?.end();
+async function setAside(): Promise<void> {
+  await child?.end();
   if (!existsSync(path)) return;
   rmSync(`${path}.damaged`, { recursive: true, force: true });
   renameSync(path, `${path}.damaged`);
@@ -101,27 +114,38 @@ async function disk(): Promise<DiskChild> {
     const known = generation;
     const { wiped } = await openEnvironment();
     if (wiped === undefined) generation = known;
+    // Who keeps an index of it must hear of it.
+    else throw new Error(`the disk tier was damaged and is begun anew: ${wiped}`);
   }
   if (fault !== undefined || !child) throw new Error(`the disk tier is not usable: ${fault}`);
   return child;
 }
 
-/** Runs it on the environment. What ends the process or fails without want of room sets the environment aside. */
+/**
+ * Runs it on the environment, and once more when the process was ended from outside under it: nothing of it was committed, or all.
+ * What ends the process by itself, or a write that fails other than for want of room, sets the environment aside.
+ */
 async function onDisk<T>(isWrite: boolean, work: (child: DiskChild) => Promise<T>): Promise<T> {
-  try {
-    return await work(await disk());
-  } catch (error) {
-    const isDeath = error instanceof DiskProcessDeath;
-    const isDamage = isDeath ? error.isDamage : isWrite && fault === undefined && !isRoom(error);
-    if (!isDamage) throw error;
-    const reason = messageOf(error);
+  for (let isRepeated = false; ; isRepeated = true) {
     try {
-      setAside();
-      await openEnvironment();
-    } catch (second) {
-      fault = messageOf(second);
+      return await work(await disk());
+    } catch (error) {
+      const isDeath = error instanceof DiskProcessDeath;
+      if (isDeath && !error.isDamage && !isRepeated) continue;
+      // A machine that was asleep looks like a hang, once.
+      const isDamage = isDeath
+        ? error.isDamage || error.isHang
+        : isWrite && fault === undefined && child?.isAlive === true && !isForRoom(error);
+      if (!isDamage) throw error;
+      const reason = messageOf(error);
+      try {
+        await setAside();
+        await openEnvironment();
+      } catch (second) {
+        fault = messageOf(second);
+      }
+      throw new Error(`the disk tier was damaged and is begun anew: ${reason}`, { cause: error });
     }
-    throw new Error(`the disk tier was damaged and is begun anew: ${reason}`, { cause: error });
   }
 }
 
@@ -195,7 +219,7 @@ const methods = {
 
   async close(): Promise<void> {
     if (fault === undefined && child?.isAlive) await child.call('close', undefined);
-    child?.end();
+    await child?.end();
   },
 };
 

@@ -15,6 +15,7 @@ import { openFetch, type ArrivalSlot } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackDigest, unpackLinks } from '../../shared/protocol/packing.ts';
 import type { Peers } from '../../shared/protocol/rpc.ts';
+import type { DiskWrite } from './disk_tier.ts';
 import type { DiskMethods } from './disk_worker.ts';
 import type { StoreTiers } from './tiers.ts';
 
@@ -22,6 +23,7 @@ const MAX_OFFERS = 64;
 /** Records per LMDB transaction: a commit costs a fraction of a millisecond, shared by these. */
 const WRITE_BATCH = 32;
 const FETCH_TIMEOUT_MS = 60_000;
+const FETCH_PATIENCE_MS = 12_000;
 /** For a DRAM slot, while others' records are on their way to disk. */
 const SLOT_PAUSE_MS = 20;
 const MAX_SLOT_PAUSES = 500;
@@ -65,7 +67,8 @@ export class OfferIntake {
       await Promise.all(others);
       await this.#writeDown(offered);
       const durable = offered.filter((link) => this.#tiers.disk.has(link)).length;
-      return { stored, held: offered.length - lacking.length, durable };
+      const held = offered.filter((link) => !isLacking.has(link) && !this.#tiers.lacks(link)).length;
+      return { stored, held, durable };
     } finally {
       this.numOpen--;
       for (const { key } of lacking) this.#arriving.delete(key);
@@ -75,13 +78,16 @@ export class OfferIntake {
   /** Commits what is in DRAM and not on disk. */
   async #writeDown(links: readonly ChainLink[]): Promise<void> {
     for (let at = 0; at < links.length; at += WRITE_BATCH) {
-      const writes = links.slice(at, at + WRITE_BATCH).flatMap((link) => this.#tiers.writeOf(link) ?? []);
-      if (writes.length === 0) continue;
-      try {
-        await this.#tiers.disk.put(writes);
-      } finally {
-        this.#tiers.committed(writes);
-      }
+      await this.#commit(links.slice(at, at + WRITE_BATCH).flatMap((link) => this.#tiers.writeOf(link) ?? []));
+    }
+  }
+
+  /** Pinned until it is through. */
+  async #commit(writes: readonly DiskWrite[]): Promise<void> {
+    try {
+      if (writes.length > 0) await this.#tiers.disk.put(writes);
+    } finally {
+      this.#tiers.committed(writes);
     }
   }
 
@@ -108,13 +114,14 @@ export class OfferIntake {
       ...{ namespace, links, signal },
       waitMs: 0,
       timeoutMs: FETCH_TIMEOUT_MS,
+      patienceMs: FETCH_PATIENCE_MS,
       recordBytes: offer.recordBytes,
     });
-    let arrived: ChainLink[] = [];
+    let arrived: DiskWrite[] = [];
     const flush = async (): Promise<void> => {
-      const links = arrived;
+      const writes = arrived;
       arrived = [];
-      await this.#writeDown(links);
+      await this.#commit(writes);
     };
     const takeSlot = async (): Promise<ArrivalSlot> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
@@ -141,9 +148,9 @@ export class OfferIntake {
           giveSlot(slot);
           continue;
         }
-        this.#tiers.accept(dram, link, slot);
+        const write = this.#tiers.accept(dram, link, slot);
         numTaken++;
-        arrived.push(link);
+        if (write) arrived.push(write);
         if (arrived.length >= WRITE_BATCH) await flush();
       }
     } catch (error) {

@@ -2,6 +2,7 @@
 import { Worker } from 'node:worker_threads';
 import type { handleUnaryCall } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
+import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { ClusterMember } from '../../shared/instance/cluster_member.ts';
@@ -19,6 +20,8 @@ import { OfferIntake } from './offer_intake.ts';
 import { StoreTiers } from './tiers.ts';
 
 const SHUTDOWN_GRACE_MS = 2_000;
+const OPEN_WAIT_MS = 3_000;
+const CLOSE_WAIT_MS = 5_000;
 /** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
 const MAX_FETCH_STREAMS = 8_192;
 
@@ -108,8 +111,9 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
     ...{ worker, dramBytes, diskBytes, announcer, openDisk, clock, log },
     signal: stopped.signal,
   });
-  await tiers.disk.start();
   intake = new OfferIntake(tiers, worker, peers, log);
+  // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
+  await Promise.race([tiers.disk.start(), clock.sleep(OPEN_WAIT_MS, stopped.signal)]);
   log.info({ address, hub: config.join, recovered: tiers.disk.size }, 'open, joining');
   await joined;
   health.setStatus('', 'SERVING');
@@ -122,7 +126,13 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
       cluster.leave();
       await shutDown(server, clock, SHUTDOWN_GRACE_MS);
       stopped.abort();
-      await worker.call('close', undefined);
+      // What is committed is on disk without a word of farewell; without it the next boot does not trust it.
+      await Promise.race([
+        worker.call('close', undefined).catch((error: unknown) => {
+          log.warn({ error: messageOf(error) }, 'the disk tier was not closed in order');
+        }),
+        clock.sleep(CLOSE_WAIT_MS),
+      ]);
       await worker.close();
       folder?.release();
       peers.close();

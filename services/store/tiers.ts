@@ -66,15 +66,15 @@ export class StoreTiers implements BlockSource {
 
   /** Host memory for records of this size. @throws Failure when the tier holds another size or the budget holds none. */
   async openDram(recordBytes: number): Promise<Dram> {
+    if (!Number.isInteger(recordBytes) || recordBytes < MIN_RECORD_BYTES) {
+      throw new Failure('invalid_request', `a record has at least ${MIN_RECORD_BYTES} bytes, not ${recordBytes}`);
+    }
     if (this.#dram?.recordBytes === recordBytes) return this.#dram;
     if (this.#dram) {
       throw new Failure(
         'cluster_mismatch',
         `this store holds records of ${this.#dram.recordBytes} bytes in DRAM, not ${recordBytes}: start another store for this model`,
       );
-    }
-    if (!Number.isInteger(recordBytes) || recordBytes < MIN_RECORD_BYTES) {
-      throw new Failure('invalid_request', `a record has at least ${MIN_RECORD_BYTES} bytes, not ${recordBytes}`);
     }
     const { dramBytes, worker, announcer } = this.#options;
     const numSlots = Math.floor(dramBytes / recordBytes);
@@ -128,8 +128,13 @@ export class StoreTiers implements BlockSource {
     }
   }
 
-  /** Takes over a verified record. */
-  accept(dram: Dram, link: ChainLink, slot: number): void {
+  /** Takes over a verified record; pinned, with a write to put on disk, where there is a disk. */
+  accept(dram: Dram, link: ChainLink, slot: number): DiskWrite | undefined {
+    this.#keep(dram, link, slot);
+    return this.writeOf(link);
+  }
+
+  #keep(dram: Dram, link: ChainLink, slot: number): void {
     if (dram.cache.put(link, slot)) this.#options.announcer.stored('dram', link.key);
     else dram.cache.giveSlot(slot);
   }
@@ -151,7 +156,7 @@ export class StoreTiers implements BlockSource {
       return undefined;
     }
     const record = Buffer.from(slotBytes(dram.slab.memory, slot));
-    this.accept(dram, link, slot);
+    this.#keep(dram, link, slot);
     return record;
   }
 

@@ -2,8 +2,10 @@
 import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
-import { LAYOUT_VERSION, MIXED_NUMERICS, namespaceDigest, type Namespace } from '../kv/namespace.ts';
+import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
 import type { RecordLayout } from '../kv/record.ts';
+import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
+import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
 import { servedLength } from '../model/served_length.ts';
 import { SafetensorsFile } from '../model/safetensors.ts';
@@ -106,7 +108,8 @@ async function loadOn(
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
       blockSize,
-      numerics: options.isMixingNumerics ? MIXED_NUMERICS : numericsClass,
+      // Classes may meet then, revisions of their kernels not.
+      numerics: options.isMixingNumerics ? `mixed/wasm-${WASM_REVISION}/webgpu-${WEBGPU_REVISION}` : numericsClass,
       adapterId: '',
       tenantSalt: '',
       shard: 'all',

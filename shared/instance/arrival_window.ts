@@ -15,8 +15,8 @@ export class ArrivalWindow {
   readonly #cache: RecordCache;
   readonly #size: number;
   readonly #waiters: Waiter[] = [];
-  /** Slots in use, and whether they were taken before admission. */
-  readonly #inUse = new Map<number, boolean>();
+  /** Slots in use, and whether their sequence is admitted: a preempted one is no longer. */
+  readonly #inUse = new Map<number, () => boolean>();
 
   constructor(cache: RecordCache, size: number) {
     this.#cache = cache;
@@ -60,7 +60,7 @@ export class ArrivalWindow {
       const waiter = this.#waiters[i];
       if (!waiter) return;
       const isEarly = !waiter.isAdmitted();
-      const numEarly = [...this.#inUse.values()].filter(Boolean).length;
+      const numEarly = [...this.#inUse.values()].filter((isAdmitted) => !isAdmitted()).length;
       if (isEarly && numEarly >= this.#size / 2) {
         i++;
         continue;
@@ -68,7 +68,7 @@ export class ArrivalWindow {
       const slot = this.#cache.takeSlot();
       if (slot === undefined) return;
       this.#waiters.splice(i, 1);
-      this.#inUse.set(slot, isEarly);
+      this.#inUse.set(slot, waiter.isAdmitted);
       waiter.resolve(slot);
     }
   }

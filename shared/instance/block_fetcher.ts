@@ -56,6 +56,12 @@ interface Leg {
   readonly isComputing: boolean;
 }
 
+/**
+ * Blocks that a holder has come at once, or within what an export from its device may take (outbox.ts); beyond that they are
+ * computed. A holder that is lost is given up before, by the router's word.
+ */
+const HELD_PATIENCE_MS = 12_000;
+
 export class BlockFetcher {
   readonly #options: BlockFetcherOptions;
 
@@ -108,6 +114,7 @@ export class BlockFetcher {
         links,
         waitMs: isComputing ? job.timeoutMs : 0,
         timeoutMs: job.timeoutMs,
+        patienceMs: isComputing ? undefined : HELD_PATIENCE_MS,
         recordBytes: recordBytes(layout),
         signal: job.signal,
       });

@@ -49,6 +49,8 @@ export class ClusterMember {
   #hasJoined = false;
   #isRegistered = false;
   #isRegistering = false;
+  /** When the hub first said that another process of this name is heard. */
+  #waitsSinceMs: number | undefined;
   #isConnected = false;
 
   constructor(options: ClusterMemberOptions) {
@@ -105,11 +107,10 @@ export class ClusterMember {
     if (this.#isRegistering) return;
     this.#isRegistering = true;
     const { clock, log } = this.#options;
-    const sinceMs = clock.nowMs();
     try {
       // Without a connection the next one registers.
       while (this.#isConnected && !this.#left.signal.aborted) {
-        const pauseMs = await this.#registerOnce(sinceMs).catch((error: unknown) => {
+        const pauseMs = await this.#registerOnce().catch((error: unknown) => {
           log.warn({ error: messageOf(error) }, 'registration failed, trying again');
           return REGISTER_PAUSE_MS;
         });
@@ -122,12 +123,13 @@ export class ClusterMember {
   }
 
   /** @returns how long to wait before the next try; 0: the answer is final. */
-  async #registerOnce(sinceMs: number): Promise<number> {
+  async #registerOnce(): Promise<number> {
     const { registration, clock, onJoined, onRefused } = this.#options;
     const reply = readRegistrationReply(
       await this.bus.request(subjects.register, toBytes(registration), REGISTER_TIMEOUT_MS),
     );
-    if (reply.kind === 'wait' && clock.nowMs() - sinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
+    this.#waitsSinceMs = reply.kind === 'wait' ? (this.#waitsSinceMs ?? clock.nowMs()) : undefined;
+    if (this.#waitsSinceMs !== undefined && clock.nowMs() - this.#waitsSinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
     if (reply.kind !== 'accepted') {
       onRefused(new Failure('cluster_mismatch', reply.reason));
       return 0;

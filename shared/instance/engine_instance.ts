@@ -32,6 +32,7 @@ const MIN_SLOTS = 16;
 const MAX_WINDOW = 256;
 /** The watchdog looks this often, or four times within what a step may take. */
 const WATCH_MS = 1_000;
+const WATCH_LATE_MS = 500;
 
 /** Events of one sequence. */
 export type SequenceEvent = Extract<
@@ -126,9 +127,13 @@ export class EngineInstance {
   /** A device that hangs keeps its thread; this one still runs, and says so. */
   #watch(pulse: Int32Array): void {
     const { clock, stepTimeoutMs, onHang } = this.#options;
-    let [turn, sinceMs] = [-1, clock.nowMs()];
-    every(clock, Math.min(WATCH_MS, stepTimeoutMs / 4), this.#stopped.signal, () => {
+    const everyMs = Math.min(WATCH_MS, stepTimeoutMs / 4);
+    let [turn, sinceMs, lookedMs] = [-1, clock.nowMs(), clock.nowMs()];
+    every(clock, everyMs, this.#stopped.signal, () => {
       const now = Atomics.load(pulse, 0);
+      // A look that comes late says that this process was stopped, and its device with it.
+      if (clock.nowMs() - lookedMs > 2 * everyMs + WATCH_LATE_MS) turn = -1;
+      lookedMs = clock.nowMs();
       if (now !== turn || Atomics.load(pulse, 1) === 0) [turn, sinceMs] = [now, clock.nowMs()];
       else if (clock.nowMs() - sinceMs > stepTimeoutMs) {
         sinceMs = Infinity;
@@ -137,7 +142,7 @@ export class EngineInstance {
     });
   }
 
-  /** Fetches that may wait here: for each of these a sequence waits, here or on the instance that fetches (P1). */
+  /** Fetches that may wait here (P1): as many as sequences may, twice; with more decode instances than that some ask again. */
   get maxFetchStreams(): number {
     const { maxWaiting, model } = this.#options.engine;
     return 2 * (maxWaiting + model.maxNumSeqs);

@@ -24,9 +24,6 @@ export interface Namespace {
   readonly shard: string;
 }
 
-/** What stands in `numerics` when classes may meet. */
-export const MIXED_NUMERICS = 'mixed';
-
 export const LAYOUT_VERSION = 2;
 
 /** The fields in one fixed order; two namespaces are equal when these lines are. */

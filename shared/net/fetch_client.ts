@@ -19,6 +19,8 @@ export interface FetchOptions {
   /** How long the holder may wait for a block that is being computed. */
   readonly waitMs: number;
   readonly timeoutMs: number;
+  /** A holder that has the blocks and sends nothing, or is busy, for this long is given up; undefined: it may be computing them. */
+  readonly patienceMs: number | undefined;
   readonly recordBytes: number;
   readonly signal: AbortSignal;
 }
@@ -47,7 +49,7 @@ const MAX_BROKEN = 4;
 type FetchCall = ReturnType<typeof fetchBlocks>;
 
 export function openFetch(peers: Peers, address: string, options: FetchOptions): FetchStream {
-  const { context, namespace, links, waitMs, timeoutMs, recordBytes, signal } = options;
+  const { context, namespace, links, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
   const untilMs = peers.clock.nowMs() + timeoutMs;
   /** From block `index` of the run on: a stream that was refused or broke is opened again where it ended. */
   const open = (index: number): FetchCall =>
@@ -69,6 +71,20 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
   signal.addEventListener('abort', leave);
   if (signal.aborted) leave();
 
+  const watched = async <T>(reply: Promise<T>): Promise<T> => {
+    if (patienceMs === undefined) return reply;
+    const answered = new AbortController();
+    void peers.clock.sleep(patienceMs, answered.signal).then(() => {
+      if (answered.signal.aborted) return;
+      call.leave(new Failure('transfer_failed', `${address} sent nothing for ${patienceMs} ms`));
+    });
+    try {
+      return await reply;
+    } finally {
+      answered.abort();
+    }
+  };
+
   let numDone = 0;
   async function* once(
     takeSlot: () => Promise<ArrivalSlot>,
@@ -77,7 +93,9 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
     let arriving: (ArrivalSlot & { next: number }) | undefined;
     const first = numDone;
     try {
-      for await (const reply of call.replies()) {
+      const replies = call.replies();
+      for (let next = await watched(replies.next()); !next.done; next = await watched(replies.next())) {
+        const reply = next.value;
         const isNext =
           first + reply.index === numDone &&
           reply.totalBytes === recordBytes &&
@@ -109,6 +127,8 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
     giveBack: (slot: number) => void,
   ): AsyncGenerator<{ index: number; slot: number }> {
     let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
+    let busyUntilMs = 0;
+    let numBefore = -1;
     try {
       for (;;) {
         try {
@@ -116,9 +136,12 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
           return;
         } catch (error) {
           const failure = toFailure(error, address);
+          // Patience begins anew with every record that came.
+          if (numDone > numBefore) busyUntilMs = Math.min(untilMs, peers.clock.nowMs() + (patienceMs ?? timeoutMs));
+          numBefore = numDone;
           const isBusy = failure.code === 'overloaded';
           const isBroken = failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN;
-          const isOver = signal.aborted || peers.clock.nowMs() + pauseMs >= untilMs;
+          const isOver = signal.aborted || peers.clock.nowMs() + pauseMs >= busyUntilMs;
           if (isOver || !(isBusy || isBroken)) throw failure;
         }
         // Busy is not broken: the blocks are there, or will be.

@@ -49,7 +49,7 @@ export function createFetchHandlers(
       return;
     }
     numSnapshots++;
-    void serveSnapshot(call, source()).finally(() => numSnapshots--);
+    void serveSnapshot(call, source).finally(() => numSnapshots--);
   };
   return { fetch, snapshot, counters };
 }
@@ -101,15 +101,15 @@ function written(call: FetchCall, reply: FetchReply, signal: AbortSignal): Promi
   });
 }
 
-async function serveSnapshot(call: SnapshotCall, source: BlockSource): Promise<void> {
+async function serveSnapshot(call: SnapshotCall, source: () => BlockSource): Promise<void> {
   const signal = abortOnCancel(call);
-  const { epoch, sequence, tiers: tierKeys } = source.snapshot();
-  // Copied at once: what changes while pages are sent is told by later events.
-  const pages = [...tierKeys].flatMap(([tier, keys]) =>
-    paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
-  );
-  if (pages.length === 0) pages.push({ tier: 0, page: [] });
   try {
+    const { epoch, sequence, tiers: tierKeys } = source().snapshot();
+    // Copied at once: what changes while pages are sent is told by later events.
+    const pages = [...tierKeys].flatMap(([tier, keys]) =>
+      paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
+    );
+    if (pages.length === 0) pages.push({ tier: 0, page: [] });
     for (const { tier, page } of pages) {
       if (!call.write({ epoch, sequence, tier, keys: packKeys(page) })) await once(call, 'drain', { signal });
     }

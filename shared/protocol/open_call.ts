@@ -50,6 +50,10 @@ export class OpenCall<Q, R> {
       this.#wake();
     };
     stream.on('error', (error) => {
+      // The status overtakes what the stream holds already.
+      for (let reply = stream.read() as R | null; reply !== null && !this.#isLeft; reply = stream.read() as R | null) {
+        this.#replies.push(reply);
+      }
       over(toFailure(error, peer));
     });
     stream.on('end', () => {
@@ -62,7 +66,7 @@ export class OpenCall<Q, R> {
     if (!this.#isLeft && !this.#over.signal.aborted) this.#stream.write(message);
   }
 
-  /** Replies in order. @throws Failure why the call ended, after what came before. */
+  /** Replies in order. @throws Failure why the call ended, after what had arrived by then. */
   async *replies(): AsyncGenerator<R> {
     for (;;) {
       const reply = this.#replies.shift();

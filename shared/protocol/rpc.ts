@@ -212,6 +212,7 @@ export function toFailure(error: unknown, peer: string): Failure {
   if (error instanceof Failure) return error;
   const { code, details, metadata } = error as Partial<StatusObject>;
   const named = String(metadata?.get(FAILURE_KEY)[0] ?? '');
-  const failure = isFailureCode(named) ? named : code === undefined ? 'internal' : codeOf[code];
+  const known: Partial<Record<string, FailureCode>> = codeOf;
+  const failure = isFailureCode(named) ? named : (known[String(code)] ?? 'internal');
   return new Failure(failure, `${peer}: ${details ?? messageOf(error)}`, { cause: error });
 }

@@ -6,6 +6,7 @@ import type { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
+import { connectHub } from '../../shared/protocol/calls.ts';
 import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { until } from '../support/cluster.ts';
 import { busConformance } from './conformance.ts';
@@ -96,4 +97,66 @@ test('a wrong token is refused, and not tried again', async () => {
   assert.deepEqual(client.events, ['refused: unauthenticated']);
   client.close();
   await close();
+});
+
+test('a remote process cannot take over what the hub itself serves, nor subscribe without end (P1)', async () => {
+  const { hub, port, close } = await openHub();
+  hub.serve('cluster.register', (payload) => Buffer.from(`hub ${payload.toString()}`));
+  const [thief, client] = [connect(port), connect(port)];
+  await until('both are connected', () => thief.events.length > 0 && client.events.length > 0);
+  thief.bus.serve('cluster.register', () => Buffer.from('stolen'));
+  thief.bus.serve('own', () => Buffer.from('mine'));
+  await until('its own subject is served', async () => {
+    const answer = await client.bus.request('own', Buffer.alloc(0), 1_000).catch(() => undefined);
+    return answer?.toString() === 'mine';
+  });
+  assert.equal((await client.bus.request('cluster.register', Buffer.from('x'), 1_000)).toString(), 'hub x');
+  for (let i = 0; i < 100; i++) thief.bus.subscribe(`s${i}`, () => undefined);
+  await until('the greedy one is dropped', () => thief.events.includes('disconnected'));
+  assert.equal((await client.bus.request('cluster.register', Buffer.from('y'), 1_000)).toString(), 'hub y');
+  thief.close();
+  client.close();
+  await close();
+});
+
+test('connections beyond the hub’s bound are refused and leave nothing open (P1)', async () => {
+  const { port, close } = await openHub();
+  const peers = Array.from({ length: 4 }, () => new Peers('t', systemClock));
+  let numRefused = 0;
+  let numGreeted = 0;
+  const calls = Array.from({ length: 1_100 }, (_, i) => {
+    const call = connectHub(peers[i % peers.length]!, `127.0.0.1:${port}`);
+    call.on('data', () => numGreeted++);
+    call.on('error', () => numRefused++);
+    return call;
+  });
+  await until('all have their answer', () => numGreeted + numRefused === calls.length);
+  assert.equal(numGreeted, 1_024);
+  for (const call of calls) call.end();
+  const late = connect(port);
+  await until('there is room again', () => late.events.includes('connected'));
+  late.close();
+  for (const one of peers) one.close();
+  await close();
+});
+
+test('an IPv6 address in brackets can be bound and joined', async () => {
+  const hub = new EmbeddedHub(silentLog);
+  const server = createServer('t');
+  server.addService(services.hub, { connect: hub.connect });
+  const port = await listen(server, '[::1]:0');
+  const peers = new Peers('t', systemClock);
+  const events: string[] = [];
+  const bus = new HubClient({
+    address: `[::1]:${port}`,
+    ...{ peers, clock: systemClock, log: silentLog },
+    onConnected: () => events.push('connected'),
+    onDisconnected: () => undefined,
+    onRefused: () => undefined,
+  });
+  await until('it is connected', () => events.length === 1);
+  bus.close();
+  peers.close();
+  hub.close();
+  await shutDown(server, systemClock, 100);
 });

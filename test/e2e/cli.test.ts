@@ -1,14 +1,18 @@
 /** The `penstock` command as a person meets it: help, configuration, refusals before anything listens, an orderly end. Budget: 40 s. */
 import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { goldenFolder } from '../support/golden.ts';
+import { projectPath } from '../support/project.ts';
 import { run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 
 const folder = temporaryFolder();
+const emptyFolder = join(folder.path, 'empty');
+mkdirSync(emptyFolder);
 afterAll(() => {
   folder.remove();
 });
@@ -30,6 +34,83 @@ test('--help names every command and option', async () => {
   ]) {
     assert(output.includes(word), word);
   }
+});
+
+test.each([
+  ['router', ['--max-requests', '--silence-ms', '--hub-bind'], ['--kv-blocks', '--dram-bytes', '--prefill ']],
+  [
+    'decode',
+    ['--kv-blocks', '--device NAME', '--join', '--step-timeout-ms'],
+    ['--max-requests', '--disk-bytes', '--hub-bind'],
+  ],
+  ['store', ['--disk-bytes', '--dram-bytes', '--join'], ['--kv-blocks', '--device', '--max-requests']],
+])('penstock %s --help is that role’s', async (role, has, hasNot) => {
+  const { code, output } = await runToEnd([role, '--help']);
+  assert.equal(code, 0);
+  assert.match(output, new RegExp(`^penstock ${role}: `));
+  for (const word of has) assert(output.includes(word), word);
+  for (const word of hasNot) assert(!output.includes(word), word);
+});
+
+test('--version', async () => {
+  const { version } = JSON.parse(readFileSync(projectPath('package.json'), 'utf8')) as { version: string };
+  const { code, output } = await runToEnd(['--version']);
+  assert.deepEqual([code, output], [0, `penstock ${version}\n`]);
+});
+
+test('a role whose hub does not answer says so every few seconds', async () => {
+  const store = run(['store', '--join', '127.0.0.1:1', '--data-dir', join(folder.path, 'lonely')]);
+  assert(store.stderr);
+  let numSaid = 0;
+  const reader = createInterface({ input: store.stderr });
+  reader.on('line', (line) => (numSaid += line.includes('the hub does not answer') ? 1 : 0));
+  while (numSaid < 2) await once(reader, 'line');
+  store.kill('SIGKILL');
+  await once(store, 'exit');
+});
+
+test('a bind address that is in use is refused with what to do, HTTP as the hub', async () => {
+  const taken = createServer();
+  await new Promise<void>((resolve) => {
+    taken.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = taken.address() as AddressInfo;
+  for (const flag of ['--bind', '--hub-bind']) {
+    const other = flag === '--bind' ? '--hub-bind' : '--bind';
+    const { code, errors } = await runToEnd(['router', flag, `127.0.0.1:${port}`, other, '127.0.0.1:0']);
+    assert.equal(code, 1);
+    assert.match(errors, new RegExp(`cannot listen on 127\\.0\\.0\\.1:${port}: .*choose another address`));
+  }
+  taken.close();
+});
+
+test('an IPv6 address in brackets', async () => {
+  const router = run(['router', '--bind', '[::1]:0', '--hub-bind', '[::1]:0', '--log-level', 'error']);
+  assert(router.stdout);
+  const [line] = (await once(createInterface({ input: router.stdout }), 'line')) as [string];
+  const url = /(http:\S+),/.exec(line)?.[1] ?? '';
+  assert.match(url, /^http:\/\/\[::1\]:\d+$/);
+  assert.equal((await fetch(`${url}/version`)).status, 200);
+  router.kill('SIGKILL');
+  await once(router, 'exit');
+});
+
+test('what is published needs no override: every package that a user gets runs on the Node that it asks for', () => {
+  const lock = JSON.parse(readFileSync(projectPath('package-lock.json'), 'utf8')) as {
+    packages: Record<string, { dev?: boolean; engines?: { node?: string } }>;
+  };
+  const { overrides = {} } = JSON.parse(readFileSync(projectPath('package.json'), 'utf8')) as {
+    overrides?: Record<string, string>;
+  };
+  const used = Object.entries(lock.packages).filter(([name, { dev }]) => name !== '' && !dev);
+  expect(used.length).toBeGreaterThan(50);
+  for (const [name, { engines }] of used) {
+    const least = [...(engines?.node ?? '>=0').matchAll(/>= ?(\d+)/g)].map(([, major]) => Number(major));
+    assert(least.length === 0 || Math.min(...least) <= 20, `${name} needs Node ${engines?.node}`);
+  }
+  // Optional native code aside, which npm leaves out where it does not build.
+  const overridden = Object.keys(overrides).filter((name) => used.some(([path]) => path.endsWith(`/${name}`)));
+  assert.deepEqual(overridden, ['msgpackr-extract']);
 });
 
 test('config prints what is in effect: flag over environment over file over default', async () => {
@@ -63,6 +144,7 @@ describe('what is refused, with the place and what is allowed', () => {
       /refusing to listen on 0\.0\.0\.0:0 without a cluster token/,
     ],
     ['a device that is not there', ['decode', '--device', 'webgpu:nope'], {}, /no WebGPU adapter nope; there/],
+    ['an empty model folder', ['router', '--model', emptyFolder], {}, /the model folder .* is empty: put config\.json/],
     ['a model that is not there', ['up', '--model', '/nowhere'], {}, /there is no model folder \/nowhere/],
   ];
   test.each(cases)('%s', async (_name, args, environment, pattern) => {

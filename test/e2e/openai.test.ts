@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import OpenAI, { APIError } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Cluster, harbour } from '../support/cluster.ts';
+import { Cluster, harbour, until } from '../support/cluster.ts';
 
 interface Example {
   readonly messages: { role: 'system' | 'user'; content: string }[];
@@ -332,4 +332,409 @@ describe('bad input gets an error object that says what to do', () => {
     });
     assert.equal(choices.length, 1);
   });
+});
+
+async function post(path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> {
+  return fetch(`${cluster.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  });
+}
+
+interface ErrorView {
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    readonly param: string | null;
+    readonly code: string;
+  };
+}
+
+async function errorOf(response: Response): Promise<ErrorView['error']> {
+  return ((await response.json()) as ErrorView).error;
+}
+
+describe('parameters that OpenAI or vLLM document', () => {
+  const messages = [{ role: 'user', content: 'Hello' }];
+  const neutral: Record<string, unknown> = {
+    ...{ n: 1, best_of: 1, use_beam_search: false, echo: false, length_penalty: 1, priority: 0, bad_words: [] },
+    ...{ response_format: { type: 'text' }, skip_special_tokens: true, spaces_between_special_tokens: true },
+    ...{
+      min_tokens: 0,
+      stop: [],
+      stop_token_ids: [],
+      include_stop_str_in_output: false,
+      ignore_eos: false,
+      logit_bias: {},
+    },
+    ...{ truncate_prompt_tokens: null, prompt_logprobs: null, allowed_token_ids: null, structured_outputs: null },
+    ...{ guided_json: null, guided_regex: null, guided_choice: null, guided_grammar: null, structural_tag: null },
+    ...{ return_tokens_as_token_ids: false, cache_salt: null, kv_transfer_params: null, vllm_xargs: null },
+    ...{
+      user: 'u',
+      store: true,
+      metadata: { a: 'b' },
+      service_tier: 'flex',
+      prompt_cache_key: 'k',
+      safety_identifier: 's',
+    },
+    ...{ session_id: 'x', seed: 2 ** 62, top_k: -1, min_p: 0, repetition_penalty: 1, top_p: 1 },
+  };
+  const neutralChat: Record<string, unknown> = {
+    ...{ tools: [], tool_choice: 'auto', functions: [], function_call: 'none', parallel_tool_calls: false },
+    ...{ modalities: ['text'], audio: null, prediction: null, verbosity: 'low', web_search_options: null },
+    ...{ reasoning_effort: 'low', include_reasoning: true, chat_template: null, documents: null, top_logprobs: 0 },
+    ...{ add_generation_prompt: true, continue_final_message: false, chat_template_kwargs: {}, echo: false },
+    ...{ mm_processor_kwargs: null, media_io_kwargs: null, thinking_token_budget: null, add_special_tokens: false },
+  };
+
+  test('each is accepted at its neutral value, all at once, and as null; none of them is called ignored', async () => {
+    const base = { messages, max_tokens: 2, temperature: 0 };
+    const plain = (await (await post('/v1/chat/completions', base)).json()) as OpenAI.ChatCompletion;
+    const all = await post('/v1/chat/completions', { ...base, ...neutral, ...neutralChat });
+    assert.equal(all.status, 200, await all.clone().text());
+    assert.equal(all.headers.get('x-penstock-ignored'), null);
+    const same = (await all.json()) as OpenAI.ChatCompletion;
+    assert.equal(same.choices[0]?.message.content, plain.choices[0]?.message.content);
+    const names = Object.keys({ ...neutral, ...neutralChat, temperature: 0, stream: false, max_completion_tokens: 1 });
+    const nulls = Object.fromEntries(names.map((name) => [name, null]));
+    const nothing = await post('/v1/chat/completions', { ...nulls, messages, max_tokens: 2 });
+    assert.equal(nothing.status, 200, await nothing.text());
+    const completion = await post('/v1/completions', {
+      ...neutral,
+      prompt: 'Hello',
+      max_tokens: 2,
+      suffix: '',
+      logprobs: null,
+    });
+    assert.equal(completion.status, 200, await completion.text());
+  });
+
+  test.each([
+    ...[{ n: 2 }, { best_of: 2 }, { use_beam_search: true }, { echo: true }, { length_penalty: 2 }, { priority: 1 }],
+    ...[
+      { bad_words: ['x'] },
+      { response_format: { type: 'json_object' } },
+      { prompt_logprobs: 1 },
+      { cache_salt: 'x' },
+    ],
+    ...[
+      { guided_json: {} },
+      { structured_outputs: { regex: 'x' } },
+      { allowed_token_ids: [1] },
+      { structural_tag: '{}' },
+    ],
+    ...[
+      { truncate_prompt_tokens: 5 },
+      { vllm_xargs: { a: 1 } },
+      { kv_transfer_params: {} },
+      { logits_processors: ['x'] },
+    ],
+  ])('%j is refused by name, with what to do', async (body) => {
+    const response = await post('/v1/completions', { prompt: 'Hello', max_tokens: 1, ...body });
+    assert.equal(response.status, 400);
+    const { message, param } = await errorOf(response);
+    assert.equal(param, Object.keys(body)[0]);
+    assert.match(message, /is not supported; leave it out or set it to/);
+  });
+
+  test('keys that no document knows are ignored and named', async () => {
+    const response = await post('/v1/completions', { prompt: 'Hello', max_tokens: 1, frobnicate: 1, 'ü x': 2 });
+    assert.equal(response.status, 200);
+    assert.equal(response.headers.get('x-penstock-ignored'), 'frobnicate, ??x');
+  });
+
+  test('continuous_usage_stats: every chunk has usage, growing by a token (GuideLLM)', async () => {
+    const stream_options = { include_usage: true, continuous_usage_stats: true };
+    for (const [path, prompt] of [
+      ['/v1/completions', { prompt: 'Hello' }],
+      ['/v1/chat/completions', { messages }],
+    ] as const) {
+      const response = await post(path, {
+        ...prompt,
+        ...{ max_tokens: 6, ignore_eos: true, stream: true, stream_options, return_token_ids: true },
+      });
+      const usages = (await response.text())
+        .split('\n')
+        .filter((line) => line.startsWith('data: {'))
+        .map(
+          (line) => (JSON.parse(line.slice(6)) as { usage?: OpenAI.CompletionUsage }).usage?.completion_tokens ?? NaN,
+        );
+      assert(
+        usages.every((count) => count >= 0),
+        usages.join(),
+      );
+      assert.equal(usages.at(-1), 6);
+      assert.deepEqual(
+        usages,
+        [...usages].sort((a, b) => a - b),
+      );
+    }
+  });
+
+  test('stop_reason, include_stop_str_in_output, min_tokens, skip_special_tokens', async () => {
+    const ask = async (
+      body: object,
+    ): Promise<{ text: string; finish_reason: string; stop_reason: unknown; ids: number[] }> => {
+      const response = await post('/v1/completions', {
+        ...{ prompt: 'Nadia likes', max_tokens: 12, temperature: 0, return_token_ids: true, ...body },
+      });
+      const text = await response.text();
+      assert.equal(response.status, 200, text);
+      const [choice] = (
+        JSON.parse(text) as {
+          choices: { text: string; finish_reason: string; stop_reason: unknown; token_ids: number[] }[];
+        }
+      ).choices;
+      assert(choice);
+      return { ...choice, ids: choice.token_ids };
+    };
+    const plain = await ask({ ignore_eos: true });
+    assert.equal(plain.stop_reason, null);
+    const stop = plain.text.slice(3, 5);
+    const cut = await ask({ ignore_eos: true, stop });
+    assert.deepEqual([cut.stop_reason, cut.text], [stop, plain.text.slice(0, plain.text.indexOf(stop))]);
+    const kept = await ask({ ignore_eos: true, stop, include_stop_str_in_output: true });
+    assert.equal(kept.text, plain.text.slice(0, plain.text.indexOf(stop) + stop.length));
+    const token = plain.ids[2] ?? 0;
+    const byToken = await ask({ ignore_eos: true, stop_token_ids: [token] });
+    assert.deepEqual([byToken.finish_reason, byToken.stop_reason], ['stop', token]);
+    const later = await ask({ ignore_eos: true, stop_token_ids: [token], min_tokens: 8 });
+    assert(!later.ids.slice(0, 8).includes(token));
+    const ended = await ask({ max_tokens: 40, logit_bias: { '2': 100 } });
+    assert.deepEqual([ended.text, ended.stop_reason], ['', null]);
+    const shown = await ask({ max_tokens: 3, ignore_eos: true, skip_special_tokens: false, logit_bias: { '2': 100 } });
+    assert.equal(shown.text, '<|im_end|>'.repeat(3));
+  });
+
+  test('continue_final_message goes on where the assistant was', async () => {
+    const [first = ''] = example.answer.split(' opens');
+    const response = await post('/v1/chat/completions', {
+      messages: [...example.messages, { role: 'assistant', content: first }],
+      ...{ continue_final_message: true, add_generation_prompt: false, temperature: 0 },
+    });
+    const text = await response.text();
+    assert.equal(response.status, 200, text);
+    const { choices } = JSON.parse(text) as OpenAI.ChatCompletion;
+    assert.equal(first + (choices[0]?.message.content ?? ''), example.answer);
+    const both = await post('/v1/chat/completions', {
+      messages,
+      continue_final_message: true,
+      add_generation_prompt: true,
+    });
+    assert.equal(both.status, 400);
+  });
+
+  test('messages as clients of tools send them go to the template', async () => {
+    const call = { id: 'c1', type: 'function', function: { name: 'look', arguments: '{"at": [1, 2]}' } };
+    const deep = { ...call, function: { name: 'look', arguments: '['.repeat(7_000) + ']'.repeat(7_000) } };
+    for (const tool_calls of [[call], [deep]]) {
+      const response = await post('/v1/chat/completions', {
+        messages: [
+          { role: 'developer', content: 'Be brief.' },
+          {
+            role: 'user',
+            name: 'mira',
+            content: [{ type: 'text', text: 'Where is the key?', cache_control: { type: 'x' } }],
+          },
+          { role: 'assistant', content: null, tool_calls },
+          { role: 'tool', tool_call_id: 'c1', content: 'In the boathouse.' },
+          { role: 'assistant', content: null, refusal: null, tool_calls: null },
+        ],
+        max_tokens: 2,
+      });
+      assert.equal(response.status, 200, await response.text());
+    }
+  });
+
+  test('empty prompts, mixed lists, token strings', async () => {
+    const response = await post('/v1/completions', { prompt: ['', [5, 6], 'Hello'], max_tokens: 2, ignore_eos: true });
+    const text = await response.text();
+    assert.equal(response.status, 200, text);
+    assert.equal((JSON.parse(text) as OpenAI.Completion).choices.length, 3);
+    const tokens = (await (
+      await post('/tokenize', { prompt: 'Hello there', return_token_strs: true, add_special_tokens: false })
+    ).json()) as { tokens: number[]; token_strs: string[]; count: number };
+    assert.equal(tokens.token_strs.length, tokens.count);
+    assert.equal(tokens.token_strs.join('').replaceAll('Ġ', ' '), 'Hello there');
+  });
+
+  test('logprobs without alternatives, whole and streamed, say the same', async () => {
+    const body = { messages: example.messages, logprobs: true, top_logprobs: 2, temperature: 0 };
+    const whole = (await (await post('/v1/chat/completions', body)).json()) as OpenAI.ChatCompletion;
+    const stream = await client.chat.completions.create({ model, ...body, stream: true });
+    const parts: unknown[] = [];
+    for await (const { choices } of stream) parts.push(...(choices[0]?.logprobs?.content ?? []));
+    assert.deepEqual(parts, whole.choices[0]?.logprobs?.content);
+  });
+});
+
+describe('every error has OpenAI’s shape', () => {
+  const cases: [string, string, unknown, number, RegExp, string | null, string?][] = [
+    [
+      'an unknown model',
+      '/v1/completions',
+      { model: 'gpt-4', prompt: 'x' },
+      404,
+      /`gpt-4` does not exist/,
+      'model',
+      'model_not_found',
+    ],
+    [
+      'too many new tokens',
+      '/v1/completions',
+      { prompt: [1, 2], max_tokens: 5_000 },
+      400,
+      /^This model's maximum context length is 2048 tokens\. However, you requested 5002 tokens \(2 in the prompt, 5000 in the completion\)/,
+      'prompt',
+      'context_length_exceeded',
+    ],
+    [
+      'a prompt as long as the context',
+      '/v1/completions',
+      { prompt: Array.from({ length: 2_048 }, () => 5) },
+      400,
+      /you requested 2049 tokens \(2048 in the prompt, 1 in/,
+      'prompt',
+      'context_length_exceeded',
+    ],
+    [
+      'bad bias keys, all of them',
+      '/v1/completions',
+      { prompt: 'x', logit_bias: { '5': 1, '05': 1, a: 1, '99999': 1, '7': 900 } },
+      400,
+      /"05", "a"; 99999 outside the vocabulary of \d+; the bias of 7/,
+      'logit_bias',
+    ],
+    [
+      'a stop token outside the vocabulary',
+      '/v1/completions',
+      { prompt: 'x', stop_token_ids: [1, 70_000] },
+      400,
+      /70000/,
+      'stop_token_ids',
+    ],
+    [
+      'an id outside the vocabulary to /detokenize',
+      '/detokenize',
+      { tokens: [1, 70_000] },
+      400,
+      /70000 is outside/,
+      'tokens.1',
+    ],
+    ['a text to /detokenize', '/detokenize', { tokens: ['abc'] }, 400, /whole number/, 'tokens.0'],
+    ['top_k beyond 32 bits', '/v1/completions', { prompt: 'x', top_k: 4_294_967_297 }, 400, /top_k/, 'top_k'],
+    [
+      'min_tokens over the default length',
+      '/v1/completions',
+      { prompt: 'x', min_tokens: 100 },
+      400,
+      /min_tokens: 100 is more than/,
+      'min_tokens',
+    ],
+    [
+      'a body nested 10,000 deep',
+      '/v1/chat/completions',
+      `{"messages":${'['.repeat(10_000)}${']'.repeat(10_000)}}`,
+      400,
+      /nested over 64 levels/,
+      null,
+    ],
+    ['an empty body', '/v1/completions', '', 400, /body is empty/, null],
+    ['no JSON', '/v1/completions', '{"prompt": [', 400, /not JSON/, null],
+    ['a path that is none', '/v1/nothing', {}, 404, /does not exist/, null, 'not_found'],
+  ];
+  test.each(cases)('%s', async (_name, path, body, status, pattern, param, code) => {
+    const response = await post(path, body);
+    const error = await errorOf(response);
+    assert.equal(response.status, status, error.message);
+    assert.match(error.message, pattern);
+    assert.match(error.type, /error$/);
+    assert.equal(error.param, param);
+    if (code !== undefined) assert.equal(error.code, code);
+  });
+
+  test('bad addresses, methods, types, sizes and requests without a body', async () => {
+    for (const [path, options, status] of [
+      ['/v1/models/%', {}, 400],
+      [`/v1/models/${'a'.repeat(300)}`, {}, 404],
+      ['/v1/models/some/other', {}, 404],
+      ['/v1/completions', { method: 'GET' }, 405],
+      ['/health', { method: 'DELETE' }, 405],
+      ['/v1/completions', { method: 'POST', body: 'x', headers: { 'content-type': 'text/plain' } }, 415],
+      ['/v1/completions', { method: 'POST' }, 400],
+      [
+        '/v1/completions',
+        { method: 'POST', body: `"${'a'.repeat(5 << 20)}"`, headers: { 'content-type': 'application/json' } },
+        413,
+      ],
+    ] as const) {
+      const response = await fetch(`${cluster.url}${path}`, options);
+      assert.equal(response.status, status, path);
+      const { message, type } = await errorOf(response);
+      assert(message !== '' && type.endsWith('error'), `${path}: ${message}`);
+      if (status === 405) assert.match(response.headers.get('allow') ?? '', /POST|GET/);
+      if (status === 413) assert.match(message, /over \d+ bytes: .*--max-body-bytes/);
+    }
+  });
+
+  test('X-Request-Id and traceparent are taken over, in answers and in errors', async () => {
+    const headers = {
+      'x-request-id': 'my-request.1',
+      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+    };
+    const response = await post('/v1/completions', { prompt: [5], max_tokens: 1 }, headers);
+    assert.equal(response.headers.get('x-request-id'), 'my-request.1');
+    assert.equal(((await response.json()) as { id: string }).id, 'cmpl-my-request.1');
+    const view = (await cluster.requests(1))[0] as unknown as { client_id: string; trace_id: string };
+    assert.deepEqual([view.client_id, view.trace_id], ['my-request.1', '0af7651916cd43dd8448eb211c80319c']);
+    const refused = await post('/v1/completions', { prompt: [5], n: 3 }, headers);
+    assert.equal(refused.headers.get('x-request-id'), 'my-request.1');
+  });
+
+  test('/version and /ping', async () => {
+    assert.match(((await (await fetch(`${cluster.url}/version`)).json()) as { version: string }).version, /^\d+\.\d+/);
+    assert.equal((await fetch(`${cluster.url}/ping`)).status, 200);
+    assert.equal((await fetch(`${cluster.url}/ping`, { method: 'POST' })).status, 200);
+  });
+});
+
+test('every metric of vLLM’s dashboards whose meaning we have shows data; failures are counted by reason and status', async () => {
+  await post('/v1/completions', { prompt: 'x', n: 7 });
+  await fetch(`${cluster.url}/v1/nothing`);
+  await until('heartbeats have told', async () => (await cluster.node('decode-1')).tiers['device'] !== undefined);
+  const text = await (await fetch(`${cluster.url}/metrics`)).text();
+  const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]));
+  const sampled = new Set([...text.matchAll(/^([a-zA-Z_:][\w:]*)\{[^}]*\} (\S+)$/gm)].map(([, name]) => name));
+  for (const name of [
+    ...['e2e_request_latency_seconds', 'time_to_first_token_seconds', 'inter_token_latency_seconds'],
+    ...['request_time_per_output_token_seconds', 'time_per_output_token_seconds', 'request_queue_time_seconds'],
+    ...['request_prefill_time_seconds', 'request_decode_time_seconds', 'request_inference_time_seconds'],
+    ...['request_prompt_tokens', 'request_generation_tokens', 'request_max_num_generation_tokens'],
+  ]) {
+    assert.equal(types.get(`vllm:${name}`), 'histogram', name);
+    const count = Number(new RegExp(`^vllm:${name}_count\\{[^}]*\\} (\\d+)`, 'm').exec(text)?.[1]);
+    assert(count > 0, `${name} has ${count}`);
+  }
+  for (const name of [
+    ...['vllm:prompt_tokens_total', 'vllm:generation_tokens_total', 'vllm:request_success_total'],
+    ...['vllm:num_preemptions_total', 'vllm:prefix_cache_queries_total', 'vllm:prefix_cache_hits_total'],
+    ...['penstock_tier_hits_total', 'penstock_tier_misses_total', 'penstock_tier_evictions_total'],
+    ...['penstock_requests_failed_total', 'process_cpu_seconds_total'],
+  ]) {
+    assert.equal(types.get(name), 'counter', name);
+    assert(sampled.has(name), name);
+  }
+  for (const name of [
+    'vllm:num_requests_running',
+    'vllm:num_requests_waiting',
+    'vllm:kv_cache_usage_perc',
+    'process_resident_memory_bytes',
+  ]) {
+    assert.equal(types.get(name), 'gauge', name);
+    assert(sampled.has(name), name);
+  }
+  assert.match(text, /penstock_requests_failed_total\{[^}]*reason="invalid_request",status="400"[^}]*\} [1-9]/);
+  assert.match(text, /penstock_requests_failed_total\{[^}]*reason="http_404",status="404"[^}]*\} [1-9]/);
 });

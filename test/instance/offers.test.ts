@@ -2,8 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
-import { homeStore } from '../../shared/instance/offers.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { homeStore, Offers } from '../../shared/instance/offers.ts';
+import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
+import type { Peers } from '../../shared/protocol/rpc.ts';
+import { SimulatedClock } from '../sim/simulated_clock.ts';
 
 const stores = ['a', 'b', 'c', 'd'].map((name): Member => ({
   name,
@@ -32,4 +36,35 @@ test('a store keeps its blocks when it comes back under its name, whatever its a
   const moved = stores.map((store) => ({ ...store, address: 'elsewhere:2', epoch: 'f' }));
   for (const anchor of anchors.slice(0, 100))
     assert.equal(homeStore(anchor, stores)?.name, homeStore(anchor, moved)?.name);
+});
+
+test('a block’s home is derived once, not every time the queue is looked at; a store that comes later gets its share', async () => {
+  const clock = new SimulatedClock();
+  let numStores = 2;
+  let numReads = 0;
+  const counted = stores.map((store) =>
+    Object.defineProperty({ ...store }, 'name', { get: () => (numReads++, store.name) }),
+  );
+  let numAsked = 0;
+  const offers = new Offers({
+    ...{ clock, log: silentLog, namespace: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
+    // Nobody answers: what is offered stays on its way.
+    peers: {
+      client: () => ({ makeUnaryRequest: () => numAsked++ }),
+      metadata: () => undefined,
+      deadline: () => ({}),
+    } as unknown as Peers,
+    stores: () => counted.slice(0, numStores),
+  });
+  for (const anchor of anchors.slice(0, 3_000)) {
+    offers.add({ anchor: anchor as BlockKey, key: anchor as BlockKey, parent: 0n as BlockKey, digest: '00' as Digest });
+  }
+  const before = numReads;
+  await clock.run(3_000);
+  assert.equal(numAsked, 2, 'one offer at a time to each store');
+  const numLooks = 3_000 / 30;
+  assert(numReads - before < numLooks * 20, `${numReads - before} names were hashed or compared in ${numLooks} looks`);
+  numStores = 4;
+  await clock.run(3_100);
+  assert.equal(numAsked, 4, 'the new stores are offered their share of what waits');
 });

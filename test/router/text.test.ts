@@ -19,7 +19,7 @@ async function pieces(text: string, stops: string[]): Promise<{ pieces: string[]
   const stream = new TextStream(codec, [], { stops, isStopIncluded: false, isSkippingSpecial: true });
   const out: string[] = [];
   for (const token of await codec.encode(text, false, never)) out.push(await stream.push(token, true));
-  out.push(await stream.flush());
+  out.push(await stream.flush(true));
   return { pieces: out, isStopped: stream.stop !== undefined };
 }
 
@@ -58,4 +58,50 @@ test('a folder without a tokenizer serves token ids only, and says so', async ()
 
 test('text that cannot fit the context is refused before it is tokenised', async () => {
   await assert.rejects(codec.encode('x'.repeat(30_000), true, never), /30000 characters; no more than 26624 can fit/);
+});
+
+test('tokens without text cost no more the more there are, and what comes after them is right', async () => {
+  const [special = 0] = await codec.encode('', true, never);
+  const counted = { numIds: 0, numCalls: 0 };
+  const counting: Pick<TextCodec, 'decode'> = {
+    decode: (lists: readonly (readonly number[])[], skip: boolean) => {
+      counted.numCalls++;
+      for (const list of lists) counted.numIds += list.length;
+      return codec.decode(lists, skip);
+    },
+  };
+  const stream = new TextStream(counting, [], { stops: [], isStopIncluded: false, isSkippingSpecial: true });
+  for (let i = 0; i < 500; i++) assert.equal(await stream.push(special, true), '');
+  assert(counted.numIds < 500 * 40, `${counted.numIds} ids were decoded for 500 tokens`);
+  let text = '';
+  for (const token of await codec.encode('after them', false, never)) text += await stream.push(token, true);
+  assert.equal(text + (await stream.flush(true)), 'after them');
+});
+
+test('a stop string may stay in the text; one in the first min_tokens does not count; which one it was is known', async () => {
+  const ids = await codec.encode('one two one three', false, never);
+  const play = async (isStopIncluded: boolean, minTokens: number): Promise<[string, string | undefined]> => {
+    const stream = new TextStream(codec, [], { stops: ['three', 'one'], isStopIncluded, isSkippingSpecial: true });
+    let text = '';
+    for (const [i, id] of ids.entries()) text += await stream.push(id, i + 1 > minTokens);
+    return [text + (await stream.flush(true)), stream.stop];
+  };
+  assert.deepEqual(await play(false, 0), ['', 'one']);
+  assert.deepEqual(await play(true, 0), ['one', 'one']);
+  const first = (await codec.encode('one', false, never)).length;
+  assert.deepEqual(await play(false, first), ['one two ', 'one']);
+});
+
+test('calls of a client that left are not begun', async () => {
+  const client = new AbortController();
+  const long = 'ab'.repeat(13_000);
+  const calls = Array.from({ length: 40 }, () =>
+    codec.tokenize({ text: long, template: undefined, hasSpecialTokens: false, hasStrings: false }, client.signal).then(
+      () => 'done',
+      () => 'dropped',
+    ),
+  );
+  client.abort();
+  const outcomes = await Promise.all(calls);
+  assert(outcomes.filter((outcome) => outcome === 'dropped').length >= 30, outcomes.join());
 });

@@ -1,6 +1,6 @@
 /** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. Budget: 10 s. */
 import assert from 'node:assert/strict';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, test } from 'vitest';
@@ -12,7 +12,7 @@ import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/reco
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskTierOptions } from '../../services/store/disk_tier.ts';
 import type { DiskMethods } from '../../services/store/disk_worker.ts';
-import { temporaryFolder } from '../support/cluster.ts';
+import { temporaryFolder, until } from '../support/cluster.ts';
 
 const namespace = 'ab'.repeat(16) as Digest;
 const layout: RecordLayout = { namespace, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
@@ -141,4 +141,81 @@ test('a disk that is full fails no one: the blocks are not stored, the failure i
   isFull = false;
   await failing.put([record(21)]);
   assert(keys.has(linkOf(21).key));
+});
+
+test('puts under way count against the budget, however many there are at once (P1)', async () => {
+  const budgetBytes = 4 * 12_288;
+  let most = 0;
+  const watching: Pick<WorkerCalls<DiskMethods>, 'call'> = {
+    call: (async (method: keyof DiskMethods, argument: never) => {
+      if (method === 'put') most = Math.max(most, tier.usedBytes + (argument as unknown[]).length * 12_288);
+      return worker.call(method, argument);
+    }) as typeof worker.call,
+  };
+  const { tier, keys } = await tierOf({ budgetBytes, worker: watching });
+  await Promise.all(Array.from({ length: 8 }, (_, i) => tier.put([record(2 * i), record(2 * i + 1)])));
+  assert(most <= budgetBytes, `${most} bytes of ${budgetBytes}`);
+  assert(tier.usedBytes <= budgetBytes);
+  assert(keys.size > 0);
+});
+
+test('S1: a kill of the disk process between a stage and its commit loses what was not acknowledged, and nothing else', async () => {
+  const { tier, keys } = await tierOf({ budgetBytes: 8 << 20 });
+  await tier.put([record(1), record(2)]);
+  for (let round = 0; round < 5; round++) {
+    const putting = tier.put(Array.from({ length: 20 }, (_, i) => record(100 + 20 * round + i)));
+    await systemClock.sleep(round * 2);
+    for (const pid of diskProcesses()) process.kill(pid, 'SIGKILL');
+    await putting;
+    // Slots of what was put are nobody's any more.
+    slab = new Slab(bytes, 64);
+    await worker.call('attach', slab.memory);
+  }
+  for (const key of keys) {
+    const i = Array.from({ length: 220 }, (_, n) => n).find((n) => linkOf(n).key === key)!;
+    const slot = slab.allocate()!;
+    assert(await tier.get(linkOf(i), slot), `block ${i} was acknowledged`);
+    assert.equal(slotBytes(slab.memory, slot).at(-1), i & 255);
+    slab.release(slot);
+  }
+  assert(keys.has(linkOf(1).key) && keys.has(linkOf(2).key));
+});
+
+/** Children of this process, by their command line. */
+function diskProcesses(): number[] {
+  return readdirSync('/proc').flatMap((name) => {
+    const pid = Number(name);
+    if (!Number.isInteger(pid)) return [];
+    try {
+      const parent = Number(/^PPid:\s*(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+      const isDisk = readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('store disk');
+      return parent === process.pid && isDisk ? [pid] : [];
+    } catch {
+      return [];
+    }
+  });
+}
+
+test('a disk process that dies of what it reads has its environment set aside, and the tier goes on empty', async () => {
+  const { tier, keys } = await tierOf();
+  await tier.put([record(1)]);
+  for (const pid of diskProcesses()) process.kill(pid, 'SIGSEGV');
+  await systemClock.sleep(50);
+  await tier.put([record(2)]);
+  await tier.put([record(3)]);
+  assert(keys.has(linkOf(3).key));
+  const slot = slab.allocate()!;
+  assert(await tier.get(linkOf(3), slot));
+});
+
+test('an environment that cannot be opened is a fault that is told, and is opened when it can be', async () => {
+  writeFileSync(folder.path, 'a file where the folder should be');
+  const { tier, keys } = await tierOf();
+  assert.match(tier.fault ?? '', /ENOTDIR|EEXIST|ENOENT/);
+  await tier.put([record(1)]);
+  assert.equal(keys.size, 0);
+  rmSync(folder.path);
+  await until('it is open', () => tier.fault === undefined);
+  await tier.put([record(1)]);
+  assert(keys.has(linkOf(1).key));
 });

@@ -1,6 +1,6 @@
 /**
- * The parts of a body that can be large: its nesting, prompts, messages, biases. Each is cut off at its bound before anything
- * looks at all of it, and read by a loop rather than by a schema.
+ * The parts of a body that can be large: its nesting, prompts, messages, biases. Each is refused at its bound before its items are
+ * looked at, and read by a loop rather than by a schema.
  */
 import { messageOf } from '../../../shared/base/failure.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
@@ -16,7 +16,7 @@ const MAX_NAMED = 20;
 /** @throws ParameterFailure for bytes that are no JSON object, or one that is nested too deep. */
 export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   if (bytes.length === 0) throw new ParameterFailure('the body is empty: send a JSON object', null);
-  refuseDepth(bytes);
+  if (isTooDeep(bytes)) throw new ParameterFailure(`the body is nested over ${MAX_DEPTH} levels deep`, null);
   let parsed: unknown;
   try {
     parsed = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'));
@@ -32,7 +32,7 @@ export function parseJson(bytes: Uint8Array): Record<string, unknown> {
 
 const [QUOTE, BACKSLASH, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x22, 0x5c, 0x5b, 0x5d, 0x7b, 0x7d];
 
-function refuseDepth(bytes: Uint8Array): void {
+function isTooDeep(bytes: Uint8Array): boolean {
   let [depth, isText] = [0, false];
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at];
@@ -41,9 +41,10 @@ function refuseDepth(bytes: Uint8Array): void {
       else if (byte === QUOTE) isText = false;
     } else if (byte === QUOTE) isText = true;
     else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
-      if (++depth > MAX_DEPTH) throw new ParameterFailure(`the body is nested over ${MAX_DEPTH} levels deep`, null);
+      if (++depth > MAX_DEPTH) return true;
     } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) depth--;
   }
+  return false;
 }
 
 /** One text, one list of ids, or up to 256 of either, mixed. @throws ParameterFailure at the first that is neither. */
@@ -60,7 +61,8 @@ export function readPrompts(prompt: unknown, limits: BodyLimits, name = 'prompt'
   });
 }
 
-function readIds(list: readonly unknown[], { maxModelLen, vocabSize }: BodyLimits, name: string): Uint32Array {
+/** One list of ids. @throws ParameterFailure at the first that is none. */
+export function readIds(list: readonly unknown[], { maxModelLen, vocabSize }: BodyLimits, name: string): Uint32Array {
   if (list.length > maxModelLen) {
     throw new ParameterFailure(
       `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${list.length} tokens in ${name}. Please shorten it.`,
@@ -149,7 +151,7 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
   }
   if (given['audio'] !== undefined) throw new ParameterFailure(`${where}.audio: is not supported`, `${where}.audio`);
   const hasCalls = Array.isArray(calls) && calls.length > 0;
-  if (content === undefined && !(role === 'assistant' && (hasCalls || given['function_call'] !== undefined))) {
+  if (content === undefined && role !== 'assistant') {
     throw new ParameterFailure(`${where}.content: is missing`, `${where}.content`);
   }
   return {
@@ -159,6 +161,8 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
     ...(hasCalls ? { tool_calls: calls.map(withParsedArguments) } : {}),
   };
 }
+
+const TEXT_PARTS = ['text', 'input_text', 'output_text'];
 
 function textOf(content: unknown, where: string): string {
   if (typeof content === 'string') return content;
@@ -171,7 +175,7 @@ function textOf(content: unknown, where: string): string {
       if (typeof part === 'string') return part;
       if (typeof part !== 'object' || part === null) return refuse();
       const { type, text, refusal } = part as Record<string, unknown>;
-      if ((type === 'text' || type === undefined) && typeof text === 'string') return text;
+      if ((type === undefined || TEXT_PARTS.some((name) => name === type)) && typeof text === 'string') return text;
       return type === 'refusal' && typeof refusal === 'string' ? refusal : refuse();
     })
     .join('');
@@ -180,7 +184,8 @@ function textOf(content: unknown, where: string): string {
 /** Templates iterate over arguments; clients send them as the text that the model wrote. */
 function withParsedArguments(call: unknown): unknown {
   const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
-  if (typeof called?.arguments !== 'string') return call;
+  // What is nested deeper than a body may be stays text.
+  if (typeof called?.arguments !== 'string' || isTooDeep(Buffer.from(called.arguments))) return call;
   try {
     return { ...(call as object), function: { ...called, arguments: JSON.parse(called.arguments) as unknown } };
   } catch {

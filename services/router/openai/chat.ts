@@ -2,7 +2,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TokenMessage } from '../../../shared/protocol/messages.ts';
 import type { RequestRecord } from '../request_log.ts';
-import { checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
+import { answerJson, checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { ChatBody } from './parameters.ts';
 import { startPrompt, type ApiContext, type Piece } from './prompt_run.ts';
@@ -17,17 +17,17 @@ interface ChatLogprob {
 
 export function chat(context: ApiContext, request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
   return inScope(context, request, reply, async (scope) => {
-    const body = await context.bodies.read('chat', request.body as Buffer, scope.signal);
-    checkModel(context, body.model);
-    scope.names = { ...scope.names, clientId: scope.names.clientId ?? body.requestId };
     const record = scope.open('/v1/chat/completions');
+    const body = await context.bodies.read('chat', scope.body, scope.signal);
+    checkModel(context, body.model);
+    record.names = { ...record.names, clientId: record.names.clientId ?? body.requestId };
     const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
     const job = { promptTokens, maxTokens: body.maxTokens, ...jobOf(context, body) };
     const pieces = scope.own(startPrompt(context, record, job, scope.signal).pieces);
     const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);
     if (!body.isStream) {
       const answer = await whole(context, body, record, pieces, promptTokens);
-      void reply.headers(headers());
+      void reply.headers(headers()).type('application/json; charset=utf-8');
       return answer;
     }
     const { clock, stalledReaderMs } = context;
@@ -44,30 +44,30 @@ async function whole(
   record: RequestRecord,
   pieces: AsyncGenerator<Piece>,
   promptTokens: readonly number[],
-): Promise<unknown> {
+): Promise<string> {
   const text: string[] = [];
+  const ids: number[] = [];
+  const entries: string[] = [];
   let last: Piece | undefined;
-  const tokens: TokenMessage[] = [];
   for await (const piece of pieces) {
     text.push(piece.text);
-    tokens.push(...piece.tokens);
+    ids.push(...piece.tokens.map(({ id }) => id));
+    if (body.numLogprobs >= 0)
+      entries.push(...(await logprobs(context, piece.tokens)).map((one) => JSON.stringify(one)));
     last = piece;
   }
-  return {
-    ...frame(context, record, 'chat.completion'),
-    choices: [
-      {
-        index: 0,
-        message: { role: 'assistant', content: text.join(''), refusal: null },
-        logprobs: body.numLogprobs >= 0 ? { content: await logprobs(context, tokens), refusal: null } : null,
-        finish_reason: last?.finish ?? null,
-        stop_reason: last?.stopReason ?? null,
-        ...(body.isReturningIds ? { token_ids: tokens.map(({ id }) => id) } : {}),
-      },
-    ],
-    usage: usageOf([record]),
-    ...(body.isReturningIds ? { prompt_token_ids: promptTokens } : {}),
+  const fields = {
+    index: 0,
+    message: { role: 'assistant', content: text.join(''), refusal: null },
+    finish_reason: last?.finish ?? null,
+    stop_reason: last?.stopReason ?? null,
+    ...(body.isReturningIds ? { token_ids: ids } : {}),
   };
+  return answerJson(
+    frame(context, record, 'chat.completion'),
+    [{ fields, logprobs: body.numLogprobs >= 0 ? `{"content":[${entries.join()}],"refusal":null}` : 'null' }],
+    { usage: usageOf([record]), ...(body.isReturningIds ? { prompt_token_ids: promptTokens } : {}) },
+  );
 }
 
 async function* events(

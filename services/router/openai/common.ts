@@ -16,7 +16,11 @@ export interface Usage {
 /** The model that a request names is not served here. */
 class UnknownModel extends ParameterFailure {
   constructor(model: string, served: string) {
-    super(`The model \`${model}\` does not exist; this cluster serves \`${served}\``, 'model', 'model_not_found');
+    super(
+      `The model \`${model.slice(0, 200)}\` does not exist; this cluster serves \`${served}\``,
+      'model',
+      'model_not_found',
+    );
   }
 }
 
@@ -35,7 +39,10 @@ export function jobOf(
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
     // With `ignore_eos` only the tokens that the request names itself end it.
     stopTokenIds: [...(body.isIgnoringEos ? [] : folder.eosTokenIds), ...body.stopTokenIds],
-    ownStopTokenIds: body.stopTokenIds,
+    // As vLLM has it: every token but the model's first end token is a reason of its own.
+    ownStopTokenIds: [...folder.eosTokenIds.slice(1), ...body.stopTokenIds].filter(
+      (id) => body.isIgnoringEos || id !== folder.eosTokenIds[0],
+    ),
   };
 }
 
@@ -77,27 +84,27 @@ export function usageOf(records: readonly RequestRecord[]): Usage {
   };
 }
 
-/** Some milliseconds. */
-const NAMES_AT_ONCE = 1_024;
-
 /** Names of all tokens that log-probabilities speak of; without a tokenizer `token_id:N`. */
 export async function tokenNames(
   { codec }: ApiContext,
   tokens: readonly TokenMessage[],
 ): Promise<(id: number) => string> {
-  const ids = [...new Set(tokens.flatMap(({ id, topIds }) => [id, ...topIds]))];
   if (!codec.hasTokenizer) return (id) => `token_id:${id}`;
-  const names = new Map<number, string>();
-  // In slices: the text of every stream comes from the same thread.
-  for (let at = 0; at < ids.length; at += NAMES_AT_ONCE) {
-    const slice = ids.slice(at, at + NAMES_AT_ONCE);
-    const texts = await codec.decode(
-      slice.map((id) => [id]),
-      false,
-    );
-    slice.forEach((id, i) => names.set(id, texts[i] ?? ''));
-  }
-  return (id) => names.get(id) ?? '';
+  return codec.names(tokens.flatMap(({ id, topIds }) => [id, ...topIds]));
+}
+
+/**
+ * An answer of choices, as text. What a choice has of log-probabilities is text already, made token by token as they came: made at
+ * once, thousands of tokens would stop every other stream.
+ */
+export function answerJson(
+  frame: Readonly<Record<string, unknown>>,
+  choices: readonly { readonly fields: Readonly<Record<string, unknown>>; readonly logprobs: string }[],
+  rest: Readonly<Record<string, unknown>>,
+): string {
+  const inner = (fields: Readonly<Record<string, unknown>>): string => JSON.stringify(fields).slice(1, -1);
+  const list = choices.map(({ fields, logprobs }) => `{${inner(fields)},"logprobs":${logprobs}}`);
+  return `{${inner(frame)},"choices":[${list.join()}],${inner(rest)}}`;
 }
 
 /** Longer than this and a header is no place for it. */

@@ -1,7 +1,8 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TokenMessage } from '../../../shared/protocol/messages.ts';
-import { checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
+import type { RequestRecord } from '../request_log.ts';
+import { answerJson, checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CompletionBody } from './parameters.ts';
 import { merge, startPrompt, type ApiContext, type Piece, type PromptRun } from './prompt_run.ts';
@@ -17,14 +18,16 @@ interface Job {
 
 export function completions(context: ApiContext, request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
   return inScope(context, request, reply, async (scope) => {
-    const body = await context.bodies.read('completion', request.body as Buffer, scope.signal);
+    const first = scope.open('/v1/completions');
+    const body = await context.bodies.read('completion', scope.body, scope.signal);
     checkModel(context, body.model);
     scope.names = { ...scope.names, clientId: scope.names.clientId ?? body.requestId };
-    const jobs = await startAll(context, body, scope);
+    first.names = scope.names;
+    const jobs = await startAll(context, body, scope, first);
     const headers = (): Record<string, string> => (jobs[0] ? finishedHeaders(jobs[0].run.record, body.ignored) : {});
     if (!body.isStream) {
       const answer = await whole(context, body, jobs);
-      void reply.headers(headers());
+      void reply.headers(headers()).type('application/json; charset=utf-8');
       return answer;
     }
     const { clock, stalledReaderMs } = context;
@@ -35,11 +38,16 @@ export function completions(context: ApiContext, request: FastifyRequest, reply:
   });
 }
 
-/** Every prompt is checked before any is placed. */
-async function startAll(context: ApiContext, body: CompletionBody, scope: RequestScope): Promise<Job[]> {
+/** Every prompt is checked before any is placed: a run begins when its first piece is asked for. */
+async function startAll(
+  context: ApiContext,
+  body: CompletionBody,
+  scope: RequestScope,
+  first: RequestRecord,
+): Promise<Job[]> {
   const jobs: Job[] = [];
   for (const prompt of body.prompts) {
-    const record = scope.open('/v1/completions');
+    const record = jobs.length === 0 ? first : scope.open('/v1/completions');
     const promptTokens =
       typeof prompt === 'string'
         ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal)
@@ -54,32 +62,33 @@ async function startAll(context: ApiContext, body: CompletionBody, scope: Reques
   return jobs;
 }
 
-async function whole(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): Promise<unknown> {
+async function whole(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): Promise<string> {
   const outputs = jobs.map(() => ({
     text: [] as string[],
-    tokens: [] as TokenMessage[],
+    ids: [] as number[],
+    lists: new LogprobLists(),
     last: undefined as Piece | undefined,
   }));
   for await (const { index, piece } of merge(jobs.map(({ run }) => run))) {
     const output = outputs[index];
     if (!output) continue;
     output.text.push(piece.text);
-    output.tokens.push(...piece.tokens);
+    output.ids.push(...piece.tokens.map(({ id }) => id));
+    if (body.numLogprobs >= 0)
+      output.lists.add(await logprobs(context, piece.tokens, output.lists.textLength), context.codec.hasTokenizer);
     output.last = piece;
   }
-  const choices = await Promise.all(
-    outputs.map(async ({ text, tokens, last }, index) => ({
+  const choices = outputs.map(({ text, ids, lists, last }, index) => ({
+    fields: {
       index,
       text: text.join(''),
-      logprobs: body.numLogprobs >= 0 ? await logprobs(context, tokens, 0) : null,
       finish_reason: last?.finish ?? null,
       stop_reason: last?.stopReason ?? null,
-      ...(body.isReturningIds
-        ? { prompt_token_ids: jobs[index]?.promptTokens, token_ids: tokens.map(({ id }) => id) }
-        : {}),
-    })),
-  );
-  return { ...frame(context, jobs), choices, usage: usageOf(jobs.map(({ run }) => run.record)) };
+      ...(body.isReturningIds ? { prompt_token_ids: jobs[index]?.promptTokens, token_ids: ids } : {}),
+    },
+    logprobs: body.numLogprobs >= 0 ? lists.json() : 'null',
+  }));
+  return answerJson(frame(context, jobs), choices, { usage: usageOf(jobs.map(({ run }) => run.record)) });
 }
 
 async function* events(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): AsyncGenerator {
@@ -116,7 +125,39 @@ function frame({ servedName, clock }: ApiContext, jobs: readonly Job[]): Record<
 }
 
 /** Four parallel lists, as this endpoint has them. */
-async function logprobs(context: ApiContext, tokens: readonly TokenMessage[], textOffset: number): Promise<unknown> {
+interface Logprobs {
+  readonly tokens: readonly string[];
+  readonly token_logprobs: readonly (number | null)[];
+  readonly top_logprobs: readonly Record<string, number | undefined>[];
+  readonly text_offset: readonly number[];
+}
+
+/** The lists of a whole output, joined from those of its tokens as text. */
+class LogprobLists {
+  readonly #parts: Record<keyof Logprobs, string[]> = {
+    tokens: [],
+    token_logprobs: [],
+    top_logprobs: [],
+    text_offset: [],
+  };
+  textLength = 0;
+
+  add(logprobs: Logprobs, hasText: boolean): void {
+    for (const [name, parts] of Object.entries(this.#parts) as [keyof Logprobs, string[]][]) {
+      for (const one of logprobs[name]) parts.push(JSON.stringify(one));
+    }
+    const last = hasText ? (logprobs.tokens.at(-1)?.length ?? 0) : 0;
+    this.textLength = (logprobs.text_offset.at(-1) ?? this.textLength) + last;
+  }
+
+  json(): string {
+    return `{${Object.entries(this.#parts)
+      .map(([name, parts]) => `"${name}":[${parts.join()}]`)
+      .join()}}`;
+  }
+}
+
+async function logprobs(context: ApiContext, tokens: readonly TokenMessage[], textOffset: number): Promise<Logprobs> {
   const nameOf = await tokenNames(context, tokens);
   let offset = textOffset;
   return {

@@ -29,7 +29,6 @@ export async function sendEvents(
   for (const [name, value] of Object.entries({
     'content-type': 'text/event-stream; charset=utf-8',
     'cache-control': 'no-cache',
-    connection: 'keep-alive',
     ...headers(),
   })) {
     raw.setHeader(name, value);
@@ -43,8 +42,6 @@ export async function sendEvents(
     raw.end('data: [DONE]\n\n');
   } catch (error) {
     if (!scope.isGone) raw.end(`data: ${JSON.stringify(errorBody(scope.reason(error)))}\n\n`);
-    // What a reader that has stopped has not taken by now, it never will.
-    if (raw.writableNeedDrain) raw.destroy();
     throw error;
   }
 }
@@ -66,5 +63,6 @@ async function drained(raw: ServerResponse, signal: AbortSignal, clock: Clock, t
     signal.removeEventListener('abort', wake);
   }
   if (signal.aborted) throw new Failure('cancelled', 'the request ended while its reader had stopped');
-  if (raw.writableNeedDrain) throw new Failure('deadline_exceeded', `the reader took nothing for ${timeoutMs} ms`);
+  if (raw.writableNeedDrain && !raw.destroyed) raw.destroy();
+  if (raw.destroyed) throw new Failure('deadline_exceeded', `the reader took nothing for ${timeoutMs} ms`);
 }

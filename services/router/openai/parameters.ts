@@ -6,14 +6,20 @@
  * else.
  */
 import { z } from 'zod';
-import { parseJson, readBias, readMessages, readPrompts } from './body_parts.ts';
+import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+
+/** `null` is the same as leaving a key out, inside an object too. */
+function withoutNulls(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== null));
+}
 
 /** Not supported but at this value. */
 const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
   z
     .unknown()
-    .refine((value) => neutral.some((allowed) => JSON.stringify(allowed) === JSON.stringify(value)), {
+    .refine((value) => neutral.some((allowed) => JSON.stringify(allowed) === JSON.stringify(withoutNulls(value))), {
       message: `is not supported; leave it out or set it to ${what}`,
     })
     .optional();
@@ -22,11 +28,18 @@ const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z
 const hint = z.unknown().optional();
 const on = z.boolean().optional();
 const MAX_INT = 2 ** 31 - 1;
-const MAX_STOPS = 64;
-const MAX_STOP_CHARACTERS = 1_024;
+const MAX_STOPS = 16;
+const MAX_STOP_TOKENS = 64;
+/** Of all stop strings of a request: each is looked for in every token's text. */
+const MAX_STOP_CHARACTERS = 2_048;
+/** Of a key that is named in a header or an error. */
+const MAX_NAME_CHARACTERS = 64;
+const MAX_IGNORED = 32;
+/** Biases of one request, over all its prompts: each prompt's call carries them. */
+const MAX_BIASES = 2 ** 19;
 const MAX_LOGPROBS = 20;
 
-const stop = z.string().min(1, 'cannot be an empty string').max(MAX_STOP_CHARACTERS);
+const stop = z.string().min(1, 'cannot be an empty string');
 const count = z.int().min(1).max(MAX_INT).optional();
 
 /** What both endpoints take. */
@@ -40,9 +53,10 @@ const common = {
   top_p: z.number().gt(0).max(1).optional(),
   top_k: z.int().min(-1).max(MAX_INT).optional(),
   min_p: z.number().min(0).max(1).optional(),
-  seed: z.int().optional(),
+  // Up to 64 bits, of which a double keeps 53.
+  seed: z.number().refine(Number.isInteger, 'a whole number').optional(),
   stop: z.union([stop, z.array(stop).max(MAX_STOPS)]).optional(),
-  stop_token_ids: z.array(z.int().nonnegative()).max(MAX_STOPS).optional(),
+  stop_token_ids: z.array(z.int().nonnegative()).max(MAX_STOP_TOKENS).optional(),
   include_stop_str_in_output: on,
   min_tokens: z.int().min(0).max(MAX_INT).optional(),
   max_tokens: count,
@@ -72,6 +86,9 @@ const common = {
   logprob_token_ids: only([], 'null'),
   allowed_token_ids: only([], 'null'),
   structured_outputs: only([], 'null'),
+  structural_tag: only([], 'null'),
+  return_assistant_tokens_mask: only([false]),
+  best_of: only([1]),
   guided_json: only([], 'null'),
   guided_regex: only([], 'null'),
   guided_choice: only([], 'null'),
@@ -138,7 +155,6 @@ const completionFields = {
   ...common,
   prompt: z.unknown().optional(),
   logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
-  best_of: only([1]),
   suffix: only(['']),
 };
 
@@ -230,6 +246,8 @@ export interface TemplateInput {
   readonly kwargs: Readonly<Record<string, unknown>>;
 }
 
+const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
+
 /** Checks a body's keys and values; `null` is the same as leaving a key out. */
 function check<T>(
   schema: z.ZodObject & z.ZodType<T>,
@@ -238,7 +256,14 @@ function check<T>(
 ): { readonly body: T; readonly ignored: string[] } {
   const raw = parseJson(bytes);
   const given = Object.entries(raw).filter(([, value]) => value !== null);
-  const ignored = given.map(([key]) => key).filter((key) => !Object.hasOwn(schema.shape, key));
+  const unknown = given.map(([key]) => key).filter((key) => !Object.hasOwn(schema.shape, key));
+  const streamOptions = Object.keys((raw['stream_options'] as object | null | undefined) ?? {});
+  const ignored = [
+    ...unknown.slice(0, MAX_IGNORED).map((key) => key.slice(0, MAX_NAME_CHARACTERS)),
+    ...streamOptions
+      .filter((key) => !STREAM_OPTIONS.includes(key))
+      .map((key) => `stream_options.${key}`.slice(0, MAX_NAME_CHARACTERS)),
+  ].slice(0, MAX_IGNORED);
   if (limits.isStrict && ignored.length > 0) {
     const [first = ''] = ignored;
     throw new ParameterFailure(`${first} is not known; leave it out, or start without --strict-parameters`, first);
@@ -263,6 +288,10 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
       'stop_token_ids',
     );
   }
+  const stops = [body.stop ?? []].flat();
+  if (stops.reduce((sum, { length }) => sum + length, 0) > MAX_STOP_CHARACTERS) {
+    throw new ParameterFailure(`stop: over ${MAX_STOP_CHARACTERS} characters in all`, 'stop');
+  }
   const { tokens: biasTokens, values: biasValues } = readBias(body.logit_bias, limits.vocabSize);
   const hasUsage = body.stream_options?.include_usage === true;
   return {
@@ -279,7 +308,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     frequencyPenalty: body.frequency_penalty ?? 0,
     repetitionPenalty: body.repetition_penalty,
     ...{ biasTokens, biasValues },
-    stops: [body.stop ?? []].flat(),
+    stops,
     isStopIncluded: body.include_stop_str_in_output ?? false,
     stopTokenIds: body.stop_token_ids ?? [],
     minTokens: body.min_tokens ?? 0,
@@ -350,6 +379,12 @@ export function readCompletionBody(bytes: Uint8Array, limits: BodyLimits): Compl
     hasSpecialTokens: body.add_special_tokens ?? true,
   };
   refuseMinOverMax(read);
+  if (read.biasTokens.length * read.prompts.length > MAX_BIASES) {
+    throw new ParameterFailure(
+      `logit_bias: ${read.biasTokens.length} entries for ${read.prompts.length} prompts are more than ${MAX_BIASES}`,
+      'logit_bias',
+    );
+  }
   return read;
 }
 
@@ -373,7 +408,5 @@ export function readTokenizeBody(bytes: Uint8Array, limits: BodyLimits): Tokeniz
 export function readDetokenizeBody(bytes: Uint8Array, limits: BodyLimits): DetokenizeBody {
   const { body, ignored } = check(detokenizeSchema, bytes, limits);
   if (!Array.isArray(body.tokens)) throw new ParameterFailure('tokens: a list of token ids', 'tokens');
-  if (body.tokens.length === 0) return { model: body.model, tokens: new Uint32Array(0), ignored };
-  const [tokens] = readPrompts(body.tokens, limits, 'tokens');
-  return { model: body.model, tokens: tokens as Uint32Array, ignored };
+  return { model: body.model, tokens: readIds(body.tokens, limits, 'tokens'), ignored };
 }

@@ -94,6 +94,13 @@ export function startPrompt(
   record.promptTokens = numPrompt;
   if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
   const numNew = job.maxTokens ?? 1;
+  const mostNew = job.maxTokens ?? maxModelLen - numPrompt;
+  if (job.sampling.minTokens > Math.max(1, mostNew)) {
+    throw new ParameterFailure(
+      `min_tokens: ${job.sampling.minTokens} is more than max_tokens allows, ${mostNew}`,
+      'min_tokens',
+    );
+  }
   if (numPrompt + numNew > maxModelLen) {
     const param = record.endpoint.includes('chat') ? 'messages' : 'prompt';
     throw new ParameterFailure(
@@ -137,7 +144,8 @@ async function* pieces(
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !job.text.isStopIncluded;
       let piece = isSilent ? '' : await text.push(token.id, record.outputTokens > minTokens);
-      if (modelFinish) piece += await text.flush();
+      const isSearched = record.outputTokens > minTokens;
+      if (modelFinish) piece += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
       const ownStop = finish === 'stop' && job.ownStopTokenIds.includes(token.id) ? token.id : null;
       if (finish) outcome = 'finished';
@@ -145,7 +153,7 @@ async function* pieces(
       if (finish) return;
     }
   } catch (error) {
-    outcome = signal.aborted ? 'cancelled' : 'failed';
+    outcome = signal.aborted && !(signal.reason instanceof Failure) ? 'cancelled' : 'failed';
     if (outcome === 'failed') record.failure = error;
     throw error;
   } finally {

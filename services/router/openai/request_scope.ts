@@ -11,6 +11,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
+import type { Body } from '../bodies.ts';
 import type { RequestRecord } from '../request_log.ts';
 import { openRecord, type ApiContext, type RequestNames } from './prompt_run.ts';
 
@@ -29,24 +30,32 @@ export class RequestScope {
   readonly #records: RequestRecord[] = [];
   readonly #generators: AsyncGenerator[] = [];
   names: RequestNames;
+  /** What arrived, until it is read. */
+  readonly body: Body | undefined;
 
   constructor(context: ApiContext, request: FastifyRequest, reply: FastifyReply) {
     this.#context = context;
     this.#reply = reply;
     this.link = linkSignals(this.#gone.signal, context.ending);
     this.names = namesOf(request);
-    const check = (): void => {
+    this.body = request.body as Body | undefined;
+    context.requests.answering(1);
+    let isAnswered = false;
+    const { socket } = request.raw;
+    // The connection's end, not the answer's: one that waits behind another on its connection never hears of it.
+    const closed = (): void => {
+      socket.removeListener('close', closed);
+      reply.raw.removeListener('close', closed);
       if (!reply.raw.writableFinished) this.#gone.abort();
+      if (!isAnswered) context.requests.answering(-1);
+      isAnswered = true;
     };
-    reply.raw.on('close', check);
-    request.raw.on('error', check);
-    if (request.raw.socket.destroyed) check();
-    const halfClosed = (): void => {
-      if (request.raw.httpVersion === '1.0') this.#gone.abort();
-      else void this.#probe();
-    };
-    request.raw.socket.once('end', halfClosed);
-    this.#over.signal.addEventListener('abort', () => request.raw.socket.removeListener('end', halfClosed));
+    socket.once('close', closed);
+    reply.raw.once('close', closed);
+    if (socket.destroyed) closed();
+    const halfClosed = (): void => void this.#probe(request.raw.httpVersion !== '1.0');
+    socket.once('end', halfClosed);
+    this.#over.signal.addEventListener('abort', () => socket.removeListener('end', halfClosed));
     void context.clock.sleep(context.requestTimeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
       this.link.abort(new Failure('deadline_exceeded', `the request took over ${context.requestTimeoutMs} ms`));
     });
@@ -74,12 +83,14 @@ export class RequestScope {
     return generator;
   }
 
-  async #probe(): Promise<void> {
+  /** HTTP/1.0 knows no interim answers: only an event stream of it can be probed. */
+  async #probe(canInterim: boolean): Promise<void> {
     const { raw } = this.#reply;
     let pauseMs = FIRST_PROBE_MS;
     while (!this.#over.signal.aborted && !raw.destroyed && !raw.writableEnded) {
-      if (!raw.headersSent) raw.writeProcessing();
-      else if (String(raw.getHeader('content-type')).startsWith('text/event-stream')) raw.write(':\n\n');
+      if (!raw.headersSent) {
+        if (canInterim) raw.writeProcessing();
+      } else if (String(raw.getHeader('content-type')).startsWith('text/event-stream')) raw.write(':\n\n');
       await this.#context.clock.sleep(pauseMs, this.#over.signal);
       pauseMs = Math.min(2 * pauseMs, MAX_PROBE_MS);
     }
@@ -93,6 +104,7 @@ export class RequestScope {
   /** Everything that was opened for it ends; a record that is still open failed, or its client left. */
   async dispose(failure?: unknown): Promise<void> {
     this.#over.abort();
+    this.body?.release();
     this.link.abort();
     this.link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
@@ -107,7 +119,8 @@ export class RequestScope {
 const NAME = /^[\w.:-]{1,128}$/;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/;
 
-function namesOf({ headers }: FastifyRequest): RequestNames {
+/** What the client's headers call its request. */
+export function namesOf({ headers }: FastifyRequest): RequestNames {
   const given = headers['x-request-id'];
   return {
     clientId: typeof given === 'string' && NAME.test(given) ? given : undefined,

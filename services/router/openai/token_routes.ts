@@ -9,10 +9,11 @@ import type { ApiContext } from './prompt_run.ts';
 import { inScope } from './request_scope.ts';
 
 export function addTokenRoutes(app: FastifyInstance, context: ApiContext): void {
-  app.post('/tokenize', (request, reply) =>
+  const withBody = { config: { takesBody: true } };
+  app.post('/tokenize', withBody, (request, reply) =>
     inScope(context, request, reply, async (scope) => {
       const record = scope.open('/tokenize');
-      const body = await context.bodies.read('tokenize', request.body as Buffer, scope.signal);
+      const body = await context.bodies.read('tokenize', scope.body, scope.signal);
       checkModel(context, body.model);
       const { count, tokens, strings } = await context.codec.tokenize(body, scope.signal);
       context.requests.close(record, 'finished', 'stop');
@@ -20,10 +21,10 @@ export function addTokenRoutes(app: FastifyInstance, context: ApiContext): void 
       return `{"count":${count},"max_model_len":${context.maxModelLen()},"tokens":${tokens},"token_strs":${strings}}`;
     }),
   );
-  app.post('/detokenize', (request, reply) =>
+  app.post('/detokenize', withBody, (request, reply) =>
     inScope(context, request, reply, async (scope) => {
       const record = scope.open('/detokenize');
-      const body = await context.bodies.read('detokenize', request.body as Buffer, scope.signal);
+      const body = await context.bodies.read('detokenize', scope.body, scope.signal);
       checkModel(context, body.model);
       if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');
       const prompt = await context.codec.detokenize(body.tokens, scope.signal);

@@ -125,7 +125,7 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
     const closed = Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))));
     for (const socket of sockets) socket.resume();
     const dribbling = setInterval(() => {
-      for (const socket of sockets) if (socket.writable) socket.write('a');
+      for (const socket of sockets) socket.write('a');
     }, 200);
     try {
       await Promise.race([
@@ -178,7 +178,7 @@ export interface AbuseResult {
 
 /** Runs one beside a stream that lasts at least as long. */
 export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<AbuseResult> {
-  let isOver = false;
+  const over = new AbortController();
   let [worstGapMs, numTokens] = [0, 0];
   let error: string | undefined;
   let begun: () => void = () => undefined;
@@ -186,7 +186,7 @@ export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Pr
     begun = resolve;
   });
   const control = (async () => {
-    while (!isOver && error === undefined) {
+    while (!over.signal.aborted && error === undefined) {
       const response = await fetch(`${cluster.url}/v1/completions`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
@@ -216,7 +216,7 @@ export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Pr
   try {
     await abuse(cluster);
   } finally {
-    isOver = true;
+    over.abort();
   }
   await control;
   return { worstGapMs, numTokens, error };

@@ -1,0 +1,101 @@
+/**
+ * K2 on arrival: a member of the cluster serves blocks that are wrong in every way, to real engines and to a real store. Whatever it
+ * serves costs a recompute, never an answer. Budget: 90 s.
+ */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Random } from '../../shared/base/random.ts';
+import type { LoadedModel } from '../../shared/engine/load_model.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { offerBlocks } from '../../shared/protocol/calls.ts';
+import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
+import { Peers } from '../../shared/protocol/rpc.ts';
+import { Cluster, harbour, until } from '../support/cluster.ts';
+import { joinFakeHolder, lies, type FakeHolder } from '../support/fake_holder.ts';
+import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+
+const token = 'arrivals-test-token';
+const random = new Random(77);
+let cluster: Cluster;
+let holder: FakeHolder;
+let reference: LoadedModel;
+let namespace: Digest;
+
+beforeAll(async () => {
+  reference = await loadReference(harbour, 'f16');
+  cluster = await Cluster.up(
+    ...['--prefill', '1', '--decode', '1', '--store', '1', '--cluster-token', token, '--local-prefill-tokens', '64'],
+  );
+  const pool = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { namespace: Digest } };
+  ({ namespace } = pool.model);
+  holder = await joinFakeHolder(cluster.hub, token, namespace);
+});
+afterAll(async () => {
+  await holder.close();
+  await cluster.close();
+  await reference.executable.close();
+});
+
+const promptOf = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
+
+async function indexKeys(): Promise<number> {
+  return ((await (await fetch(`${cluster.url}/api/pool`)).json()) as { index_keys: number }).index_keys;
+}
+
+test.each(lies)('a holder that serves %s: the engines compute, the answer is right', async (lie) => {
+  holder.lie(lie);
+  const prompt = promptOf(200);
+  const before = await indexKeys();
+  holder.announce(chainOf(namespace, 32, prompt));
+  await until('the router believes it', async () => (await indexKeys()) >= before + 6);
+  const numBefore = holder.numFetches();
+  const { choices } = await cluster.completion({ prompt, max_tokens: 8 });
+  const want = await generate(reference.executable, prompt, greedy, 8);
+  assert.deepEqual(
+    choices[0]?.token_ids,
+    want.map((sampled) => sampled.token),
+  );
+  expect(holder.numFetches()).toBeGreaterThan(numBefore);
+  const [view] = await cluster.requests(1);
+  expect(view?.tokens.computed).toBe(200);
+  expect(view?.attempts).toHaveLength(1);
+});
+
+test.each(lies.filter((lie) => !['silence', 'always busy'].includes(lie)))(
+  'a holder that offers a store %s: nothing of it is stored',
+  async (lie) => {
+    holder.lie(lie);
+    const store = await cluster.node('store-1');
+    const peers = new Peers(token, systemClock);
+    const reply = await offerBlocks(
+      peers,
+      store.address,
+      {
+        ...{ context: null, namespace: packDigest(namespace), links: packLinks(chainOf(namespace, 32, promptOf(64))) },
+        ...{ recordBytes: holder.recordBytes, source: holder.member.address },
+      },
+      20_000,
+    );
+    peers.close();
+    assert.deepEqual(reply, { stored: 0, held: 0, durable: 0 });
+  },
+);
+
+test('a record size that would make slots without number is refused', async () => {
+  const store = await cluster.node('store-1');
+  const peers = new Peers(token, systemClock);
+  const offer = offerBlocks(
+    peers,
+    store.address,
+    {
+      ...{ context: null, namespace: packDigest(namespace), links: packLinks(chainOf(namespace, 32, promptOf(64))) },
+      ...{ recordBytes: 1, source: holder.member.address },
+    },
+    20_000,
+  );
+  await assert.rejects(offer, /at least 512 bytes/);
+  peers.close();
+  const answer = await cluster.completion({ prompt: [1, 2, 3], max_tokens: 2 });
+  assert.equal(answer.choices[0]?.token_ids.length, 2);
+});

@@ -1,0 +1,328 @@
+/**
+ * It holds: what a supervisor, a busy instance, a hanging device, a broken disk or a namesake does to requests. Real processes; what
+ * is asserted is what comes out. Budget: 150 s.
+ */
+import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, expect, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Random } from '../../shared/base/random.ts';
+import { drain } from '../../shared/protocol/calls.ts';
+import { Peers } from '../../shared/protocol/rpc.ts';
+import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
+import { eventsOf } from './chaos/load.ts';
+
+const random = new Random(31);
+const promptOf = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
+
+let cluster: Cluster | undefined;
+const children: ChildProcess[] = [];
+const folder = temporaryFolder();
+afterEach(async () => {
+  await cluster?.close();
+  cluster = undefined;
+  for (const child of children.splice(0)) {
+    if (child.exitCode !== null || child.signalCode !== null) continue;
+    const exit = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exit;
+  }
+  folder.remove();
+});
+
+/** A role by itself; resolves with its process when it is ready. */
+async function start(role: string, token: string, ...args: string[]): Promise<{ child: ChildProcess; line: string }> {
+  const child = run([role, '--log-level', 'warn', ...args], { PENSTOCK_CLUSTER_TOKEN: token });
+  children.push(child);
+  assert(child.stdout);
+  const line = await Promise.race([
+    once(createInterface({ input: child.stdout }), 'line').then(([text]) => text as string),
+    once(child, 'exit').then(() => ''),
+  ]);
+  assert(line, `${role} ended at its start`);
+  return { child, line };
+}
+
+async function post(of: Cluster, path: string, body: unknown): Promise<{ status: number; text: string }> {
+  const response = await fetch(`${of.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, text: await response.text() };
+}
+
+test('with every decode instance killed a request waits for one, says so, and is answered; what served is restarted at once', async () => {
+  cluster = await Cluster.up('--prefill', '0', '--decode', '2', '--store', '0');
+  const up = cluster;
+  const prompt = promptOf(100);
+  const want = await up.completion({ prompt, max_tokens: 40 });
+  await sleep(1_200);
+  for (const name of ['decode-1', 'decode-2']) up.kill(name);
+  const again = await up.completion({ prompt, max_tokens: 40 });
+  assert.deepEqual(again.choices[0]?.token_ids, want.choices[0]?.token_ids);
+  const [view] = await up.requests(1);
+  expect(view?.notes.join('\n')).toContain('waits for a decode instance');
+  const restarts = up.errors.filter((line) => line.includes('starting it again'));
+  expect(restarts).toHaveLength(2);
+  for (const line of restarts) expect(line).not.toContain(' in ');
+});
+
+test('busy instances: requests are held and asked again, none fails, and nothing is computed twice', async () => {
+  cluster = await Cluster.up(
+    ...['--prefill', '1', '--decode', '1', '--store', '0', '--local-prefill-tokens', '64'],
+    ...['--max-waiting', '1', '--max-num-seqs', '1', '--chunk-tokens', '64'],
+  );
+  const up = cluster;
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, () => up.completion({ prompt: promptOf(300), max_tokens: 4 })),
+  );
+  for (const { choices } of answers) expect(choices[0]?.token_ids).toHaveLength(4);
+  const views = await up.requests(8);
+  const byDecode = views.map(({ attempts }) => attempts.at(-1)?.report?.computed_tokens ?? 0);
+  // The tail of 1 to 32 tokens is the decode instance's own; the rest came from the prefill instance.
+  for (const computed of byDecode) expect(computed).toBeLessThanOrEqual(32);
+});
+
+test('the outcomes of attempts: finished, cancelled, stopped', async () => {
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0');
+  const up = cluster;
+  await up.completion({ prompt: [5, 6, 7], max_tokens: 3 });
+  const [finished] = await up.requests(1);
+  assert.deepEqual([finished?.phase, finished?.attempts[0]?.outcome], ['finished', 'finished']);
+  const client = new AbortController();
+  const leaving = up.completion({ prompt: [5, 6, 7], max_tokens: 1_900 }, client.signal).catch(() => undefined);
+  await until('it decodes', async () => (await up.requests(1))[0]?.phase === 'decoding');
+  client.abort();
+  await leaving;
+  const cancelled = await until('it is closed', async () => {
+    const [view] = await up.requests(1);
+    return view?.phase === 'cancelled' && view;
+  });
+  assert.equal(cancelled.attempts[0]?.outcome, 'cancelled');
+});
+
+test('an instance with few blocks takes what fits it and refuses for nobody else', async () => {
+  const token = 'few-blocks-token';
+  cluster = await Cluster.up(
+    ...['--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token, '--kv-blocks', '70'],
+  );
+  await start(
+    'decode',
+    token,
+    '--name',
+    'small',
+    '--join',
+    cluster.hub,
+    '--model',
+    harbour,
+    '--kv-blocks',
+    '8',
+    '--threads',
+    '1',
+  );
+  const up = cluster;
+  const long = await Promise.all(
+    Array.from({ length: 6 }, () => up.completion({ prompt: promptOf(600), max_tokens: 4 })),
+  );
+  for (const { choices } of long) expect(choices[0]?.token_ids).toHaveLength(4);
+  const views = await up.requests(6);
+  expect(new Set(views.map(({ attempts }) => attempts[0]?.decode))).toEqual(new Set(['decode-1']));
+  const models = (await (await fetch(`${up.url}/v1/models`)).json()) as { data: { max_model_len: number }[] };
+  assert.equal(models.data[0]?.max_model_len, 2_048);
+  await Promise.all(Array.from({ length: 12 }, () => up.completion({ prompt: promptOf(20), max_tokens: 8 })));
+  const short = await up.requests(12);
+  expect(new Set(short.map(({ attempts }) => attempts[0]?.decode))).toEqual(new Set(['decode-1', 'small']));
+});
+
+test('a device that hangs while its process lives is noticed, and its requests go on elsewhere', async () => {
+  const token = 'hang-token';
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  const up = cluster;
+  // Too short for a block: the instance that has seen them is no better a place.
+  const prompts = Array.from({ length: 6 }, () => promptOf(20));
+  const want = await Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 60 })));
+  const hanging = await start(
+    ...(['decode', token, '--name', 'hanging', '--join', cluster.hub, '--model', harbour, '--threads', '1'] as const),
+    ...(['--hang-after-steps', '10', '--step-timeout-ms', '1000'] as const),
+  );
+  const exit = once(hanging.child, 'exit');
+  const answers = await Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 60 })));
+  for (const [i, { choices }] of answers.entries())
+    assert.deepEqual(choices[0]?.token_ids, want[i]?.choices[0]?.token_ids);
+  await exit;
+  expect((await up.requests(6)).some(({ attempts }) => attempts.length > 1)).toBe(true);
+});
+
+test('/tokenize counts as a request, and a reader that stops gives its place back', async () => {
+  cluster = await Cluster.up(
+    ...['--prefill', '0', '--decode', '1', '--store', '0', '--max-requests', '8', '--stalled-reader-ms', '700'],
+  );
+  const up = cluster;
+  // More than the buffers of a connection hold: some 26 MB.
+  const body = JSON.stringify({
+    ...{ prompt: Array.from({ length: 8 }, (_, i) => [5, 6, i]), max_tokens: 2_040, ignore_eos: true },
+    ...{ stream: true, logprobs: 20, return_token_ids: true },
+  });
+  const { hostname, port } = new URL(up.url);
+  const socket = connect({ host: hostname, port: Number(port) });
+  socket.on('error', () => undefined);
+  socket.write(
+    `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  );
+  socket.pause();
+  await until('it runs', async () => (await up.requests(8)).filter(({ phase }) => phase === 'decoding').length === 8);
+  const refused = await post(up, '/tokenize', { prompt: 'x' });
+  assert.equal(refused.status, 503);
+  assert.match(refused.text, /8 requests are in flight/);
+  const ended = await until('its places are free', async () => {
+    const views = await up.requests(8);
+    return views.every(({ phase }) => /finished|failed|cancelled/.test(phase)) && views;
+  });
+  // Not because they were through: their reader took nothing.
+  for (const { output_tokens: numTokens } of ended) expect(numTokens).toBeLessThan(2_040);
+  assert.equal((await post(up, '/tokenize', { prompt: 'x' })).status, 200);
+  socket.destroy();
+});
+
+test('a store that cannot open its disk serves from DRAM, says so, and opens it when it can', async () => {
+  const token = 'disk-fault-token';
+  cluster = await Cluster.up(
+    ...['--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token, '--kv-blocks', '70'],
+  );
+  const up = cluster;
+  folder.remove();
+  writeFileSync(folder.path, 'not a folder');
+  await start('store', token, '--name', 'broken', '--join', cluster.hub, '--data-dir', join(folder.path, 'data'));
+  const prompt = promptOf(500);
+  await up.completion({ prompt, max_tokens: 2 });
+  const tier = async (name: string): Promise<Record<string, unknown>> => (await up.node('broken')).tiers[name] ?? {};
+  await until('it holds the blocks in DRAM', async () => Number((await tier('dram'))['blocks']) >= 15);
+  assert.match(String((await tier('disk'))['fault']), /ENOTDIR|EEXIST|cannot make/);
+  const metrics = await (await fetch(`${up.url}/metrics`)).text();
+  assert.match(metrics, /penstock_tier_available\{[^}]*engine="broken"[^}]*tier="disk"[^}]*\} 0/);
+  rmSync(folder.path);
+  await until('the disk is back', async () => (await tier('disk'))['fault'] === null, 20_000);
+  // What was in DRAM only is committed when it is offered again.
+  await up.completion({ prompt: [...prompt, ...promptOf(40)], max_tokens: 2 });
+  await until('blocks are durable', async () => Number((await tier('disk'))['blocks']) >= 1);
+});
+
+test('of two processes with one name the second is refused, and the first goes on', async () => {
+  const token = 'namesake-token';
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  const second = run(
+    [
+      'decode',
+      '--name',
+      'decode-1',
+      '--join',
+      cluster.hub,
+      '--model',
+      harbour,
+      '--threads',
+      '1',
+      '--log-level',
+      'silent',
+    ],
+    { PENSTOCK_CLUSTER_TOKEN: token },
+  );
+  children.push(second);
+  let errors = '';
+  second.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  const [code] = (await once(second, 'exit')) as [number];
+  assert.equal(code, 1);
+  assert.match(errors, /the name decode-1 belongs to process \d+ at .*: give one of them another --name/);
+  assert.equal((await cluster.completion({ prompt: [5, 6], max_tokens: 2 })).choices[0]?.token_ids.length, 2);
+});
+
+test('--advertise is the address that others use', async () => {
+  const token = 'advertise-token';
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  const port = 20_000 + random.below(20_000);
+  // 127.0.0.9 reaches it too: it listens on every address of this machine.
+  await start(
+    ...([
+      'decode',
+      token,
+      '--name',
+      'behind-nat',
+      '--join',
+      cluster.hub,
+      '--model',
+      harbour,
+      '--threads',
+      '1',
+    ] as const),
+    ...['--bind', `0.0.0.0:${port}`, '--advertise', `127.0.0.9:${port}`],
+  );
+  const node = await cluster.node('behind-nat');
+  assert.equal(node.address, `127.0.0.9:${port}`);
+  const up = cluster;
+  up.kill('decode-1', 'SIGSTOP');
+  await until('the other is gone', async () => (await up.pool()).every(({ name }) => name !== 'decode-1'));
+  assert.equal((await up.completion({ prompt: [5, 6], max_tokens: 2 })).choices[0]?.token_ids.length, 2);
+  up.kill('decode-1', 'SIGCONT');
+});
+
+test.each(['prefill', 'decode'])(
+  'a %s instance that drains with work in flight finishes it, and leaves',
+  async (role) => {
+    const token = 'drain-token';
+    cluster = await Cluster.up(
+      ...['--prefill', '2', '--decode', '2', '--store', '0', '--cluster-token', token],
+      ...['--local-prefill-tokens', '64', '--chunk-tokens', '64'],
+    );
+    const up = cluster;
+    const prompts = Array.from({ length: 6 }, () => promptOf(1_200));
+    const answers = Promise.all(prompts.map((prompt) => up.completion({ prompt, max_tokens: 60 })));
+    const node = await until('work is in flight', async () => {
+      const busy = (await up.pool()).find((one) => one.role === role && one.running > 0);
+      return busy;
+    });
+    const peers = new Peers(token, systemClock);
+    await drain(peers, node.address, 5_000);
+    peers.close();
+    for (const { choices } of await answers) expect(choices[0]?.token_ids).toHaveLength(60);
+    await until('it has left and another life has begun', async () =>
+      (await up.pool()).some(({ name, epoch }) => name === node.name && epoch !== node.epoch),
+    );
+    for (const { attempts } of await up.requests(6)) expect(attempts).toHaveLength(1);
+  },
+);
+
+test('failover keeps stop strings, log-probabilities and biases as they were', async () => {
+  cluster = await Cluster.up('--prefill', '0', '--decode', '2', '--store', '0');
+  const up = cluster;
+  const ask = async (onText?: () => Promise<void>): Promise<unknown> => {
+    const response = await fetch(`${up.url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        ...{ prompt: 'Nadia likes figs. Nadia', max_tokens: 900, temperature: 1.2, seed: 11, ignore_eos: true },
+        ...{ logprobs: 3, logit_bias: { '300': 4, '301': -100 }, frequency_penalty: 0.3, stream: true },
+        ...{ stop: ['never in this text', 'zzzzqq'], return_token_ids: true },
+      }),
+    });
+    const events: unknown[] = [];
+    for await (const event of eventsOf(response)) {
+      events.push(event.choices?.[0]);
+      if (events.length === 150) await onText?.();
+    }
+    return events;
+  };
+  const want = await ask();
+  const got = await ask(async () => {
+    const [view] = await up.requests(1);
+    up.kill(view?.attempts.at(-1)?.decode ?? '');
+  });
+  assert.deepEqual(got, want);
+  const [view] = await up.requests(1);
+  expect(view?.attempts.length).toBeGreaterThan(1);
+});

@@ -1,0 +1,165 @@
+/**
+ * A holder of blocks that is a member of a real cluster and lies: it announces the blocks it is told to, and serves them as its
+ * `Lie` says. Real engines and stores must use none of it (K2).
+ */
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { ClusterMember } from '../../shared/instance/cluster_member.ts';
+import type { ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import type { BlockSource } from '../../shared/net/block_source.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import type { FetchCall } from '../../shared/protocol/calls.ts';
+import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import { endWith } from '../../shared/protocol/open_call.ts';
+import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+
+/** How it serves what it has announced. */
+export type Lie =
+  | 'another digest'
+  | 'another namespace'
+  | 'a flipped bit in the payload'
+  | 'a flipped bit in the header'
+  | 'nothing at all'
+  | 'one block too few'
+  | 'half a record'
+  | 'records of another size'
+  | 'the wrong block'
+  | 'silence'
+  | 'always busy'
+  | 'a failure in the middle';
+
+export const lies: readonly Lie[] = [
+  ...(['another digest', 'another namespace', 'a flipped bit in the payload', 'a flipped bit in the header'] as const),
+  ...(['nothing at all', 'one block too few', 'half a record', 'records of another size', 'the wrong block'] as const),
+  ...(['silence', 'always busy', 'a failure in the middle'] as const),
+];
+
+/** Of the harbour model at a block size of 32 in f16. */
+const PAYLOAD_BYTES = 65_536;
+const NUM_LAYERS = 4;
+
+export interface FakeHolder {
+  readonly member: Member;
+  readonly recordBytes: number;
+  readonly numFetches: () => number;
+  lie(lie: Lie): void;
+  announce(links: readonly ChainLink[]): void;
+  close(): Promise<void>;
+}
+
+export async function joinFakeHolder(hub: string, token: string, namespace: Digest): Promise<FakeHolder> {
+  let lie: Lie = 'another digest';
+  let numFetches = 0;
+  const layout: RecordLayout = {
+    ...{ namespace, numericsClass: 'fake', numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES },
+  };
+  const size = recordBytes(layout);
+  const peers = new Peers(token, systemClock);
+  const stopped = new AbortController();
+  const server = createServer(token);
+  const source: BlockSource = {
+    wanted: new WantedKeys(),
+    read: (link) => Promise.resolve(recordFor(lie, layout, link)),
+    snapshot: () => announcer.snapshot(),
+  };
+  const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64, clock: systemClock });
+  const fetch = (call: FetchCall): void => {
+    numFetches++;
+    const data = Buffer.alloc(4_096);
+    if (lie === 'silence') call.on('data', () => undefined);
+    else if (lie === 'always busy') endWith(call, new Failure('overloaded', 'busy'));
+    else if (lie === 'nothing at all') call.end();
+    else if (lie === 'half a record') call.write({ index: 0, offset: 0, totalBytes: size, data }, () => call.end());
+    else if (lie === 'records of another size')
+      call.write({ index: 0, offset: 0, totalBytes: 4_096, data }, () => call.end());
+    else if (lie === 'a failure in the middle') {
+      call.write({ index: 0, offset: 0, totalBytes: size, data }, () => {
+        endWith(call, new Failure('internal', 'no more'));
+      });
+    } else serve(call);
+  };
+  server.addService(services.blocks, { fetch, snapshot, offer: () => undefined });
+  const address = `127.0.0.1:${await listen(server, '127.0.0.1:0')}`;
+  const member: Member = { name: 'liar', role: 'store', address, pid: process.pid, epoch: 'e' };
+  let joined: () => void = () => undefined;
+  const hasJoined = new Promise<void>((resolve) => {
+    joined = resolve;
+  });
+  const cluster = new ClusterMember({
+    join: hub,
+    registration: { member, protocolVersion: PROTOCOL_VERSION },
+    load: () => ({ running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} }),
+    ...{ peers, clock: systemClock, log: silentLog },
+    onJoined: () => {
+      joined();
+    },
+    onRefused: (failure) => {
+      throw failure;
+    },
+  });
+  const announcer = new Announcer(
+    holderId(member),
+    (batch) => {
+      cluster.bus.publish(subjects.blocks, batch);
+    },
+    systemClock,
+    stopped.signal,
+  );
+  await hasJoined;
+  return {
+    member,
+    recordBytes: size,
+    numFetches: () => numFetches,
+    lie: (next) => {
+      lie = next;
+    },
+    announce: (links) => {
+      for (const { key } of links) announcer.stored('dram', key);
+    },
+    close: async () => {
+      cluster.leave();
+      stopped.abort();
+      await shutDown(server, systemClock, 100);
+      peers.close();
+    },
+  };
+}
+
+function recordFor(lie: Lie, layout: RecordLayout, link: ChainLink): Buffer | undefined {
+  const record = Buffer.alloc(recordBytes(layout), 0x2b);
+  const seal = (as: ChainLink, within = layout): Buffer => {
+    sealRecord(record, within, as);
+    return record;
+  };
+  const other = 'ef'.repeat(16) as Digest;
+  switch (lie) {
+    case 'another digest':
+      return seal({ ...link, digest: other });
+    case 'another namespace':
+      return seal(link, { ...layout, namespace: other });
+    case 'a flipped bit in the payload':
+      seal(link);
+      record[record.length - 7] = (record.at(-7) ?? 0) ^ 4;
+      return record;
+    case 'a flipped bit in the header':
+      seal(link);
+      record[41] = (record[41] ?? 0) ^ 1;
+      return record;
+    case 'the wrong block':
+      return seal({ ...link, key: link.parent, digest: link.digest.split('').reverse().join('') as Digest });
+    case 'one block too few':
+      return undefined;
+    case 'nothing at all':
+    case 'half a record':
+    case 'records of another size':
+    case 'silence':
+    case 'always busy':
+    case 'a failure in the middle':
+      return undefined;
+  }
+}
