@@ -59,7 +59,9 @@ export class Bodies {
         this.#allBytes -= size;
         size = 0;
       };
+      let isRefused = false;
       const refuse = (error: Error): void => {
+        isRefused = true;
         release();
         payload.off('data', add);
         // What still comes is read and dropped: many clients look for an answer only when they have sent it all.
@@ -94,7 +96,7 @@ export class Bodies {
       }
       payload.on('data', add);
       payload.once('end', () => {
-        resolve({ bytes: Buffer.concat(chunks), release });
+        if (!isRefused) resolve({ bytes: Buffer.concat(chunks), release });
       });
       payload.once('close', () => {
         if (payload.complete) return;

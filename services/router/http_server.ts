@@ -185,7 +185,7 @@ function addInsideRoutes(app: FastifyInstance, context: ApiContext, view: Cluste
   app.get('/metrics', async (_request, reply) =>
     reply.type(context.metrics.contentType).send(await context.metrics.text()),
   );
-  app.get('/api/pool', () => poolView(view, index));
+  app.get('/api/pool', () => poolView(view, index, context));
   app.get<{ Querystring: { limit?: string } }>('/api/requests', (request) => {
     const limit = Number(request.query.limit ?? DEFAULT_LISTED);
     if (!Number.isInteger(limit) || limit < 1) throw new ParameterFailure('limit: a whole number from 1', 'limit');

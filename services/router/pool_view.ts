@@ -1,11 +1,23 @@
 /** `/api/pool`: what every node of the cluster holds and does, as of its last heartbeat. */
 import type { ClusterView, Instance } from './cluster_view.ts';
+import type { Bodies } from './bodies.ts';
+import type { RequestLog } from './request_log.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
-export function poolView(view: ClusterView, index: PrefixIndex): Record<string, unknown> {
+export function poolView(
+  view: ClusterView,
+  index: PrefixIndex,
+  open: { readonly requests: RequestLog; readonly bodies: Bodies },
+): Record<string, unknown> {
   return {
     model: view.model ? { ...view.model.namespace, namespace: view.model.digest } : null,
     index_keys: index.size,
+    // All of them are zero when nothing runs (R2).
+    router: {
+      requests: open.requests.numActive,
+      answers: open.requests.numAnswering,
+      body_bytes: open.bodies.allBytes,
+    },
     nodes: view.all().map(nodeView),
   };
 }
@@ -23,6 +35,8 @@ function nodeView({ member, load, registration, isSuspect }: Instance): Record<s
     state: isSuspect ? 'suspect' : load?.isDraining ? 'draining' : 'alive',
     running: load?.running ?? 0,
     waiting: load?.waiting ?? 0,
+    kv_usage: load?.kvUsage ?? null,
+    open_streams: load?.openStreams ?? 0,
     preemptions: load?.preemptions ?? 0,
     last_step_ms: load?.lastStepMs ?? 0,
     tiers: Object.fromEntries(

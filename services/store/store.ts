@@ -82,6 +82,7 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
     registration: { member, protocolVersion: PROTOCOL_VERSION },
     load: () => ({
       running: counters.openStreams,
+      openStreams: counters.openStreams,
       waiting: intake?.numOpen ?? 0,
       preemptions: 0,
       lastStepMs: 0,

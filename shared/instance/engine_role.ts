@@ -6,7 +6,7 @@ import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import { newId } from '../base/identity.ts';
-import { createFetchHandlers } from '../net/fetch_server.ts';
+import { createFetchHandlers, type FetchServerCounters } from '../net/fetch_server.ts';
 import { PROTOCOL_VERSION, type OfferReply, type OfferRequest } from '../protocol/messages.ts';
 import { subjects, type Member } from '../protocol/membership.ts';
 import { createServer, listen, Peers, services, shutDown, toStatus } from '../protocol/rpc.ts';
@@ -80,7 +80,15 @@ export async function startEngineRole(
   const server = createServer(config.cluster_token);
   const service = createService(instance, context);
   const health = new HealthImplementation({ '': 'NOT_SERVING' });
-  const port = await bindServices(server, instance, service, health, config.bind || '127.0.0.1:0', clock, drain);
+  const { port, counters } = await bindServices(
+    server,
+    instance,
+    service,
+    health,
+    config.bind || '127.0.0.1:0',
+    clock,
+    drain,
+  );
   const bindHost = (config.bind || '127.0.0.1:0').replace(/:\d+$/, '');
   const address = config.advertise || `${bindHost}:${port}`;
   const member: Member = { name: config.name || `${role}@${address}`, role, address, pid: process.pid, epoch: newId() };
@@ -97,7 +105,7 @@ export async function startEngineRole(
       protocolVersion: PROTOCOL_VERSION,
       engine: { namespace, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     },
-    load: () => instance.load(),
+    load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
     ...{ peers, clock, log },
     onJoined: hasJoined,
     onRefused: fail,
@@ -136,7 +144,7 @@ export async function startEngineRole(
   };
 }
 
-function bindServices(
+async function bindServices(
   server: ReturnType<typeof createServer>,
   instance: EngineInstance,
   service: EngineService,
@@ -144,10 +152,10 @@ function bindServices(
   bind: string,
   clock: Clock,
   drain: () => void,
-): Promise<number> {
+): Promise<{ port: number; counters: FetchServerCounters }> {
   server.addService(service.definition, service.handlers);
   // The outbox exists once the instance is attached; until then nobody knows this address.
-  const { fetch, snapshot } = createFetchHandlers(() => instance.outbox, {
+  const { fetch, snapshot, counters } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
     clock,
   });
@@ -161,5 +169,5 @@ function bindServices(
   server.addService(services.blocks, { fetch, snapshot, offer });
   server.addService(services.admin, { drain: drainNow });
   health.addToServer(server);
-  return listen(server, bind);
+  return { port: await listen(server, bind), counters };
 }

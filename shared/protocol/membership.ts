@@ -76,6 +76,8 @@ const loadSchema = z.object({
   lastStepMs: z.number(),
   /** Device blocks in use, of all: 0 to 1; absent for stores. */
   kvUsage: z.number().optional(),
+  /** Fetches that are open here. */
+  openStreams: z.int().optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });

@@ -7,11 +7,12 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import { offerBlocks } from '../../shared/protocol/calls.ts';
+import type { OfferReply } from '../../shared/protocol/messages.ts';
 import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
 import { Peers } from '../../shared/protocol/rpc.ts';
-import { Cluster, harbour, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder } from '../support/fake_holder.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
@@ -66,36 +67,64 @@ test.each(lies.filter((lie) => !['silence', 'always busy'].includes(lie)))(
   'a holder that offers a store %s: nothing of it is stored',
   async (lie) => {
     holder.lie(lie);
-    const store = await cluster.node('store-1');
-    const peers = new Peers(token, systemClock);
-    const reply = await offerBlocks(
-      peers,
-      store.address,
-      {
-        ...{ context: null, namespace: packDigest(namespace), links: packLinks(chainOf(namespace, 32, promptOf(64))) },
-        ...{ recordBytes: holder.recordBytes, source: holder.member.address },
-      },
-      20_000,
-    );
-    peers.close();
+    const { address } = await cluster.node('store-1');
+    const reply = await offer(address, chainOf(namespace, 32, promptOf(64)));
     assert.deepEqual(reply, { stored: 0, held: 0, durable: 0 });
   },
 );
 
-test('a record size that would make slots without number is refused', async () => {
-  const store = await cluster.node('store-1');
+/** What a store answers to an offer of the holder. */
+async function offer(
+  address: string,
+  links: readonly ChainLink[],
+  recordBytes = holder.recordBytes,
+): Promise<OfferReply> {
   const peers = new Peers(token, systemClock);
-  const offer = offerBlocks(
-    peers,
-    store.address,
-    {
-      ...{ context: null, namespace: packDigest(namespace), links: packLinks(chainOf(namespace, 32, promptOf(64))) },
-      ...{ recordBytes: 1, source: holder.member.address },
-    },
-    20_000,
-  );
-  await assert.rejects(offer, /at least 512 bytes/);
-  peers.close();
+  try {
+    return await offerBlocks(
+      peers,
+      address,
+      {
+        ...{ context: null, namespace: packDigest(namespace), links: packLinks(links) },
+        ...{ recordBytes, source: holder.member.address },
+      },
+      20_000,
+    );
+  } finally {
+    peers.close();
+  }
+}
+
+test('an offer answers what is durable: fetched now, held already, or brought by another offer under way', async () => {
+  holder.lie('nothing but the truth');
+  const { address } = await cluster.node('store-1');
+  const links = chainOf(namespace, 32, promptOf(32 * 20));
+  const [a, b] = await Promise.all([offer(address, links), offer(address, links)]);
+  assert.deepEqual([a.stored + b.stored, a.held + b.held], [20, 20], 'one fetch for both');
+  assert.deepEqual([a.durable, b.durable], [20, 20], 'each answers when all of it is committed');
+  assert.deepEqual(await offer(address, links), { stored: 0, held: 20, durable: 20 });
+});
+
+test('a store without a disk holds blocks and calls none durable; DRAM that is smaller than an offer loses none on the way to disk', async () => {
+  holder.lie('nothing but the truth');
+  const folder = temporaryFolder();
+  const start = (name: string, ...args: string[]): ReturnType<typeof run> =>
+    run(['store', '--name', name, '--join', cluster.hub, '--data-dir', folder.path, '--log-level', 'error', ...args], {
+      PENSTOCK_CLUSTER_TOKEN: token,
+    });
+  const stores = [start('no-disk', '--disk-bytes', '0'), start('little-dram', '--dram-bytes', '600KiB')];
+  const addressOf = (name: string): Promise<string> =>
+    until(`${name} is there`, async () => (await cluster.pool()).find((node) => node.name === name)?.address);
+  const links = chainOf(namespace, 32, promptOf(32 * 40));
+  assert.deepEqual(await offer(await addressOf('no-disk'), links), { stored: 40, held: 0, durable: 0 });
+  assert.deepEqual(await offer(await addressOf('little-dram'), links), { stored: 40, held: 0, durable: 40 });
+  for (const store of stores) store.kill('SIGKILL');
+  folder.remove();
+});
+
+test('a record size that would make slots without number is refused', async () => {
+  const { address } = await cluster.node('store-1');
+  await assert.rejects(offer(address, chainOf(namespace, 32, promptOf(64)), 1), /at least 512 bytes/);
   const answer = await cluster.completion({ prompt: [1, 2, 3], max_tokens: 2 });
   assert.equal(answer.choices[0]?.token_ids.length, 2);
 });

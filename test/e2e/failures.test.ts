@@ -49,9 +49,12 @@ const IDLE_MS = 3_000;
 
 async function expectIdle(of: Cluster): Promise<void> {
   await until(
-    'no sequence is left in any batch (R2)',
+    'no sequence is in any batch, no block is used, no stream is open (R2)',
     async () =>
-      (await of.pool()).every(({ role, running, waiting }) => role === 'store' || (running === 0 && waiting === 0)),
+      (await of.pool()).every(
+        ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }) =>
+          running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0,
+      ),
     IDLE_MS,
   );
 }

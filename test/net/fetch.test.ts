@@ -7,7 +7,9 @@ import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { openFetch } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { snapshotBlocks } from '../../shared/protocol/calls.ts';
+import type { SnapshotPage } from '../../shared/protocol/messages.ts';
+import { createServer, listen, Peers, services, shutDown, toFailure } from '../../shared/protocol/rpc.ts';
 import { until } from '../support/cluster.ts';
 
 const namespace = 'cd'.repeat(16) as Digest;
@@ -101,4 +103,39 @@ test('a fetch that waits for a block ends when its reader leaves, and lets go of
   await fetching.catch(() => undefined);
   await until('no stream is open', () => counters.openStreams === 0);
   for (const { key } of links) assert(!wanted.has(key));
+});
+
+test('snapshots that are read at once have a bound (P1), and one that fails gives its place back', async () => {
+  let isFailing = true;
+  const handlers = createFetchHandlers(
+    () => {
+      if (isFailing) throw new Error('not yet');
+      return {
+        wanted,
+        read: () => Promise.resolve(undefined),
+        snapshot: () => ({ epoch: 'e', sequence: 3, tiers: [] }),
+      };
+    },
+    { maxStreams: 1, clock: systemClock },
+  );
+  const other = createServer('');
+  other.addService(services.blocks, { fetch: handlers.fetch, snapshot: handlers.snapshot, offer: () => undefined });
+  const port = await listen(other, '127.0.0.1:0');
+  const ask = async (): Promise<string> => {
+    const call = snapshotBlocks(peers, `127.0.0.1:${port}`, 5_000);
+    try {
+      for await (const page of call as AsyncIterable<SnapshotPage>) return String(page.sequence);
+      return 'nothing';
+    } catch (error) {
+      return toFailure(error, 'holder').code;
+    }
+  };
+  for (let i = 0; i < 40; i++) assert.equal(await ask(), 'internal');
+  isFailing = false;
+  const answers = await Promise.all(Array.from({ length: 16 }, ask));
+  assert(
+    answers.every((answer) => answer === '3'),
+    answers.join(),
+  );
+  await shutDown(other, systemClock, 100);
 });

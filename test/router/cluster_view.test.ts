@@ -192,3 +192,30 @@ test('a draining instance is not placeable; the longest context of the decode in
     ['d2'],
   );
 });
+
+test('1,024 processes are members, the next is refused (P1); who waits for a change is woken by it', async () => {
+  const world = new World();
+  let numWoken = 0;
+  const waiting = world.view.changed(60_000, new AbortController().signal).then(() => numWoken++);
+  for (let i = 0; i < 1_024; i++) await world.register(registration(`d${i}`, 'a'));
+  await waiting;
+  assert.equal(numWoken, 1);
+  const reply = await world.register(registration('one-more', 'a'));
+  assert(reply.kind === 'refused');
+  assert.match(reply.reason, /at most 1024 processes/);
+  assert.equal((await world.register(registration('d7', 'a'))).kind, 'accepted');
+});
+
+test('a decode instance is expected for what it could take, also after it left', async () => {
+  const world = new World();
+  const large = registration('large', 'a');
+  await world.register({ ...large, engine: { ...large.engine!, maxModelLen: 4_096 } });
+  await world.register(registration('small', 'a'));
+  await world.clock.run(1_000);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'large', epoch: 'a' }));
+  world.heartbeat('small', 'a');
+  await world.clock.run(2_000);
+  assert.equal(world.view.decodeSeenMs(3_000), 1_000, 'only the large one could');
+  assert.equal(world.view.decodeSeenMs(300), 2_000, 'the small one is there');
+  assert.equal(world.view.decodeSeenMs(9_000), undefined);
+});

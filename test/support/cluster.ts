@@ -24,6 +24,8 @@ export interface NodeView {
   readonly state: string;
   readonly running: number;
   readonly waiting: number;
+  readonly kv_usage: number | null;
+  readonly open_streams: number;
   readonly tiers: Record<
     string,
     { blocks: number; bytes: number; hits: number; misses: number; evictions: number; dedup_factor: number }
@@ -173,6 +175,15 @@ export class Cluster {
 
   async pool(): Promise<NodeView[]> {
     return ((await (await fetch(`${this.url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
+  }
+
+  /** What the router has open; all of it is zero when nothing runs (R2). */
+  async open(): Promise<{ requests: number; answers: number; body_bytes: number }> {
+    return (
+      (await (await fetch(`${this.url}/api/pool`)).json()) as {
+        router: { requests: number; answers: number; body_bytes: number };
+      }
+    ).router;
   }
 
   async requests(limit = 512): Promise<RequestView[]> {

@@ -20,6 +20,7 @@ import { createServer, listen, Peers, services, shutDown } from '../../shared/pr
 
 /** How it serves what it has announced. */
 export type Lie =
+  | 'nothing but the truth'
   | 'another digest'
   | 'another namespace'
   | 'a flipped bit in the payload'
@@ -138,6 +139,8 @@ function recordFor(lie: Lie, layout: RecordLayout, link: ChainLink): Buffer | un
   };
   const other = 'ef'.repeat(16) as Digest;
   switch (lie) {
+    case 'nothing but the truth':
+      return seal(link);
     case 'another digest':
       return seal({ ...link, digest: other });
     case 'another namespace':

@@ -1,9 +1,12 @@
 /** What one client can do, beside a stream of another: each abuse by name, and the worst gap of the stream while it runs. */
 import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cluster } from '../../support/cluster.ts';
-import { eventsOf } from './load.ts';
+import { projectPath } from '../../support/project.ts';
+import type { ControlReport } from './control.ts';
 
 interface Reply {
   readonly status: number;
@@ -170,54 +173,18 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
   },
 };
 
-export interface AbuseResult {
-  readonly worstGapMs: number;
-  readonly numTokens: number;
-  readonly error: string | undefined;
-}
-
 /** Runs one beside a stream that lasts at least as long. */
-export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<AbuseResult> {
-  const over = new AbortController();
-  let [worstGapMs, numTokens] = [0, 0];
-  let error: string | undefined;
-  let begun: () => void = () => undefined;
-  const hasBegun = new Promise<void>((resolve) => {
-    begun = resolve;
-  });
-  const control = (async () => {
-    while (!over.signal.aborted && error === undefined) {
-      const response = await fetch(`${cluster.url}/v1/completions`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({
-          prompt: [9, 8, 7],
-          max_tokens: 2_000,
-          ignore_eos: true,
-          stream: true,
-          return_token_ids: true,
-        }),
-      });
-      let lastMs: number | undefined;
-      for await (const event of eventsOf(response)) {
-        const nowMs = performance.now();
-        worstGapMs = Math.max(worstGapMs, nowMs - (lastMs ?? nowMs));
-        lastMs = nowMs;
-        error ??= event.error?.message;
-        numTokens++;
-        if (numTokens === 20) {
-          begun();
-          worstGapMs = 0;
-        }
-      }
-    }
-  })();
-  await Promise.race([hasBegun, control]);
+export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<ControlReport> {
+  const control = fork(projectPath('dist/test/e2e/chaos/control.js'), [cluster.url]);
   try {
+    const [begun] = (await once(control, 'message')) as ['begun' | ControlReport];
+    // One that failed at once has said all.
+    if (begun !== 'begun') return begun;
     await abuse(cluster);
+    control.send('stop');
+    const [report] = (await once(control, 'message')) as [ControlReport];
+    return report;
   } finally {
-    over.abort();
+    control.kill();
   }
-  await control;
-  return { worstGapMs, numTokens, error };
 }

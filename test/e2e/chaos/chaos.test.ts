@@ -3,7 +3,6 @@
  * asserts gaps and times too. SEED=n repeats a run. Budget: 150 s.
  */
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
 import { Cluster, until } from '../../support/cluster.ts';
@@ -71,16 +70,18 @@ describe('one cluster', () => {
 
   test('after all of it nothing is open, used or queued (R2)', async () => {
     await until(
-      'no request is active',
+      'the router has nothing open but this question',
       async () => {
-        await sleep(100);
-        const running = (await cluster.requests()).filter(({ phase }) => !/finished|failed|cancelled/.test(phase));
-        return running.length === 0;
+        const { requests, answers, body_bytes: bodyBytes } = await cluster.open();
+        return requests === 0 && answers === 0 && bodyBytes === 0;
       },
       15_000,
     );
-    await until('no sequence is left', async () =>
-      (await cluster.pool()).every(({ running, waiting }) => running === 0 && waiting === 0),
+    await until('no engine and no store has', async () =>
+      (await cluster.pool()).every(
+        ({ running, waiting, open_streams: numStreams, kv_usage: kvUsage }) =>
+          running === 0 && waiting === 0 && numStreams === 0 && (kvUsage ?? 0) === 0,
+      ),
     );
   });
 });

@@ -2,6 +2,7 @@
  * `npm run chaos -- [--minutes 10] [--seed N] [--only kills,rate,damage,abuse,fuzz]`: the chaos programs, long. Prints what was
  * done and measured, and ends with code 1 when something failed, differed or stood still for too long.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Random } from '../../../shared/base/random.ts';
 import { Cluster } from '../../support/cluster.ts';
@@ -58,6 +59,9 @@ const programs: Record<string, () => Promise<void>> = {
   async abuse() {
     const cluster = await Cluster.up('--body-timeout-ms', '5000', '--stalled-reader-ms', '2000');
     try {
+      // What the machine itself does to a stream that nobody disturbs.
+      const alone = await runAbuse(cluster, () => sleep(5_000));
+      say(`abuse: nobody: worst gap ${alone.worstGapMs.toFixed(0)} ms`);
       for (const [name, abuse] of Object.entries(abuses)) {
         const { worstGapMs, error } = await runAbuse(cluster, abuse);
         say(`abuse: ${name}: worst gap of the stream beside it ${worstGapMs.toFixed(0)} ms`);

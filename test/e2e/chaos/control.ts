@@ -1,0 +1,52 @@
+/**
+ * The stream beside an abuse, in a process of its own: what the abuser's process does to itself is not the cluster's. Forked with the
+ * cluster's URL; says `begun`, and when it is told to stop, what it saw.
+ */
+import { eventsOf } from './load.ts';
+
+export interface ControlReport {
+  /** Between two tokens of one stream. */
+  readonly worstGapMs: number;
+  readonly numTokens: number;
+  readonly error: string | undefined;
+}
+
+/** Tokens before its gaps count: the first steps of a cluster are not its usual ones. */
+const NUM_BEFORE = 20;
+
+const [url = ''] = process.argv.slice(2);
+let isOver = false;
+let [worstGapMs, numTokens] = [0, 0];
+let error: string | undefined;
+
+process.on('message', () => {
+  isOver = true;
+});
+
+const tell = (message: 'begun' | ControlReport): void => {
+  process.send?.(message);
+};
+
+while (!isOver && error === undefined) {
+  try {
+    const response = await fetch(`${url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        ...{ prompt: [9, 8, 7], max_tokens: 2_000, ignore_eos: true, stream: true, return_token_ids: true },
+      }),
+    });
+    let lastMs: number | undefined;
+    for await (const event of eventsOf(response)) {
+      const nowMs = performance.now();
+      if (numTokens > NUM_BEFORE) worstGapMs = Math.max(worstGapMs, nowMs - (lastMs ?? nowMs));
+      lastMs = nowMs;
+      error ??= event.error?.message;
+      if (numTokens++ === NUM_BEFORE) tell('begun');
+    }
+  } catch (failure) {
+    error = String(failure);
+  }
+}
+tell({ worstGapMs, numTokens, error });
+process.disconnect();

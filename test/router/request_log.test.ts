@@ -1,0 +1,56 @@
+/** The record of a request: where the time to its first token went, and its bounds. Simulated clock. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { RequestLog, type RequestRecord } from '../../services/router/request_log.ts';
+import type { Report } from '../../shared/protocol/messages.ts';
+import { SimulatedClock } from '../sim/simulated_clock.ts';
+
+const names = { clientId: undefined, traceId: undefined };
+const report: Report = {
+  ...{ cachedTokens: 0, fetchedTokens: 0, computedTokens: 9, fetchedBytes: 0 },
+  ...{ queueMs: 30, loadMs: 200, computeMs: 50 },
+};
+
+test('the parts of a TTFT are what was spent: router, failover, queue, load, compute, and the way there and back', async () => {
+  const clock = new SimulatedClock();
+  const log = new RequestLog(clock, () => undefined);
+  const record = log.open('r', '/v1/completions', names);
+  await clock.run(7);
+  record.attempt('d1', 'first');
+  await clock.run(7 + 100);
+  // Lost: all of the time until the next attempt is failover's.
+  record.attempt('d2', 'second');
+  await clock.run(107 + 4 + 30 + 200 + 50 + 5);
+  record.firstToken(report);
+  assert.deepEqual(record.ttft, { router: 7, failover: 100, queue: 30, load: 200, compute: 50, transport: 9 });
+  assert.equal(record.ttftMs, 396);
+});
+
+test('an instance that claims more time than passed shows as a negative transport, not as a sum that fits', async () => {
+  const clock = new SimulatedClock();
+  const record = new RequestLog(clock, () => undefined).open('r', '/v1/completions', names);
+  record.attempt('d1', 'only');
+  await clock.run(100);
+  record.firstToken(report);
+  assert.equal(record.ttft?.transport, -180);
+});
+
+test('512 requests are remembered, and 64 notes and attempts of each (P1)', () => {
+  const clock = new SimulatedClock();
+  const closed: RequestRecord[] = [];
+  const log = new RequestLog(clock, (record) => closed.push(record));
+  for (let i = 0; i < 600; i++) {
+    const record = log.open(`r${i}`, '/v1/completions', names);
+    for (let k = 0; k < 100; k++) {
+      record.note(`note ${k}`);
+      record.attempt('d1', 'again');
+    }
+    log.close(record, 'finished', 'stop');
+    log.close(record, 'failed', 'twice');
+  }
+  const listed = log.list(10_000);
+  assert.equal(listed.length, 512);
+  assert.equal(listed[0]?.id, 'r599');
+  assert.deepEqual([listed[0].notes.length, listed[0].attempts.length, listed[0].phase], [64, 64, 'finished']);
+  assert.equal(closed.length, 600, 'each is told once');
+});
