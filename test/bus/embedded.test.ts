@@ -4,9 +4,10 @@ import { test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import type { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
-import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import { EmbeddedHub, RemoteCalls } from '../../shared/bus/embedded_hub.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
 import { connectHub } from '../../shared/protocol/calls.ts';
+import { BusKind } from '../../shared/protocol/messages.ts';
 import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { until } from '../support/cluster.ts';
 import { busConformance } from './conformance.ts';
@@ -159,4 +160,15 @@ test('an IPv6 address in brackets can be bound and joined', async () => {
   peers.close();
   hub.close();
   await shutDown(server, systemClock, 100);
+});
+
+test('1,024 requests wait on one connection, the next is refused (P1); its end fails them all', async () => {
+  const sent: number[] = [];
+  const calls = new RemoteCalls(({ id }) => sent.push(id ?? 0));
+  const waiting = Array.from({ length: 1_024 }, () => calls.ask('s', Buffer.alloc(0)).catch((error: unknown) => error));
+  await assert.rejects(calls.ask('s', Buffer.alloc(0)), /1024 requests wait/);
+  calls.settle({ kind: BusKind.reply, subject: '', payload: Buffer.from('x'), id: sent[0] ?? 0 });
+  assert.equal(String(await waiting[0]), 'x');
+  calls.fail();
+  assert.match(String(await waiting[1]), /connection ended/);
 });

@@ -1,0 +1,73 @@
+/** Calls to a worker: order, those who leave, bounds, death. A worker that the test plays. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import type { Worker } from 'node:worker_threads';
+import { test } from 'vitest';
+import { Failure } from '../../shared/base/failure.ts';
+import { WorkerCalls } from '../../shared/base/worker_calls.ts';
+
+type Methods = Record<'echo', (argument: number) => number>;
+
+class PlayedWorker extends EventEmitter {
+  readonly posted: { id: number; argument: unknown }[] = [];
+
+  postMessage(call: { id: number; argument: unknown }): void {
+    this.posted.push(call);
+  }
+
+  answer(index: number, answer: Record<string, unknown>): void {
+    this.emit('message', { id: this.posted[index]?.id, ...answer });
+  }
+}
+
+function open(): { worker: PlayedWorker; calls: WorkerCalls<Methods>; deaths: Error[] } {
+  const worker = new PlayedWorker();
+  const deaths: Error[] = [];
+  const calls = new WorkerCalls<Methods>(worker as unknown as Worker, (error) => deaths.push(error));
+  return { worker, calls, deaths };
+}
+
+test('a few calls are with the worker, the rest wait in order; one whose caller left is never begun', async () => {
+  const { worker, calls } = open();
+  const client = new AbortController();
+  const all = Array.from({ length: 8 }, (_, i) => calls.call('echo', i, i === 5 ? client.signal : undefined));
+  const fifth = assert.rejects(
+    all[5] ?? Promise.resolve(0),
+    (error: unknown) => error instanceof Failure && error.code === 'cancelled',
+  );
+  assert.deepEqual(
+    worker.posted.map(({ argument }) => argument),
+    [0, 1, 2, 3],
+  );
+  client.abort();
+  await fifth;
+  for (let i = 0; i < 7; i++) worker.answer(i, { value: worker.posted[i]?.argument });
+  assert.deepEqual(
+    worker.posted.map(({ argument }) => argument),
+    [0, 1, 2, 3, 4, 6, 7],
+  );
+  assert.equal(await all[7], 7);
+});
+
+test('a failure keeps its code, an error its message', async () => {
+  const { worker, calls } = open();
+  const [a, b] = [calls.call('echo', 1), calls.call('echo', 2)];
+  worker.answer(0, { error: 'too long', code: 'context_too_long' });
+  worker.answer(1, { error: 'odd' });
+  await assert.rejects(a, (error: unknown) => error instanceof Failure && error.code === 'context_too_long');
+  await assert.rejects(b, (error: unknown) => !(error instanceof Failure) && /odd/.test(String(error)));
+});
+
+test('65,536 calls wait, the next is refused (P1); the worker’s death fails them all and is told once', async () => {
+  const { worker, calls, deaths } = open();
+  const waiting = Array.from({ length: 65_536 + 4 }, (_, i) =>
+    calls.call('echo', i).catch((error: unknown) => String(error)),
+  );
+  await assert.rejects(calls.call('echo', 0), /over 65536 calls wait/);
+  worker.emit('exit', 1);
+  worker.emit('error', new Error('again'));
+  const outcomes = await Promise.all(waiting);
+  assert(outcomes.every((outcome) => String(outcome).includes('ended with code 1')));
+  assert.equal(deaths.length, 1);
+  await assert.rejects(calls.call('echo', 0), /ended with code 1/);
+});
