@@ -50,10 +50,8 @@ export class OpenCall<Q, R> {
       this.#wake();
     };
     stream.on('error', (error) => {
-      // The status overtakes what the stream holds already.
-      for (let reply = stream.read() as R | null; reply !== null && !this.#isLeft; reply = stream.read() as R | null) {
-        this.#replies.push(reply);
-      }
+      // The status overtakes what the stream holds already; a read tells the listener above.
+      while (!this.#isLeft && stream.read() !== null);
       over(toFailure(error, peer));
     });
     stream.on('end', () => {

@@ -67,11 +67,11 @@ test('calls that are finished, and calls that are left while they run, leave the
   await until('none is open (R2)', () => numOpen === 0);
 });
 
-test('a failure of the server keeps its code, and comes after what was sent before', async () => {
+test('a failure of the server keeps its code, and comes after what was sent before: each once, in order (R1)', async () => {
   serve = (call) => {
     serveStarted(call, systemClock, async () => {
-      call.write(slice);
-      await sleep(1);
+      for (let index = 0; index < 12; index++) call.write({ ...slice, index });
+      await sleep(20);
       throw new Failure('overloaded', 'too much');
     });
   };
@@ -79,11 +79,18 @@ test('a failure of the server keeps its code, and comes after what was sent befo
   const got: number[] = [];
   await assert.rejects(
     async () => {
-      for await (const { data } of call.replies()) got.push(data[0] ?? 0);
+      for await (const { index } of call.replies()) {
+        got.push(index);
+        // Slower than the failure, which finds the others waiting.
+        await sleep(10);
+      }
     },
     (error: unknown) => error instanceof Failure && error.code === 'overloaded' && /too much/.test(error.message),
   );
-  assert.deepEqual(got, [7]);
+  assert.deepEqual(
+    got,
+    Array.from({ length: 12 }, (_, i) => i),
+  );
 });
 
 test('a reader that is slow holds the sender back and loses nothing', async () => {

@@ -15,19 +15,19 @@ export interface ControlReport {
 const NUM_BEFORE = 20;
 
 const [url = ''] = process.argv.slice(2);
-let isOver = false;
+const over = new AbortController();
 let [worstGapMs, numTokens] = [0, 0];
 let error: string | undefined;
 
 process.on('message', () => {
-  isOver = true;
+  over.abort();
 });
 
 const tell = (message: 'begun' | ControlReport): void => {
   process.send?.(message);
 };
 
-while (!isOver && error === undefined) {
+while (!over.signal.aborted && error === undefined) {
   try {
     const response = await fetch(`${url}/v1/completions`, {
       method: 'POST',
