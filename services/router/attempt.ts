@@ -8,7 +8,7 @@
 import { Failure } from '../../shared/base/failure.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
-import { decode, prefill } from '../../shared/protocol/calls.ts';
+import { decode } from '../../shared/protocol/calls.ts';
 import type {
   DecodeReply,
   DecodeRequest,
@@ -24,17 +24,12 @@ import { toFailure, type Peers } from '../../shared/protocol/rpc.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
 import type { Exclusions } from './exclusions.ts';
 import type { ClusterState, Placement, Placer } from './placement.ts';
+import { runPrefill } from './prefill_run.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 import type { Attempt, RequestRecord } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
-/** A busy prefill instance is asked again after a pause of this, then twice that, up to the second. */
-const BUSY_PAUSE_MS = 20;
-const MAX_BUSY_PAUSE_MS = 500;
-/** Connections that broke under one prefill before its instance counts as failed. */
-const MAX_BROKEN = 3;
-
 export interface Generation {
   readonly requestId: string;
   readonly traceId: string;
@@ -100,6 +95,8 @@ export class AttemptRun {
   /** No longer looks after the holders of the last round. */
   #unwatch: () => void = () => undefined;
   #hasToken = false;
+  /** Taken in this attempt. */
+  #numTokens = 0;
 
   constructor(options: AttemptOptions, input: AttemptInput, timeoutMs: number) {
     this.#options = options;
@@ -131,7 +128,8 @@ export class AttemptRun {
       if (chosen.prefill) void this.#prefill(call, chosen.prefill, chosen.prefillSources);
       for await (const reply of call.replies()) {
         if (reply.missing) this.#answerMissing(call, reply.missing.block, reply.missing.reason);
-        if (!reply.token) continue;
+        // R1: what comes twice is dropped before it counts.
+        if (!reply.token || reply.token.position < this.#input.tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.token);
         if (generated.finish) {
           this.#attempt.outcome = 'finished';
@@ -195,13 +193,14 @@ export class AttemptRun {
       this.#hasToken = true;
     }
     record.outputTokens++;
+    this.#numTokens++;
     const finish = reply.finishReason === 'stop' || reply.finishReason === 'length' ? reply.finishReason : undefined;
     return { token, finish };
   }
 
   /**
    * A prefill runs beside the decode call until it ends, the attempt does, or another round begins; its end is only news for
-   * people, except that a failure excludes its instance. A busy one is asked again: the decode instance's fetch waits there.
+   * people, except that a failure excludes its instance.
    */
   async #prefill(decodeCall: DecodeCall, instance: Instance, sources: Placement['prefillSources']): Promise<void> {
     const { record, excluded } = this.#input;
@@ -219,25 +218,15 @@ export class AttemptRun {
     this.#numPrefills++;
     this.#unwanted = new AbortController();
     const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
-    const over = link.signal;
     instance.numPlaced++;
-    let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
     try {
-      while (entry.outcome === 'running') {
-        try {
-          await this.#prefillOnce(instance, sources, entry, over);
-          entry.outcome = 'finished';
-          if (record.phase === 'prefilling') record.phase = 'loading';
-        } catch (error) {
-          const failure = toFailure(error, name);
-          const isAgain =
-            failure.code === 'overloaded' || (failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN);
-          if (over.aborted || !isAgain) throw failure;
-          if (pauseMs === BUSY_PAUSE_MS) record.note(`prefill ${name} is asked again: ${failure.message}`);
-          await peers.pause(pauseMs, over);
-          pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
-        }
-      }
+      const request = { context: this.#context(), ...this.#chain(), sources };
+      const onAgain = ({ message }: Failure): void => {
+        record.note(`prefill ${name} is asked again: ${message}`);
+      };
+      await runPrefill({ peers, instance, request, timeoutMs: this.#timeoutMs, entry, onAgain }, link.signal);
+      entry.outcome = 'finished';
+      if (record.phase === 'prefilling') record.phase = 'loading';
     } catch (error) {
       if (this.#ended.signal.aborted || this.#unwanted.signal.aborted) {
         entry.outcome = 'cancelled';
@@ -255,37 +244,6 @@ export class AttemptRun {
     } finally {
       link.release();
       instance.numPlaced--;
-    }
-  }
-
-  async #prefillOnce(
-    instance: Instance,
-    sources: Placement['prefillSources'],
-    entry: Attempt['prefills'][number],
-    over: AbortSignal,
-  ): Promise<void> {
-    const { name, address } = instance.member;
-    if (over.aborted) throw new Failure('cancelled', 'nobody waits for it any more');
-    const call = prefill(
-      this.#options.peers,
-      address,
-      { context: this.#context(), ...this.#chain(), sources },
-      this.#timeoutMs,
-    );
-    const end = (): void => {
-      if (instance.lost.signal.aborted) call.lose(new Failure('instance_lost', `${name} is lost`));
-      else call.leave();
-    };
-    over.addEventListener('abort', end, { once: true });
-    try {
-      for await (const reply of call.replies()) {
-        entry.readyTokens = reply.numReady;
-        entry.computedTokens = reply.numRun;
-        if (reply.report) entry.report = reply.report;
-      }
-    } finally {
-      over.removeEventListener('abort', end);
-      call.leave();
     }
   }
 

@@ -23,12 +23,14 @@ const SMALL_BYTES = 16 << 10;
 
 /** A body that has arrived. */
 export interface Body {
+  /** Empty once it was released. */
   readonly bytes: Buffer;
-  /** It is read, or nobody will: its bytes count no longer. A second call does nothing. */
+  /** It is read, or nobody will: its bytes are let go of and count no longer. A second call does nothing. */
   release(): void;
 }
 
-const NOTHING: Body = { bytes: Buffer.alloc(0), release: () => undefined };
+const EMPTY = Buffer.alloc(0);
+const NOTHING: Body = { bytes: EMPTY, release: () => undefined };
 
 export class Bodies {
   /** One body's. */
@@ -53,11 +55,14 @@ export class Bodies {
   /** Takes a body in. @throws Failure `overloaded`, Error 413 for one over the limit, Error when the client leaves. */
   take(payload: IncomingMessage, declared: string | undefined): Promise<Body> {
     return new Promise((resolve, reject) => {
-      const chunks: Buffer[] = [];
+      let chunks: Buffer[] = [];
+      let whole = EMPTY;
       let size = 0;
       const release = (): void => {
         this.#allBytes -= size;
         size = 0;
+        // The request lives as long as its answer; what it brought must not.
+        [chunks, whole] = [[], EMPTY];
       };
       let isRefused = false;
       const refuse = (error: Error): void => {
@@ -96,7 +101,15 @@ export class Bodies {
       }
       payload.on('data', add);
       payload.once('end', () => {
-        if (!isRefused) resolve({ bytes: Buffer.concat(chunks), release });
+        payload.off('data', add);
+        if (isRefused) return;
+        [whole, chunks] = [Buffer.concat(chunks), []];
+        resolve({
+          get bytes() {
+            return whole;
+          },
+          release,
+        });
       });
       payload.once('close', () => {
         if (payload.complete) return;

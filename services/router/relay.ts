@@ -92,9 +92,7 @@ export class Relay {
     );
     try {
       for await (const reply of attempt.run(signal)) {
-        // R1: each token once and in order, whoever says what twice.
-        if (reply.token.position < tokens.length) continue;
-        if (reply.token.position > tokens.length) {
+        if (reply.token.position !== tokens.length) {
           throw new Failure('internal', `token ${reply.token.position} came when ${tokens.length} was next`);
         }
         tokens.push(reply.token.id);

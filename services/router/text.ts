@@ -100,7 +100,12 @@ export class TextCodec {
 
   #tools(): Promise<WorkerCalls<TokenizerMethods>> {
     const workers = this.#own();
-    return (workers.tools ??= workers.startTools());
+    workers.tools ??= workers.startTools().catch((error: unknown) => {
+      // The next one may start.
+      workers.tools = undefined;
+      throw error;
+    });
+    return workers.tools;
   }
 
   /** Of streams that run. Without a tokenizer every text is empty. */
@@ -128,7 +133,9 @@ export class TextCodec {
   async close(): Promise<void> {
     if (!this.#workers) return;
     const { streams, prompts, long, tools } = this.#workers;
-    await Promise.all([streams, prompts, long, ...(tools ? [await tools] : [])].map((worker) => worker.close()));
+    const started = await tools?.catch(() => undefined);
+    const all = [streams, prompts, long, ...(started ? [started] : [])];
+    await Promise.all(all.map((worker) => worker.close()));
   }
 }
 
@@ -149,119 +156,4 @@ async function startTokenizer(
   }
   isReady = true;
   return calls;
-}
-
-/** A character split over tokens decodes to this until its last byte is there. */
-const REPLACEMENT = '\uFFFD';
-/** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
-const CONTEXT_TOKENS = 6;
-/** Tokens that give no text are kept for what may complete them; no character is split over more than this. */
-const MAX_UNFINISHED = 16;
-
-export interface TextStreamOptions {
-  readonly stops: readonly string[];
-  /** The stop string stays part of the text. */
-  readonly isStopIncluded: boolean;
-  readonly isSkippingSpecial: boolean;
-}
-
-/**
- * Tokens to text, piece by piece: never half a character, never text behind a stop string, nothing that could still become
- * one.
- */
-export class TextStream {
-  readonly #codec: Pick<TextCodec, 'decode'>;
-  readonly #options: TextStreamOptions;
-  /** The last piece's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
-  #ids: number[];
-  #readAt: number;
-  #held = '';
-  /** The stop string that ended the text. */
-  stop: string | undefined;
-
-  constructor(codec: Pick<TextCodec, 'decode'>, promptTokens: readonly number[], options: TextStreamOptions) {
-    this.#codec = codec;
-    this.#options = options;
-    this.#ids = promptTokens.slice(-CONTEXT_TOKENS);
-    this.#readAt = this.#ids.length;
-  }
-
-  /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
-  async push(token: number, isSearched: boolean): Promise<string> {
-    this.#ids.push(token);
-    return this.#release(await this.#next(false), false, isSearched);
-  }
-
-  /** What was held back, at the end of the output. */
-  async flush(isSearched: boolean): Promise<string> {
-    return this.#release(await this.#next(true), true, isSearched);
-  }
-
-  async #next(isLast: boolean): Promise<string> {
-    const numUnfinished = this.#ids.length - this.#readAt;
-    if (numUnfinished === 0) return '';
-    const [before = '', after = ''] = await this.#codec.decode(
-      [this.#ids.slice(0, this.#readAt), this.#ids],
-      this.#options.isSkippingSpecial,
-    );
-    const isComplete = !after.endsWith(REPLACEMENT) || isLast || numUnfinished >= MAX_UNFINISHED;
-    if (after.length > before.length && isComplete) {
-      this.#ids = this.#ids.slice(this.#readAt);
-      this.#readAt = this.#ids.length;
-      return after.slice(before.length);
-    }
-    // Special tokens, for instance, give nothing and complete nothing: the context stays, they go.
-    if (after === before || numUnfinished >= MAX_UNFINISHED) this.#ids = this.#ids.slice(0, this.#readAt);
-    return '';
-  }
-
-  #release(text: string, isLast: boolean, isSearched: boolean): string {
-    if (this.stop !== undefined) return '';
-    const pending = this.#held + text;
-    this.#held = '';
-    if (!isSearched) return pending;
-    const { stops, isStopIncluded } = this.#options;
-    let end = Infinity;
-    for (const stop of stops) {
-      const at = pending.indexOf(stop);
-      if (at < 0 || at >= end) continue;
-      [end, this.stop] = [at, stop];
-    }
-    if (this.stop !== undefined) return pending.slice(0, end + (isStopIncluded ? this.stop.length : 0));
-    if (isLast) return pending;
-    const numHeld = Math.max(0, ...stops.map((stop) => overlap(pending, stop)));
-    this.#held = pending.slice(pending.length - numHeld);
-    return pending.slice(0, pending.length - numHeld);
-  }
-}
-
-/** Length of the longest end of `text` that begins `stop`, and is not all of it: Knuth, Morris and Pratt, 1977. */
-function overlap(text: string, stop: string): number {
-  const table = borders(stop);
-  let length = 0;
-  for (let at = Math.max(0, text.length - stop.length + 1); at < text.length; at++) {
-    while (length > 0 && text[at] !== stop[length]) length = table[length - 1] ?? 0;
-    if (text[at] === stop[length]) length++;
-  }
-  return length;
-}
-
-/** The tables of the stop strings that are in use, oldest first out (P1). */
-const tables = new Map<string, Uint16Array>();
-const MAX_TABLES = 4_096;
-
-/** For each beginning of `stop`, the length of its longest border. */
-function borders(stop: string): Uint16Array {
-  const known = tables.get(stop);
-  if (known) return known;
-  const table = new Uint16Array(stop.length);
-  for (let at = 1, length = 0; at < stop.length; at++) {
-    while (length > 0 && stop[at] !== stop[length]) length = table[length - 1] ?? 0;
-    if (stop[at] === stop[length]) length++;
-    table[at] = length;
-  }
-  const [oldest] = tables.keys();
-  if (tables.size >= MAX_TABLES && oldest !== undefined) tables.delete(oldest);
-  tables.set(stop, table);
-  return table;
 }

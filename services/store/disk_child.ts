@@ -13,6 +13,8 @@ import type { DiskAnswer, DiskProcessMethods } from './disk_process.ts';
 const CALL_TIMEOUT_MS = 30_000;
 /** A timer that comes later than this says that the machine, or this process, was stopped. */
 const LATE_MS = 2_000;
+/** For a killed process to be gone. */
+const END_WAIT_MS = 2_000;
 /** What ends a process that did nothing wrong. */
 const FROM_OUTSIDE: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'];
 
@@ -113,9 +115,19 @@ export class DiskChild {
     await this.end();
   }
 
-  /** Resolves when it is gone: two processes must not have one environment. */
-  end(): Promise<void> {
+  /** Whether it is gone: two processes must not have one environment, and one whose disk hangs may not end when it is killed. */
+  async end(): Promise<boolean> {
     this.#process.kill('SIGKILL');
-    return this.#gone;
+    const waited = new AbortController();
+    const isGone = await Promise.race([
+      this.#gone.then(() => true),
+      this.#clock.sleep(END_WAIT_MS, waited.signal).then(() => false),
+    ]);
+    waited.abort();
+    return isGone;
+  }
+
+  get pid(): number {
+    return this.#process.pid ?? 0;
   }
 }

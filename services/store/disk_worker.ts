@@ -1,6 +1,6 @@
 /**
- * The store's mover thread: records between the slab, their checksums and the disk process, so that the control thread never
- * waits for a disk and never copies for one.
+ * The store's disk thread: records between the slab and the disk process, so that the control thread never waits for a disk and
+ * never copies for one.
  *
  * An environment that ends its process, or in which a write or a delete fails other than for want of room, is set aside (renamed,
  * one is kept) and begun anew: `generation` counts that, and who keeps an index of it compares. One that cannot be opened at all
@@ -8,6 +8,7 @@
  *
  * LMDB gets ordinary Buffers: one over a SharedArrayBuffer is stored wrong without an error (lmdb 3.5.6).
  */
+import { workerData } from 'node:worker_threads';
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
@@ -26,6 +27,9 @@ const MAX_OPENINGS = 3;
 /** Openings in a row that did not come back: pages that point in a circle, not a machine that slept. */
 const MAX_HANGS = 2;
 
+/** [pid of the disk process] i32: for whoever ends this thread while that one hangs. */
+const pidCell = (workerData as { pid?: Int32Array } | null)?.pid;
+
 let slab: SlabMemory | undefined;
 let child: DiskChild | undefined;
 let path = '';
@@ -42,8 +46,9 @@ function copyOf(slot: number, bytes: number): Buffer {
 
 /** Opens what is there. @throws DiskProcessDeath; Error when it cannot be opened. @returns what is wrong with it, if anything. */
 async function openOnce(): Promise<{ readonly damage: string | undefined; readonly entries: DiskEntry[] }> {
-  await child?.end();
+  await ended();
   child = new DiskChild(systemClock);
+  if (pidCell) Atomics.store(pidCell, 0, child.pid);
   const { numEntries, damage } = await child.call('open', path);
   const entries: DiskEntry[] = [];
   while (damage === undefined && entries.length < numEntries) {
@@ -52,12 +57,17 @@ async function openOnce(): Promise<{ readonly damage: string | undefined; readon
   return { damage, entries };
 }
 
-/** What lies there is no environment, or a broken one. Anything else (no permission, no room) is the disk's fault and may pass. */
+/** The last disk process is gone. @throws Error when it is not: no other may open what it has open. */
+async function ended(): Promise<void> {
+  if (child && !(await child.end())) throw new Error('EBUSY: the last disk process has not ended yet');
+}
+
+/** No permission, no room, no handle, a disk that fails: these pass, or somebody mends them. Whatever else is what lies there. */
+const MAY_PASS =
+  /E(ACCES|PERM|ROFS|NOSPC|DQUOT|MFILE|NFILE|IO|BUSY|AGAIN|NOMEM)\b|[Pp]ermission denied|not permitted|[Rr]ead-only|No space|Too many open|Input\/output error|Cannot allocate/;
+
 function isDamaged(error: unknown): boolean {
-  if (error instanceof DiskProcessDeath) return error.isDamage;
-  return /MDB_(CORRUPTED|INVALID|PANIC|VERSION_MISMATCH|PAGE_NOTFOUND|BAD_\w+|INCOMPATIBLE)|EISDIR|ENOTDIR|EEXIST/.test(
-    messageOf(error),
-  );
+  return error instanceof DiskProcessDeath ? error.isDamage : !MAY_PASS.test(messageOf(error));
 }
 
 /** Until it is open, set aside and begun anew, or given up for now. */
@@ -101,10 +111,18 @@ async function openEnvironment(): Promise<{ readonly entries: DiskEntry[]; reado
 
 /** One damaged environment is kept, for whoever wants to know why. */
 async function setAside(): Promise<void> {
-  await child?.end();
+  await ended();
   if (!existsSync(path)) return;
   rmSync(`${path}.damaged`, { recursive: true, force: true });
   renameSync(path, `${path}.damaged`);
+}
+
+/** The environment is another one now, and has nothing of what the one before had. */
+class BegunAnew extends Error {
+  constructor(reason: string, options?: ErrorOptions) {
+    super(`the disk tier was damaged and is begun anew: ${reason}`, options);
+    this.name = 'BegunAnew';
+  }
 }
 
 /** The disk process, opened again where it ended from outside. @throws Error when there is none. */
@@ -115,7 +133,7 @@ async function disk(): Promise<DiskChild> {
     const { wiped } = await openEnvironment();
     if (wiped === undefined) generation = known;
     // Who keeps an index of it must hear of it.
-    else throw new Error(`the disk tier was damaged and is begun anew: ${wiped}`);
+    else throw new BegunAnew(wiped);
   }
   if (fault !== undefined || !child) throw new Error(`the disk tier is not usable: ${fault}`);
   return child;
@@ -130,6 +148,7 @@ async function onDisk<T>(isWrite: boolean, work: (child: DiskChild) => Promise<T
     try {
       return await work(await disk());
     } catch (error) {
+      if (error instanceof BegunAnew) throw error;
       const isDeath = error instanceof DiskProcessDeath;
       if (isDeath && !error.isDamage && !isRepeated) continue;
       // A machine that was asleep looks like a hang, once.
@@ -144,7 +163,7 @@ async function onDisk<T>(isWrite: boolean, work: (child: DiskChild) => Promise<T
       } catch (second) {
         fault = messageOf(second);
       }
-      throw new Error(`the disk tier was damaged and is begun anew: ${reason}`, { cause: error });
+      throw new BegunAnew(reason, { cause: error });
     }
   }
 }
@@ -165,19 +184,6 @@ const methods = {
 
   state(): { fault: string | undefined; generation: number } {
     return { fault, generation };
-  },
-
-  /** Undefined when the slot holds the wanted block, undamaged (K2); else what is wrong. */
-  verify({
-    slot,
-    bytes,
-    want,
-  }: {
-    slot: number;
-    bytes: number;
-    want: { namespace: Digest; digest: Digest };
-  }): string | undefined {
-    return verifyRecord(copyOf(slot, bytes), want);
   },
 
   /**

@@ -8,15 +8,14 @@
 import { messageOf } from '../../shared/base/failure.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
-import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import type { BlockKey, ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import type { Mover } from '../../shared/kv/mover.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
 import { openFetch, type ArrivalSlot } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackDigest, unpackLinks } from '../../shared/protocol/packing.ts';
 import type { Peers } from '../../shared/protocol/rpc.ts';
 import type { DiskWrite } from './disk_tier.ts';
-import type { DiskMethods } from './disk_worker.ts';
 import type { StoreTiers } from './tiers.ts';
 
 const MAX_OFFERS = 64;
@@ -32,16 +31,16 @@ const MAX_RECORD_BYTES = 1 << 30;
 
 export class OfferIntake {
   readonly #tiers: StoreTiers;
-  readonly #worker: WorkerCalls<DiskMethods>;
+  readonly #mover: Mover;
   readonly #peers: Peers;
   readonly #log: Log;
   /** What other offers bring, and when they are through with it. */
   readonly #arriving = new Map<BlockKey, Promise<unknown>>();
   numOpen = 0;
 
-  constructor(tiers: StoreTiers, worker: WorkerCalls<DiskMethods>, peers: Peers, log: Log) {
+  constructor(tiers: StoreTiers, mover: Mover, peers: Peers, log: Log) {
     this.#tiers = tiers;
-    this.#worker = worker;
+    this.#mover = mover;
     this.#peers = peers;
     this.#log = log;
   }
@@ -140,9 +139,7 @@ export class OfferIntake {
       for await (const { index, slot } of stream.records(takeSlot, giveSlot)) {
         numSeen++;
         const link = links[index];
-        const fault = link
-          ? await this.#verify(slot, offer.recordBytes, namespace, link).catch(messageOf)
-          : 'nobody asked for it';
+        const fault = link ? await this.#verify(slot, namespace, link).catch(messageOf) : 'nobody asked for it';
         if (!link || fault !== undefined) {
           this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
           giveSlot(slot);
@@ -161,7 +158,7 @@ export class OfferIntake {
     return { numTaken, numSeen };
   }
 
-  #verify(slot: number, bytes: number, namespace: Digest, { digest }: ChainLink): Promise<string | undefined> {
-    return this.#worker.call('verify', { slot, bytes, want: { namespace, digest } });
+  #verify(slot: number, namespace: Digest, { digest }: ChainLink): Promise<string | undefined> {
+    return this.#mover.call('verify', { slot, want: { namespace, digest } });
   }
 }

@@ -7,6 +7,7 @@ import { newId } from '../../shared/base/identity.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { ClusterMember } from '../../shared/instance/cluster_member.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
+import { startMover } from '../../shared/kv/mover.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
@@ -27,7 +28,12 @@ const MAX_FETCH_STREAMS = 8_192;
 
 export async function startStore({ config, clock, log, fail, drain }: RoleContext): Promise<RunningRole> {
   const bind = config.bind || '127.0.0.1:0';
-  const worker = new WorkerCalls<DiskMethods>(new Worker(new URL('./disk_worker.js', import.meta.url)), fail);
+  const diskPid = new Int32Array(new SharedArrayBuffer(4));
+  const worker = new WorkerCalls<DiskMethods>(
+    new Worker(new URL('./disk_worker.js', import.meta.url), { workerData: { pid: diskPid } }),
+    fail,
+  );
+  const mover = startMover(fail);
   let folder: DataFolder | undefined;
   const openDisk: DiskTierOptions['open'] = async () => {
     folder ??= claimDataFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
@@ -109,10 +115,10 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
   );
   const { dram_bytes: dramBytes, disk_bytes: diskBytes } = config;
   tiers = new StoreTiers({
-    ...{ worker, dramBytes, diskBytes, announcer, openDisk, clock, log },
+    ...{ worker, mover, dramBytes, diskBytes, announcer, openDisk, clock, log },
     signal: stopped.signal,
   });
-  intake = new OfferIntake(tiers, worker, peers, log);
+  intake = new OfferIntake(tiers, mover, peers, log);
   // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
   await Promise.race([tiers.disk.start(), clock.sleep(OPEN_WAIT_MS, stopped.signal)]);
   log.info({ address, hub: config.join, recovered: tiers.disk.size }, 'open, joining');
@@ -134,11 +140,21 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
         }),
         clock.sleep(CLOSE_WAIT_MS),
       ]);
-      await worker.close();
+      await Promise.all([worker.close(), mover.close()]);
+      // One that hangs does not hear that its store is gone.
+      endDiskProcess(Atomics.load(diskPid, 0));
       folder?.release();
       peers.close();
     },
   };
+}
+
+function endDiskProcess(pid: number): void {
+  try {
+    if (pid > 0) process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended in order.
+  }
 }
 
 function ready<T>(part: T | undefined): T {

@@ -13,6 +13,7 @@ import type { Log } from '../../shared/base/log.ts';
 import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
+import type { Mover } from '../../shared/kv/mover.ts';
 import { newTierCounters, RecordCache } from '../../shared/kv/record_cache.ts';
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
@@ -25,6 +26,7 @@ import type { DiskMethods } from './disk_worker.ts';
 
 export interface StoreTiersOptions {
   readonly worker: WorkerCalls<DiskMethods>;
+  readonly mover: Mover;
   readonly dramBytes: number;
   readonly diskBytes: number;
   readonly openDisk: DiskTierOptions['open'];
@@ -76,7 +78,7 @@ export class StoreTiers implements BlockSource {
         `this store holds records of ${this.#dram.recordBytes} bytes in DRAM, not ${recordBytes}: start another store for this model`,
       );
     }
-    const { dramBytes, worker, announcer } = this.#options;
+    const { dramBytes, worker, mover, announcer } = this.#options;
     const numSlots = Math.floor(dramBytes / recordBytes);
     if (numSlots < 1) {
       throw new Failure('overloaded', `--dram-bytes ${dramBytes} holds no record of ${recordBytes} bytes`);
@@ -89,7 +91,9 @@ export class StoreTiers implements BlockSource {
       isWanted: (key) => this.wanted.has(key),
     });
     this.#dram = { slab, cache, recordBytes };
-    await worker.call('attach', slab.memory);
+    // The disk thread takes its calls in order, and may be busy with a disk that hangs: nobody waits for it here.
+    worker.call('attach', slab.memory).catch(() => undefined);
+    await mover.call('attach', slab.memory);
     return this.#dram;
   }
 

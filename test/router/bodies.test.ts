@@ -35,6 +35,7 @@ test('bytes count from their arrival until they are read, however the reading en
   const { prompts } = await bodies.read('completion', body, new AbortController().signal);
   assert.deepEqual([...(prompts[0] as Uint32Array)], [5, 6]);
   assert.equal(bodies.allBytes, 0);
+  assert.equal(body.bytes.length, 0, 'what was read is let go of');
   const bad = await arrived(Buffer.from('{'));
   await assert.rejects(bodies.read('completion', bad, new AbortController().signal), /not JSON/);
   body.release();

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
-import { TextCodec, TextStream } from '../../services/router/text.ts';
+import { TextCodec } from '../../services/router/text.ts';
+import { TextStream } from '../../services/router/text_stream.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { harbour } from '../support/cluster.ts';
 

@@ -5,31 +5,12 @@
  * Pure functions of bytes and limits, so that a thread of its own can run them: what a client sends is judged here and nowhere
  * else.
  */
-import { z } from 'zod';
+import type { z } from 'zod';
 import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+import type { common } from './parameter_schemas.ts';
+import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from './parameter_schemas.ts';
 
-/** `null` is the same as leaving a key out, inside an object too. */
-function withoutNulls(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== null));
-}
-
-/** Not supported but at this value. */
-const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
-  z
-    .unknown()
-    .refine((value) => neutral.some((allowed) => JSON.stringify(allowed) === JSON.stringify(withoutNulls(value))), {
-      message: `is not supported; leave it out or set it to ${what}`,
-    })
-    .optional();
-
-/** Honoured elsewhere or by nobody: what it says changes no output here. */
-const hint = z.unknown().optional();
-const on = z.boolean().optional();
-const MAX_INT = 2 ** 31 - 1;
-const MAX_STOPS = 16;
-const MAX_STOP_TOKENS = 64;
 /** Of all stop strings of a request: each is looked for in every token's text. */
 const MAX_STOP_CHARACTERS = 2_048;
 /** Of a key that is named in a header or an error. */
@@ -37,148 +18,6 @@ const MAX_NAME_CHARACTERS = 64;
 const MAX_IGNORED = 32;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
-const MAX_LOGPROBS = 20;
-
-const stop = z.string().min(1, 'cannot be an empty string');
-const count = z.int().min(1).max(MAX_INT).optional();
-
-/** What both endpoints take. */
-const common = {
-  model: z.string().optional(),
-  stream: on,
-  stream_options: z
-    .object({ include_usage: z.boolean().nullish(), continuous_usage_stats: z.boolean().nullish() })
-    .optional(),
-  temperature: z.number().min(0).max(2).optional(),
-  top_p: z.number().gt(0).max(1).optional(),
-  top_k: z.int().min(-1).max(MAX_INT).optional(),
-  min_p: z.number().min(0).max(1).optional(),
-  // Up to 64 bits, of which a double keeps 53.
-  seed: z.number().refine(Number.isInteger, 'a whole number').optional(),
-  stop: z.union([stop, z.array(stop).max(MAX_STOPS)]).optional(),
-  stop_token_ids: z.array(z.int().nonnegative()).max(MAX_STOP_TOKENS).optional(),
-  include_stop_str_in_output: on,
-  min_tokens: z.int().min(0).max(MAX_INT).optional(),
-  max_tokens: count,
-  presence_penalty: z.number().min(-2).max(2).optional(),
-  frequency_penalty: z.number().min(-2).max(2).optional(),
-  repetition_penalty: z.number().gt(0).max(10).optional(),
-  logit_bias: z.unknown().optional(),
-  return_token_ids: on,
-  ignore_eos: on,
-  skip_special_tokens: on,
-  add_special_tokens: on,
-  request_id: z
-    .string()
-    .regex(/^[\w.:-]{1,128}$/, 'letters, digits and _ . : -, at most 128')
-    .optional(),
-  n: only([1]),
-  use_beam_search: only([false]),
-  length_penalty: only([1]),
-  priority: only([0]),
-  bad_words: only([[]]),
-  response_format: only([{ type: 'text' }]),
-  echo: only([false]),
-  spaces_between_special_tokens: only([true]),
-  truncate_prompt_tokens: only([], 'null'),
-  prompt_logprobs: only([], 'null'),
-  prompt_embeds: only([], 'null'),
-  logprob_token_ids: only([], 'null'),
-  allowed_token_ids: only([], 'null'),
-  structured_outputs: only([], 'null'),
-  structural_tag: only([], 'null'),
-  return_assistant_tokens_mask: only([false]),
-  best_of: only([1]),
-  guided_json: only([], 'null'),
-  guided_regex: only([], 'null'),
-  guided_choice: only([], 'null'),
-  guided_grammar: only([], 'null'),
-  guided_decoding_backend: hint,
-  guided_whitespace_pattern: hint,
-  logits_processors: only([[]]),
-  return_tokens_as_token_ids: only([false]),
-  return_token_offsets: only([false]),
-  routed_experts_prompt_start: only([0]),
-  repetition_detection: only([], 'null'),
-  thinking_token_budget: only([-1], 'null'),
-  stream_interval: only([1]),
-  watermarking: only([false]),
-  cache_salt: only([], 'null'),
-  kv_transfer_params: only([], 'null'),
-  ec_transfer_params: only([], 'null'),
-  vllm_xargs: only([{}]),
-  moderation: only([], 'null'),
-  user: hint,
-  store: hint,
-  metadata: hint,
-  service_tier: hint,
-  prompt_cache_key: hint,
-  prompt_cache_options: hint,
-  prompt_cache_retention: hint,
-  safety_identifier: hint,
-  session_id: hint,
-  truncation_side: hint,
-  return_mm_kwargs: hint,
-  return_prompt_text: only([false]),
-};
-
-const templateKwargs = z.record(z.string(), z.unknown()).optional();
-
-const chatFields = {
-  ...common,
-  messages: z.unknown().optional(),
-  max_completion_tokens: count,
-  logprobs: on,
-  top_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
-  add_generation_prompt: on,
-  continue_final_message: on,
-  chat_template_kwargs: templateKwargs,
-  reasoning_effort: z.string().optional(),
-  chat_template: only([], 'null'),
-  documents: only([[]]),
-  tools: only([[]]),
-  tool_choice: only(['none', 'auto']),
-  functions: only([[]]),
-  function_call: only(['none', 'auto']),
-  parallel_tool_calls: hint,
-  modalities: only([['text']]),
-  audio: only([], 'null'),
-  prediction: only([], 'null'),
-  verbosity: hint,
-  include_reasoning: hint,
-  web_search_options: only([], 'null'),
-  media_io_kwargs: only([{}]),
-  mm_processor_kwargs: only([{}]),
-};
-
-const completionFields = {
-  ...common,
-  prompt: z.unknown().optional(),
-  logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
-  suffix: only(['']),
-};
-
-const tokenizeFields = {
-  model: z.string().optional(),
-  prompt: z.string().optional(),
-  messages: z.unknown().optional(),
-  add_special_tokens: on,
-  add_generation_prompt: on,
-  continue_final_message: on,
-  return_token_strs: on,
-  chat_template_kwargs: templateKwargs,
-  chat_template: only([], 'null'),
-  tools: only([[]]),
-  media_io_kwargs: only([{}]),
-  mm_processor_kwargs: only([{}]),
-};
-
-const detokenizeFields = { model: z.string().optional(), tokens: z.unknown().optional() };
-
-const chatSchema = z.object(chatFields);
-const completionSchema = z.object(completionFields);
-const tokenizeSchema = z.object(tokenizeFields);
-const detokenizeSchema = z.object(detokenizeFields);
 
 /** What both endpoints make of their body. */
 interface CommonBody {
@@ -257,12 +96,15 @@ function check<T>(
   const raw = parseJson(bytes);
   const given = Object.entries(raw).filter(([, value]) => value !== null);
   const unknown = given.map(([key]) => key).filter((key) => !Object.hasOwn(schema.shape, key));
-  const streamOptions = Object.keys((raw['stream_options'] as object | null | undefined) ?? {});
+  const streamOptions = raw['stream_options'];
+  const inStreamOptions =
+    typeof streamOptions === 'object' && streamOptions !== null
+      ? Object.keys(streamOptions).filter((key) => !STREAM_OPTIONS.includes(key))
+      : [];
+  const named = (key: string): string => key.slice(0, MAX_NAME_CHARACTERS);
   const ignored = [
-    ...unknown.slice(0, MAX_IGNORED).map((key) => key.slice(0, MAX_NAME_CHARACTERS)),
-    ...streamOptions
-      .filter((key) => !STREAM_OPTIONS.includes(key))
-      .map((key) => `stream_options.${key}`.slice(0, MAX_NAME_CHARACTERS)),
+    ...unknown.slice(0, MAX_IGNORED).map(named),
+    ...inStreamOptions.slice(0, MAX_IGNORED).map((key) => `stream_options.${named(key)}`),
   ].slice(0, MAX_IGNORED);
   if (limits.isStrict && ignored.length > 0) {
     const [first = ''] = ignored;

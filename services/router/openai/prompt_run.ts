@@ -11,7 +11,8 @@ import type { Bodies } from '../bodies.ts';
 import type { RouterMetrics } from '../metrics.ts';
 import type { Relay } from '../relay.ts';
 import type { RequestLog, RequestRecord } from '../request_log.ts';
-import { TextStream, type TextCodec, type TextStreamOptions } from '../text.ts';
+import type { TextCodec } from '../text.ts';
+import { TextStream, type TextStreamOptions } from '../text_stream.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 
 export interface ApiContext {
@@ -94,19 +95,19 @@ export function startPrompt(
   record.promptTokens = numPrompt;
   if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
   const numNew = job.maxTokens ?? 1;
-  const mostNew = job.maxTokens ?? maxModelLen - numPrompt;
-  if (job.sampling.minTokens > Math.max(1, mostNew)) {
-    throw new ParameterFailure(
-      `min_tokens: ${job.sampling.minTokens} is more than max_tokens allows, ${mostNew}`,
-      'min_tokens',
-    );
-  }
   if (numPrompt + numNew > maxModelLen) {
     const param = record.endpoint.includes('chat') ? 'messages' : 'prompt';
     throw new ParameterFailure(
       `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${numPrompt + numNew} tokens (${numPrompt} in the ${param}, ${numNew} in the completion). Please reduce the length of the ${param} or completion.`,
       param,
       'context_too_long',
+    );
+  }
+  const mostNew = job.maxTokens ?? maxModelLen - numPrompt;
+  if (job.sampling.minTokens > Math.max(1, mostNew)) {
+    throw new ParameterFailure(
+      `min_tokens: ${job.sampling.minTokens} is more than max_tokens allows, ${mostNew}`,
+      'min_tokens',
     );
   }
   const generation = {
