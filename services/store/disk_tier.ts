@@ -23,6 +23,9 @@ const EMERGENCY_SHARE = 0.1;
 const MIN_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
 
+/** Until the first opening has come back: what arrives meanwhile stays in DRAM, and is written when it is offered again. */
+const OPENING = 'it is being opened';
+
 export interface DiskTierOptions {
   /** Opens or makes the environment. */
   readonly open: () => Promise<Awaited<ReturnType<DiskMethods['open']>>>;
@@ -64,11 +67,12 @@ export class DiskTier {
   /** Opens it; when that fails, again and again until `signal` aborts. Resolves after the first try. */
   async start(): Promise<void> {
     if (this.#options.budgetBytes === 0) return;
-    await this.#open();
-    if (this.fault !== undefined) void this.#reopen();
+    this.fault = OPENING;
+    if (!(await this.#open())) void this.#reopen();
   }
 
-  async #open(): Promise<void> {
+  /** @returns whether it is open. */
+  async #open(): Promise<boolean> {
     const { open, log } = this.#options;
     const { entries, wiped, fault, generation } = await open().catch((error: unknown) => ({
       ...{ entries: [], wiped: undefined, fault: messageOf(error), generation: this.#generation },
@@ -76,13 +80,15 @@ export class DiskTier {
     this.#generation = generation;
     if (wiped !== undefined)
       log.warn({ reason: wiped }, 'the disk tier was not usable, was set aside and starts empty');
-    if (fault !== undefined && fault !== this.fault) {
+    const before = this.fault === OPENING ? undefined : this.fault;
+    if (fault !== undefined && fault !== before) {
       log.error({ fault }, 'the disk tier cannot be opened: the store serves from DRAM and tries again');
     }
-    if (fault === undefined && this.fault !== undefined) log.info({ blocks: entries.length }, 'the disk tier is open');
+    if (fault === undefined && before !== undefined) log.info({ blocks: entries.length }, 'the disk tier is open');
     this.fault = fault;
     for (const entry of entries) this.#add(entry);
     await this.trim();
+    return fault === undefined;
   }
 
   async #reopen(): Promise<void> {

@@ -114,7 +114,10 @@ test('a store without a disk holds blocks and calls none durable; DRAM that is s
     });
   const stores = [start('no-disk', '--disk-bytes', '0'), start('little-dram', '--dram-bytes', '600KiB')];
   const addressOf = (name: string): Promise<string> =>
-    until(`${name} is there`, async () => (await cluster.pool()).find((node) => node.name === name)?.address);
+    until(`${name} is there, and its disk is open`, async () => {
+      const node = (await cluster.pool()).find((one) => one.name === name);
+      return node?.tiers['disk']?.fault === null && node.address;
+    });
   const links = chainOf(namespace, 32, promptOf(32 * 40));
   assert.deepEqual(await offer(await addressOf('no-disk'), links), { stored: 40, held: 0, durable: 0 });
   assert.deepEqual(await offer(await addressOf('little-dram'), links), { stored: 40, held: 0, durable: 40 });

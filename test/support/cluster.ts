@@ -28,7 +28,15 @@ export interface NodeView {
   readonly open_streams: number;
   readonly tiers: Record<
     string,
-    { blocks: number; bytes: number; hits: number; misses: number; evictions: number; dedup_factor: number }
+    {
+      blocks: number;
+      bytes: number;
+      hits: number;
+      misses: number;
+      evictions: number;
+      dedup_factor: number;
+      fault: string | null;
+    }
   >;
 }
 
