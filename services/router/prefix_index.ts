@@ -14,12 +14,17 @@ const TIER_BITS = 8;
 const SWEEP_ENTRIES = 512;
 
 export class PrefixIndex {
+  readonly #maxKeys: number;
   readonly #entries = new Map<BlockKey, number[]>();
   readonly #numbers = new Map<string, number>();
   readonly #holders = new Map<number, string>();
   #nextNumber = 1;
   /** Under way while entries of forgotten holders may be left. */
   #sweep: Iterator<[BlockKey, number[]], undefined> | undefined;
+
+  constructor(maxKeys = MAX_KEYS) {
+    this.#maxKeys = maxKeys;
+  }
 
   get size(): number {
     return this.#entries.size;
@@ -48,7 +53,7 @@ export class PrefixIndex {
   #store(key: BlockKey, number: number, bit: number): void {
     const list = this.#entries.get(key);
     if (!list) {
-      if (this.#entries.size < MAX_KEYS) this.#entries.set(key, [number * TIER_BITS + bit]);
+      if (this.#entries.size < this.#maxKeys) this.#entries.set(key, [number * TIER_BITS + bit]);
       return;
     }
     const at = list.findIndex((entry) => Math.floor(entry / TIER_BITS) === number);

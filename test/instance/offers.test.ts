@@ -68,3 +68,27 @@ test('a block’s home is derived once, not every time the queue is looked at; a
   await clock.run(3_100);
   assert.equal(numAsked, 4, 'the new stores are offered their share of what waits');
 });
+
+test('8,192 blocks wait to be offered; more are not offered, the pool is a cache (P1)', async () => {
+  const clock = new SimulatedClock();
+  let numOffered = 0;
+  const answering = {
+    makeUnaryRequest: (
+      ...[, , , request, , , reply]: [0, 0, 0, { links: Buffer }, 0, 0, (error: null, answer: object) => void]
+    ) => {
+      numOffered += request.links.length / 32;
+      reply(null, { stored: 0, held: 0, durable: 0 });
+    },
+  };
+  const offers = new Offers({
+    ...{ clock, log: silentLog, namespace: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
+    peers: { client: () => answering, metadata: () => undefined, deadline: () => ({}) } as unknown as Peers,
+    stores: () => stores,
+  });
+  for (let i = 0; i < 10_000; i++) {
+    const key = BigInt(i) as BlockKey;
+    offers.add({ anchor: key, key, parent: 0n as BlockKey, digest: '00'.repeat(16) as Digest });
+  }
+  await clock.run(60_000);
+  assert.equal(numOffered, 8_192);
+});

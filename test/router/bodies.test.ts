@@ -5,6 +5,7 @@ import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Bodies } from '../../services/router/bodies.ts';
 import { Failure } from '../../shared/base/failure.ts';
+import { readCompletionBody } from '../../services/router/openai/parameters.ts';
 
 const LIMIT = 90 << 20;
 let bodies: Bodies;
@@ -80,4 +81,12 @@ test('a body over the limit is refused with the limit, and counts no more; so is
   left.destroy();
   await assert.rejects(leaving, (error: unknown) => error instanceof Failure && error.code === 'cancelled');
   assert.equal(bodies.allBytes, 0);
+});
+
+test('257 prompts in one request are refused, 256 are not (P1)', () => {
+  const limits = { vocabSize: 1_536, maxModelLen: 2_048, isStrict: false };
+  const body = (count: number): Buffer =>
+    Buffer.from(JSON.stringify({ prompt: Array.from({ length: count }, () => [5]) }));
+  assert.equal(readCompletionBody(body(256), limits).prompts.length, 256);
+  assert.throws(() => readCompletionBody(body(257), limits), /1 to 256 of either, not 257/);
 });

@@ -4,10 +4,11 @@ import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
-import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { encodeBlockBatch } from '../../shared/protocol/block_events.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
 import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { Instance } from '../../services/router/cluster_view.ts';
@@ -82,4 +83,39 @@ test('a late joiner gets a snapshot, then events; a gap is repaired by another s
   feed.remove(instance);
   assert.equal(run(), 0);
   assert.equal(index.size, 0, 'a small index is swept at once');
+});
+
+test('10,000 batches are kept while a snapshot is on its way; what is lost beyond is seen as a gap and repaired (P1)', async () => {
+  const other = new PrefixIndex();
+  let numAsked = 0;
+  const answers: (() => void)[] = [];
+  const snapshot = (sequence: number): object => ({
+    cancel: () => undefined,
+    async *[Symbol.asyncIterator]() {
+      numAsked++;
+      await new Promise<void>((resolve) => answers.push(resolve));
+      yield { epoch: 's1/e', sequence, tier: 1, keys: Buffer.alloc(0) };
+    },
+  });
+  const numbers = [0, 10_002];
+  const played = {
+    client: () => ({ makeServerStreamRequest: () => snapshot(numbers[numAsked] ?? 0) }),
+    metadata: () => undefined,
+    deadline: () => ({}),
+  } as unknown as Peers;
+  const ownHub = new EmbeddedHub(silentLog);
+  const own = new IndexFeed(other, ownHub, played, systemClock, silentLog);
+  own.add(instance);
+  await until('the snapshot is asked for', () => numAsked === 1);
+  const publish = (sequence: number): void => {
+    const run = { operation: 'stored' as const, tier: 'dram' as const, keys: [BigInt(sequence) as BlockKey] };
+    ownHub.publish(subjects.blocks, encodeBlockBatch({ holder: 's1/e', sequence, runs: [run] }));
+  };
+  for (let sequence = 1; sequence <= 10_001; sequence++) publish(sequence);
+  answers[0]?.();
+  await until('what was kept is applied', () => other.size === 10_000);
+  publish(10_002);
+  await until('the gap is seen', () => numAsked === 2);
+  answers[1]?.();
+  await until('it is repaired', () => own.numSnapshots === 2);
 });

@@ -49,6 +49,20 @@ test('runs are what a naive model says, under random stores, removals and losses
   }
 });
 
+test('keys beyond the bound are not indexed, and what is indexed stays (P1)', () => {
+  const index = new PrefixIndex(3);
+  const keys = links.map(({ key }) => key);
+  index.apply('a', { operation: 'stored', tier: 'dram', keys });
+  assert.equal(index.size, 3);
+  assert.equal(index.runs(links).get('a'), 3);
+  index.apply('b', { operation: 'stored', tier: 'dram', keys });
+  assert.equal(index.runs(links).get('b'), 3, 'of known keys every holder is');
+  index.apply('a', { operation: 'removed', tier: 'dram', keys: keys.slice(0, 1) });
+  index.apply('b', { operation: 'removed', tier: 'dram', keys: keys.slice(0, 1) });
+  index.apply('a', { operation: 'stored', tier: 'disk', keys: keys.slice(3, 4) });
+  assert.equal(index.size, 3, 'there is room again');
+});
+
 describe('placement', () => {
   const instance = (role: 'prefill' | 'decode' | 'store', name: string): Instance => {
     const member = { name, role, address: `${name}:1`, pid: 1, epoch: 'e' };

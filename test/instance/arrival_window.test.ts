@@ -1,0 +1,71 @@
+/** Host memory for arrivals: its bound, and who may have how much of it. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { yieldToLoop } from '../../shared/base/clock.ts';
+import { ArrivalWindow } from '../../shared/instance/arrival_window.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { Slab } from '../../shared/kv/slab.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+
+const never = new AbortController().signal;
+
+function open(size: number): ArrivalWindow {
+  const cache = new RecordCache(new Slab(64, 32), { onEvict: () => undefined, isWanted: () => false });
+  return new ArrivalWindow(cache, size);
+}
+
+test('sequences that are not admitted hold half of the window at most, all of them together all of it (P1)', async () => {
+  const window = open(4);
+  let numTaken = 0;
+  const take = (isAdmitted: boolean): Promise<number> =>
+    window.take(() => isAdmitted, never).then((slot) => (numTaken++, slot));
+  const early = Array.from({ length: 3 }, () => take(false));
+  await yieldToLoop();
+  assert.equal(numTaken, 2, 'the third waits');
+  const admitted = Array.from({ length: 3 }, () => take(true));
+  await yieldToLoop();
+  assert.equal(numTaken, 4, 'the window is full');
+  window.give((await admitted[0]) ?? -1);
+  await yieldToLoop();
+  assert.equal(numTaken, 5, 'the admitted one that waits comes first');
+  window.give((await early[0]) ?? -1);
+  await yieldToLoop();
+  assert.equal(numTaken, 6);
+});
+
+test('a sequence that is preempted counts as not admitted, with what it holds', async () => {
+  const window = open(4);
+  let isAdmitted = true;
+  const held = [await window.take(() => isAdmitted, never), await window.take(() => isAdmitted, never)];
+  isAdmitted = false;
+  let hasMore = false;
+  void window.take(() => isAdmitted, never).then(() => (hasMore = true));
+  await yieldToLoop();
+  assert(!hasMore, 'it has half of the window already');
+  await window.take(() => true, never);
+  window.give(held[0] ?? -1);
+  await yieldToLoop();
+  assert(hasMore);
+});
+
+test('a record on its way to disk is not evicted, the others are, and without any there is no slot', () => {
+  const evicted: string[] = [];
+  const cache = new RecordCache(new Slab(64, 3), {
+    onEvict: ({ link }) => evicted.push(link.digest),
+    isWanted: () => false,
+  });
+  const links = chainOf(
+    'ab'.repeat(16) as Digest,
+    4,
+    Array.from({ length: 16 }, (_, i) => i),
+  );
+  for (const link of links.slice(0, 3)) cache.put(link, cache.takeSlot() ?? -1);
+  for (const link of links.slice(0, 2)) cache.pin(link.key);
+  const [first, , third] = links;
+  assert.notEqual(cache.takeSlot(), undefined);
+  assert.deepEqual(evicted, [third?.digest]);
+  assert.equal(cache.takeSlot(), undefined, 'all that is left is pinned');
+  if (first) cache.unpin(first.key);
+  assert.notEqual(cache.takeSlot(), undefined);
+  assert.deepEqual(evicted, [third?.digest, first?.digest]);
+});
