@@ -21,8 +21,6 @@ import type { PrefixIndex } from './prefix_index.ts';
 const DEFAULT_LISTED = 100;
 /** Connections whose request dribbles are looked for this often. */
 const CHECK_CONNECTIONS_MS = 1_000;
-/** Open at once (P1); each may hold a body that arrives. */
-const MAX_CONNECTIONS = 16_384;
 
 export interface HttpOptions {
   readonly context: ApiContext;
@@ -49,7 +47,8 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   (app.server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
   // Node takes the larger of the two for bodies, whichever it is.
   app.server.headersTimeout = Math.min(app.server.headersTimeout, context.bodyTimeoutMs);
-  app.server.maxConnections = MAX_CONNECTIONS;
+  // Open at once (P1); each may hold a body that arrives.
+  app.server.maxConnections = context.maxConnections;
   endStalled(app.server);
   app.setErrorHandler((error, _request, reply) => {
     answerError(error, reply, context.metrics);

@@ -81,6 +81,7 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
     context: {
       ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen },
       maxRequests: config.max_requests,
+      maxConnections: config.max_connections,
       requestTimeoutMs: config.request_timeout_ms,
       bodyTimeoutMs: config.body_timeout_ms,
       stalledReaderMs: config.stalled_reader_ms,

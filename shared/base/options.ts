@@ -217,6 +217,7 @@ const options = {
     'up to so many tokens to compute go straight to decode, without a prefill instance',
   ),
   max_requests: option('Router', 'N', positive(2 ** 16), 1024, 'requests in flight; more are refused with 503'),
+  max_connections: option('Router', 'N', positive(2 ** 20), 16_384, 'open HTTP connections; more are closed'),
   request_timeout_ms: option(
     'Router',
     'MS',

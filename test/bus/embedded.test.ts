@@ -172,3 +172,35 @@ test('1,024 requests wait on one connection, the next is refused (P1); its end f
   calls.fail();
   assert.match(String(await waiting[1]), /connection ended/);
 });
+
+test('a process that does not read what it subscribed to is dropped, not kept in memory (P1)', async () => {
+  const { hub, port, close } = await openHub();
+  const peers = new Peers('t', systemClock);
+  const call = connectHub(peers, `127.0.0.1:${port}`);
+  let hasEnded = false;
+  call.on('error', () => (hasEnded = true));
+  call.on('end', () => (hasEnded = true));
+  await new Promise((resolve) => call.once('data', resolve));
+  call.write({ kind: BusKind.subscribe, subject: 'news', payload: Buffer.alloc(0), id: 0 });
+  call.pause();
+  const witness = connect(port);
+  let numHeard = 0;
+  witness.bus.subscribe('news', () => numHeard++);
+  await until('both are there', () => {
+    hub.publish('news', Buffer.from('x'));
+    return numHeard > 0;
+  });
+  const page = Buffer.alloc(1 << 20);
+  for (let i = 0; i < 60; i++) {
+    hub.publish('news', page);
+    await systemClock.sleep(5);
+  }
+  const before = numHeard;
+  hub.publish('news', Buffer.from('y'));
+  await until('who reads still hears', () => numHeard > before);
+  call.resume();
+  await until('who did not is dropped', () => hasEnded);
+  witness.close();
+  peers.close();
+  await close();
+});

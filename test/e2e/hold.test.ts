@@ -6,14 +6,16 @@ import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
-import { drain } from '../../shared/protocol/calls.ts';
+import type { Digest } from '../../shared/kv/block_key.ts';
+import { decode, drain } from '../../shared/protocol/calls.ts';
+import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import { Peers } from '../../shared/protocol/rpc.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
@@ -189,6 +191,50 @@ test('/tokenize counts as a request, and a reader that stops gives its place bac
   for (const { output_tokens: numTokens } of ended) expect(numTokens).toBeLessThan(2_040);
   assert.equal((await post(up, '/tokenize', { prompt: 'x' })).status, 200);
   socket.destroy();
+});
+
+test('connections beyond their bound are closed, and there is room again when one ends (P1)', async () => {
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--max-connections', '6');
+  const { hostname, port } = new URL(cluster.url);
+  const open = async (): Promise<{ socket: Socket; isClosed: boolean }> => {
+    const socket = connect({ host: hostname, port: Number(port) });
+    const state = { socket, isClosed: false };
+    socket.on('error', () => undefined);
+    socket.once('close', () => (state.isClosed = true));
+    await sleep(50);
+    return state;
+  };
+  const all: Awaited<ReturnType<typeof open>>[] = [];
+  for (let i = 0; i < 10; i++) all.push(await open());
+  expect(all.filter(({ isClosed }) => isClosed).length).toBeGreaterThanOrEqual(4);
+  for (const { socket } of all) socket.destroy();
+  await until('there is room again', async () => (await fetch(`${cluster?.url}/version`).catch(() => undefined))?.ok);
+});
+
+test('a caller that says too much to a decode instance is answered like any other (P1)', async () => {
+  const token = 'talkative-token';
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { namespace: Digest } };
+  const peers = new Peers(token, systemClock);
+  const call = decode(
+    peers,
+    (await cluster.node('decode-1')).address,
+    {
+      context: { requestId: 'talk', tenant: '', priority: 0, timeoutMs: 10_000, traceId: 't' },
+      ...{ namespace: packDigest(model.namespace), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
+      ...{ promptLength: 3, maxLength: 43, stopTokenIds: [], sampling: null, sources: [], maxSelfCompute: 64 },
+    },
+    10_000,
+  );
+  for (let i = 0; i < 1_000; i++) call.send({ more: { sources: [], maxSelfCompute: 64 } });
+  const positions: number[] = [];
+  for await (const { token: one } of call.replies()) if (one) positions.push(one.position);
+  assert.deepEqual(
+    positions,
+    Array.from({ length: 40 }, (_, i) => 3 + i),
+  );
+  call.finish();
+  peers.close();
 });
 
 test('a store that cannot open its disk serves from DRAM, says so, and opens it when it can', async () => {

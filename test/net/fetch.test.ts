@@ -7,7 +7,7 @@ import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { openFetch } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
-import { snapshotBlocks } from '../../shared/protocol/calls.ts';
+import { snapshotBlocks, type FetchCall } from '../../shared/protocol/calls.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { createServer, listen, Peers, services, shutDown, toFailure } from '../../shared/protocol/rpc.ts';
 import { until } from '../support/cluster.ts';
@@ -137,5 +137,23 @@ test('snapshots that are read at once have a bound (P1), and one that fails give
     answers.every((answer) => answer === '3'),
     answers.join(),
   );
+  await shutDown(other, systemClock, 100);
+});
+
+test('a connection that breaks under a fetch again and again is asked five times, not for ever (P1)', async () => {
+  let numAsked = 0;
+  const other = createServer('');
+  other.addService(services.blocks, {
+    fetch: (call: FetchCall) => {
+      numAsked++;
+      // What the transport says of a stream that was reset.
+      call.emit('error', { code: 13, details: 'Received RST_STREAM with code 2' });
+    },
+    snapshot: () => undefined,
+    offer: () => undefined,
+  });
+  address = `127.0.0.1:${await listen(other, '127.0.0.1:0')}`;
+  await assert.rejects(fetchAll(), /RST_STREAM/);
+  assert.equal(numAsked, 5);
   await shutDown(other, systemClock, 100);
 });

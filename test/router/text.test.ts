@@ -106,3 +106,18 @@ test('calls of a client that left are not begun', async () => {
   const outcomes = await Promise.all(calls);
   assert(outcomes.filter((outcome) => outcome === 'dropped').length >= 30, outcomes.join());
 });
+
+test('of 5,000 different stop strings each still ends its text (P1: the oldest tables go)', async () => {
+  const spelling = {
+    decode: (lists: readonly (readonly number[])[]) =>
+      Promise.resolve(lists.map((ids) => String.fromCharCode(...ids.map((id) => 97 + id)))),
+  };
+  for (let i = 0; i < 5_000; i++) {
+    const digits = Array.from(String(i), Number);
+    const stop = String.fromCharCode(...digits.map((digit) => 97 + digit));
+    const stream = new TextStream(spelling, [], { stops: [stop], isStopIncluded: false, isSkippingSpecial: true });
+    let text = '';
+    for (const digit of digits) text += await stream.push(digit, true);
+    assert.deepEqual([text, stream.stop], ['', stop]);
+  }
+});

@@ -27,6 +27,7 @@ export interface ApiContext {
   readonly metrics: RouterMetrics;
   readonly clock: Clock;
   readonly maxRequests: number;
+  readonly maxConnections: number;
   readonly requestTimeoutMs: number;
   readonly bodyTimeoutMs: number;
   readonly stalledReaderMs: number;

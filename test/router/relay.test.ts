@@ -1,0 +1,67 @@
+/** The relay against a decode instance whose connection always breaks. Real gRPC. Budget: 15 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { Random } from '../../shared/base/random.ts';
+import type { Digest } from '../../shared/kv/block_key.ts';
+import type { DecodeCall } from '../../shared/protocol/calls.ts';
+import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { neutralSampling } from '../../shared/instance/engine_call.ts';
+import { Instance, type ClusterView } from '../../services/router/cluster_view.ts';
+import { SimplePlacer } from '../../services/router/placement.ts';
+import type { PrefixIndex } from '../../services/router/prefix_index.ts';
+import { Relay } from '../../services/router/relay.ts';
+import { RequestLog } from '../../services/router/request_log.ts';
+
+const plain = {
+  ...{ presencePenalty: 0, frequencyPenalty: 0, biasTokens: [], biasValues: [] },
+  ...{ seed: 0, numLogprobs: -1, minTokens: 0 },
+};
+
+test('a broken connection is tried again there, and given up after 64 tries without a token (P1)', async () => {
+  let numAsked = 0;
+  const server = createServer('');
+  server.addService(services.decode, {
+    decode: (call: DecodeCall) => {
+      numAsked++;
+      call.emit('error', { code: 13, details: 'Received RST_STREAM with code 2' });
+    },
+  });
+  const address = `127.0.0.1:${await listen(server, '127.0.0.1:0')}`;
+  const member = { name: 'd1', role: 'decode' as const, address, pid: 1, epoch: 'e' };
+  const engine = { maxModelLen: 64 } as never;
+  const instance = new Instance({ member, protocolVersion: 2, engine }, systemClock.nowMs());
+  const view = {
+    model: { digest: 'ab'.repeat(16) as Digest, namespace: { blockSize: 32 } },
+    of: (role: string) => (role === 'decode' ? [instance] : []),
+    all: () => [instance],
+    byHolder: () => undefined,
+    decodeSeenMs: () => systemClock.nowMs(),
+    changed: () => systemClock.sleep(10),
+  } as unknown as ClusterView;
+  const peers = new Peers('', systemClock);
+  const relay = new Relay({
+    ...{ view, peers, clock: systemClock, random: new Random(1), placer: new SimplePlacer(64) },
+    index: { runs: () => new Map() } as unknown as PrefixIndex,
+    onFailover: () => assert.fail('nobody was lost'),
+  });
+  const record = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
+    clientId: undefined,
+    traceId: undefined,
+  });
+  const { temperature, topP, topK, minP, repetitionPenalty } = neutralSampling;
+  const tokens = relay.generate(
+    {
+      ...{ requestId: 'r', traceId: 't', tokens: [1, 2, 3], maxLength: 8, isOpenEnded: false, stopTokenIds: [] },
+      ...{ sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty }, timeoutMs: 60_000 },
+    },
+    record,
+    new AbortController().signal,
+  );
+  await assert.rejects(tokens.next(), (error: unknown) => error instanceof Failure && error.code === 'session_broken');
+  assert.equal(numAsked, 64);
+  assert(!instance.isSuspect, 'nothing is held against the instance');
+  peers.close();
+  await shutDown(server, systemClock, 100);
+}, 20_000);
