@@ -48,10 +48,10 @@ describe('one cluster', () => {
 
   test('short requests at full speed and batches of 255 all end well', async () => {
     const random = new Random(seed);
-    const rate = await runRate(cluster, 4_000, random);
-    assert.deepEqual(rate.failures, []);
     // More resets than a Node server takes at once, had each call ended with one.
-    expect(rate.numAnswered).toBeGreaterThan(500);
+    const rate = await runRate(cluster, 120_000, random, 2_500);
+    assert.deepEqual(rate.failures, []);
+    expect(rate.numAnswered).toBeGreaterThanOrEqual(2_500);
     assert.deepEqual((await runBatches(cluster, 5, random)).failures, []);
     assert(!cluster.errors.some((line) => line.includes('MaxListeners')), cluster.errors.join('\n'));
   });

@@ -24,13 +24,18 @@ async function post(cluster: Cluster, body: object): Promise<string | undefined>
   }
 }
 
-/** 16 clients with 1-token completions until `durationMs` are over. */
-export async function runRate(cluster: Cluster, durationMs: number, random: Random): Promise<RateResult> {
+/** 16 clients with 1-token completions until `durationMs` are over, or so many are answered. */
+export async function runRate(
+  cluster: Cluster,
+  durationMs: number,
+  random: Random,
+  maxAnswered = Infinity,
+): Promise<RateResult> {
   const startMs = performance.now();
   const failures: string[] = [];
   let numAnswered = 0;
   const client = async (): Promise<void> => {
-    while (performance.now() - startMs < durationMs) {
+    while (performance.now() - startMs < durationMs && numAnswered < maxAnswered && failures.length < 100) {
       const prompt = Array.from({ length: 3 + random.below(4) }, () => 3 + random.below(1_500));
       const failure = await post(cluster, { prompt, max_tokens: 1 });
       if (failure === undefined) numAnswered++;
