@@ -30,6 +30,7 @@ import type { Attempt, RequestRecord } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
+
 export interface Generation {
   readonly requestId: string;
   readonly traceId: string;
@@ -94,7 +95,6 @@ export class AttemptRun {
   #sources: readonly Source[];
   /** No longer looks after the holders of the last round. */
   #unwatch: () => void = () => undefined;
-  #hasToken = false;
   /** Taken in this attempt. */
   #numTokens = 0;
 
@@ -186,11 +186,10 @@ export class AttemptRun {
 
   #take(reply: DecodeReply, token: TokenMessage): GeneratedToken {
     const { record } = this.#input;
-    if (!this.#hasToken) {
+    if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
       if (record.ttftMs === undefined) record.firstToken(this.#attempt.report);
       record.phase = 'decoding';
-      this.#hasToken = true;
     }
     record.outputTokens++;
     this.#numTokens++;

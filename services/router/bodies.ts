@@ -6,8 +6,8 @@ import type { IncomingMessage } from 'node:http';
 import { Worker } from 'node:worker_threads';
 import { Failure } from '../../shared/base/failure.ts';
 import { WorkerCalls } from '../../shared/base/worker_calls.ts';
-import type { BodyKind, BodyMethods, BodyOf } from './body_worker.ts';
-import { readBody } from './openai/body_kinds.ts';
+import type { BodyMethods } from './body_worker.ts';
+import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
 import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
 
 /** A token id in JSON takes up to 8 bytes, a token's text seldom more; the rest is escapes and keys. */

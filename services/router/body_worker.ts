@@ -4,8 +4,6 @@ import { serveCalls } from '../../shared/base/worker_calls.ts';
 import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
 import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
 
-export type { BodyKind, BodyOf };
-
 interface Refusal {
   readonly message: string;
   readonly param: string | null;

@@ -12,7 +12,7 @@ import { errorBody, errorStatus } from './openai/errors.ts';
 import { ParameterFailure } from './openai/parameter_failure.ts';
 import type { ApiContext } from './openai/prompt_run.ts';
 import { namesOf } from './openai/request_scope.ts';
-import { addTokenRoutes } from './openai/token_routes.ts';
+import { addTokenRoutes, withBody } from './openai/token_routes.ts';
 import type { ClusterView } from './cluster_view.ts';
 import type { RouterMetrics } from './metrics.ts';
 import { poolView } from './pool_view.ts';
@@ -30,7 +30,6 @@ export interface HttpOptions {
 
 export function createHttpServer({ context, view, index }: HttpOptions): FastifyInstance {
   const app = fastify({
-    bodyLimit: context.bodies.limitBytes,
     logger: false,
     forceCloseConnections: true,
     requestTimeout: context.bodyTimeoutMs,
@@ -69,7 +68,6 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   });
   takeBodies(app, context);
 
-  const withBody = { config: { takesBody: true } };
   app.addHook('onRequest', (request, reply, done) => {
     const { clientId } = namesOf(request);
     if (clientId !== undefined) void reply.header('x-request-id', clientId);

@@ -20,6 +20,21 @@ const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 
 type Labels = Record<string, string>;
 type Collect = (set: (labels: Labels, value: number) => void) => void;
 
+interface Metric {
+  reset(): void;
+  inc(labels: Labels, value: number): void;
+}
+
+/** Asked anew each time, so that an instance which has left is no longer told of. */
+function anew(collect: Collect) {
+  return function (this: Metric): void {
+    this.reset();
+    collect((labels, value) => {
+      this.inc(labels, value);
+    });
+  };
+}
+
 export class RouterMetrics {
   readonly #registry = new Registry();
   readonly failovers: Counter;
@@ -113,34 +128,12 @@ export class RouterMetrics {
   }
 
   #gauge(name: string, help: string, labelNames: string[], collect: Collect): void {
-    new Gauge({
-      name,
-      help,
-      labelNames,
-      registers: [this.#registry],
-      collect() {
-        this.reset();
-        collect((labels, value) => {
-          this.set(labels, value);
-        });
-      },
-    });
+    new Gauge({ name, help, labelNames, registers: [this.#registry], collect: anew(collect) });
   }
 
   /** Counted by the instance since it started: it begins at zero again when the instance does, as counters do. */
   #counter(name: string, help: string, labelNames: string[], collect: Collect): void {
-    new Counter({
-      name,
-      help,
-      labelNames,
-      registers: [this.#registry],
-      collect() {
-        this.reset();
-        collect((labels, value) => {
-          this.inc(labels, value);
-        });
-      },
-    });
+    new Counter({ name, help, labelNames, registers: [this.#registry], collect: anew(collect) });
   }
 
   #addInstances(view: ClusterView, index: PrefixIndex): void {

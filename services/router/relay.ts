@@ -70,11 +70,13 @@ export class Relay {
       last: undefined,
       pauseMs: PAUSE_MS,
     };
-    for (let numIdle = 0; numIdle < MAX_IDLE_ATTEMPTS; numIdle++) {
+    let numIdle = 0;
+    while (numIdle < MAX_IDLE_ATTEMPTS) {
       const numBefore = course.tokens.length;
       if (yield* this.#attempt(course)) return;
-      if (course.tokens.length > numBefore) course.pauseMs = PAUSE_MS;
-      if (course.tokens.length > numBefore || course.last?.code === 'overloaded') numIdle = -1;
+      const hasMoved = course.tokens.length > numBefore;
+      if (hasMoved) course.pauseMs = PAUSE_MS;
+      numIdle = hasMoved || course.last?.code === 'overloaded' ? 0 : numIdle + 1;
     }
     throw course.last ?? new Failure('internal', 'no attempt was made');
   }
@@ -108,9 +110,9 @@ export class Relay {
       // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
       if (failure.code === 'overloaded') {
         excluded.busy(chosen.decode);
-        await this.#pause(course.pauseMs, signal);
+        await this.#options.peers.pause(course.pauseMs, signal);
         course.pauseMs = Math.min(2 * course.pauseMs, MAX_PAUSE_MS);
-      } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
+      } else if (failure.code === 'session_broken') await this.#options.peers.pause(PAUSE_MS, signal);
       else if (failure.retry === 'elsewhere') {
         excluded.failed(chosen.decode);
         if (failure.code === 'instance_lost') chosen.decode.isSuspect = true;
@@ -143,7 +145,7 @@ export class Relay {
         let chosen = cluster && placer.place(question, cluster);
         if (cluster && !chosen && cluster.decode.some((instance) => instance.isPlaceable && excluded.has(instance))) {
           // Nobody else is left: those that failed or were busy are tried, after a moment.
-          await this.#pause(PAUSE_MS, signal);
+          await this.#options.peers.pause(PAUSE_MS, signal);
           const again = clusterState(this.#options);
           const anybody = { has: () => false, isHolder: excluded.isHolder.bind(excluded) };
           chosen = again && placer.place({ ...question, excluded: anybody }, again);
@@ -171,10 +173,6 @@ export class Relay {
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(numNeeded);
     return nowMs - this.#startMs < START_MS || (seenMs !== undefined && nowMs - seenMs < EXPECTED_MS);
-  }
-
-  #pause(ms: number, signal: AbortSignal): Promise<void> {
-    return this.#options.clock.sleep(ms / 2 + this.#options.random.below(ms / 2), signal);
   }
 }
 

@@ -5,6 +5,7 @@
  * what nobody else accounts for is `transport`.
  */
 import type { Clock } from '../../shared/base/clock.ts';
+import { messageOf } from '../../shared/base/failure.ts';
 import type { Report } from '../../shared/protocol/messages.ts';
 
 /** Finished requests kept (P1). */
@@ -21,9 +22,8 @@ export type RequestPhase =
   | 'prefilling'
   | 'loading'
   | 'decoding'
-  | 'finished'
-  | 'failed'
-  | 'cancelled';
+  | EndPhase;
+type EndPhase = 'finished' | 'failed' | 'cancelled';
 
 export interface Attempt {
   readonly decode: string;
@@ -57,8 +57,6 @@ export class RequestRecord {
   readonly endpoint: string;
   /** What the client calls it, and its trace. */
   names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
-  /** What ended it, when it failed. */
-  failure: unknown;
   readonly startedAt: string;
   readonly #clock: Clock;
   readonly #startMs: number;
@@ -73,6 +71,8 @@ export class RequestRecord {
   ttft: TtftParts | undefined;
   totalMs: number | undefined;
   finishReason: string | undefined;
+  /** What ended it, when it failed. */
+  failure: unknown;
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
@@ -118,9 +118,10 @@ export class RequestRecord {
     };
   }
 
-  end(phase: 'finished' | 'failed' | 'cancelled', finishReason?: string): void {
+  end(phase: EndPhase, finishReason: string, failure: unknown): void {
     this.phase = phase;
     this.finishReason = finishReason;
+    this.failure = failure;
     this.totalMs = this.elapsedMs;
   }
 
@@ -162,6 +163,7 @@ export class RequestRecord {
       started_at: this.startedAt,
       phase: this.phase,
       finish_reason: this.finishReason ?? null,
+      error: this.failure === undefined ? null : messageOf(this.failure),
       reason: this.attempts.at(-1)?.reason ?? '',
       prompt_tokens: this.promptTokens,
       output_tokens: this.outputTokens,
@@ -257,9 +259,10 @@ export class RequestLog {
     return record;
   }
 
-  close(record: RequestRecord, phase: 'finished' | 'failed' | 'cancelled', finishReason?: string): void {
+  /** Only the first end of a record counts. */
+  close(record: RequestRecord, phase: EndPhase, finishReason: string, failure?: unknown): void {
     if (!this.#active.delete(record)) return;
-    record.end(phase, finishReason);
+    record.end(phase, finishReason, failure);
     this.#recent.push(record);
     if (this.#recent.length > MAX_RECENT) this.#recent.shift();
     this.#onClosed(record);

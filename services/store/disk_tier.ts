@@ -11,8 +11,9 @@ import type { Log } from '../../shared/base/log.ts';
 import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
 import { newTierCounters } from '../../shared/kv/record_cache.ts';
-import { isForRoom } from './disk_room.ts';
-import type { DiskEntry, DiskMethods } from './disk_worker.ts';
+import { isForRoom } from './disk_errors.ts';
+import type { DiskEntry } from './disk_process.ts';
+import type { DiskMethods } from './disk_worker.ts';
 
 /** LMDB gives a record its own pages. */
 const PAGE_BYTES = 4_096;

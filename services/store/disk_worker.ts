@@ -18,9 +18,7 @@ import { readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
 import type { DiskEntry } from './disk_process.ts';
-import { isForRoom } from './disk_room.ts';
-
-export type { DiskEntry };
+import { isForRoom, mayPass } from './disk_errors.ts';
 
 /** Processes in a row that ended from outside while they opened. */
 const MAX_OPENINGS = 3;
@@ -40,7 +38,7 @@ let fault: string | undefined = 'it is not open yet';
 
 /** A copy of a slot in ordinary memory. */
 function copyOf(slot: number, bytes: number): Buffer {
-  if (!slab) throw new Error('the mover has no slab yet');
+  if (!slab) throw new Error('the disk thread has no slab yet');
   return Buffer.from(slotBytes(slab, slot).subarray(0, bytes));
 }
 
@@ -62,12 +60,8 @@ async function ended(): Promise<void> {
   if (child && !(await child.end())) throw new Error('EBUSY: the last disk process has not ended yet');
 }
 
-/** No permission, no room, no handle, a disk that fails: these pass, or somebody mends them. Whatever else is what lies there. */
-const MAY_PASS =
-  /E(ACCES|PERM|ROFS|NOSPC|DQUOT|MFILE|NFILE|IO|BUSY|AGAIN|NOMEM)\b|[Pp]ermission denied|not permitted|[Rr]ead-only|No space|Too many open|Input\/output error|Cannot allocate/;
-
 function isDamaged(error: unknown): boolean {
-  return error instanceof DiskProcessDeath ? error.isDamage : !MAY_PASS.test(messageOf(error));
+  return error instanceof DiskProcessDeath ? error.isDamage : !mayPass(error);
 }
 
 /** Until it is open, set aside and begun anew, or given up for now. */

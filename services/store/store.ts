@@ -34,13 +34,15 @@ export async function startStore({ config, clock, log, fail, drain }: RoleContex
     fail,
   );
   const mover = startMover(fail);
+  // Before the address is known: the folder must be the same at the next start.
+  const folderName = config.name || `store@${config.advertise || bind}`;
   let folder: DataFolder | undefined;
   const openDisk: DiskTierOptions['open'] = async () => {
-    folder ??= claimDataFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
+    folder ??= claimDataFolder(config.data_dir, folderName);
     return worker.call('open', folder.environmentPath);
   };
   // Two stores over one folder are a mistake in the configuration; whatever else is wrong with it may pass.
-  if (config.disk_bytes > 0) refuseSharedFolder(config.data_dir, config.name || `store@${config.advertise || bind}`);
+  if (config.disk_bytes > 0) refuseSharedFolder(config.data_dir, folderName);
 
   const peers = new Peers(config.cluster_token, clock);
   const stopped = new AbortController();

@@ -102,20 +102,16 @@ function duplex<Q, R>(
 }
 
 /** A call that is started at once and can be left by a message. */
-function started<Start, R>(
+function started<Q, R>(
   peers: Peers,
   address: string,
-  definition: MethodDefinition<Started<Start>, R>,
-  start: Start,
+  definition: MethodDefinition<Q, R>,
+  first: Q,
+  cancel: Q,
   timeoutMs: number,
-): OpenCall<Started<Start>, R> {
-  const call = new OpenCall<Started<Start>, R>(
-    duplex(peers, address, definition, timeoutMs),
-    { cancel: {} },
-    peers.clock,
-    address,
-  );
-  call.send({ start });
+): OpenCall<Q, R> {
+  const call = new OpenCall<Q, R>(duplex(peers, address, definition, timeoutMs), cancel, peers.clock, address);
+  call.send(first);
   return call;
 }
 
@@ -125,7 +121,7 @@ export function fetchBlocks(
   request: FetchRequest,
   timeoutMs: number,
 ): OpenCall<Started<FetchRequest>, FetchReply> {
-  return started(peers, address, fetchMethod, request, timeoutMs);
+  return started(peers, address, fetchMethod, { start: request }, { cancel: {} }, timeoutMs);
 }
 
 export function offerBlocks(
@@ -147,7 +143,7 @@ export function prefill(
   request: PrefillRequest,
   timeoutMs: number,
 ): OpenCall<Started<PrefillRequest>, PrefillReply> {
-  return started(peers, address, prefillMethod, request, timeoutMs);
+  return started(peers, address, prefillMethod, { start: request }, { cancel: {} }, timeoutMs);
 }
 
 export function decode(
@@ -156,14 +152,7 @@ export function decode(
   start: DecodeStart,
   timeoutMs: number,
 ): OpenCall<DecodeRequest, DecodeReply> {
-  const call = new OpenCall<DecodeRequest, DecodeReply>(
-    duplex(peers, address, decodeMethod, timeoutMs),
-    { cancel: {} },
-    peers.clock,
-    address,
-  );
-  call.send({ start });
-  return call;
+  return started(peers, address, decodeMethod, { start }, { cancel: {} }, timeoutMs);
 }
 
 /** The one call without a deadline: it lives as long as the process does. */

@@ -20,7 +20,7 @@ export function chat(context: ApiContext, request: FastifyRequest, reply: Fastif
     const record = scope.open('/v1/chat/completions');
     const body = await context.bodies.read('chat', scope.body, scope.signal);
     checkModel(context, body.model);
-    record.names = { ...record.names, clientId: record.names.clientId ?? body.requestId };
+    scope.named(body.requestId);
     const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
     const job = { promptTokens, maxTokens: body.maxTokens, ...jobOf(context, body) };
     const pieces = scope.own(startPrompt(context, record, job, scope.signal).pieces);

@@ -21,8 +21,7 @@ export function completions(context: ApiContext, request: FastifyRequest, reply:
     const first = scope.open('/v1/completions');
     const body = await context.bodies.read('completion', scope.body, scope.signal);
     checkModel(context, body.model);
-    scope.names = { ...scope.names, clientId: scope.names.clientId ?? body.requestId };
-    first.names = scope.names;
+    scope.named(body.requestId);
     const jobs = await startAll(context, body, scope, first);
     const headers = (): Record<string, string> => (jobs[0] ? finishedHeaders(jobs[0].run.record, body.ignored) : {});
     if (!body.isStream) {

@@ -137,6 +137,7 @@ async function* pieces(
   const { minTokens } = job.sampling;
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: Piece['finish'];
+  let failure: unknown;
   let lastMs = clock.nowMs();
   try {
     for await (const { token, finish: modelFinish } of tokens) {
@@ -145,8 +146,8 @@ async function* pieces(
       lastMs = clock.nowMs();
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !job.text.isStopIncluded;
-      let piece = isSilent ? '' : await text.push(token.id, record.outputTokens > minTokens);
       const isSearched = record.outputTokens > minTokens;
+      let piece = isSilent ? '' : await text.push(token.id, isSearched);
       if (modelFinish) piece += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
       const ownStop = finish === 'stop' && job.ownStopTokenIds.includes(token.id) ? token.id : null;
@@ -156,10 +157,10 @@ async function* pieces(
     }
   } catch (error) {
     outcome = signal.aborted && !(signal.reason instanceof Failure) ? 'cancelled' : 'failed';
-    if (outcome === 'failed') record.failure = error;
+    if (outcome === 'failed') failure = error;
     throw error;
   } finally {
-    requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'));
+    requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
   }
 }
 

@@ -29,7 +29,7 @@ export class RequestScope {
   readonly #gone = new AbortController();
   readonly #records: RequestRecord[] = [];
   readonly #generators: AsyncGenerator[] = [];
-  names: RequestNames;
+  #names: RequestNames;
   /** What arrived, until it is read. */
   readonly body: Body | undefined;
 
@@ -37,7 +37,7 @@ export class RequestScope {
     this.#context = context;
     this.#reply = reply;
     this.link = linkSignals(this.#gone.signal, context.ending);
-    this.names = namesOf(request);
+    this.#names = namesOf(request);
     this.body = request.body as Body | undefined;
     context.requests.answering(1);
     let isAnswered = false;
@@ -72,9 +72,15 @@ export class RequestScope {
 
   /** A record of this request, closed with it. @throws Failure `overloaded`. */
   open(endpoint: string): RequestRecord {
-    const record = openRecord(this.#context, endpoint, this.names);
+    const record = openRecord(this.#context, endpoint, this.#names);
     this.#records.push(record);
     return record;
+  }
+
+  /** What the body calls the request, where no header has said it: for the records that are open and those to come. */
+  named(clientId: string | undefined): void {
+    this.#names = { ...this.#names, clientId: this.#names.clientId ?? clientId };
+    for (const record of this.#records) record.names = this.#names;
   }
 
   /** A generator that is ended with the request. */
@@ -109,8 +115,7 @@ export class RequestScope {
     this.link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
     for (const record of this.#records) {
-      record.failure ??= failure;
-      this.#context.requests.close(record, this.isGone ? 'cancelled' : 'failed', 'error');
+      this.#context.requests.close(record, this.isGone ? 'cancelled' : 'failed', 'error', failure);
     }
   }
 }

@@ -8,8 +8,10 @@ import { ParameterFailure } from './parameter_failure.ts';
 import type { ApiContext } from './prompt_run.ts';
 import { inScope } from './request_scope.ts';
 
+/** Of a route whose body is taken in. */
+export const withBody = { config: { takesBody: true } };
+
 export function addTokenRoutes(app: FastifyInstance, context: ApiContext): void {
-  const withBody = { config: { takesBody: true } };
   app.post('/tokenize', withBody, (request, reply) =>
     inScope(context, request, reply, async (scope) => {
       const record = scope.open('/tokenize');
