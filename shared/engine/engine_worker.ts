@@ -8,9 +8,9 @@ import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
 import { systemClock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
-import type { BlockKey, ChainLink } from '../kv/block_key.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { Engine } from './engine.ts';
+import { ExportQueue } from './export_queue.ts';
 import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import { configDigest } from '../model/model_folder.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
@@ -40,15 +40,15 @@ class EngineThread {
   readonly #deliveries = new Map<number, { blockIndex: number; slot: number }[]>();
   /** Free slots for exports; bounded by what the control thread grants. */
   readonly #credits: number[] = [];
-  /** Blocks to copy out, by key, with the anchor of those computed here. At most one entry per device block (P1). */
-  readonly #exports = new Map<BlockKey, { link: ChainLink; anchor: BlockKey | undefined }>();
-  /** Those that somebody waits for: copied out first. A subset of `#exports`' keys, or gone. */
-  readonly #asked = new Set<BlockKey>();
+  readonly #exports: ExportQueue;
   #wake: (() => void) | undefined;
   #hasNews = false;
 
   constructor(model: LoadedModel, maxWaiting: number, chunkTokens: number, maxNumSeqs: number) {
     this.#model = model;
+    this.#exports = new ExportQueue(model.numBlocks, (link) => {
+      this.#events.push({ kind: 'export_failed', link });
+    });
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / model.layout.payloadBytes));
     const { blockSize, namespace } = model.layout;
     const emit = (event: EngineEvent): void => {
@@ -78,7 +78,7 @@ class EngineThread {
         },
         onStored: (link, origin) => {
           emit({ kind: 'stored', link });
-          if (origin === 'computed') this.#queueExport(link, link.anchor);
+          if (origin === 'computed') this.#exports.computed(link, link.anchor);
         },
         onRemoved: (key) => {
           emit({ kind: 'removed', key });
@@ -122,7 +122,7 @@ class EngineThread {
         this.#credits.push(...message.slots);
         return;
       case 'export':
-        this.#queueExport(message.link, undefined);
+        this.#exports.asked(message.link);
         return;
       case 'stop':
         this.#isStopping = true;
@@ -132,21 +132,6 @@ class EngineThread {
 
   /** Sequences whose fetch ended; they proceed when their last delivery is in. */
   readonly #proceeding = new Set<number>();
-
-  /** `anchor` comes with a block that was computed just now; one without was asked for. */
-  #queueExport(link: ChainLink, anchor: BlockKey | undefined): void {
-    const queued = this.#exports.get(link.key);
-    this.#exports.set(link.key, { link, anchor: queued?.anchor ?? anchor });
-    if (anchor === undefined) this.#asked.add(link.key);
-    const [oldest] = this.#exports.keys();
-    if (this.#exports.size > this.#model.numBlocks && oldest !== undefined) this.#failExport(oldest);
-  }
-
-  #failExport(key: BlockKey): void {
-    const entry = this.#exports.get(key);
-    this.#exports.delete(key);
-    if (this.#asked.delete(key) && entry) this.#events.push({ kind: 'export_failed', link: entry.link });
-  }
 
   /** Resolves when told to stop, between two steps: a device must not go while it computes. */
   async loop({ loseDeviceAfterSteps, hangAfterSteps, pulse }: EngineWorkerData): Promise<void> {
@@ -202,31 +187,21 @@ class EngineThread {
   }
 
   async #copyOut(): Promise<boolean> {
-    const batch = new Map<BlockKey, { link: ChainLink; anchor: BlockKey | undefined; slot: number; out: Uint8Array }>();
-    const isFull = (): boolean => batch.size === this.#blocksPerStep || this.#credits.length === 0;
-    for (const keys of [this.#asked, this.#exports.keys()]) {
-      for (const key of keys) {
-        if (isFull()) break;
-        const entry = this.#exports.get(key);
-        if (!entry) this.#asked.delete(key);
-        if (!entry || batch.has(key)) continue;
-        const slot = this.#credits.pop()!;
-        batch.set(key, { ...entry, slot, out: this.#payload(slot) });
-      }
-    }
-    if (batch.size === 0) return false;
-    const isHeld = await this.#engine.exportTo([...batch.values()]);
-    [...batch].forEach(([key, { link, slot, anchor }], i) => {
-      if (!isHeld[i]) {
+    const batch = this.#exports
+      .next(Math.min(this.#blocksPerStep, this.#credits.length))
+      .map((entry) => ({ entry, slot: this.#credits.pop()! }));
+    if (batch.length === 0) return false;
+    const isHeld = await this.#engine.exportTo(
+      batch.map(({ entry, slot }) => ({ link: entry.link, out: this.#payload(slot) })),
+    );
+    batch.forEach(({ entry, slot }, i) => {
+      const { link } = entry;
+      if (isHeld[i]) {
+        this.#events.push({ kind: 'exported', link, slot, anchor: this.#exports.copied(entry) });
+      } else {
         this.#credits.push(slot);
-        this.#failExport(key);
-        return;
+        this.#exports.failed(link.key);
       }
-      // Asked for again, or computed again, while it was copied: the copy serves that too.
-      const latest = this.#exports.get(key);
-      this.#exports.delete(key);
-      this.#asked.delete(key);
-      this.#events.push({ kind: 'exported', link, slot, anchor: latest?.anchor ?? anchor });
     });
     // Also when the pool held none of them: there may be more.
     return true;

@@ -10,13 +10,14 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { decode, drain } from '../../shared/protocol/calls.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
-import { Peers } from '../../shared/protocol/rpc.ts';
+import { Peers, services, toFailure } from '../../shared/protocol/rpc.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 
@@ -234,6 +235,32 @@ test('a caller that says too much to a decode instance is answered like any othe
     Array.from({ length: 40 }, (_, i) => 3 + i),
   );
   call.finish();
+  peers.close();
+});
+
+test('a store has 8,192 fetches open at once; one more is overload, not a failure, and their ends make room (P1, R2)', async () => {
+  const token = 'fetching-token';
+  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '1', '--cluster-token', token);
+  const { address } = await cluster.node('store-1');
+  const peers = new Peers(token, systemClock);
+  const method = services.blocks['Fetch'];
+  assert(method);
+  /** It says nothing of what it wants: it is open until it does. */
+  const open = (): ClientDuplexStream<unknown, unknown> =>
+    peers
+      .client(address)
+      .makeBidiStreamRequest(method.path, method.requestSerialize, method.responseDeserialize, peers.metadata(), {});
+  const codeOf = async (call: ReturnType<typeof open>): Promise<string> => {
+    const [error] = (await once(call.resume(), 'error')) as [Error];
+    return toFailure(error, address).code;
+  };
+  const calls = Array.from({ length: 8_192 }, open);
+  const ends = Promise.all(calls.map(codeOf));
+  assert.equal(await codeOf(open()), 'overloaded');
+  for (const call of calls) call.end();
+  const codes = await ends;
+  assert(codes.every((code) => code === 'invalid_request'));
+  await until('none is open', async () => (await cluster?.node('store-1'))?.open_streams === 0);
   peers.close();
 });
 

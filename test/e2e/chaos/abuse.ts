@@ -46,6 +46,8 @@ async function raw(cluster: Cluster, head: string): Promise<Socket> {
 const httpPost = (path: string, length: number): string =>
   `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
 
+/** The interval of the timer that prom-client measures with, which its figures contain. */
+const LAG_TIMER_MS = 10;
 const JUST_UNDER = 4_000_000;
 const repeated = (unit: string, bytes = JUST_UNDER): string => unit.repeat(Math.floor(bytes / unit.length));
 
@@ -173,18 +175,32 @@ export const abuses: Readonly<Record<string, (cluster: Cluster) => Promise<void>
   },
 };
 
+export interface AbuseReport extends ControlReport {
+  /** The longest that the router's event loop was away, as its own timer of 10 ms sees it. */
+  readonly loopLagMs: number;
+}
+
 /** Runs one beside a stream that lasts at least as long. */
-export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<ControlReport> {
+export async function runAbuse(cluster: Cluster, abuse: (cluster: Cluster) => Promise<void>): Promise<AbuseReport> {
   const control = fork(projectPath('dist/test/e2e/chaos/control.js'), [cluster.url]);
   try {
     const [begun] = (await once(control, 'message')) as ['begun' | ControlReport];
     // One that failed at once has said all.
-    if (begun !== 'begun') return begun;
+    if (begun !== 'begun') return { ...begun, loopLagMs: 0 };
+    await takeLoopLagMs(cluster);
     await abuse(cluster);
+    const loopLagMs = await takeLoopLagMs(cluster);
     control.send('stop');
     const [report] = (await once(control, 'message')) as [ControlReport];
-    return report;
+    return { ...report, loopLagMs };
   } finally {
     control.kill();
   }
+}
+
+/** Since it was asked last. */
+async function takeLoopLagMs(cluster: Cluster): Promise<number> {
+  const text = await (await fetch(`${cluster.url}/metrics`)).text();
+  const [, seconds] = /^nodejs_eventloop_lag_max_seconds\S* (\S+)$/m.exec(text) ?? [];
+  return Math.max(0, Number(seconds) * 1_000 - LAG_TIMER_MS);
 }

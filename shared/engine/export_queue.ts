@@ -1,0 +1,75 @@
+/**
+ * Blocks that are to be copied out of the device, those first that somebody waits for.
+ *
+ * Bounded (P1) by the device's blocks: the oldest is dropped for one more, and whoever waits for it is told.
+ */
+import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+
+export interface Export {
+  readonly link: ChainLink;
+  /** With a block that was computed here and has not been offered to its home store yet. */
+  readonly anchor: BlockKey | undefined;
+}
+
+export class ExportQueue {
+  readonly #maxBlocks: number;
+  readonly #onFailed: (link: ChainLink) => void;
+  readonly #exports = new Map<BlockKey, Export>();
+  /** Those that somebody waits for: a subset of `#exports`' keys. */
+  readonly #asked = new Set<BlockKey>();
+
+  /** `onFailed`: a block that was asked for will not be copied. */
+  constructor(maxBlocks: number, onFailed: (link: ChainLink) => void) {
+    this.#maxBlocks = maxBlocks;
+    this.#onFailed = onFailed;
+  }
+
+  get size(): number {
+    return this.#exports.size;
+  }
+
+  /** Computed just now: the pool's other tiers want it. */
+  computed(link: ChainLink, anchor: BlockKey): void {
+    this.#add({ link, anchor });
+  }
+
+  /** Somebody waits for it. */
+  asked(link: ChainLink): void {
+    this.#asked.add(link.key);
+    this.#add({ link, anchor: undefined });
+  }
+
+  /** Up to `count`; they stay until they are {@link copied} or have {@link failed}. */
+  next(count: number): Export[] {
+    const keys = new Set<BlockKey>();
+    for (const queue of [this.#asked, this.#exports.keys()]) {
+      for (const key of queue) {
+        if (keys.size === count) break;
+        keys.add(key);
+      }
+    }
+    return [...keys].flatMap((key) => this.#exports.get(key) ?? []);
+  }
+
+  /** It is out. Asked for or computed again meanwhile: the copy serves that too. @returns the newest anchor there is. */
+  copied({ link, anchor }: Export): BlockKey | undefined {
+    const latest = this.#exports.get(link.key);
+    this.#exports.delete(link.key);
+    this.#asked.delete(link.key);
+    return latest?.anchor ?? anchor;
+  }
+
+  /** The device has it no more. */
+  failed(key: BlockKey): void {
+    const entry = this.#exports.get(key);
+    this.#exports.delete(key);
+    if (this.#asked.delete(key) && entry) this.#onFailed(entry.link);
+  }
+
+  #add({ link, anchor }: Export): void {
+    const queued = this.#exports.get(link.key);
+    this.#exports.set(link.key, { link, anchor: queued?.anchor ?? anchor });
+    const [oldest] = this.#exports.keys();
+    if (this.#exports.size > this.#maxBlocks && oldest !== undefined) this.failed(oldest);
+  }
+}
