@@ -52,10 +52,29 @@ module.exports = {
       to: { path: '^shared/(model|bus|net|engine|instance)/' },
     },
     {
-      name: 'bus-net-and-engine-are-strangers',
+      name: 'net-and-engine-are-strangers',
       severity: 'error',
-      from: { path: '^shared/(bus|net|engine)/' },
+      from: { path: '^shared/(net|engine)/' },
       to: { path: '^shared/(bus|net|engine|instance)/', pathNot: '^shared/$1/' },
+    },
+    {
+      name: 'the-bus-stands-on-the-network',
+      severity: 'error',
+      from: { path: '^shared/bus/' },
+      to: { path: '^shared/(engine|instance)/' },
+    },
+    {
+      name: 'only-the-driver-knows-grpc',
+      comment: 'Who carries a call is a driver: above shared/net/network.ts nobody knows which.',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^shared/(net/grpc|protocol/generated)/' },
+      to: { path: 'node_modules/(@grpc/|grpc-health-check)' },
+    },
+    {
+      name: 'a-driver-is-chosen-by-whoever-starts-a-process',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|shared/instance/role_process\\.ts$)' },
+      to: { path: '^shared/net/grpc/' },
     },
     {
       name: 'config-is-data',

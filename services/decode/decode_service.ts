@@ -12,12 +12,13 @@
  */
 import { Failure } from '../../shared/base/failure.ts';
 import type { Clock } from '../../shared/base/clock.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
+import { linkSignals } from '../../shared/base/signal.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
 import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
-import type { EngineService } from '../../shared/instance/engine_role.ts';
 import type { RoleContext } from '../../shared/instance/role_process.ts';
-import type { DecodeCall } from '../../shared/protocol/calls.ts';
+import type { Handlers, ServedCall } from '../../shared/net/network.ts';
 import type {
   DecodeReply,
   DecodeRequest,
@@ -26,32 +27,37 @@ import type {
   SamplingMessage,
   TokenMessage,
 } from '../../shared/protocol/messages.ts';
-import { abortableOnCancel, endWith } from '../../shared/protocol/open_call.ts';
-import { services } from '../../shared/protocol/rpc.ts';
 
 /** A router that has not answered `missing_from` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
+/** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
+const MAX_INBOX = 16;
 
-export function createDecodeService(instance: EngineInstance, { log, clock }: RoleContext): EngineService {
-  const decode = (call: DecodeCall): void => {
-    const session = new DecodeSession(call, instance, clock);
-    call.on('data', (message: DecodeRequest) => {
-      session.receive(message);
-    });
-    session.run().catch((error: unknown) => {
-      log.debug({ error: String(error) }, 'a decode ended early');
-      endWith(call, error);
-    });
+export function createDecodeHandlers(instance: EngineInstance, { log, clock }: RoleContext): Handlers {
+  return {
+    async *decode(requests, call) {
+      const session = new DecodeSession(call, instance, clock);
+      void session.listen(requests);
+      session.run().catch((error: unknown) => {
+        log.debug({ error: String(error) }, 'a decode ended early');
+        session.replies.end(error);
+      });
+      try {
+        yield* session.replies;
+      } finally {
+        session.leave();
+      }
+    },
   };
-  return { definition: services.decode, handlers: { decode } };
 }
 
 class DecodeSession {
-  readonly #call: DecodeCall;
+  /** Bounded by the tokens that were asked for. */
+  readonly replies = new Pushed<DecodeReply>();
   readonly #instance: EngineInstance;
   readonly #clock: Clock;
-  /** The caller went away, or said so. */
-  readonly #left: AbortController;
+  /** The caller went away, or what it reads has ended. */
+  readonly #left: ReturnType<typeof linkSignals>;
   readonly #inbox: DecodeRequest[] = [];
   #wake: () => void = () => undefined;
   #isAdmitted = false;
@@ -59,40 +65,40 @@ class DecodeSession {
   #round = 0;
   /** Aborts the fetch of this round. */
   #fetching = new AbortController();
-  /** The call is over, however it ended. */
-  readonly #ended = new AbortController();
   #fetchedBytes = 0;
 
-  constructor(call: DecodeCall, instance: EngineInstance, clock: Clock) {
-    this.#call = call;
+  constructor(call: ServedCall, instance: EngineInstance, clock: Clock) {
     this.#instance = instance;
     this.#clock = clock;
-    this.#left = abortableOnCancel(call);
+    this.#left = linkSignals(call.signal);
   }
 
   get #signal(): AbortSignal {
     return this.#left.signal;
   }
 
-  /** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
-  receive(message: DecodeRequest): void {
-    if ('cancel' in message) {
-      this.#left.abort();
-      return;
+  async listen(requests: AsyncIterable<DecodeRequest>): Promise<void> {
+    for await (const message of requests) {
+      if (message.giveUp) {
+        if (message.giveUp.round === this.#round) this.#fetching.abort();
+        continue;
+      }
+      if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);
+      this.#wake();
     }
-    if ('giveUp' in message) {
-      if (message.giveUp.round === this.#round) this.#fetching.abort();
-      return;
-    }
-    if (this.#inbox.length < 16) this.#inbox.push(message);
-    this.#wake();
+  }
+
+  /** R2: nothing of it stays, however it ended. A second call does nothing. */
+  leave(): void {
+    this.#left.release();
+    this.#left.abort();
   }
 
   async run(): Promise<void> {
-    const first = await this.#next();
-    if (!('start' in first)) throw new Failure('invalid_request', 'the first message of a Decode call is its start');
-    const checked = checkCall(this.#instance, first.start);
-    const { promptLength, maxLength } = first.start;
+    const { start } = await this.#next();
+    if (!start) throw new Failure('invalid_request', 'the first message of a Decode call is its start');
+    const checked = checkCall(this.#instance, start);
+    const { promptLength, maxLength } = start;
     const { maxModelLen } = this.#instance.info;
     if (promptLength < 1 || promptLength > checked.tokens.length || maxLength <= checked.tokens.length) {
       throw new Failure(
@@ -102,7 +108,8 @@ class DecodeSession {
     }
     if (maxLength > maxModelLen)
       throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
-    await this.#serve(checked, first.start);
+    await this.#serve(checked, start);
+    this.replies.end();
   }
 
   /** Resolves with the last token, rejects when refused or left. */
@@ -141,9 +148,8 @@ class DecodeSession {
         this.#instance.proceed(id);
       }
       await done;
-      this.#call.end();
     } finally {
-      this.#ended.abort();
+      this.leave();
       this.#instance.cancel(id);
     }
   }
@@ -159,21 +165,19 @@ class DecodeSession {
     let maxSelfCompute = start.maxSelfCompute;
     let from = checked.numLocal;
     for (;;) {
+      const round = linkSignals(this.#signal, this.#fetching.signal);
       const { reached, fetchedBytes, reason } = await this.#instance.fetcher.run({
         ...{ id, links, from, sources, context, timeoutMs: context.timeoutMs },
-        ...{
-          isAdmitted: () => this.#isAdmitted,
-          signal: AbortSignal.any([this.#signal, this.#fetching.signal, this.#ended.signal]),
-        },
+        ...{ isAdmitted: () => this.#isAdmitted, signal: round.signal },
       });
+      round.release();
       this.#fetchedBytes += fetchedBytes;
       from = reached;
       const left = checked.tokens.length - this.#tokensOf(reached);
-      if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted || this.#ended.signal.aborted)
-        return;
+      if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted) return;
       this.#round++;
       this.#fetching = new AbortController();
-      this.#write({ missing: { block: reached, reason }, report: null, finishReason: '' });
+      this.replies.push({ missing: { block: reached, reason }, report: null, finishReason: '' });
       const more = await this.#answer();
       ({ sources, maxSelfCompute } = more);
       if (left <= maxSelfCompute && sources.length === 0) return;
@@ -181,9 +185,9 @@ class DecodeSession {
   }
 
   async #answer(): Promise<MoreSources> {
-    const message = await this.#next();
-    if (!('more' in message)) throw new Failure('invalid_request', 'a Decode call starts once');
-    return message.more;
+    const { more } = await this.#next();
+    if (!more) throw new Failure('invalid_request', 'a Decode call starts once');
+    return more;
   }
 
   async #next(): Promise<DecodeRequest> {
@@ -209,7 +213,7 @@ class DecodeSession {
       else if (event.kind === 'preempted') this.#isAdmitted = false;
       else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
       else if (event.kind === 'token') {
-        this.#write({
+        this.replies.push({
           token: tokenMessage(event.sampled, position++),
           report: event.report ? reportOf(event.report, this.#fetchedBytes) : null,
           finishReason: event.finish ?? '',
@@ -217,10 +221,6 @@ class DecodeSession {
         if (event.finish) resolve();
       }
     };
-  }
-
-  #write(reply: DecodeReply): void {
-    if (!this.#call.cancelled) this.#call.write(reply);
   }
 }
 

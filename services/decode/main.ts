@@ -1,6 +1,6 @@
 /** The decode role: turns blocks into tokens. */
 import { startEngineRole } from '../../shared/instance/engine_role.ts';
 import { runRole } from '../../shared/instance/role_process.ts';
-import { createDecodeService } from './decode_service.ts';
+import { createDecodeHandlers } from './decode_service.ts';
 
-await runRole('decode', (context) => startEngineRole(context, createDecodeService));
+await runRole('decode', (context) => startEngineRole(context, createDecodeHandlers));

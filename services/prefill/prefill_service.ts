@@ -5,24 +5,35 @@
  * reports progress; when it ends early its blocks stay, they are a cache.
  */
 import { Failure } from '../../shared/base/failure.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
+import { linkSignals } from '../../shared/base/signal.ts';
 import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
-import type { EngineService } from '../../shared/instance/engine_role.ts';
 import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
-import type { RoleContext } from '../../shared/instance/role_process.ts';
-import type { PrefillCall } from '../../shared/protocol/calls.ts';
-import type { PrefillRequest } from '../../shared/protocol/messages.ts';
-import { serveStarted } from '../../shared/protocol/open_call.ts';
-import { services } from '../../shared/protocol/rpc.ts';
+import { answering, type Handlers } from '../../shared/net/network.ts';
+import type { PrefillReply, PrefillRequest } from '../../shared/protocol/messages.ts';
 
-export function createPrefillService(instance: EngineInstance, { clock }: RoleContext): EngineService {
-  const prefill = (call: PrefillCall): void => {
-    serveStarted(call, clock, (request: PrefillRequest, signal) => servePrefill(call, request, instance, signal));
+export function createPrefillHandlers(instance: EngineInstance): Handlers {
+  return {
+    prefill: answering<'prefill'>(async function* (request, call) {
+      const left = linkSignals(call.signal);
+      // Bounded by the chunks of the prompt.
+      const replies = new Pushed<PrefillReply>();
+      servePrefill(replies, request, instance, left.signal).then(
+        () => replies.end(),
+        (error: unknown) => replies.end(error),
+      );
+      try {
+        yield* replies;
+      } finally {
+        left.release();
+        left.abort();
+      }
+    }),
   };
-  return { definition: services.prefill, handlers: { prefill } };
 }
 
 async function servePrefill(
-  call: PrefillCall,
+  replies: Pushed<PrefillReply>,
   request: PrefillRequest,
   instance: EngineInstance,
   signal: AbortSignal,
@@ -32,9 +43,9 @@ async function servePrefill(
   let isBusy = false;
   try {
     const checked = checkCall(instance, request);
-    const report = await compute(call, request, instance, checked, signal);
+    const report = await compute(replies, request, instance, checked, signal);
     const numReady = checked.links.length * instance.info.layout.blockSize;
-    call.write({ numReady, numRun: report.computedTokens, report });
+    replies.push({ numReady, numRun: report.computedTokens, report });
   } catch (error) {
     isBusy = error instanceof Failure && error.code === 'overloaded';
     throw error;
@@ -47,7 +58,7 @@ async function servePrefill(
 }
 
 async function compute(
-  call: PrefillCall,
+  replies: Pushed<PrefillReply>,
   request: PrefillRequest,
   instance: EngineInstance,
   { tokens, links, numLocal, context }: CheckedCall,
@@ -77,7 +88,7 @@ async function compute(
       if (event.kind === 'admitted') isAdmitted = true;
       else if (event.kind === 'preempted') isAdmitted = false;
       else if (event.kind === 'progress') {
-        call.write({ numReady: event.numReady, numRun: event.numRun, report: null });
+        replies.push({ numReady: event.numReady, numRun: event.numRun, report: null });
       } else settle(event);
     },
   );
@@ -89,13 +100,14 @@ async function compute(
   if (signal.aborted) giveUp();
   let fetchedBytes = 0;
   if (hasFetch) {
-    const over = new AbortController();
+    const over = linkSignals(signal);
     const fetching = instance.fetcher.run({
       ...{ id, links, from: numLocal, sources: request.sources, context, timeoutMs: context.timeoutMs },
-      ...{ isAdmitted: () => isAdmitted, signal: AbortSignal.any([signal, over.signal]) },
+      ...{ isAdmitted: () => isAdmitted, signal: over.signal },
     });
     // A refusal does not wait for blocks that nobody will use.
     const outcome = await Promise.race([fetching, done.then(() => undefined)]);
+    over.release();
     over.abort();
     fetchedBytes = outcome?.fetchedBytes ?? 0;
     instance.proceed(id);

@@ -2,13 +2,15 @@
  * One decode instance's turn at a request, with the prefills it needs: one Decode call, a Prefill call beside it, another where
  * one was lost. Which instance comes next when this one fails is the relay's to say.
  *
- * Calls end as their peers mean them to: a finished one is read to its end, one that runs is ended by a message, and only one
- * whose peer is lost is reset (see OpenCall).
+ * Calls end with their reader or their signal; one whose instance is lost with that as the reason, since nothing can be said to it.
  */
-import { Failure } from '../../shared/base/failure.ts';
+import type { Clock } from '../../shared/base/clock.ts';
+import { asFailure, type Failure } from '../../shared/base/failure.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
+import type { Random } from '../../shared/base/random.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
-import { decode } from '../../shared/protocol/calls.ts';
+import type { Network } from '../../shared/net/network.ts';
 import type {
   DecodeReply,
   DecodeRequest,
@@ -18,9 +20,7 @@ import type {
   Source,
   TokenMessage,
 } from '../../shared/protocol/messages.ts';
-import type { OpenCall } from '../../shared/protocol/open_call.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
-import { toFailure, type Peers } from '../../shared/protocol/rpc.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
 import type { Exclusions } from './exclusions.ts';
 import type { ClusterState, Placement, Placer } from './placement.ts';
@@ -53,7 +53,9 @@ export interface AttemptOptions {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
   readonly placer: Placer;
-  readonly peers: Peers;
+  readonly network: Network;
+  readonly clock: Clock;
+  readonly random: Random;
 }
 
 export function clusterState({ view, index }: AttemptOptions): ClusterState | undefined {
@@ -67,7 +69,8 @@ export function clusterState({ view, index }: AttemptOptions): ClusterState | un
   };
 }
 
-type DecodeCall = OpenCall<DecodeRequest, DecodeReply>;
+/** What this router says to the decode instance; bounded by the rounds of an attempt. */
+type Said = Pushed<DecodeRequest>;
 
 interface AttemptInput {
   readonly generation: Generation;
@@ -109,47 +112,37 @@ export class AttemptRun {
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
     const { chosen, record } = this.#input;
     const { decode: instance } = chosen;
-    const { name, address } = instance.member;
-    const call = decode(this.#options.peers, address, this.#startMessage(), this.#timeoutMs);
+    const { address } = instance.member;
+    const said: Said = new Pushed();
+    said.push({ start: this.#startMessage() });
+    const link = linkSignals(signal, instance.lost.signal);
+    const options = { signal: link.signal, timeoutMs: this.#timeoutMs };
+    const replies = this.#options.network.open(address, 'decode', said, options);
     instance.numPlaced++;
-    const leave = (): void => {
-      call.leave();
-    };
-    const lose = (): void => {
-      call.lose(new Failure('instance_lost', `${name} is lost`));
-    };
-    signal.addEventListener('abort', leave, { once: true });
-    instance.lost.signal.addEventListener('abort', lose, { once: true });
-    if (signal.aborted) leave();
-    else if (instance.lost.signal.aborted) lose();
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
-      this.#watchSources(call, chosen.prefillSources);
-      if (chosen.prefill) void this.#prefill(call, chosen.prefill, chosen.prefillSources);
-      for await (const reply of call.replies()) {
-        if (reply.missing) this.#answerMissing(call, reply.missing.block, reply.missing.reason);
+      this.#watchSources(said, chosen.prefillSources);
+      if (chosen.prefill) void this.#prefill(said, chosen.prefill, chosen.prefillSources);
+      for await (const reply of replies) {
+        if (reply.missing) this.#answerMissing(said, reply.missing.block, reply.missing.reason);
         // R1: what comes twice is dropped before it counts.
         if (!reply.token || reply.token.position < this.#input.tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.token);
-        if (generated.finish) {
-          this.#attempt.outcome = 'finished';
-          call.finish();
-        }
+        if (generated.finish) this.#attempt.outcome = 'finished';
         yield generated;
       }
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = 'ended before the last token';
     } catch (error) {
-      this.#attempt.outcome = signal.aborted ? 'cancelled' : toFailure(error, name).message;
+      this.#attempt.outcome = signal.aborted ? 'cancelled' : asFailure(error).message;
       throw error;
     } finally {
       // Whoever reads has left: the client, or a stop string.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
       instance.numPlaced--;
       this.#unwatch();
-      signal.removeEventListener('abort', leave);
-      instance.lost.signal.removeEventListener('abort', lose);
+      link.release();
       this.#ended.abort();
-      call.leave();
+      said.end();
     }
   }
 
@@ -201,9 +194,9 @@ export class AttemptRun {
    * A prefill runs beside the decode call until it ends, the attempt does, or another round begins; its end is only news for
    * people, except that a failure excludes its instance.
    */
-  async #prefill(decodeCall: DecodeCall, instance: Instance, sources: Placement['prefillSources']): Promise<void> {
+  async #prefill(said: Said, instance: Instance, sources: Placement['prefillSources']): Promise<void> {
     const { record, excluded } = this.#input;
-    const { peers } = this.#options;
+    const { network, clock, random } = this.#options;
     const { name } = instance.member;
     const entry: Attempt['prefills'][number] = {
       name,
@@ -223,7 +216,10 @@ export class AttemptRun {
       const onAgain = ({ message }: Failure): void => {
         record.note(`prefill ${name} is asked again: ${message}`);
       };
-      await runPrefill({ peers, instance, request, timeoutMs: this.#timeoutMs, entry, onAgain }, link.signal);
+      await runPrefill(
+        { ...{ network, clock, random, instance, request, entry, onAgain }, timeoutMs: this.#timeoutMs },
+        link.signal,
+      );
       entry.outcome = 'finished';
       if (record.phase === 'prefilling') record.phase = 'loading';
     } catch (error) {
@@ -231,15 +227,13 @@ export class AttemptRun {
         entry.outcome = 'cancelled';
         return;
       }
-      const failure = instance.lost.signal.aborted
-        ? new Failure('instance_lost', `${name} is lost`)
-        : toFailure(error, name);
+      const failure = asFailure(error);
       excluded.failed(instance);
       if (failure.code === 'instance_lost') instance.isSuspect = true;
       record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
       entry.outcome = `failed: ${failure.message}`;
       // A dead holder's stream ends by itself; a silent one's would be waited for.
-      decodeCall.send({ giveUp: { round } });
+      said.push({ giveUp: { round } });
     } finally {
       link.release();
       instance.numPlaced--;
@@ -250,14 +244,14 @@ export class AttemptRun {
    * A holder that is lost while it is fetched from may only be silent, and nobody who fetches would know: this round's fetches,
    * and a prefill that waits for it, are given up at once.
    */
-  #watchSources(call: DecodeCall, prefillSources: readonly Source[]): void {
+  #watchSources(said: Said, prefillSources: readonly Source[]): void {
     this.#unwatch();
     const round = this.#numMissing;
     const addresses = new Set([...this.#sources, ...prefillSources].map(({ address }) => address));
     const { decode: own } = this.#input.chosen;
     const holders = this.#options.view.all().filter((one) => one !== own && addresses.has(one.member.address));
     const giveUp = (): void => {
-      call.send({ giveUp: { round } });
+      said.push({ giveUp: { round } });
     };
     for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
     this.#unwatch = () => {
@@ -273,7 +267,7 @@ export class AttemptRun {
   }
 
   /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
-  #answerMissing(call: DecodeCall, block: number, reason: string): void {
+  #answerMissing(said: Said, block: number, reason: string): void {
     const { tokens, excluded, record, chosen } = this.#input;
     this.#numMissing++;
     // What the last round's prefill still computes would be fetched by nobody.
@@ -292,14 +286,14 @@ export class AttemptRun {
       cluster && this.#numPrefills < MAX_PREFILLS ? this.#options.placer.place(question, cluster) : undefined;
     if (!placement?.prefill) {
       this.#sources = placement?.decodeSources ?? [];
-      this.#watchSources(call, []);
-      call.send({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
+      this.#watchSources(said, []);
+      said.push({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
       return;
     }
     record.phase = 'prefilling';
     this.#sources = placement.decodeSources;
-    this.#watchSources(call, placement.prefillSources);
-    void this.#prefill(call, placement.prefill, placement.prefillSources);
-    call.send({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
+    this.#watchSources(said, placement.prefillSources);
+    void this.#prefill(said, placement.prefill, placement.prefillSources);
+    said.push({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

@@ -10,6 +10,7 @@
 import { setMaxListeners } from 'node:events';
 import type { Clock } from '../../shared/base/clock.ts';
 import { every } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Bus } from '../../shared/bus/bus.ts';
 import { namespaceDigest, namespaceDifference, type Namespace } from '../../shared/kv/namespace.ts';
@@ -286,7 +287,7 @@ export class ClusterView {
     }
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
-    instance.lost.abort();
+    instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
     onLost(instance);
     if (!this.all().some(({ registration }) => registration.engine)) this.#model = undefined;
     this.#publishMembers();

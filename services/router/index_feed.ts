@@ -6,12 +6,11 @@ import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Bus } from '../../shared/bus/bus.ts';
+import { ask, type Network } from '../../shared/net/network.ts';
 import { decodeBlockBatch, tiers, type BlockBatch } from '../../shared/protocol/block_events.ts';
-import { snapshotBlocks } from '../../shared/protocol/calls.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
 import { unpackKeys } from '../../shared/protocol/packing.ts';
-import type { Peers } from '../../shared/protocol/rpc.ts';
 import type { Instance } from './cluster_view.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
@@ -29,15 +28,15 @@ interface Feed {
 
 export class IndexFeed {
   readonly #index: PrefixIndex;
-  readonly #peers: Peers;
+  readonly #network: Network;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #feeds = new Map<string, { feed: Feed; instance: Instance }>();
   numSnapshots = 0;
 
-  constructor(index: PrefixIndex, bus: Bus, peers: Peers, clock: Clock, log: Log) {
+  constructor(index: PrefixIndex, bus: Bus, network: Network, clock: Clock, log: Log) {
     this.#index = index;
-    this.#peers = peers;
+    this.#network = network;
     this.#clock = clock;
     this.#log = log;
     bus.subscribe(subjects.blocks, (bytes) => {
@@ -105,21 +104,11 @@ export class IndexFeed {
   }
 
   async #readSnapshot({ id, member, lost }: Instance): Promise<SnapshotPage[]> {
-    const call = snapshotBlocks(this.#peers, member.address, SNAPSHOT_TIMEOUT_MS);
-    const cancel = (): void => {
-      call.cancel();
-    };
-    lost.signal.addEventListener('abort', cancel, { once: true });
     const pages: SnapshotPage[] = [];
-    try {
-      for await (const page of call as AsyncIterable<SnapshotPage>) {
-        pages.push(page);
-      }
-      const other = pages.find(({ epoch }) => epoch !== id);
-      if (other) throw new Error(`${member.address} is ${other.epoch} by now`);
-    } finally {
-      lost.signal.removeEventListener('abort', cancel);
-    }
+    const options = { signal: lost.signal, timeoutMs: SNAPSHOT_TIMEOUT_MS };
+    for await (const page of ask(this.#network, member.address, 'snapshot', {}, options)) pages.push(page);
+    const other = pages.find(({ epoch }) => epoch !== id);
+    if (other) throw new Error(`${member.address} is ${other.epoch} by now`);
     return pages;
   }
 }

@@ -2,10 +2,12 @@
  * One prefill instance's turn at the blocks of a request: until they are there, or nobody waits for them any more. One that is busy
  * is asked again, because the decode instance's fetch waits there.
  */
-import { Failure } from '../../shared/base/failure.ts';
-import { prefill } from '../../shared/protocol/calls.ts';
+import type { Clock } from '../../shared/base/clock.ts';
+import { asFailure, Failure } from '../../shared/base/failure.ts';
+import { pause } from '../../shared/base/pause.ts';
+import type { Random } from '../../shared/base/random.ts';
+import { ask, type Network } from '../../shared/net/network.ts';
 import type { PrefillRequest } from '../../shared/protocol/messages.ts';
-import { toFailure, type Peers } from '../../shared/protocol/rpc.ts';
 import type { Instance } from './cluster_view.ts';
 import type { Attempt } from './request_log.ts';
 
@@ -16,7 +18,9 @@ const MAX_BUSY_PAUSE_MS = 500;
 const MAX_BROKEN = 3;
 
 export interface PrefillJob {
-  readonly peers: Peers;
+  readonly network: Network;
+  readonly clock: Clock;
+  readonly random: Random;
   readonly instance: Instance;
   readonly request: PrefillRequest;
   readonly timeoutMs: number;
@@ -34,33 +38,21 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
       await once(job, over);
       return;
     } catch (error) {
-      const failure = toFailure(error, job.instance.member.name);
+      const failure = asFailure(error);
       const isAgain = failure.code === 'overloaded' || (failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN);
       if (over.aborted || !isAgain) throw failure;
       if (pauseMs === BUSY_PAUSE_MS) job.onAgain(failure);
     }
-    await job.peers.pause(pauseMs, over);
+    await pause(job.clock, job.random, pauseMs, over);
     pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
   }
 }
 
-async function once({ peers, instance, request, timeoutMs, entry }: PrefillJob, over: AbortSignal): Promise<void> {
-  const { name, address } = instance.member;
+async function once({ network, instance, request, timeoutMs, entry }: PrefillJob, over: AbortSignal): Promise<void> {
   if (over.aborted) throw new Failure('cancelled', 'nobody waits for it any more');
-  const call = prefill(peers, address, request, timeoutMs);
-  const end = (): void => {
-    if (instance.lost.signal.aborted) call.lose(new Failure('instance_lost', `${name} is lost`));
-    else call.leave();
-  };
-  over.addEventListener('abort', end, { once: true });
-  try {
-    for await (const reply of call.replies()) {
-      entry.readyTokens = reply.numReady;
-      entry.computedTokens = reply.numRun;
-      if (reply.report) entry.report = reply.report;
-    }
-  } finally {
-    over.removeEventListener('abort', end);
-    call.leave();
+  for await (const reply of ask(network, instance.member.address, 'prefill', request, { signal: over, timeoutMs })) {
+    entry.readyTokens = reply.numReady;
+    entry.computedTokens = reply.numRun;
+    if (reply.report) entry.report = reply.report;
   }
 }

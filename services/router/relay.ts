@@ -6,11 +6,9 @@
  *
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import { Failure } from '../../shared/base/failure.ts';
-import type { Random } from '../../shared/base/random.ts';
+import { asFailure, Failure } from '../../shared/base/failure.ts';
+import { pause } from '../../shared/base/pause.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
-import { toFailure } from '../../shared/protocol/rpc.ts';
 import { AttemptRun, clusterState, type AttemptOptions, type GeneratedToken, type Generation } from './attempt.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Placement } from './placement.ts';
@@ -30,8 +28,6 @@ const PAUSE_MS = 100;
 const MAX_PAUSE_MS = 1_000;
 
 export interface RelayOptions extends AttemptOptions {
-  readonly clock: Clock;
-  readonly random: Random;
   readonly onFailover: () => void;
 }
 
@@ -104,15 +100,15 @@ export class Relay {
       throw new Failure('instance_lost', `${name} ended the stream before the last token`);
     } catch (error) {
       if (signal.aborted) throw goneFailure(signal);
-      const failure = lostUnlessNamed(toFailure(error, name));
+      const failure = lostUnlessNamed(asFailure(error));
       course.last = failure;
       const numDone = tokens.length - generation.tokens.length;
       // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
       if (failure.code === 'overloaded') {
         excluded.busy(chosen.decode);
-        await this.#options.peers.pause(course.pauseMs, signal);
+        await this.#pause(course.pauseMs, signal);
         course.pauseMs = Math.min(2 * course.pauseMs, MAX_PAUSE_MS);
-      } else if (failure.code === 'session_broken') await this.#options.peers.pause(PAUSE_MS, signal);
+      } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
       else if (failure.retry === 'elsewhere') {
         excluded.failed(chosen.decode);
         if (failure.code === 'instance_lost') chosen.decode.isSuspect = true;
@@ -145,7 +141,7 @@ export class Relay {
         let chosen = cluster && placer.place(question, cluster);
         if (cluster && !chosen && cluster.decode.some((instance) => instance.isPlaceable && excluded.has(instance))) {
           // Nobody else is left: those that failed or were busy are tried, after a moment.
-          await this.#options.peers.pause(PAUSE_MS, signal);
+          await this.#pause(PAUSE_MS, signal);
           const again = clusterState(this.#options);
           const anybody = { has: () => false, isHolder: excluded.isHolder.bind(excluded) };
           chosen = again && placer.place({ ...question, excluded: anybody }, again);
@@ -173,6 +169,10 @@ export class Relay {
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(numNeeded);
     return nowMs - this.#startMs < START_MS || (seenMs !== undefined && nowMs - seenMs < EXPECTED_MS);
+  }
+
+  #pause(ms: number, signal: AbortSignal): Promise<void> {
+    return pause(this.#options.clock, this.#options.random, ms, signal);
   }
 }
 

@@ -2,12 +2,11 @@
 import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
-import { entropySeed, Random } from '../../shared/base/random.ts';
+import { entropySeed } from '../../shared/base/random.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
 import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { Bodies } from './bodies.ts';
 import { ClusterView } from './cluster_view.ts';
 import { createHttpServer, listenHttp } from './http_server.ts';
@@ -22,15 +21,14 @@ import { TextCodec } from './text.ts';
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
 
-export async function startRouter({ config, clock, log, fail }: RoleContext): Promise<RunningRole> {
+export async function startRouter({ config, network, clock, random, log, fail }: RoleContext): Promise<RunningRole> {
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);
   const codec = await TextCodec.open(folder, ownLength, fail);
   const stopped = new AbortController();
-  const peers = new Peers(config.cluster_token, clock);
   const hub = new EmbeddedHub(log);
   const index = new PrefixIndex();
-  const feed = new IndexFeed(index, hub, peers, clock, log);
+  const feed = new IndexFeed(index, hub, network, clock, log);
   const view = new ClusterView({
     bus: hub,
     ...{ clock, log },
@@ -47,7 +45,7 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
     onLost: (instance) => {
       feed.remove(instance);
       if (!view.all().some(({ member }) => member.address === instance.member.address))
-        peers.forget(instance.member.address);
+        network.forget(instance.member.address);
     },
   });
   const servedName = config.served_model_name || folder.name;
@@ -67,7 +65,7 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
     fail,
   );
   const relay = new Relay({
-    ...{ view, index, peers, clock, random: new Random(entropySeed()) },
+    ...{ view, index, network, clock, random },
     placer: new SimplePlacer(config.local_prefill_tokens),
     onFailover: () => {
       metrics.failovers.inc();
@@ -92,12 +90,10 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
     ...{ view, index },
   });
 
-  const server = createServer(config.cluster_token);
-  server.addService(services.hub, { connect: hub.connect });
-  const hubPort = await listen(server, config.hub_bind);
+  const listener = await network.listen(config.hub_bind, { connect: hub.connect });
   const bind = config.bind || '127.0.0.1:8000';
   const url = await listenHttp(app, bind);
-  const hubAddress = `${config.hub_bind.replace(/:\d+$/, '')}:${hubPort}`;
+  const hubAddress = listener.address;
   log.info({ url, hub: hubAddress, model: servedName }, 'listening');
 
   return {
@@ -113,8 +109,8 @@ export async function startRouter({ config, clock, log, fail }: RoleContext): Pr
       await app.close();
       stopped.abort();
       hub.close();
-      await shutDown(server, clock, SHUTDOWN_GRACE_MS);
-      peers.close();
+      await listener.close(SHUTDOWN_GRACE_MS);
+      network.close();
       await Promise.all([codec.close(), bodies.close()]);
     },
   };

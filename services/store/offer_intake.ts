@@ -7,14 +7,14 @@
  */
 import { messageOf } from '../../shared/base/failure.ts';
 import { Failure } from '../../shared/base/failure.ts';
+import { pause } from '../../shared/base/pause.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { BlockKey, ChainLink, Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
-import { openFetch, type ArrivalSlot } from '../../shared/net/fetch_client.ts';
+import { openFetch, type ArrivalSlot, type FetchLine } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackDigest, unpackLinks } from '../../shared/protocol/packing.ts';
-import type { Peers } from '../../shared/protocol/rpc.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreTiers } from './tiers.ts';
 
@@ -32,16 +32,16 @@ const MAX_RECORD_BYTES = 1 << 30;
 export class OfferIntake {
   readonly #tiers: StoreTiers;
   readonly #mover: Mover;
-  readonly #peers: Peers;
+  readonly #line: FetchLine;
   readonly #log: Log;
   /** What other offers bring, and when they are through with it. */
   readonly #arriving = new Map<BlockKey, Promise<unknown>>();
   numOpen = 0;
 
-  constructor(tiers: StoreTiers, mover: Mover, peers: Peers, log: Log) {
+  constructor(tiers: StoreTiers, mover: Mover, line: FetchLine, log: Log) {
     this.#tiers = tiers;
     this.#mover = mover;
-    this.#peers = peers;
+    this.#line = line;
     this.#log = log;
   }
 
@@ -108,7 +108,7 @@ export class OfferIntake {
   ): Promise<{ numTaken: number; numSeen: number }> {
     const dram = await this.#tiers.openDram(offer.recordBytes);
     const namespace = unpackDigest(offer.namespace);
-    const stream = openFetch(this.#peers, offer.source, {
+    const stream = openFetch(this.#line, offer.source, {
       context: { requestId: 'offer', tenant: '', priority: 0, timeoutMs: FETCH_TIMEOUT_MS, traceId: '' },
       ...{ namespace, links, signal },
       waitMs: 0,
@@ -127,7 +127,7 @@ export class OfferIntake {
         const slot = dram.cache.takeSlot();
         if (slot !== undefined) return { slot, bytes: slotBytes(dram.slab.memory, slot) };
         await flush();
-        await this.#peers.pause(SLOT_PAUSE_MS, signal);
+        await pause(this.#line.clock, this.#line.random, SLOT_PAUSE_MS, signal);
       }
       throw new Failure('overloaded', 'every DRAM slot is in use');
     };

@@ -47,3 +47,8 @@ export function isFailureCode(code: string): code is FailureCode {
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
+
+/** Whatever was thrown as a failure of the closed table: what is none is `internal`. */
+export function asFailure(error: unknown): Failure {
+  return error instanceof Failure ? error : new Failure('internal', messageOf(error), { cause: error });
+}

@@ -1,5 +1,5 @@
 /**
- * The hub of the embedded bus: lives in the one router, serves a gRPC stream per process, and is a bus itself for the router.
+ * The hub of the embedded bus: lives in the one router, serves a stream per process, and is a bus itself for the router.
  *
  *   process ══ Connect(frames) ══► hub ──► local subscribers and servers
  *                              ◄══     ──► other processes that subscribed
@@ -9,9 +9,9 @@
  */
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import type { HubCall } from '../protocol/calls.ts';
+import { Pushed } from '../base/pushed.ts';
+import type { Handler } from '../net/network.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
-import { endWith } from '../protocol/open_call.ts';
 import type { Bus } from './bus.ts';
 
 const MAX_CONNECTIONS = 1_024;
@@ -30,7 +30,7 @@ export class EmbeddedHub implements Bus {
   readonly #servers = new Map<string, Server>();
   /** Subjects that this process serves. */
   readonly #own = new Set<string>();
-  readonly #connections = new Set<HubCall>();
+  readonly #connections = new Set<Pushed<BusFrame>>();
 
   constructor(log: Log) {
     this.#log = log;
@@ -80,81 +80,97 @@ export class EmbeddedHub implements Bus {
   }
 
   close(): void {
-    for (const call of this.#connections) call.end();
+    for (const frames of this.#connections) frames.end();
     this.#connections.clear();
   }
 
-  /** The gRPC handler of `Hub.Connect`. */
-  readonly connect = (call: HubCall): void => {
+  readonly connect: Handler<'connect'> = (frames, { caller }) => this.#connection(frames, caller);
+
+  async *#connection(frames: AsyncIterable<BusFrame>, caller: string): AsyncGenerator<BusFrame> {
     if (this.#connections.size >= MAX_CONNECTIONS) {
-      // What a refused peer still sends is read and dropped, so that its stream can end.
-      call.resume();
-      endWith(call, new Failure('overloaded', `the hub serves at most ${MAX_CONNECTIONS} processes`));
-      return;
+      throw new Failure('overloaded', `the hub serves at most ${MAX_CONNECTIONS} processes`);
     }
-    this.#connections.add(call);
-    const undo: (() => void)[] = [];
     let backlogBytes = 0;
-    const send = (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>): void => {
-      if (call.cancelled || backlogBytes > MAX_BACKLOG_BYTES) {
-        call.end();
+    const out = new Pushed<BusFrame>(({ payload }) => (backlogBytes -= payload.length));
+    const connection = new Connection((frame) => {
+      if (backlogBytes > MAX_BACKLOG_BYTES) {
+        connection.leave();
+        out.fail(new Failure('overloaded', 'this process does not read what it subscribed to'));
         return;
       }
-      const size = frame.payload?.length ?? 0;
-      backlogBytes += size;
-      call.write({ subject: '', payload: EMPTY, id: 0, ...frame }, () => (backlogBytes -= size));
-    };
-    const calls = new RemoteCalls(send);
+      backlogBytes += frame.payload?.length ?? 0;
+      out.push({ subject: '', payload: EMPTY, id: 0, ...frame });
+    });
+    this.#connections.add(out);
     // The greeting: only now does the other side know that it is connected and admitted.
-    send({ kind: BusKind.publish });
-    call.on('data', (frame: BusFrame) => {
-      if (frame.kind === BusKind.publish) this.publish(frame.subject, frame.payload);
-      else if ((frame.kind === BusKind.subscribe || frame.kind === BusKind.serve) && undo.length >= MAX_SUBJECTS) {
-        endWith(call, new Failure('overloaded', `a process has at most ${MAX_SUBJECTS} subjects`));
-      } else if (frame.kind === BusKind.subscribe) {
-        undo.push(
-          this.subscribe(frame.subject, (payload) => send({ kind: BusKind.publish, subject: frame.subject, payload })),
-        );
-      } else if (frame.kind === BusKind.serve) {
-        if (this.#own.has(frame.subject)) {
-          this.#log.warn({ subject: frame.subject, peer: call.getPeer() }, 'refused to have a subject taken over');
-        } else undo.push(this.#serveRemote(frame.subject, (payload) => calls.ask(frame.subject, payload)));
-      } else if (frame.kind === BusKind.request) void this.#answer(frame, send);
-      else calls.settle(frame);
-    });
-    const leave = (): void => {
-      if (!this.#connections.delete(call)) return;
-      for (const step of undo) step();
-      calls.fail();
-    };
-    call.on('cancelled', leave);
-    call.on('error', leave);
-    call.on('end', () => {
-      leave();
-      call.end();
-    });
-  };
-
-  async #answer(
-    { subject, payload, id }: BusFrame,
-    send: (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void,
-  ): Promise<void> {
+    connection.send({ kind: BusKind.PUBLISH });
+    void this.#listen(frames, connection, caller).then(
+      () => out.end(),
+      (error: unknown) => out.fail(error),
+    );
     try {
-      send({ kind: BusKind.reply, id, payload: await this.request(subject, payload) });
-    } catch (error) {
-      send({ kind: BusKind.error, id, ...errorBody(error) });
+      yield* out;
+    } finally {
+      this.#connections.delete(out);
+      connection.leave();
     }
+  }
+
+  /** Until the process has no more to say. @throws Failure when it asks too much. */
+  async #listen(frames: AsyncIterable<BusFrame>, connection: Connection, caller: string): Promise<void> {
+    const { send, calls, undo } = connection;
+    for await (const frame of frames) {
+      const { kind, subject } = frame;
+      if (kind === BusKind.PUBLISH) this.publish(subject, frame.payload);
+      else if ((kind === BusKind.SUBSCRIBE || kind === BusKind.SERVE) && undo.length >= MAX_SUBJECTS) {
+        throw new Failure('overloaded', `a process has at most ${MAX_SUBJECTS} subjects`);
+      } else if (kind === BusKind.SUBSCRIBE) {
+        undo.push(this.subscribe(subject, (payload) => send({ kind: BusKind.PUBLISH, subject, payload })));
+      } else if (kind === BusKind.SERVE) {
+        if (this.#own.has(subject)) this.#log.warn({ subject, caller }, 'refused to have a subject taken over');
+        else undo.push(this.#serveRemote(subject, (payload) => calls.ask(subject, payload)));
+      } else if (kind === BusKind.REQUEST) void this.#answer(frame, send);
+      else calls.settle(frame);
+    }
+  }
+
+  async #answer({ subject, payload, id }: BusFrame, send: Send): Promise<void> {
+    try {
+      send({ kind: BusKind.REPLY, id, payload: await this.request(subject, payload) });
+    } catch (error) {
+      send({ kind: BusKind.ERROR, id, ...errorBody(error) });
+    }
+  }
+}
+
+type Send = (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void;
+
+/** One process at the hub, and what is to be undone when it goes. */
+class Connection {
+  readonly send: Send;
+  readonly calls: RemoteCalls;
+  readonly undo: (() => void)[] = [];
+
+  constructor(send: Send) {
+    this.send = send;
+    this.calls = new RemoteCalls(send);
+  }
+
+  /** A second call does nothing. */
+  leave(): void {
+    for (const step of this.undo.splice(0)) step();
+    this.calls.fail();
   }
 }
 
 /** Requests that were sent down one stream and wait for their reply. Bounded (P1). */
 export class RemoteCalls {
   static readonly MAX_PENDING = 1_024;
-  readonly #send: (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void;
+  readonly #send: Send;
   readonly #pending = new Map<number, { resolve: (payload: Buffer) => void; reject: (error: Error) => void }>();
   #nextId = 1;
 
-  constructor(send: (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void) {
+  constructor(send: Send) {
     this.#send = send;
   }
 
@@ -166,7 +182,7 @@ export class RemoteCalls {
       }
       const id = this.#nextId++;
       this.#pending.set(id, { resolve, reject });
-      this.#send({ kind: BusKind.request, subject, payload, id });
+      this.#send({ kind: BusKind.REQUEST, subject, payload, id });
     });
   }
 
@@ -174,7 +190,7 @@ export class RemoteCalls {
   settle({ kind, subject, payload, id }: BusFrame): void {
     const call = this.#pending.get(id);
     this.#pending.delete(id);
-    if (kind === BusKind.reply) call?.resolve(payload);
+    if (kind === BusKind.REPLY) call?.resolve(payload);
     else call?.reject(new Failure(subject === 'not_found' ? 'not_found' : 'internal', payload.toString('utf8')));
   }
 

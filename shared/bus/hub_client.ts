@@ -4,13 +4,12 @@
  * The pause between attempts doubles from 100 ms to 500 ms, so that a restarted router has its cluster back within 2 s. A wrong
  * token ends it: trying again would not help.
  */
-import type { ClientDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../base/clock.ts';
-import { Failure, messageOf } from '../base/failure.ts';
+import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import { connectHub } from '../protocol/calls.ts';
+import { Pushed } from '../base/pushed.ts';
+import type { Network } from '../net/network.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
-import { toFailure, type Peers } from '../protocol/rpc.ts';
 import type { Bus } from './bus.ts';
 import { errorBody, RemoteCalls } from './embedded_hub.ts';
 
@@ -19,9 +18,11 @@ const MAX_PAUSE_MS = 500;
 /** Published while the hub does not read: beyond this they are dropped, and the sequence numbers tell. */
 const MAX_BACKLOG_BYTES = 16 << 20;
 
+const EMPTY = Buffer.alloc(0);
+
 export interface HubClientOptions {
   readonly address: string;
-  readonly peers: Peers;
+  readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
   /** After every (re)connection, when subscriptions are in place. */
@@ -36,7 +37,8 @@ export class HubClient implements Bus {
   readonly #subscribers = new Map<string, Set<(payload: Buffer) => void>>();
   readonly #servers = new Map<string, (payload: Buffer) => Buffer | Promise<Buffer>>();
   readonly #stopped = new AbortController();
-  #call: ClientDuplexStream<BusFrame, BusFrame> | undefined;
+  /** What waits to go out on this connection. */
+  #out: Pushed<BusFrame> | undefined;
   /** Of this connection. */
   #backlogBytes = 0;
   #remote: RemoteCalls | undefined;
@@ -48,12 +50,12 @@ export class HubClient implements Bus {
 
   publish(subject: string, payload: Buffer): void {
     if (!this.#remote || this.#backlogBytes > MAX_BACKLOG_BYTES) return;
-    this.#send({ kind: BusKind.publish, subject, payload });
+    this.#send({ kind: BusKind.PUBLISH, subject, payload });
   }
 
   subscribe(subject: string, handler: (payload: Buffer) => void): () => void {
     const set = this.#subscribers.get(subject) ?? new Set();
-    if (set.size === 0 && this.#remote) this.#send({ kind: BusKind.subscribe, subject });
+    if (set.size === 0 && this.#remote) this.#send({ kind: BusKind.SUBSCRIBE, subject });
     this.#subscribers.set(subject, set.add(handler));
     return () => set.delete(handler);
   }
@@ -74,20 +76,19 @@ export class HubClient implements Bus {
 
   serve(subject: string, handler: (payload: Buffer) => Buffer | Promise<Buffer>): () => void {
     this.#servers.set(subject, handler);
-    if (this.#remote) this.#send({ kind: BusKind.serve, subject });
+    if (this.#remote) this.#send({ kind: BusKind.SERVE, subject });
     return () => this.#servers.delete(subject);
   }
 
   close(): void {
     this.#stopped.abort();
     // What was published goes out first, a goodbye for instance.
-    this.#call?.end();
+    this.#out?.end();
   }
 
   #send(frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>): void {
-    const size = frame.payload?.length ?? 0;
-    this.#backlogBytes += size;
-    this.#call?.write({ subject: '', payload: Buffer.alloc(0), id: 0, ...frame }, () => (this.#backlogBytes -= size));
+    this.#backlogBytes += frame.payload?.length ?? 0;
+    this.#out?.push({ subject: '', payload: EMPTY, id: 0, ...frame });
   }
 
   async #connectForever(): Promise<void> {
@@ -108,43 +109,43 @@ export class HubClient implements Bus {
   }
 
   /** Resolves when the stream is over. */
-  #connectOnce(): Promise<{ wasConnected: boolean; failure: Failure }> {
-    const { address, peers, onConnected } = this.#options;
-    return new Promise((resolve) => {
-      const call = connectHub(peers, address);
-      this.#call = call;
-      this.#backlogBytes = 0;
-      let wasConnected = false;
-      const end = (error: unknown): void => {
-        this.#remote?.fail();
-        this.#remote = undefined;
-        this.#call = undefined;
-        resolve({ wasConnected, failure: toFailure(error, address) });
-      };
-      call.on('data', (frame: BusFrame) => {
+  async #connectOnce(): Promise<{ wasConnected: boolean; failure: Failure }> {
+    const { address, network, onConnected } = this.#options;
+    this.#backlogBytes = 0;
+    const out = new Pushed<BusFrame>(({ payload }) => (this.#backlogBytes -= payload.length));
+    this.#out = out;
+    let wasConnected = false;
+    let failure = new Failure('instance_lost', `the hub ${address} closed the connection`);
+    try {
+      // It ends with what is published: a goodbye goes out first.
+      const options = { signal: new AbortController().signal, timeoutMs: undefined };
+      for await (const frame of network.open(address, 'connect', out, options)) {
         if (wasConnected) {
           this.#receive(frame);
-          return;
+          continue;
         }
         wasConnected = true;
-        this.#remote = new RemoteCalls((out) => {
-          this.#send(out);
+        this.#remote = new RemoteCalls((reply) => {
+          this.#send(reply);
         });
-        for (const subject of this.#subscribers.keys()) this.#send({ kind: BusKind.subscribe, subject });
-        for (const subject of this.#servers.keys()) this.#send({ kind: BusKind.serve, subject });
+        for (const subject of this.#subscribers.keys()) this.#send({ kind: BusKind.SUBSCRIBE, subject });
+        for (const subject of this.#servers.keys()) this.#send({ kind: BusKind.SERVE, subject });
         onConnected();
-      });
-      call.on('error', end);
-      call.on('end', () => {
-        end(new Failure('instance_lost', `the hub ${address} closed the connection`));
-      });
-    });
+      }
+    } catch (error) {
+      failure = asFailure(error);
+    }
+    this.#remote?.fail();
+    this.#remote = undefined;
+    this.#out = undefined;
+    out.end();
+    return { wasConnected, failure };
   }
 
   #receive(frame: BusFrame): void {
-    if (frame.kind === BusKind.publish) {
+    if (frame.kind === BusKind.PUBLISH) {
       for (const handler of this.#subscribers.get(frame.subject) ?? []) this.#deliver(handler, frame);
-    } else if (frame.kind === BusKind.request) void this.#answer(frame);
+    } else if (frame.kind === BusKind.REQUEST) void this.#answer(frame);
     else this.#remote?.settle(frame);
   }
 
@@ -160,9 +161,9 @@ export class HubClient implements Bus {
     try {
       const handler = this.#servers.get(subject);
       if (!handler) throw new Failure('not_found', `nobody serves ${subject}`);
-      this.#send({ kind: BusKind.reply, id, payload: await handler(payload) });
+      this.#send({ kind: BusKind.REPLY, id, payload: await handler(payload) });
     } catch (error) {
-      this.#send({ kind: BusKind.error, id, ...errorBody(error) });
+      this.#send({ kind: BusKind.ERROR, id, ...errorBody(error) });
     }
   }
 }

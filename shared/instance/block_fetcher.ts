@@ -9,9 +9,8 @@ import type { ChainLink } from '../kv/block_key.ts';
 import type { Mover } from '../kv/mover.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
-import { openFetch, type ArrivalSlot, type FetchStream } from '../net/fetch_client.ts';
+import { openFetch, type ArrivalSlot, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
-import type { Peers } from '../protocol/rpc.ts';
 import type { ArrivalWindow } from './arrival_window.ts';
 import type { Outbox } from './outbox.ts';
 
@@ -37,7 +36,7 @@ export interface FetchOutcome {
 }
 
 export interface BlockFetcherOptions {
-  readonly peers: Peers;
+  readonly line: FetchLine;
   readonly mover: Mover;
   readonly slab: Slab;
   readonly layout: RecordLayout;
@@ -105,10 +104,10 @@ export class BlockFetcher {
 
   /** A leg whose holder is this process is read from the outbox; its records go through the same checks. */
   #open(job: FetchJob, { address, start, end, isComputing }: Leg): FetchStream {
-    const { peers, layout, ownAddress, outbox } = this.#options;
+    const { line, layout, ownAddress, outbox } = this.#options;
     const links = job.links.slice(start, end);
     if (address !== ownAddress) {
-      return openFetch(peers, address, {
+      return openFetch(line, address, {
         context: job.context,
         namespace: layout.namespace,
         links,

@@ -8,6 +8,7 @@ import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import { HubClient } from '../bus/hub_client.ts';
 import type { Bus } from '../bus/bus.ts';
+import type { Network } from '../net/network.ts';
 import {
   readMembers,
   readRegistrationReply,
@@ -17,7 +18,6 @@ import {
   type Member,
   type Registration,
 } from '../protocol/membership.ts';
-import type { Peers } from '../protocol/rpc.ts';
 
 const HEARTBEAT_MS = 500;
 const REGISTER_TIMEOUT_MS = 5_000;
@@ -32,7 +32,7 @@ export interface ClusterMemberOptions {
   readonly join: string;
   readonly registration: Registration;
   readonly load: () => Load;
-  readonly peers: Peers;
+  readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
   /** Once, when the hub has accepted this process for the first time. */
@@ -55,10 +55,10 @@ export class ClusterMember {
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
-    const { join, peers, clock, log, onRefused } = options;
+    const { join, network, clock, log, onRefused } = options;
     this.bus = new HubClient({
       address: join,
-      ...{ peers, clock, log },
+      ...{ network, clock, log },
       onConnected: () => {
         this.#isConnected = true;
         void this.#register();

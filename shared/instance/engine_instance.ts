@@ -9,6 +9,7 @@
  */
 import { every, type Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { Random } from '../base/random.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
@@ -18,8 +19,8 @@ import { newTierCounters } from '../kv/record_cache.ts';
 import { headerBytes, recordBytes } from '../kv/record.ts';
 import { Slab } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
+import type { Network } from '../net/network.ts';
 import { holderId, type Load, type Member } from '../protocol/membership.ts';
-import type { Peers } from '../protocol/rpc.ts';
 import { tierStats } from '../protocol/tier_stats.ts';
 import { ArrivalWindow } from './arrival_window.ts';
 import { BlockFetcher } from './block_fetcher.ts';
@@ -45,7 +46,8 @@ export interface EngineInstanceOptions {
   readonly dramBytes: number;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
   readonly stepTimeoutMs: number;
-  readonly peers: Peers;
+  readonly network: Network;
+  readonly random: Random;
   readonly clock: Clock;
   readonly log: Log;
   /** The engine is gone; the process cannot go on. */
@@ -150,12 +152,12 @@ export class EngineInstance {
 
   /** Goes to work under the name and address of `member`. */
   attach({ member, publishBlocks, stores }: Attachment): void {
-    const { peers, clock, log } = this.#options;
+    const { network, clock, random, log } = this.#options;
     const { layout } = this.info;
     const sendToEngine = this.#host.send.bind(this.#host);
     const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
     const offers = new Offers({
-      ...{ peers, clock, log, stores },
+      ...{ network, clock, log, stores, signal: this.#stopped.signal },
       namespace: layout.namespace,
       recordBytes: recordBytes(layout),
       source: member.address,
@@ -171,7 +173,16 @@ export class EngineInstance {
     });
     const window = new ArrivalWindow(outbox.cache, Math.min(MAX_WINDOW, Math.floor(this.#slab.numSlots / 4)));
     const fetcher = new BlockFetcher({
-      ...{ peers, mover: this.#mover, slab: this.#slab, layout, window, outbox, sendToEngine, log },
+      ...{
+        line: { network, clock, random },
+        mover: this.#mover,
+        slab: this.#slab,
+        layout,
+        window,
+        outbox,
+        sendToEngine,
+        log,
+      },
       ownAddress: member.address,
     });
     this.#attached = { outbox, fetcher, window, offers, announcer };

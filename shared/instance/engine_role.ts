@@ -1,37 +1,25 @@
-/**
- * Start-up and drain of an engine-owning role, prefill or decode: load the model, listen, join, say that it is ready.
- */
-import type { handleUnaryCall, ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
-import { HealthImplementation } from 'grpc-health-check';
-import type { Clock } from '../base/clock.ts';
+/** An engine-owning role, prefill or decode: loads the model, serves its blocks and its role's own call, drains. */
 import { Failure } from '../base/failure.ts';
-import { newId } from '../base/identity.ts';
-import { createFetchHandlers, type FetchServerCounters } from '../net/fetch_server.ts';
-import { PROTOCOL_VERSION, type OfferReply, type OfferRequest } from '../protocol/messages.ts';
-import { subjects, type Member } from '../protocol/membership.ts';
-import { createServer, listen, Peers, services, shutDown, toStatus } from '../protocol/rpc.ts';
-import { ClusterMember } from './cluster_member.ts';
+import { createFetchHandlers } from '../net/fetch_server.ts';
+import { answeringOnce, type Handlers } from '../net/network.ts';
+import { subjects } from '../protocol/membership.ts';
 import { EngineInstance } from './engine_instance.ts';
+import { liveAsMember, type Place, type RoleBody } from './member_life.ts';
 import type { RoleContext, RunningRole } from './role_process.ts';
-
-/** A role's own gRPC service. */
-export interface EngineService {
-  readonly definition: ServiceDefinition;
-  readonly handlers: UntypedServiceImplementation;
-}
 
 /** Looked at this often while draining. */
 const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
 
-export async function startEngineRole(
-  context: RoleContext,
-  createService: (instance: EngineInstance, context: RoleContext) => EngineService,
-): Promise<RunningRole> {
-  const { role, config, clock, log, fail, drain } = context;
-  const peers = new Peers(config.cluster_token, clock);
-  let sayGoodbye: () => void = () => undefined;
+export type CreateHandlers = (instance: EngineInstance, context: RoleContext) => Handlers;
+
+export function startEngineRole(context: RoleContext, createHandlers: CreateHandlers): Promise<RunningRole> {
+  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place, createHandlers));
+}
+
+async function build(context: RoleContext, place: Place, createHandlers: CreateHandlers): Promise<RoleBody> {
+  const { config, network, clock, random, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
     engine: {
@@ -57,117 +45,47 @@ export async function startEngineRole(
     },
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
-    ...{ peers, clock, log },
+    ...{ network, clock, random, log },
+    // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
-      sayGoodbye();
+      place.sayGoodbye();
       // A turn of the loop for the goodbye to leave; and whatever still computes must not be cut off.
       void Promise.all([clock.sleep(GOODBYE_MS), stop()]).finally(() => {
         fail(error);
       });
     },
     onHang: (error) => {
-      sayGoodbye();
+      place.sayGoodbye();
       log.error({ error: error.message }, 'the instance ends');
-      void clock.sleep(GOODBYE_MS).then(() => {
-        // The thread that hangs is not waited for: it would not end.
-        process.kill(process.pid, 'SIGKILL');
-      });
+      // The thread that hangs is not waited for: it would not end.
+      void clock.sleep(GOODBYE_MS).then(die);
     },
   });
-
   stop = () => instance.stop();
-
-  const server = createServer(config.cluster_token);
-  const service = createService(instance, context);
-  const health = new HealthImplementation({ '': 'NOT_SERVING' });
-  const { port, counters } = await bindServices(
-    server,
-    instance,
-    service,
-    health,
-    config.bind || '127.0.0.1:0',
-    clock,
-    drain,
-  );
-  const bindHost = (config.bind || '127.0.0.1:0').replace(/:\d+$/, '');
-  const address = config.advertise || `${bindHost}:${port}`;
-  const member: Member = { name: config.name || `${role}@${address}`, role, address, pid: process.pid, epoch: newId() };
-
-  const { namespace, layout, maxModelLen, vocabSize, modelConfig, device } = instance.info;
-  let hasJoined: () => void = () => undefined;
-  const joined = new Promise<void>((resolve) => {
-    hasJoined = resolve;
-  });
-  const cluster = new ClusterMember({
-    join: config.join,
-    registration: {
-      member,
-      protocolVersion: PROTOCOL_VERSION,
-      engine: { namespace, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
-    },
-    load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
-    ...{ peers, clock, log },
-    onJoined: hasJoined,
-    onRefused: fail,
-  });
-  // The engine or its device is gone: the router is told at once, what runs here goes on elsewhere, and the supervisor starts a
-  // process with a fresh device.
-  sayGoodbye = () => {
-    health.setStatus('', 'NOT_SERVING');
-    cluster.leave();
-  };
   instance.attach({
-    member,
+    member: place.member,
     publishBlocks: (batch) => {
-      cluster.bus.publish(subjects.blocks, batch);
+      place.publish(subjects.blocks, batch);
     },
-    stores: () => cluster.membersOf('store'),
+    stores: place.stores,
   });
-  log.info({ address, hub: config.join, device, loadMs: Math.round(instance.info.loadMs) }, 'loaded, joining');
-  await joined;
-  health.setStatus('', 'SERVING');
-
-  return {
-    ready: { name: member.name, address, device, model: config.model },
-    drain: async () => {
-      instance.isDraining = true;
-      health.setStatus('', 'NOT_SERVING');
-      cluster.heartbeat();
-      const untilMs = clock.nowMs() + config.drain_timeout_ms;
-      while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-      await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
-      cluster.leave();
-      await shutDown(server, clock, SHUTDOWN_GRACE_MS);
-      await instance.stop();
-      peers.close();
-    },
-  };
-}
-
-async function bindServices(
-  server: ReturnType<typeof createServer>,
-  instance: EngineInstance,
-  service: EngineService,
-  health: HealthImplementation,
-  bind: string,
-  clock: Clock,
-  drain: () => void,
-): Promise<{ port: number; counters: FetchServerCounters }> {
-  server.addService(service.definition, service.handlers);
-  // The outbox exists once the instance is attached; until then nobody knows this address.
   const { fetch, snapshot, counters } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
-    clock,
   });
-  const offer: handleUnaryCall<OfferRequest, OfferReply> = (_call, reply) => {
-    reply(toStatus(new Failure('invalid_request', 'only stores take offers')));
+  const offer = answeringOnce<'offer'>(() => {
+    throw new Failure('invalid_request', 'only stores take offers');
+  });
+  const { namespace, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
+  log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
+  return {
+    handlers: { fetch, snapshot, offer, ...createHandlers(instance, context) },
+    engine: { namespace, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
+    load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
+    finish: async (untilMs) => {
+      instance.isDraining = true;
+      while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+      await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
+    },
+    close: () => instance.stop(),
   };
-  const drainNow: handleUnaryCall<object, object> = (_call, reply) => {
-    reply(null, {});
-    drain();
-  };
-  server.addService(services.blocks, { fetch, snapshot, offer });
-  server.addService(services.admin, { drain: drainNow });
-  health.addToServer(server);
-  return { port: await listen(server, bind), counters };
 }

@@ -9,10 +9,9 @@ import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { AnchoredLink, Digest } from '../kv/block_key.ts';
 import { xxh64 } from '../kv/hash.ts';
+import { askOnce, type Network } from '../net/network.ts';
 import type { Member } from '../protocol/membership.ts';
-import { offerBlocks } from '../protocol/calls.ts';
 import { packDigest, packLinks } from '../protocol/packing.ts';
-import type { Peers } from '../protocol/rpc.ts';
 
 const GATHER_MS = 30;
 const MAX_QUEUED = 8_192;
@@ -36,7 +35,7 @@ export function homeStore(anchor: bigint, stores: readonly Member[]): Member | u
 }
 
 export interface OfferOptions {
-  readonly peers: Peers;
+  readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
   readonly namespace: Digest;
@@ -44,6 +43,8 @@ export interface OfferOptions {
   /** Where this instance's Blocks service listens. */
   readonly source: string;
   readonly stores: () => readonly Member[];
+  /** Ends offers that are on their way. */
+  readonly signal: AbortSignal;
 }
 
 export class Offers {
@@ -54,10 +55,12 @@ export class Offers {
   /** The stores that the queues were made for. */
   #stores = '';
   #isGathering = false;
+  readonly #stopped: AbortSignal;
   readonly #busy = new Map<string, Promise<void>>();
 
   constructor(options: OfferOptions) {
     this.#options = options;
+    this.#stopped = options.signal;
   }
 
   add(link: AnchoredLink): void {
@@ -114,13 +117,14 @@ export class Offers {
   }
 
   async #offer(store: Member, links: readonly AnchoredLink[]): Promise<void> {
-    const { peers, log, namespace, recordBytes, source } = this.#options;
+    const { network, log, namespace, recordBytes, source } = this.#options;
     try {
-      const reply = await offerBlocks(
-        peers,
+      const reply = await askOnce(
+        network,
         store.address,
+        'offer',
         { context: null, namespace: packDigest(namespace), links: packLinks(links), recordBytes, source },
-        OFFER_TIMEOUT_MS,
+        { signal: this.#stopped, timeoutMs: OFFER_TIMEOUT_MS },
       );
       log.debug({ store: store.name, offered: links.length, ...reply }, 'offered');
     } catch (error) {

@@ -3,8 +3,12 @@
  * non-zero code when it cannot go on. Under `penstock up` the parent is told over IPC, and its death ends this process too.
  */
 import { systemClock, type Clock } from '../base/clock.ts';
+import { newId } from '../base/identity.ts';
 import { messageOf } from '../base/failure.ts';
 import { createLog, type Log } from '../base/log.ts';
+import { entropySeed, Random } from '../base/random.ts';
+import { GrpcNetwork } from '../net/grpc/grpc_network.ts';
+import type { Network } from '../net/network.ts';
 import { ConfigError, isLoopback, readCommandLine, type Config } from '../base/options.ts';
 import type { Role } from '../protocol/membership.ts';
 
@@ -12,9 +16,15 @@ export interface RoleContext {
   readonly role: Role;
   readonly config: Config;
   readonly clock: Clock;
+  readonly random: Random;
   readonly log: Log;
+  readonly network: Network;
+  /** This process, and this incarnation of it. */
+  readonly identity: { readonly pid: number; readonly epoch: string };
   /** The process cannot go on: says why and ends it. */
   readonly fail: (error: unknown) => void;
+  /** Ends the process at once, without a destructor. */
+  readonly die: () => void;
   /** Everything the role promised is finished: ends the process. */
   readonly drain: () => void;
 }
@@ -70,7 +80,13 @@ export async function runRole(role: Role, start: (context: RoleContext) => Promi
     process.title = `penstock ${role} ${config.name}`.trim();
     refuseOpenPorts(config);
     const log = createLog(config.name || role, config.log_level);
-    running = await start({ role, config, clock: systemClock, log, fail, drain: () => void end() });
+    const clock = systemClock;
+    running = await start({
+      ...{ role, config, clock, log, fail, die: endNow, drain: () => void end() },
+      random: new Random(entropySeed()),
+      network: new GrpcNetwork(config.cluster_token, clock),
+      identity: { pid: process.pid, epoch: newId() },
+    });
     const { ready } = running;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
     if (process.send) process.send(message);

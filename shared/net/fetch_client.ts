@@ -5,12 +5,15 @@
  * busy is asked again, a stream whose connection broke goes on where it ended. What arrives is not trusted yet: the caller
  * verifies each record (K2).
  */
-import { Failure } from '../base/failure.ts';
+import type { Clock } from '../base/clock.ts';
+import { asFailure, Failure } from '../base/failure.ts';
+import { pause } from '../base/pause.ts';
+import type { Random } from '../base/random.ts';
+import { linkSignals } from '../base/signal.ts';
 import type { ChainLink, Digest } from '../kv/block_key.ts';
-import { fetchBlocks } from '../protocol/calls.ts';
-import type { RequestContext } from '../protocol/messages.ts';
+import type { FetchReply, RequestContext } from '../protocol/messages.ts';
 import { packDigest, packLinks } from '../protocol/packing.ts';
-import { toFailure, type Peers } from '../protocol/rpc.ts';
+import { ask, type Network } from './network.ts';
 
 export interface FetchOptions {
   readonly context: RequestContext;
@@ -46,37 +49,39 @@ const MAX_BUSY_PAUSE_MS = 500;
 /** Connections that broke under one fetch before it is given up (P1). */
 const MAX_BROKEN = 4;
 
-type FetchCall = ReturnType<typeof fetchBlocks>;
+/** What a fetch goes through, and waits by. */
+export interface FetchLine {
+  readonly network: Network;
+  readonly clock: Clock;
+  readonly random: Random;
+}
 
-export function openFetch(peers: Peers, address: string, options: FetchOptions): FetchStream {
+export function openFetch({ network, clock, random }: FetchLine, address: string, options: FetchOptions): FetchStream {
   const { context, namespace, links, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
-  const untilMs = peers.clock.nowMs() + timeoutMs;
+  const untilMs = clock.nowMs() + timeoutMs;
+  const link = linkSignals(signal);
   /** From block `index` of the run on: a stream that was refused or broke is opened again where it ended. */
-  const open = (index: number): FetchCall =>
-    fetchBlocks(
-      peers,
+  const open = (index: number): AsyncIterableIterator<FetchReply> =>
+    ask(
+      network,
       address,
+      'fetch',
       {
         context,
         namespace: packDigest(namespace),
         links: packLinks(links.slice(index)),
-        waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - peers.clock.nowMs()))),
+        waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - clock.nowMs()))),
       },
-      Math.max(1, untilMs - peers.clock.nowMs()),
+      { signal: link.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
     );
   let call = open(0);
-  const leave = (): void => {
-    call.leave();
-  };
-  signal.addEventListener('abort', leave);
-  if (signal.aborted) leave();
 
   const watched = async <T>(reply: Promise<T>): Promise<T> => {
     if (patienceMs === undefined) return reply;
     const answered = new AbortController();
-    void peers.clock.sleep(patienceMs, answered.signal).then(() => {
+    void clock.sleep(patienceMs, answered.signal).then(() => {
       if (answered.signal.aborted) return;
-      call.leave(new Failure('transfer_failed', `${address} sent nothing for ${patienceMs} ms`));
+      link.abort(new Failure('transfer_failed', `${address} sent nothing for ${patienceMs} ms`));
     });
     try {
       return await reply;
@@ -93,8 +98,7 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
     let arriving: (ArrivalSlot & { next: number }) | undefined;
     const first = numDone;
     try {
-      const replies = call.replies();
-      for (let next = await watched(replies.next()); !next.done; next = await watched(replies.next())) {
+      for (let next = await watched(call.next()); !next.done; next = await watched(call.next())) {
         const reply = next.value;
         const isNext =
           first + reply.index === numDone &&
@@ -135,25 +139,28 @@ export function openFetch(peers: Peers, address: string, options: FetchOptions):
           yield* once(takeSlot, giveBack);
           return;
         } catch (error) {
-          const failure = toFailure(error, address);
+          const failure = asFailure(error);
           // Patience begins anew with every record that came.
-          if (numDone > numBefore) busyUntilMs = Math.min(untilMs, peers.clock.nowMs() + (patienceMs ?? timeoutMs));
+          if (numDone > numBefore) busyUntilMs = Math.min(untilMs, clock.nowMs() + (patienceMs ?? timeoutMs));
           numBefore = numDone;
           const isBusy = failure.code === 'overloaded';
           const isBroken = failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN;
-          const isOver = signal.aborted || peers.clock.nowMs() + pauseMs >= busyUntilMs;
+          const isOver = signal.aborted || clock.nowMs() + pauseMs >= busyUntilMs;
           if (isOver || !(isBusy || isBroken)) throw failure;
         }
         // Busy is not broken: the blocks are there, or will be.
-        await peers.pause(pauseMs, signal);
+        await pause(clock, random, pauseMs, signal);
         pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
         signal.throwIfAborted();
         call = open(numDone);
       }
     } finally {
-      signal.removeEventListener('abort', leave);
-      call.leave();
+      cancel();
     }
   }
-  return { records, cancel: leave };
+  const cancel = (): void => {
+    link.release();
+    link.abort(new Failure('cancelled', 'nobody reads it any more'));
+  };
+  return { records, cancel };
 }

@@ -1,16 +1,14 @@
 /** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
-import { once } from 'node:events';
-import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { BlockKey } from '../kv/block_key.ts';
 import { tiers } from '../protocol/block_events.ts';
-import type { FetchCall, SnapshotCall } from '../protocol/calls.ts';
-import type { FetchReply, FetchRequest } from '../protocol/messages.ts';
+import type { FetchReply, FetchRequest, SnapshotPage } from '../protocol/messages.ts';
 import { packKeys, unpackLinks } from '../protocol/packing.ts';
-import { abortOnCancel, endWith, serveStarted } from '../protocol/open_call.ts';
-import { SLICE_BYTES, toStatus } from '../protocol/rpc.ts';
 import type { BlockSource } from './block_source.ts';
+import { answering, type Handler } from './network.ts';
 
+/** Records come in slices of at most this: what a reader that stops holds up. */
+const SLICE_BYTES = 256 << 10;
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
 const MAX_LINKS = 65_536;
@@ -26,40 +24,35 @@ export interface FetchServerCounters {
  */
 export function createFetchHandlers(
   source: () => BlockSource,
-  { maxStreams, clock }: { readonly maxStreams: number; readonly clock: Clock },
-): {
-  fetch: (call: FetchCall) => void;
-  snapshot: (call: SnapshotCall) => void;
-  counters: FetchServerCounters;
-} {
+  { maxStreams }: { readonly maxStreams: number },
+): { fetch: Handler<'fetch'>; snapshot: Handler<'snapshot'>; counters: FetchServerCounters } {
   const counters: FetchServerCounters = { openStreams: 0 };
   let numSnapshots = 0;
-  const fetch = (call: FetchCall): void => {
-    if (counters.openStreams >= maxStreams) {
-      endWith(call, new Failure('overloaded', `${maxStreams} fetch streams are open`));
-      return;
-    }
-    counters.openStreams++;
-    call.on('close', () => counters.openStreams--);
-    serveStarted(call, clock, (request: FetchRequest, signal) => serveFetch(call, request, source(), signal));
+  const serveFetch = answering<'fetch'>((request, { signal }) => records(request, source(), signal));
+  return {
+    async *fetch(requests, call) {
+      if (counters.openStreams >= maxStreams) throw new Failure('overloaded', `${maxStreams} fetch streams are open`);
+      counters.openStreams++;
+      try {
+        yield* serveFetch(requests, call);
+      } finally {
+        counters.openStreams--;
+      }
+    },
+    async *snapshot() {
+      if (numSnapshots >= MAX_SNAPSHOTS) throw new Failure('overloaded', `${MAX_SNAPSHOTS} snapshots are being read`);
+      numSnapshots++;
+      try {
+        yield* pages(source());
+      } finally {
+        numSnapshots--;
+      }
+    },
+    counters,
   };
-  const snapshot = (call: SnapshotCall): void => {
-    if (numSnapshots >= MAX_SNAPSHOTS) {
-      endWith(call, new Failure('overloaded', `${MAX_SNAPSHOTS} snapshots are being read`));
-      return;
-    }
-    numSnapshots++;
-    void serveSnapshot(call, source).finally(() => numSnapshots--);
-  };
-  return { fetch, snapshot, counters };
 }
 
-async function serveFetch(
-  call: FetchCall,
-  request: FetchRequest,
-  source: BlockSource,
-  signal: AbortSignal,
-): Promise<void> {
+async function* records(request: FetchRequest, source: BlockSource, signal: AbortSignal): AsyncGenerator<FetchReply> {
   const links = unpackLinks(request.links);
   if (links.length > MAX_LINKS) throw new Failure('invalid_request', `a fetch names at most ${MAX_LINKS} blocks`);
   let numRead = 0;
@@ -71,52 +64,24 @@ async function serveFetch(
       if (!record || signal.aborted) break;
       source.wanted.remove(links.slice(index, index + 1));
       numRead++;
-      await sendRecord(call, index, record, signal);
+      for (let offset = 0; offset < record.length; offset += SLICE_BYTES) {
+        const data = record.subarray(offset, offset + SLICE_BYTES);
+        yield { index, offset, totalBytes: record.length, data };
+      }
     }
   } finally {
     source.wanted.remove(links.slice(numRead));
   }
 }
 
-async function sendRecord(call: FetchCall, index: number, record: Buffer, signal: AbortSignal): Promise<void> {
-  for (let offset = 0; offset < record.length; offset += SLICE_BYTES) {
-    const data = record.subarray(offset, offset + SLICE_BYTES);
-    await written(call, { index, offset, totalBytes: record.length, data }, signal);
-  }
-}
-
-/** One slice in flight: streams count messages, not bytes, so their own back-pressure would come 16 slices late. */
-function written(call: FetchCall, reply: FetchReply, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const leave = (): void => {
-      reject(new Failure('cancelled', 'the reader went away'));
-    };
-    signal.addEventListener('abort', leave, { once: true });
-    call.write(reply, (error?: Error | null) => {
-      signal.removeEventListener('abort', leave);
-      if (error) reject(error);
-      else resolve();
-    });
-    if (signal.aborted) leave();
-  });
-}
-
-async function serveSnapshot(call: SnapshotCall, source: () => BlockSource): Promise<void> {
-  const signal = abortOnCancel(call);
-  try {
-    const { epoch, sequence, tiers: tierKeys } = source().snapshot();
-    // Copied at once: what changes while pages are sent is told by later events.
-    const pages = [...tierKeys].flatMap(([tier, keys]) =>
-      paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
-    );
-    if (pages.length === 0) pages.push({ tier: 0, page: [] });
-    for (const { tier, page } of pages) {
-      if (!call.write({ epoch, sequence, tier, keys: packKeys(page) })) await once(call, 'drain', { signal });
-    }
-    call.end();
-  } catch (error) {
-    if (!signal.aborted) call.emit('error', toStatus(error));
-  }
+function* pages(source: BlockSource): Generator<SnapshotPage> {
+  const { epoch, sequence, tiers: tierKeys } = source.snapshot();
+  // Copied at once: what changes while pages are sent is told by later events.
+  const all = [...tierKeys].flatMap(([tier, keys]) =>
+    paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
+  );
+  if (all.length === 0) all.push({ tier: 0, page: [] });
+  for (const { tier, page } of all) yield { epoch, sequence, tier, keys: packKeys(page) };
 }
 
 function paged(keys: readonly BlockKey[]): BlockKey[][] {

@@ -1,149 +1,55 @@
-/** The messages of penstock.proto as TypeScript sees them. Optional fields may be left out when sending, never when received. */
+/**
+ * The messages of penstock.proto as TypeScript sees them, made from it by `npm run build`: every field is there, a message that was
+ * left out is null, and of a oneof the field that was sent is there alone. Nobody changes a message.
+ */
+import type { BusFrame as BusFrameMessage } from './generated/penstock/BusFrame.ts';
+import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/DecodeReply.ts';
+import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
+import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
+import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
+import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
+import type { MoreSources as MoreSourcesMessage } from './generated/penstock/MoreSources.ts';
+import type { OfferReply as OfferReplyMessage } from './generated/penstock/OfferReply.ts';
+import type { OfferRequest as OfferRequestMessage } from './generated/penstock/OfferRequest.ts';
+import type { PrefillReply as PrefillReplyMessage } from './generated/penstock/PrefillReply.ts';
+import type { PrefillRequest as PrefillRequestMessage } from './generated/penstock/PrefillRequest.ts';
+import type { Report as ReportMessage } from './generated/penstock/Report.ts';
+import type { RequestContext as RequestContextMessage } from './generated/penstock/RequestContext.ts';
+import type { Sampling as SamplingOfProto } from './generated/penstock/Sampling.ts';
+import type { SnapshotPage as SnapshotPageMessage } from './generated/penstock/SnapshotPage.ts';
+import type { Source as SourceMessage } from './generated/penstock/Source.ts';
+import type { Token } from './generated/penstock/Token.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
 export const PROTOCOL_VERSION = 2;
 
-export interface RequestContext {
-  readonly requestId: string;
-  readonly tenant: string;
-  readonly priority: number;
-  readonly timeoutMs: number;
-  readonly traceId: string;
-}
+type Message<T> = T extends Buffer
+  ? T
+  : T extends (infer Item)[]
+    ? readonly Message<Item>[]
+    : T extends object
+      ? { readonly [K in keyof T]: Message<T[K]> }
+      : T;
 
-export interface FetchRequest {
-  readonly context: RequestContext | null;
-  readonly namespace: Buffer;
-  readonly links: Buffer;
-  readonly waitMs: number;
-}
+export type BusFrame = Message<BusFrameMessage>;
+export type DecodeReply = Message<DecodeReplyMessage>;
+export type DecodeRequest = Message<DecodeRequestMessage>;
+export type DecodeStart = Message<DecodeStartMessage>;
+export type { DrainReply } from './generated/penstock/DrainReply.ts';
+export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
+export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
+export type FetchReply = Message<FetchReplyMessage>;
+export type FetchRequest = Message<FetchRequestMessage>;
+export type MoreSources = Message<MoreSourcesMessage>;
+export type OfferReply = Message<OfferReplyMessage>;
+export type OfferRequest = Message<OfferRequestMessage>;
+export type PrefillReply = Message<PrefillReplyMessage>;
+export type PrefillRequest = Message<PrefillRequestMessage>;
+export type Report = Message<ReportMessage>;
+export type RequestContext = Message<RequestContextMessage>;
+export type SamplingMessage = Message<SamplingOfProto>;
+export type SnapshotPage = Message<SnapshotPageMessage>;
+export type Source = Message<SourceMessage>;
+export type TokenMessage = Message<Token>;
 
-/** A call's first message is its start; a cancel may follow, and the server then ends the stream. */
-export type Started<Start> = { readonly start: Start } | { readonly cancel: object };
-
-export interface FetchReply {
-  readonly index: number;
-  readonly offset: number;
-  readonly totalBytes: number;
-  readonly data: Buffer;
-}
-
-export interface OfferRequest {
-  readonly context: RequestContext | null;
-  readonly namespace: Buffer;
-  readonly links: Buffer;
-  readonly recordBytes: number;
-  readonly source: string;
-}
-
-export interface OfferReply {
-  readonly stored: number;
-  readonly held: number;
-  readonly durable: number;
-}
-
-export interface SnapshotPage {
-  readonly epoch: string;
-  readonly sequence: number;
-  readonly tier: number;
-  readonly keys: Buffer;
-}
-
-export interface Source {
-  readonly address: string;
-  readonly start: number;
-  readonly end: number;
-  readonly isComputing: boolean;
-}
-
-export interface Report {
-  readonly cachedTokens: number;
-  readonly fetchedTokens: number;
-  readonly computedTokens: number;
-  readonly queueMs: number;
-  readonly loadMs: number;
-  readonly computeMs: number;
-  readonly fetchedBytes: number;
-}
-
-export interface PrefillRequest {
-  readonly context: RequestContext | null;
-  readonly namespace: Buffer;
-  readonly tokens: Buffer;
-  readonly lastDigest: Buffer;
-  readonly sources: readonly Source[];
-}
-
-export interface PrefillReply {
-  readonly numReady: number;
-  readonly numRun: number;
-  readonly report: Report | null;
-}
-
-export interface SamplingMessage {
-  readonly temperature: number;
-  readonly topP: number;
-  readonly topK: number;
-  readonly minP: number;
-  readonly presencePenalty: number;
-  readonly frequencyPenalty: number;
-  readonly repetitionPenalty: number;
-  readonly biasTokens: readonly number[];
-  readonly biasValues: readonly number[];
-  readonly seed: number;
-  readonly numLogprobs: number;
-  readonly minTokens: number;
-}
-
-export interface DecodeStart {
-  readonly context: RequestContext | null;
-  readonly namespace: Buffer;
-  readonly tokens: Buffer;
-  readonly promptLength: number;
-  readonly maxLength: number;
-  readonly lastDigest: Buffer;
-  readonly stopTokenIds: readonly number[];
-  readonly sampling: SamplingMessage | null;
-  readonly sources: readonly Source[];
-  readonly maxSelfCompute: number;
-}
-
-export interface MoreSources {
-  readonly sources: readonly Source[];
-  readonly maxSelfCompute: number;
-}
-
-interface GiveUp {
-  readonly round: number;
-}
-
-export type DecodeRequest = Started<DecodeStart> | { readonly more: MoreSources } | { readonly giveUp: GiveUp };
-
-export interface TokenMessage {
-  readonly id: number;
-  readonly logprob: readonly number[];
-  readonly topIds: readonly number[];
-  readonly topLogprobs: readonly number[];
-  readonly position: number;
-}
-
-interface MissingFrom {
-  readonly block: number;
-  readonly reason: string;
-}
-
-export interface DecodeReply {
-  readonly token?: TokenMessage | null;
-  readonly missing?: MissingFrom | null;
-  readonly report: Report | null;
-  readonly finishReason: string;
-}
-
-export const BusKind = { publish: 0, subscribe: 1, request: 2, reply: 3, error: 4, serve: 5 } as const;
-
-export interface BusFrame {
-  readonly kind: number;
-  readonly subject: string;
-  readonly payload: Buffer;
-  readonly id: number;
-}
+export { _penstock_BusFrame_Kind as BusKind } from './generated/penstock/BusFrame.ts';

@@ -6,23 +6,23 @@ import type { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { EmbeddedHub, RemoteCalls } from '../../shared/bus/embedded_hub.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
-import { connectHub } from '../../shared/protocol/calls.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { BusFrame } from '../../shared/protocol/messages.ts';
 import { BusKind } from '../../shared/protocol/messages.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { until } from '../support/cluster.ts';
 import { busConformance } from './conformance.ts';
 
 async function openHub(port = 0, token = 't'): Promise<{ hub: EmbeddedHub; port: number; close: () => Promise<void> }> {
   const hub = new EmbeddedHub(silentLog);
-  const server = createServer(token);
-  server.addService(services.hub, { connect: hub.connect });
-  const bound = await listen(server, `127.0.0.1:${port}`);
+  const network = new GrpcNetwork(token, systemClock);
+  const listener = await network.listen(`127.0.0.1:${port}`, { connect: hub.connect });
   return {
     hub,
-    port: bound,
+    port: Number(listener.address.split(':').at(-1)),
     close: async () => {
       hub.close();
-      await shutDown(server, systemClock, 100);
+      await listener.close(100);
     },
   };
 }
@@ -34,11 +34,11 @@ interface Client {
 }
 
 function connect(port: number, token = 't'): Client {
-  const peers = new Peers(token, systemClock);
+  const network = new GrpcNetwork(token, systemClock);
   const events: string[] = [];
   const bus = new HubClient({
     address: `127.0.0.1:${port}`,
-    peers,
+    network,
     clock: systemClock,
     log: silentLog,
     onConnected: () => events.push('connected'),
@@ -50,7 +50,7 @@ function connect(port: number, token = 't'): Client {
     events,
     close: () => {
       bus.close();
-      peers.close();
+      network.close();
     },
   };
 }
@@ -122,14 +122,18 @@ test('a remote process cannot take over what the hub itself serves, nor subscrib
 
 test('connections beyond the hub’s bound are refused and leave nothing open (P1)', async () => {
   const { port, close } = await openHub();
-  const peers = Array.from({ length: 4 }, () => new Peers('t', systemClock));
+  const networks = Array.from({ length: 4 }, () => new GrpcNetwork('t', systemClock));
   let numRefused = 0;
   let numGreeted = 0;
   const calls = Array.from({ length: 1_100 }, (_, i) => {
-    const call = connectHub(peers[i % peers.length]!, `127.0.0.1:${port}`);
-    call.on('data', () => numGreeted++);
-    call.on('error', () => numRefused++);
-    return call;
+    const said = new Pushed<BusFrame>();
+    const options = { signal: new AbortController().signal, timeoutMs: undefined };
+    const call = networks[i % networks.length]!.open(`127.0.0.1:${port}`, 'connect', said, options);
+    void call.next().then(
+      () => numGreeted++,
+      () => numRefused++,
+    );
+    return said;
   });
   await until('all have their answer', () => numGreeted + numRefused === calls.length);
   assert.equal(numGreeted, 1_024);
@@ -137,29 +141,27 @@ test('connections beyond the hub’s bound are refused and leave nothing open (P
   const late = connect(port);
   await until('there is room again', () => late.events.includes('connected'));
   late.close();
-  for (const one of peers) one.close();
+  for (const one of networks) one.close();
   await close();
 });
 
 test('an IPv6 address in brackets can be bound and joined', async () => {
   const hub = new EmbeddedHub(silentLog);
-  const server = createServer('t');
-  server.addService(services.hub, { connect: hub.connect });
-  const port = await listen(server, '[::1]:0');
-  const peers = new Peers('t', systemClock);
+  const network = new GrpcNetwork('t', systemClock);
+  const listener = await network.listen('[::1]:0', { connect: hub.connect });
   const events: string[] = [];
   const bus = new HubClient({
-    address: `[::1]:${port}`,
-    ...{ peers, clock: systemClock, log: silentLog },
+    address: listener.address,
+    ...{ network, clock: systemClock, log: silentLog },
     onConnected: () => events.push('connected'),
     onDisconnected: () => undefined,
     onRefused: () => undefined,
   });
   await until('it is connected', () => events.length === 1);
   bus.close();
-  peers.close();
+  network.close();
   hub.close();
-  await shutDown(server, systemClock, 100);
+  await listener.close(100);
 });
 
 test('1,024 requests wait on one connection, the next is refused (P1); its end fails them all', async () => {
@@ -167,7 +169,7 @@ test('1,024 requests wait on one connection, the next is refused (P1); its end f
   const calls = new RemoteCalls(({ id }) => sent.push(id ?? 0));
   const waiting = Array.from({ length: 1_024 }, () => calls.ask('s', Buffer.alloc(0)).catch((error: unknown) => error));
   await assert.rejects(calls.ask('s', Buffer.alloc(0)), /1024 requests wait/);
-  calls.settle({ kind: BusKind.reply, subject: '', payload: Buffer.from('x'), id: sent[0] ?? 0 });
+  calls.settle({ kind: BusKind.REPLY, subject: '', payload: Buffer.from('x'), id: sent[0] ?? 0 });
   assert.equal(String(await waiting[0]), 'x');
   calls.fail();
   assert.match(String(await waiting[1]), /connection ended/);
@@ -175,14 +177,12 @@ test('1,024 requests wait on one connection, the next is refused (P1); its end f
 
 test('a process that does not read what it subscribed to is dropped, not kept in memory (P1)', async () => {
   const { hub, port, close } = await openHub();
-  const peers = new Peers('t', systemClock);
-  const call = connectHub(peers, `127.0.0.1:${port}`);
-  let hasEnded = false;
-  call.on('error', () => (hasEnded = true));
-  call.on('end', () => (hasEnded = true));
-  await new Promise((resolve) => call.once('data', resolve));
-  call.write({ kind: BusKind.subscribe, subject: 'news', payload: Buffer.alloc(0), id: 0 });
-  call.pause();
+  const network = new GrpcNetwork('t', systemClock);
+  const said = new Pushed<BusFrame>();
+  const options = { signal: new AbortController().signal, timeoutMs: undefined };
+  const call = network.open(`127.0.0.1:${port}`, 'connect', said, options);
+  await call.next();
+  said.push({ kind: BusKind.SUBSCRIBE, subject: 'news', payload: Buffer.alloc(0), id: 0 });
   const witness = connect(port);
   let numHeard = 0;
   witness.bus.subscribe('news', () => numHeard++);
@@ -198,9 +198,14 @@ test('a process that does not read what it subscribed to is dropped, not kept in
   const before = numHeard;
   hub.publish('news', Buffer.from('y'));
   await until('who reads still hears', () => numHeard > before);
-  call.resume();
-  await until('who did not is dropped', () => hasEnded);
+  await assert.rejects(
+    async () => {
+      for await (const frame of call) assert(frame);
+    },
+    /does not read/,
+    'who did not is dropped',
+  );
   witness.close();
-  peers.close();
+  network.close();
   await close();
 });

@@ -8,10 +8,10 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
-import { offerBlocks } from '../../shared/protocol/calls.ts';
 import type { OfferReply } from '../../shared/protocol/messages.ts';
 import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
-import { Peers } from '../../shared/protocol/rpc.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder } from '../support/fake_holder.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
@@ -79,19 +79,20 @@ async function offer(
   links: readonly ChainLink[],
   recordBytes = holder.recordBytes,
 ): Promise<OfferReply> {
-  const peers = new Peers(token, systemClock);
+  const network = new GrpcNetwork(token, systemClock);
   try {
-    return await offerBlocks(
-      peers,
+    return await askOnce(
+      network,
       address,
+      'offer',
       {
         ...{ context: null, namespace: packDigest(namespace), links: packLinks(links) },
         ...{ recordBytes, source: holder.member.address },
       },
-      20_000,
+      { signal: new AbortController().signal, timeoutMs: 20_000 },
     );
   } finally {
-    peers.close();
+    network.close();
   }
 }
 

@@ -16,9 +16,9 @@ import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/reco
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
-import { offerBlocks } from '../../shared/protocol/calls.ts';
 import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
@@ -461,12 +461,13 @@ test('a store that holds another block under the same key: a recompute, the righ
   // The right keys over wrong digests and payloads, as a collision would have them.
   const colliding = chain.map((link, i) => ({ ...link, digest: i.toString(16).padStart(32, '0') as Digest }));
   const holder = await serveRecords(token, model.namespace, colliding);
-  const peers = new Peers(token, systemClock);
+  const network = new GrpcNetwork(token, systemClock);
   const store = await cluster.node('store-1');
   const links = packLinks(colliding);
-  const { stored } = await offerBlocks(
-    peers,
+  const { stored } = await askOnce(
+    network,
     store.address,
+    'offer',
     {
       context: null,
       namespace: packDigest(model.namespace),
@@ -474,9 +475,9 @@ test('a store that holds another block under the same key: a recompute, the righ
       recordBytes: holder.recordBytes,
       source: holder.address,
     },
-    10_000,
+    { signal: new AbortController().signal, timeoutMs: 10_000 },
   );
-  peers.close();
+  network.close();
   await holder.close();
   assert.equal(stored, chain.length);
   await until('the router knows them', async () => {
@@ -515,16 +516,7 @@ async function serveRecords(
     read: ({ digest }) => Promise.resolve(records.get(digest)),
     snapshot: () => ({ epoch: '', sequence: 0, tiers: [] }),
   };
-  const server = createServer(token);
-  const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source, {
-    maxStreams: 64,
-    clock: systemClock,
-  });
-  server.addService(services.blocks, { fetch: serveFetch, snapshot, offer: () => undefined });
-  const port = await listen(server, '127.0.0.1:0');
-  return {
-    address: `127.0.0.1:${port}`,
-    recordBytes: recordBytes(layout),
-    close: () => shutDown(server, systemClock, 100),
-  };
+  const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
+  const listener = await new GrpcNetwork(token, systemClock).listen('127.0.0.1:0', { fetch: serveFetch, snapshot });
+  return { address: listener.address, recordBytes: recordBytes(layout), close: () => listener.close(100) };
 }

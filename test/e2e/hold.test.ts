@@ -15,9 +15,13 @@ import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
-import { decode, drain } from '../../shared/protocol/calls.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
-import { Peers, services, toFailure } from '../../shared/protocol/rpc.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { askOnce } from '../../shared/net/network.ts';
+import { toFailure } from '../../shared/net/grpc/status.ts';
+import { methodOf, wires } from '../../shared/net/grpc/wire.ts';
+import type { DecodeRequest } from '../../shared/protocol/messages.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 
@@ -216,40 +220,39 @@ test('a caller that says too much to a decode instance is answered like any othe
   const token = 'talkative-token';
   cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
   const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { namespace: Digest } };
-  const peers = new Peers(token, systemClock);
-  const call = decode(
-    peers,
-    (await cluster.node('decode-1')).address,
-    {
+  const network = new GrpcNetwork(token, systemClock);
+  const said = new Pushed<DecodeRequest>();
+  said.push({
+    start: {
       context: { requestId: 'talk', tenant: '', priority: 0, timeoutMs: 10_000, traceId: 't' },
       ...{ namespace: packDigest(model.namespace), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
       ...{ promptLength: 3, maxLength: 43, stopTokenIds: [], sampling: null, sources: [], maxSelfCompute: 64 },
     },
-    10_000,
-  );
-  for (let i = 0; i < 1_000; i++) call.send({ more: { sources: [], maxSelfCompute: 64 } });
+  });
+  for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });
+  const { address } = await cluster.node('decode-1');
+  const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
   const positions: number[] = [];
-  for await (const { token: one } of call.replies()) if (one) positions.push(one.position);
+  for await (const { token: one } of network.open(address, 'decode', said, options))
+    if (one) positions.push(one.position);
   assert.deepEqual(
     positions,
     Array.from({ length: 40 }, (_, i) => 3 + i),
   );
-  call.finish();
-  peers.close();
+  network.close();
 });
 
 test('a store has 8,192 fetches open at once; one more is overload, not a failure, and their ends make room (P1, R2)', async () => {
   const token = 'fetching-token';
   cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '1', '--cluster-token', token);
   const { address } = await cluster.node('store-1');
-  const peers = new Peers(token, systemClock);
-  const method = services.blocks['Fetch'];
-  assert(method);
+  const network = new GrpcNetwork(token, systemClock);
+  const method = methodOf(wires.fetch);
   /** It says nothing of what it wants: it is open until it does. */
-  const open = (): ClientDuplexStream<unknown, unknown> =>
-    peers
+  const open = (): ClientDuplexStream<object, object> =>
+    network
       .client(address)
-      .makeBidiStreamRequest(method.path, method.requestSerialize, method.responseDeserialize, peers.metadata(), {});
+      .makeBidiStreamRequest(method.path, method.requestSerialize, method.responseDeserialize, network.metadata(), {});
   const codeOf = async (call: ReturnType<typeof open>): Promise<string> => {
     const [error] = (await once(call.resume(), 'error')) as [Error];
     return toFailure(error, address).code;
@@ -261,7 +264,7 @@ test('a store has 8,192 fetches open at once; one more is overload, not a failur
   const codes = await ends;
   assert(codes.every((code) => code === 'invalid_request'));
   await until('none is open', async () => (await cluster?.node('store-1'))?.open_streams === 0);
-  peers.close();
+  network.close();
 });
 
 test('a store that cannot open its disk serves from DRAM, says so, and opens it when it can', async () => {
@@ -359,9 +362,9 @@ test.each(['prefill', 'decode'])(
       const busy = (await up.pool()).find((one) => one.role === role && one.running > 0);
       return busy;
     });
-    const peers = new Peers(token, systemClock);
-    await drain(peers, node.address, 5_000);
-    peers.close();
+    const network = new GrpcNetwork(token, systemClock);
+    await askOnce(network, node.address, 'drain', {}, { signal: new AbortController().signal, timeoutMs: 5_000 });
+    network.close();
     for (const { choices } of await answers) expect(choices[0]?.token_ids).toHaveLength(60);
     await until('it has left and another life has begun', async () =>
       (await up.pool()).some(({ name, epoch }) => name === node.name && epoch !== node.epoch),

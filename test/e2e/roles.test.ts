@@ -8,8 +8,8 @@ import { createInterface } from 'node:readline';
 import { once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
-import { drain } from '../../shared/protocol/calls.ts';
-import { Peers } from '../../shared/protocol/rpc.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { askOnce } from '../../shared/net/network.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
 
@@ -88,9 +88,10 @@ test('the admin service drains a process, which then leaves the cluster', async 
   const child = children.pop();
   assert(child);
   const exit = once(child, 'exit');
-  const peers = new Peers(token.PENSTOCK_CLUSTER_TOKEN, systemClock);
-  await drain(peers, /ready: (\S+)/.exec(line)?.[1] ?? '', 5_000);
-  peers.close();
+  const network = new GrpcNetwork(token.PENSTOCK_CLUSTER_TOKEN, systemClock);
+  const options = { signal: new AbortController().signal, timeoutMs: 5_000 };
+  await askOnce(network, /ready: (\S+)/.exec(line)?.[1] ?? '', 'drain', {}, options);
+  network.close();
   assert.deepEqual(await exit, [0, null]);
   const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as { nodes: NodeView[] };
   assert(!nodes.some(({ name }) => name === 'drained'));

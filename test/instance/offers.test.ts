@@ -5,9 +5,10 @@ import { Random } from '../../shared/base/random.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { homeStore, Offers } from '../../shared/instance/offers.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
+import { answeringOnce } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
-import type { Peers } from '../../shared/protocol/rpc.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { playedNetwork } from '../support/played_network.ts';
 
 const stores = ['a', 'b', 'c', 'd'].map((name): Member => ({
   name,
@@ -49,11 +50,13 @@ test('a block’s home is derived once, not every time the queue is looked at; a
   const offers = new Offers({
     ...{ clock, log: silentLog, namespace: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
     // Nobody answers: what is offered stays on its way.
-    peers: {
-      client: () => ({ makeUnaryRequest: () => numAsked++ }),
-      metadata: () => undefined,
-      deadline: () => ({}),
-    } as unknown as Peers,
+    network: playedNetwork({
+      offer: answeringOnce<'offer'>(() => {
+        numAsked++;
+        return new Promise(() => undefined);
+      }),
+    }),
+    signal: new AbortController().signal,
     stores: () => counted.slice(0, numStores),
   });
   for (const anchor of anchors.slice(0, 3_000)) {
@@ -72,17 +75,15 @@ test('a block’s home is derived once, not every time the queue is looked at; a
 test('8,192 blocks wait to be offered; more are not offered, the pool is a cache (P1)', async () => {
   const clock = new SimulatedClock();
   let numOffered = 0;
-  const answering = {
-    makeUnaryRequest: (
-      ...[, , , request, , , reply]: [0, 0, 0, { links: Buffer }, 0, 0, (error: null, answer: object) => void]
-    ) => {
-      numOffered += request.links.length / 32;
-      reply(null, { stored: 0, held: 0, durable: 0 });
-    },
-  };
   const offers = new Offers({
     ...{ clock, log: silentLog, namespace: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
-    peers: { client: () => answering, metadata: () => undefined, deadline: () => ({}) } as unknown as Peers,
+    network: playedNetwork({
+      offer: answeringOnce<'offer'>(({ links }) => {
+        numOffered += links.length / 32;
+        return { stored: 0, held: 0, durable: 0 };
+      }),
+    }),
+    signal: new AbortController().signal,
     stores: () => stores,
   });
   for (let i = 0; i < 10_000; i++) {

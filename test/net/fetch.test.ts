@@ -2,14 +2,15 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
+import { asFailure, Failure } from '../../shared/base/failure.ts';
+import { Random } from '../../shared/base/random.ts';
 import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { openFetch } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
-import { snapshotBlocks, type FetchCall } from '../../shared/protocol/calls.ts';
-import type { SnapshotPage } from '../../shared/protocol/messages.ts';
-import { createServer, listen, Peers, services, shutDown, toFailure } from '../../shared/protocol/rpc.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { ask, type Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
 
 const namespace = 'cd'.repeat(16) as Digest;
@@ -21,33 +22,33 @@ const links = chainOf(
 const BYTES = 1_024;
 const MAX_STREAMS = 3;
 
-let server: ReturnType<typeof createServer>;
-let peers: Peers;
+let network: GrpcNetwork;
+let listener: Listener;
 let address: string;
 let counters: FetchServerCounters;
 let read: (link: ChainLink, waitMs: number, signal: AbortSignal) => Promise<Buffer | undefined>;
 const wanted = new WantedKeys();
 
 beforeEach(async () => {
-  server = createServer('');
+  network = new GrpcNetwork('', systemClock);
   const source: BlockSource = {
     wanted,
     read: (link, _requestId, waitMs, signal) => read(link, waitMs, signal),
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   };
-  const handlers = createFetchHandlers(() => source, { maxStreams: MAX_STREAMS, clock: systemClock });
+  const handlers = createFetchHandlers(() => source, { maxStreams: MAX_STREAMS });
   ({ counters } = handlers);
-  server.addService(services.blocks, { fetch: handlers.fetch, snapshot: handlers.snapshot, offer: () => undefined });
-  address = `127.0.0.1:${await listen(server, '127.0.0.1:0')}`;
-  peers = new Peers('', systemClock);
+  const { fetch, snapshot } = handlers;
+  listener = await network.listen('127.0.0.1:0', { fetch, snapshot });
+  ({ address } = listener);
 });
 afterEach(async () => {
-  peers.close();
-  await shutDown(server, systemClock, 100);
+  network.close();
+  await listener.close(100);
 });
 
 async function fetchAll(signal = new AbortController().signal): Promise<number[]> {
-  const stream = openFetch(peers, address, {
+  const stream = openFetch({ network, clock: systemClock, random: new Random(1) }, address, {
     ...{
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '' },
       namespace,
@@ -116,44 +117,39 @@ test('snapshots that are read at once have a bound (P1), and one that fails give
         snapshot: () => ({ epoch: 'e', sequence: 3, tiers: [] }),
       };
     },
-    { maxStreams: 1, clock: systemClock },
+    { maxStreams: 1 },
   );
-  const other = createServer('');
-  other.addService(services.blocks, { fetch: handlers.fetch, snapshot: handlers.snapshot, offer: () => undefined });
-  const port = await listen(other, '127.0.0.1:0');
-  const ask = async (): Promise<string> => {
-    const call = snapshotBlocks(peers, `127.0.0.1:${port}`, 5_000);
+  const other = await network.listen('127.0.0.1:0', { snapshot: handlers.snapshot });
+  const options = { signal: new AbortController().signal, timeoutMs: 5_000 };
+  const read = async (): Promise<string> => {
     try {
-      for await (const page of call as AsyncIterable<SnapshotPage>) return String(page.sequence);
+      for await (const page of ask(network, other.address, 'snapshot', {}, options)) return String(page.sequence);
       return 'nothing';
     } catch (error) {
-      return toFailure(error, 'holder').code;
+      return asFailure(error).code;
     }
   };
-  for (let i = 0; i < 40; i++) assert.equal(await ask(), 'internal');
+  for (let i = 0; i < 40; i++) assert.equal(await read(), 'internal');
   isFailing = false;
-  const answers = await Promise.all(Array.from({ length: 16 }, ask));
+  const answers = await Promise.all(Array.from({ length: 16 }, read));
   assert(
     answers.every((answer) => answer === '3'),
     answers.join(),
   );
-  await shutDown(other, systemClock, 100);
+  await other.close(100);
 });
 
 test('a connection that breaks under a fetch again and again is asked five times, not for ever (P1)', async () => {
   let numAsked = 0;
-  const other = createServer('');
-  other.addService(services.blocks, {
-    fetch: (call: FetchCall) => {
+  const other = await network.listen('127.0.0.1:0', {
+    async *fetch() {
       numAsked++;
       // What the transport says of a stream that was reset.
-      call.emit('error', { code: 13, details: 'Received RST_STREAM with code 2' });
+      throw new Failure('session_broken', 'Received RST_STREAM with code 2');
     },
-    snapshot: () => undefined,
-    offer: () => undefined,
   });
-  address = `127.0.0.1:${await listen(other, '127.0.0.1:0')}`;
+  ({ address } = other);
   await assert.rejects(fetchAll(), /RST_STREAM/);
   assert.equal(numAsked, 5);
-  await shutDown(other, systemClock, 100);
+  await other.close(100);
 });

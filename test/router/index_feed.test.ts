@@ -8,9 +8,10 @@ import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.t
 import { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { Listener, Network } from '../../shared/net/network.ts';
 import { encodeBlockBatch } from '../../shared/protocol/block_events.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 import { Instance } from '../../services/router/cluster_view.ts';
 import { IndexFeed } from '../../services/router/index_feed.ts';
 import { PrefixIndex } from '../../services/router/prefix_index.ts';
@@ -22,14 +23,14 @@ const links = chainOf(
   Array.from({ length: 4 * 100 }, (_, i) => i),
 );
 
-let server: ReturnType<typeof createServer>;
+let listener: Listener;
 let announcer: Announcer;
 let isBusUp: boolean;
 let feed: IndexFeed;
 const stopped = new AbortController();
 const index = new PrefixIndex();
 const hub = new EmbeddedHub(silentLog);
-const peers = new Peers('', systemClock);
+const network = new GrpcNetwork('', systemClock);
 let instance: Instance;
 
 beforeEach(async () => {
@@ -41,20 +42,18 @@ beforeEach(async () => {
     stopped.signal,
   );
   const source = { snapshot: () => announcer.snapshot() } as unknown as BlockSource;
-  const { snapshot } = createFetchHandlers(() => source, { maxStreams: 64, clock: systemClock });
-  server = createServer('');
-  server.addService(services.blocks, { fetch: () => undefined, snapshot, offer: () => undefined });
-  const port = await listen(server, '127.0.0.1:0');
+  const { snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
+  listener = await network.listen('127.0.0.1:0', { snapshot });
   instance = new Instance(
-    { member: { name: 's1', role: 'store', address: `127.0.0.1:${port}`, pid: 1, epoch: 'e' }, protocolVersion: 1 },
+    { member: { name: 's1', role: 'store', address: listener.address, pid: 1, epoch: 'e' }, protocolVersion: 1 },
     0,
   );
-  feed = new IndexFeed(index, hub, peers, systemClock, silentLog);
+  feed = new IndexFeed(index, hub, network, systemClock, silentLog);
 });
 afterEach(async () => {
   stopped.abort();
-  peers.close();
-  await shutDown(server, systemClock, 100);
+  network.close();
+  await listener.close(100);
 });
 
 test('a late joiner gets a snapshot, then events; a gap is repaired by another snapshot', async () => {
@@ -89,20 +88,14 @@ test('10,000 batches are kept while a snapshot is on its way; what is lost beyon
   const other = new PrefixIndex();
   let numAsked = 0;
   const answers: (() => void)[] = [];
-  const snapshot = (sequence: number): object => ({
-    cancel: () => undefined,
-    async *[Symbol.asyncIterator]() {
-      numAsked++;
+  const numbers = [0, 10_002];
+  const played = {
+    async *open() {
+      const sequence = numbers[numAsked++] ?? 0;
       await new Promise<void>((resolve) => answers.push(resolve));
       yield { epoch: 's1/e', sequence, tier: 1, keys: Buffer.alloc(0) };
     },
-  });
-  const numbers = [0, 10_002];
-  const played = {
-    client: () => ({ makeServerStreamRequest: () => snapshot(numbers[numAsked] ?? 0) }),
-    metadata: () => undefined,
-    deadline: () => ({}),
-  } as unknown as Peers;
+  } as unknown as Network;
   const ownHub = new EmbeddedHub(silentLog);
   const own = new IndexFeed(other, ownHub, played, systemClock, silentLog);
   own.add(instance);

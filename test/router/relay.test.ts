@@ -5,8 +5,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
-import type { DecodeCall } from '../../shared/protocol/calls.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { neutralSampling } from '../../shared/instance/engine_call.ts';
 import { Instance, type ClusterView } from '../../services/router/cluster_view.ts';
 import { SimplePlacer } from '../../services/router/placement.ts';
@@ -21,15 +20,14 @@ const plain = {
 
 test('a broken connection is tried again there, and given up after 64 tries without a token (P1)', async () => {
   let numAsked = 0;
-  const server = createServer('');
-  server.addService(services.decode, {
-    decode: (call: DecodeCall) => {
+  const network = new GrpcNetwork('', systemClock);
+  const listener = await network.listen('127.0.0.1:0', {
+    async *decode() {
       numAsked++;
-      call.emit('error', { code: 13, details: 'Received RST_STREAM with code 2' });
+      throw new Failure('session_broken', 'Received RST_STREAM with code 2');
     },
   });
-  const address = `127.0.0.1:${await listen(server, '127.0.0.1:0')}`;
-  const member = { name: 'd1', role: 'decode' as const, address, pid: 1, epoch: 'e' };
+  const member = { name: 'd1', role: 'decode' as const, address: listener.address, pid: 1, epoch: 'e' };
   const engine = { maxModelLen: 64 } as never;
   const instance = new Instance({ member, protocolVersion: 2, engine }, systemClock.nowMs());
   const view = {
@@ -40,9 +38,8 @@ test('a broken connection is tried again there, and given up after 64 tries with
     decodeSeenMs: () => systemClock.nowMs(),
     changed: () => systemClock.sleep(10),
   } as unknown as ClusterView;
-  const peers = new Peers('', systemClock);
   const relay = new Relay({
-    ...{ view, peers, clock: systemClock, random: new Random(1), placer: new SimplePlacer(64) },
+    ...{ view, network, clock: systemClock, random: new Random(1), placer: new SimplePlacer(64) },
     index: { runs: () => new Map() } as unknown as PrefixIndex,
     onFailover: () => assert.fail('nobody was lost'),
   });
@@ -62,6 +59,6 @@ test('a broken connection is tried again there, and given up after 64 tries with
   await assert.rejects(tokens.next(), (error: unknown) => error instanceof Failure && error.code === 'session_broken');
   assert.equal(numAsked, 64);
   assert(!instance.isSuspect, 'nothing is held against the instance');
-  peers.close();
-  await shutDown(server, systemClock, 100);
+  network.close();
+  await listener.close(100);
 }, 20_000);

@@ -5,8 +5,8 @@ import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
+import type { FetchLine } from '../../shared/net/fetch_client.ts';
 import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
-import type { Peers } from '../../shared/protocol/rpc.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
 
@@ -26,7 +26,7 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
         });
       }),
   } as unknown as StoreTiers;
-  const intake = new OfferIntake(tiers, {} as unknown as Mover, {} as unknown as Peers, silentLog);
+  const intake = new OfferIntake(tiers, {} as unknown as Mover, {} as unknown as FetchLine, silentLog);
   const offerOf = (i: number): ReturnType<OfferIntake['take']> =>
     intake.take(
       {

@@ -12,11 +12,10 @@ import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
-import type { FetchCall } from '../../shared/protocol/calls.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { Handler } from '../../shared/net/network.ts';
 import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
-import { endWith } from '../../shared/protocol/open_call.ts';
-import { createServer, listen, Peers, services, shutDown } from '../../shared/protocol/rpc.ts';
 
 /** How it serves what it has announced. */
 export type Lie =
@@ -60,32 +59,29 @@ export async function joinFakeHolder(hub: string, token: string, namespace: Dige
     ...{ namespace, numericsClass: 'fake', numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES },
   };
   const size = recordBytes(layout);
-  const peers = new Peers(token, systemClock);
+  const network = new GrpcNetwork(token, systemClock);
   const stopped = new AbortController();
-  const server = createServer(token);
   const source: BlockSource = {
     wanted: new WantedKeys(),
     read: (link) => Promise.resolve(recordFor(lie, layout, link)),
     snapshot: () => announcer.snapshot(),
   };
-  const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64, clock: systemClock });
-  const fetch = (call: FetchCall): void => {
+  const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
+  const fetch: Handler<'fetch'> = async function* (requests, call) {
     numFetches++;
     const data = Buffer.alloc(4_096);
-    if (lie === 'silence') call.on('data', () => undefined);
-    else if (lie === 'always busy') endWith(call, new Failure('overloaded', 'busy'));
-    else if (lie === 'nothing at all') call.end();
-    else if (lie === 'half a record') call.write({ index: 0, offset: 0, totalBytes: size, data }, () => call.end());
-    else if (lie === 'records of another size')
-      call.write({ index: 0, offset: 0, totalBytes: 4_096, data }, () => call.end());
+    if (lie === 'silence') await new Promise((resolve) => call.signal.addEventListener('abort', resolve));
+    else if (lie === 'always busy') throw new Failure('overloaded', 'busy');
+    else if (lie === 'nothing at all') return;
+    else if (lie === 'half a record') yield { index: 0, offset: 0, totalBytes: size, data };
+    else if (lie === 'records of another size') yield { index: 0, offset: 0, totalBytes: 4_096, data };
     else if (lie === 'a failure in the middle') {
-      call.write({ index: 0, offset: 0, totalBytes: size, data }, () => {
-        endWith(call, new Failure('internal', 'no more'));
-      });
-    } else serve(call);
+      yield { index: 0, offset: 0, totalBytes: size, data };
+      throw new Failure('internal', 'no more');
+    } else yield* serve(requests, call);
   };
-  server.addService(services.blocks, { fetch, snapshot, offer: () => undefined });
-  const address = `127.0.0.1:${await listen(server, '127.0.0.1:0')}`;
+  const listener = await network.listen('127.0.0.1:0', { fetch, snapshot });
+  const { address } = listener;
   const member: Member = { name: 'liar', role: 'store', address, pid: process.pid, epoch: 'e' };
   let joined: () => void = () => undefined;
   const hasJoined = new Promise<void>((resolve) => {
@@ -95,7 +91,7 @@ export async function joinFakeHolder(hub: string, token: string, namespace: Dige
     join: hub,
     registration: { member, protocolVersion: PROTOCOL_VERSION },
     load: () => ({ running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} }),
-    ...{ peers, clock: systemClock, log: silentLog },
+    ...{ network, clock: systemClock, log: silentLog },
     onJoined: () => {
       joined();
     },
@@ -125,8 +121,8 @@ export async function joinFakeHolder(hub: string, token: string, namespace: Dige
     close: async () => {
       cluster.leave();
       stopped.abort();
-      await shutDown(server, systemClock, 100);
-      peers.close();
+      await listener.close(100);
+      network.close();
     },
   };
 }

@@ -1,0 +1,113 @@
+/**
+ * The life of every process that joins a cluster, once for all roles:
+ *
+ *   bind ──► build ──► join ──► (serve) ──► drain
+ *
+ * It listens first, because its address is part of its name; nobody knows that address before it has joined.
+ */
+import { Failure } from '../base/failure.ts';
+import { answeringOnce, type Handlers } from '../net/network.ts';
+import type { Load, Member, Registration } from '../protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../protocol/messages.ts';
+import { ClusterMember } from './cluster_member.ts';
+import type { RoleContext, RunningRole } from './role_process.ts';
+
+/** Where a process is in its cluster. */
+export interface Place {
+  readonly member: Member;
+  readonly publish: (subject: string, payload: Buffer) => void;
+  readonly stores: () => readonly Member[];
+  /** It cannot go on: its cluster is told at once, so that what runs here goes on elsewhere. */
+  readonly sayGoodbye: () => void;
+}
+
+/** What a role is made of, built once its place is known. */
+export interface RoleBody {
+  readonly handlers: Handlers;
+  /** Of an engine, what registration compares. */
+  readonly engine?: Registration['engine'];
+  readonly load: () => Load;
+  /** Finishes what runs and takes nothing new. */
+  readonly finish: (untilMs: number) => Promise<void>;
+  /** Nothing can be asked of it any more. */
+  readonly close: () => Promise<void>;
+}
+
+const BIND = '127.0.0.1:0';
+
+export async function liveAsMember(
+  context: RoleContext,
+  shutdownGraceMs: number,
+  build: (place: Place) => Promise<RoleBody>,
+): Promise<RunningRole> {
+  const { role, config, network, identity, clock, log, fail, drain } = context;
+  let body: RoleBody | undefined;
+  let cluster: ClusterMember | undefined;
+  const listener = await network.listen(config.bind || BIND, {
+    ...Object.fromEntries(servedBy[role].map((name) => [name, delegate(name, () => body?.handlers)])),
+    drain: answeringOnce<'drain'>(() => {
+      drain();
+      return {};
+    }),
+  });
+  const address = config.advertise || listener.address;
+  const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
+  body = await build({
+    member,
+    publish: (subject, payload) => {
+      cluster?.bus.publish(subject, payload);
+    },
+    stores: () => cluster?.membersOf('store') ?? [],
+    sayGoodbye: () => {
+      listener.setServing(false);
+      cluster?.leave();
+    },
+  });
+  const { engine, load, finish, close } = body;
+  let hasJoined: () => void = () => undefined;
+  const joined = new Promise<void>((resolve) => {
+    hasJoined = resolve;
+  });
+  log.info({ address, hub: config.join }, 'ready to serve, joining');
+  cluster = new ClusterMember({
+    join: config.join,
+    registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
+    ...{ load, network, clock, log },
+    onJoined: hasJoined,
+    onRefused: fail,
+  });
+  const own = cluster;
+  await joined;
+  listener.setServing(true);
+  return {
+    ready: { name: member.name, address, ...(engine ? { device: engine.device, model: config.model } : {}) },
+    drain: async () => {
+      listener.setServing(false);
+      const finishing = finish(clock.nowMs() + config.drain_timeout_ms);
+      // What it says of itself now is that it drains.
+      own.heartbeat();
+      await finishing;
+      own.leave();
+      await listener.close(shutdownGraceMs);
+      await close();
+      network.close();
+    },
+  };
+}
+
+/** Bound before there is anything behind them. */
+const servedBy = {
+  router: [],
+  prefill: ['fetch', 'snapshot', 'offer', 'prefill'],
+  decode: ['fetch', 'snapshot', 'offer', 'decode'],
+  store: ['fetch', 'snapshot', 'offer'],
+} as const;
+
+function delegate<M extends keyof Handlers>(name: M, handlers: () => Handlers | undefined): Handlers[M] {
+  const serve = (...args: Parameters<NonNullable<Handlers[M]>>): unknown => {
+    const handler = handlers()?.[name] as ((...given: typeof args) => unknown) | undefined;
+    if (!handler) throw new Failure('instance_lost', 'this process is still starting');
+    return handler(...args);
+  };
+  return serve as Handlers[M];
+}

@@ -1,0 +1,240 @@
+/**
+ * The network over gRPC: one server per process, one client per peer, a cluster token on every call, failures as codes of the
+ * closed table, a deadline everywhere.
+ */
+import assert from 'node:assert/strict';
+import { timingSafeEqual } from 'node:crypto';
+import {
+  Client,
+  Metadata,
+  Server,
+  ServerCredentials,
+  ServerInterceptingCall,
+  credentials,
+  status,
+  type CallOptions as GrpcOptions,
+  type ChannelOptions,
+  type ServerInterceptor,
+  type UntypedServiceImplementation,
+} from '@grpc/grpc-js';
+import { HealthImplementation } from 'grpc-health-check';
+import type { Clock } from '../../base/clock.ts';
+import { Pushed } from '../../base/pushed.ts';
+import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
+import { OpenCall } from './open_call.ts';
+import { serveDuplex, serveServerStream, serveUnary, type AnyHandler } from './serve.ts';
+import { toFailure } from './status.ts';
+import { methodOf, serviceOf, wires, type Wire } from './wire.ts';
+
+const TOKEN_KEY = 'penstock-token';
+const MAX_MESSAGE_BYTES = 16 << 20;
+const MAX_CLIENTS = 4_096;
+
+const channelOptions: ChannelOptions = {
+  'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+  'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
+  // The default of 64 KiB stops a bulk stream for a round trip per record.
+  'grpc-node.flow_control_window': 8 << 20,
+  'grpc.initial_reconnect_backoff_ms': 100,
+  'grpc.max_reconnect_backoff_ms': 500,
+  // A dead peer without a reset is noticed by its silence on the bus; this is the transport's own safety net.
+  'grpc.keepalive_time_ms': 10_000,
+  'grpc.keepalive_timeout_ms': 5_000,
+};
+
+export class GrpcNetwork implements Network {
+  readonly #token: string;
+  readonly #clock: Clock;
+  /** By address. Bounded (P1): the oldest is closed when there are more than a large cluster has members. */
+  readonly #clients = new Map<string, Client>();
+
+  /** An empty token admits everyone: loopback only. */
+  constructor(token: string, clock: Clock) {
+    this.#token = token;
+    this.#clock = clock;
+  }
+
+  async listen(bind: string, handlers: Handlers): Promise<Listener> {
+    const server = new Server({ ...channelOptions, interceptors: [requireToken(this.#token)] });
+    const names = (Object.keys(wires) as CallName[]).filter((name) => handlers[name] !== undefined);
+    for (const service of new Set(names.map((name) => wires[name].service))) {
+      const own = names.filter((name) => wires[name].service === service);
+      const served: UntypedServiceImplementation = {};
+      for (const name of own) served[wires[name].method] = this.#serve(name, handlers[name] as AnyHandler);
+      server.addService(serviceOf(service), served);
+    }
+    const health = new HealthImplementation({ '': 'NOT_SERVING' });
+    health.addToServer(server);
+    const port = await bindServer(server, bind);
+    return {
+      address: `${bind.replace(/:\d+$/, '')}:${port}`,
+      setServing: (isServing) => {
+        health.setStatus('', isServing ? 'SERVING' : 'NOT_SERVING');
+      },
+      close: (graceMs) => shutDown(server, this.#clock, graceMs),
+    };
+  }
+
+  #serve(name: CallName, handler: AnyHandler): UntypedServiceImplementation[string] {
+    const wire = wires[name];
+    if (wire.kind === 'unary') return serveUnary(handler);
+    if (wire.kind === 'server_stream') return serveServerStream(handler);
+    return serveDuplex(wire, handler, this.#clock);
+  }
+
+  open<M extends CallName>(
+    address: string,
+    name: M,
+    requests: AsyncIterable<Request<M>>,
+    { signal, timeoutMs }: CallOptions,
+  ): AsyncIterableIterator<Reply<M>> {
+    const wire = wires[name];
+    const { path, requestSerialize, responseDeserialize } = methodOf(wire);
+    const client = this.client(address);
+    const deadline: GrpcOptions = timeoutMs === undefined ? {} : { deadline: this.#clock.wallMs() + timeoutMs };
+    const options = { cancel: wire.cancel, clock: this.#clock, peer: address, signal };
+    if (wire.kind === 'duplex') {
+      const stream = client.makeBidiStreamRequest(
+        path,
+        requestSerialize,
+        responseDeserialize,
+        this.metadata(),
+        deadline,
+      );
+      const call = new OpenCall<object, object>(stream, stream, options);
+      void call.feed(wire.startsWith ? starting(requests) : requests);
+      return call;
+    }
+    const replies = new Pushed<Reply<M>>();
+    void this.#askOnce(client, wire, requests, deadline, options, replies).catch((error: unknown) => {
+      replies.end(toFailure(error, address));
+    });
+    return replies;
+  }
+
+  /** Calls with one request. */
+  async #askOnce<R>(
+    client: Client,
+    wire: Wire,
+    requests: AsyncIterable<object>,
+    deadline: GrpcOptions,
+    options: { readonly cancel: undefined | object; clock: Clock; peer: string; signal: AbortSignal },
+    replies: Pushed<R>,
+  ): Promise<void> {
+    const { path, requestSerialize, responseDeserialize } = methodOf(wire);
+    const first = await requests[Symbol.asyncIterator]().next();
+    assert(!first.done, `${wire.method} asks nothing`);
+    const request = first.value;
+    if (wire.kind === 'server_stream') {
+      const stream = client.makeServerStreamRequest(
+        path,
+        requestSerialize,
+        responseDeserialize,
+        request,
+        this.metadata(),
+        deadline,
+      );
+      for await (const reply of new OpenCall<object, object>(stream, undefined, options)) replies.push(reply as R);
+      replies.end();
+      return;
+    }
+    const reply = await new Promise<object | undefined>((resolve, reject) => {
+      const call = client.makeUnaryRequest(
+        path,
+        requestSerialize,
+        responseDeserialize,
+        request,
+        this.metadata(),
+        deadline,
+        (error, value) => {
+          options.signal.removeEventListener('abort', cancel);
+          if (error) reject(toFailure(error, options.peer));
+          else resolve(value);
+        },
+      );
+      const cancel = (): void => {
+        call.cancel();
+      };
+      options.signal.addEventListener('abort', cancel, { once: true });
+      if (options.signal.aborted) cancel();
+    });
+    replies.push(reply as R);
+    replies.end();
+  }
+
+  /** The connection to an address, made when it is first asked for. */
+  client(address: string): Client {
+    const known = this.#clients.get(address);
+    if (known) return known;
+    const client = new Client(address, credentials.createInsecure(), channelOptions);
+    this.#clients.set(address, client);
+    const [oldest] = this.#clients.keys();
+    if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.forget(oldest);
+    return client;
+  }
+
+  metadata(): Metadata {
+    const metadata = new Metadata();
+    metadata.set(TOKEN_KEY, this.#token);
+    return metadata;
+  }
+
+  forget(address: string): void {
+    this.#clients.get(address)?.close();
+    this.#clients.delete(address);
+  }
+
+  close(): void {
+    for (const address of [...this.#clients.keys()]) this.forget(address);
+  }
+}
+
+async function* starting(requests: AsyncIterable<object>): AsyncGenerator<object> {
+  for await (const start of requests) yield { start };
+}
+
+function requireToken(token: string): ServerInterceptor {
+  const expected = Buffer.from(token);
+  return (_method, call) =>
+    new ServerInterceptingCall(call, {
+      start: (next) => {
+        next({
+          onReceiveMetadata: (metadata, proceed) => {
+            const given = Buffer.from(String(metadata.get(TOKEN_KEY)[0] ?? ''));
+            if (given.length === expected.length && timingSafeEqual(given, expected)) {
+              proceed(metadata);
+              return;
+            }
+            call.sendStatus({
+              code: status.UNAUTHENTICATED,
+              details: 'wrong cluster token: every process of a cluster needs the same PENSTOCK_CLUSTER_TOKEN',
+              metadata: new Metadata(),
+            });
+          },
+        });
+      },
+    });
+}
+
+function bindServer(server: Server, bind: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.bindAsync(bind, ServerCredentials.createInsecure(), (error, port) => {
+      if (error)
+        reject(
+          new Error(`cannot listen on ${bind}: ${error.message}; choose another address or end what uses this one`),
+        );
+      else resolve(port);
+    });
+  });
+}
+
+/** Ends open calls after `graceMs` at most. */
+async function shutDown(server: Server, clock: Clock, graceMs: number): Promise<void> {
+  const graceful = new Promise<void>((resolve) => {
+    server.tryShutdown(() => {
+      resolve();
+    });
+  });
+  await Promise.race([graceful, clock.sleep(graceMs)]);
+  server.forceShutdown();
+}

@@ -1,0 +1,161 @@
+/**
+ * A call as its caller holds it: replies in order, and an end that the transport survives.
+ *
+ *   open ──peer ends──► over
+ *     ├──leave───► cancel message, half-closed, the rest is dropped ──peer ends──► over
+ *     └──lose────► reset
+ *
+ * A server ends a session that sees many resets (Node: 1,000 at once, 33 a second), and with it every other call there. So calls
+ * that run are ended by a message, and resets are for deadlines, lost peers, calls that have no message to end them, and peers that
+ * do not end within GRACE_MS.
+ */
+import type { ClientDuplexStream, ClientReadableStream } from '@grpc/grpc-js';
+import type { Clock } from '../../base/clock.ts';
+import { Failure } from '../../base/failure.ts';
+import { toFailure } from './status.ts';
+
+/** A peer that lives ends a cancelled call within a step of its engine; one that hangs must not keep the call open. */
+const GRACE_MS = 10_000;
+/** Replies read ahead of the consumer (P1); the transport holds back the rest. */
+const MAX_AHEAD = 4;
+
+export interface OpenCallOptions<Q> {
+  /** How to end it; undefined: its end of input does, or a reset. */
+  readonly cancel: Q | undefined;
+  readonly clock: Clock;
+  readonly peer: string;
+  readonly signal: AbortSignal;
+}
+
+export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
+  readonly #stream: ClientReadableStream<R>;
+  /** The same stream, where more than one message can be sent. */
+  readonly #writer: ClientDuplexStream<Q, R> | undefined;
+  readonly #options: OpenCallOptions<Q>;
+  readonly #replies: R[] = [];
+  readonly #over = new AbortController();
+  /** Why reading ends; no failure: the peer has said all. */
+  #end: { readonly failure: Failure | undefined } | undefined;
+  #isLeft = false;
+  #wake: () => void = () => undefined;
+
+  constructor(
+    stream: ClientReadableStream<R>,
+    writer: ClientDuplexStream<Q, R> | undefined,
+    options: OpenCallOptions<Q>,
+  ) {
+    this.#stream = stream;
+    this.#writer = writer;
+    this.#options = options;
+    stream.on('data', (reply: R) => {
+      if (this.#isLeft) return;
+      this.#replies.push(reply);
+      if (this.#replies.length >= MAX_AHEAD) stream.pause();
+      this.#wake();
+    });
+    const { signal, peer } = options;
+    const follow = (): void => {
+      const { reason } = signal as { reason: unknown };
+      if (reason instanceof Failure && reason.code === 'instance_lost') this.#lose(reason);
+      else this.#leave(reason instanceof Failure ? reason : new Failure('cancelled', 'the caller went away'));
+    };
+    const over = (failure: Failure | undefined): void => {
+      signal.removeEventListener('abort', follow);
+      this.#end ??= { failure };
+      this.#over.abort();
+      this.#wake();
+    };
+    stream.on('error', (error) => {
+      // The status overtakes what the stream holds already; a read tells the listener above.
+      while (!this.#isLeft && stream.read() !== null);
+      over(toFailure(error, peer));
+    });
+    stream.on('end', () => {
+      over(undefined);
+    });
+    if (signal.aborted) follow();
+    else signal.addEventListener('abort', follow, { once: true });
+  }
+
+  /** Sends what is asked, no faster than it goes out; the end of it ends the call where nothing else does. */
+  async feed(requests: AsyncIterable<Q>): Promise<void> {
+    const writer = this.#writer;
+    if (!writer) return;
+    try {
+      for await (const request of requests) {
+        if (this.#isLeft || this.#over.signal.aborted) return;
+        if (!writer.write(request)) await this.#drained(writer);
+      }
+      if (this.#options.cancel === undefined && !this.#over.signal.aborted) writer.end();
+    } catch (error) {
+      this.#leave(toFailure(error, this.#options.peer));
+    }
+  }
+
+  #drained(writer: ClientDuplexStream<Q, R>): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        writer.off('drain', done);
+        this.#over.signal.removeEventListener('abort', done);
+        resolve();
+      };
+      writer.on('drain', done);
+      this.#over.signal.addEventListener('abort', done);
+    });
+  }
+
+  /** @throws Failure why the call ended, after what had arrived by then. */
+  async next(): Promise<IteratorResult<R, undefined>> {
+    for (;;) {
+      const value = this.#replies.shift();
+      if (value !== undefined) {
+        if (this.#replies.length === 0) this.#stream.resume();
+        return { done: false, value };
+      }
+      if (this.#end?.failure) throw this.#end.failure;
+      if (this.#end) return { done: true, value: undefined };
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  /** The reader leaves. */
+  return(): Promise<IteratorResult<R, undefined>> {
+    this.#leave(undefined);
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /** The peer is gone: nothing can be said to it. */
+  #lose(why: Failure): void {
+    this.#end ??= { failure: why };
+    this.#isLeft = true;
+    this.#wake();
+    if (!this.#over.signal.aborted) this.#stream.cancel();
+  }
+
+  /** Ends what runs. Whoever reads gets `why`. A second call, or one after the end, does nothing. */
+  #leave(why: Failure | undefined): void {
+    if (this.#isLeft) return;
+    this.#isLeft = true;
+    this.#end ??= { failure: why };
+    this.#replies.length = 0;
+    this.#wake();
+    if (this.#over.signal.aborted) return;
+    const { cancel, clock } = this.#options;
+    if (!this.#writer) {
+      this.#stream.cancel();
+      return;
+    }
+    if (cancel !== undefined) this.#writer.write(cancel);
+    this.#writer.end();
+    this.#stream.resume();
+    void clock.sleep(GRACE_MS, this.#over.signal).then(() => {
+      if (!this.#over.signal.aborted) this.#stream.cancel();
+    });
+  }
+}

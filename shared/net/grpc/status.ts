@@ -1,0 +1,59 @@
+/** Failures of the closed table as gRPC statuses, and back. */
+import { Metadata, status, type StatusObject } from '@grpc/grpc-js';
+import { Failure, isFailureCode, messageOf, type FailureCode } from '../../base/failure.ts';
+
+const FAILURE_KEY = 'penstock-failure';
+
+const statusOf: Partial<Record<FailureCode, status>> = {
+  invalid_request: status.INVALID_ARGUMENT,
+  context_too_long: status.INVALID_ARGUMENT,
+  unauthenticated: status.UNAUTHENTICATED,
+  not_found: status.NOT_FOUND,
+  cancelled: status.CANCELLED,
+  overloaded: status.RESOURCE_EXHAUSTED,
+  deadline_exceeded: status.DEADLINE_EXCEEDED,
+};
+
+/** A failure as the status a call ends with. */
+export function toStatus(
+  error: unknown,
+): Partial<StatusObject> & { code: status; details: string; metadata: Metadata } {
+  const code = error instanceof Failure ? error.code : 'internal';
+  const metadata = new Metadata();
+  metadata.set(FAILURE_KEY, code);
+  return { code: statusOf[code] ?? status.UNKNOWN, details: messageOf(error), metadata };
+}
+
+/** A status that no server of ours has named. */
+const codeOf: Record<status, FailureCode> = {
+  [status.OK]: 'internal',
+  [status.CANCELLED]: 'cancelled',
+  [status.UNAUTHENTICATED]: 'unauthenticated',
+  [status.PERMISSION_DENIED]: 'unauthenticated',
+  [status.DEADLINE_EXCEEDED]: 'deadline_exceeded',
+  [status.UNAVAILABLE]: 'instance_lost',
+  // The transport's own: a stream or its whole session was reset.
+  [status.INTERNAL]: 'session_broken',
+  [status.ABORTED]: 'session_broken',
+  // A message over the limit: no peer would take it.
+  [status.RESOURCE_EXHAUSTED]: 'invalid_request',
+  [status.INVALID_ARGUMENT]: 'invalid_request',
+  [status.OUT_OF_RANGE]: 'invalid_request',
+  [status.FAILED_PRECONDITION]: 'invalid_request',
+  [status.NOT_FOUND]: 'not_found',
+  [status.ALREADY_EXISTS]: 'cluster_mismatch',
+  // Another version of this software.
+  [status.UNIMPLEMENTED]: 'cluster_mismatch',
+  [status.UNKNOWN]: 'internal',
+  [status.DATA_LOSS]: 'transfer_failed',
+};
+
+/** A call's error as a failure. Only what the transport calls unavailable is a lost peer. */
+export function toFailure(error: unknown, peer: string): Failure {
+  if (error instanceof Failure) return error;
+  const { code, details, metadata } = error as Partial<StatusObject>;
+  const named = String(metadata?.get(FAILURE_KEY)[0] ?? '');
+  const known: Partial<Record<string, FailureCode>> = codeOf;
+  const failure = isFailureCode(named) ? named : (known[String(code)] ?? 'internal');
+  return new Failure(failure, `${peer}: ${details ?? messageOf(error)}`, { cause: error });
+}

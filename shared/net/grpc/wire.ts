@@ -1,0 +1,50 @@
+/** The calls as penstock.proto defines them, and how each travels. */
+import assert from 'node:assert/strict';
+import { fileURLToPath } from 'node:url';
+import { loadPackageDefinition, type MethodDefinition, type ServiceDefinition } from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import type { CallName } from '../network.ts';
+
+const definition = loadSync(fileURLToPath(new URL('../../protocol/penstock.proto', import.meta.url)), {
+  longs: Number,
+  enums: Number,
+  defaults: true,
+  oneofs: true,
+});
+const loaded = loadPackageDefinition(definition)['penstock'] as unknown as Record<
+  ServiceName,
+  { service: ServiceDefinition }
+>;
+
+type ServiceName = 'Blocks' | 'Prefill' | 'Decode' | 'Admin' | 'Hub';
+
+/** How a call travels. */
+export interface Wire {
+  readonly service: ServiceName;
+  readonly method: string;
+  readonly kind: 'unary' | 'server_stream' | 'duplex';
+  /** Of a duplex call: its first message is a start, and this ends it. */
+  readonly startsWith?: 'start';
+  readonly cancel?: object;
+}
+
+export const wires: Record<CallName, Wire> = {
+  fetch: { service: 'Blocks', method: 'Fetch', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
+  offer: { service: 'Blocks', method: 'Offer', kind: 'unary' },
+  snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'server_stream' },
+  prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
+  decode: { service: 'Decode', method: 'Decode', kind: 'duplex', cancel: { cancel: {} } },
+  drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
+  connect: { service: 'Hub', method: 'Connect', kind: 'duplex' },
+};
+
+export function serviceOf(name: ServiceName): ServiceDefinition {
+  return loaded[name].service;
+}
+
+/** As the protocol file defines it. */
+export function methodOf({ service, method }: Wire): MethodDefinition<object, object> {
+  const found = loaded[service].service[method] as MethodDefinition<object, object> | undefined;
+  assert(found, `penstock.proto has no ${service}.${method}`);
+  return found;
+}

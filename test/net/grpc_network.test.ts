@@ -1,0 +1,171 @@
+/** Calls and their ends, over real gRPC: more of them than a session survives as resets. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { answering, answeringOnce, ask, askOnce, type Handler, type Listener } from '../../shared/net/network.ts';
+import type { FetchReply, FetchRequest } from '../../shared/protocol/messages.ts';
+import { mapConcurrently, until } from '../support/cluster.ts';
+
+/** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
+const MANY = 2_500;
+const request: FetchRequest = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), waitMs: 0 };
+const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]) };
+const never = new AbortController().signal;
+
+let network: GrpcNetwork;
+let listener: Listener;
+let serve: Handler<'fetch'>;
+let numOpen: number;
+
+beforeEach(async () => {
+  numOpen = 0;
+  network = new GrpcNetwork('', systemClock);
+  listener = await network.listen('127.0.0.1:0', {
+    async *fetch(requests, call) {
+      numOpen++;
+      try {
+        yield* serve(requests, call);
+      } finally {
+        numOpen--;
+      }
+    },
+    offer: answeringOnce<'offer'>(({ recordBytes }) => ({ stored: recordBytes, held: 0, durable: 0 })),
+  });
+});
+afterEach(async () => {
+  network.close();
+  await listener.close(100);
+});
+
+const fetching = (signal = never, timeoutMs = 10_000, address = listener.address): AsyncIterableIterator<FetchReply> =>
+  ask(network, address, 'fetch', request, { signal, timeoutMs });
+const isFailure =
+  (code: string, message = /./) =>
+  (error: unknown): boolean =>
+    error instanceof Failure && error.code === code && message.test(error.message);
+
+test('calls that are left while they run leave the session and its other calls alone, by their reader or by their signal', async () => {
+  serve = answering<'fetch'>(async function* (_request, { signal }) {
+    yield slice;
+    // Goes on until it is told to stop.
+    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  });
+  const end = new AbortController();
+  const witness = fetching(end.signal, 60_000);
+  const { value } = (await witness.next()) as IteratorYieldResult<FetchReply>;
+  assert.equal(value.data[0], 7);
+  await mapConcurrently(
+    Array.from({ length: MANY }, (_, i) => i),
+    64,
+    async (i) => {
+      const own = new AbortController();
+      for await (const { data } of fetching(own.signal)) {
+        assert.equal(data[0], 7);
+        if (i % 2 === 0) break;
+        own.abort(new Failure('deadline_exceeded', 'too slow'));
+      }
+    },
+  ).catch((error: unknown) => {
+    // Who reads a call that its own signal ended hears why.
+    assert(isFailure('deadline_exceeded')(error));
+  });
+  await until('only the witness is open (R2)', () => numOpen === 1);
+  end.abort();
+  await assert.rejects(witness.next(), isFailure('cancelled'));
+  await until('none is open (R2)', () => numOpen === 0);
+});
+
+test('a failure of the server keeps its code, and comes after what was sent before: each once, in order (R1)', async () => {
+  serve = answering<'fetch'>(async function* () {
+    for (let index = 0; index < 12; index++) yield { ...slice, index };
+    await sleep(20);
+    throw new Failure('overloaded', 'too much');
+  });
+  const got: number[] = [];
+  await assert.rejects(
+    async () => {
+      for await (const { index } of fetching()) {
+        got.push(index);
+        // Slower than the failure, which finds the others waiting.
+        await sleep(10);
+      }
+    },
+    isFailure('overloaded', /too much/),
+  );
+  assert.deepEqual(
+    got,
+    Array.from({ length: 12 }, (_, i) => i),
+  );
+});
+
+test('a reader that is slow holds the sender back and loses nothing', async () => {
+  const count = 200;
+  let numSent = 0;
+  serve = answering<'fetch'>(async function* () {
+    for (let index = 0; index < count; index++) {
+      numSent++;
+      yield { ...slice, index };
+    }
+  });
+  const got: number[] = [];
+  for await (const { index } of fetching()) {
+    if (index === 0) await sleep(20);
+    if (index === 0) assert(numSent < count, 'not everything was sent to a reader that reads nothing');
+    got.push(index);
+  }
+  assert.deepEqual(
+    got,
+    Array.from({ length: count }, (_, i) => i),
+  );
+});
+
+test('a peer that is gone is a lost instance; a call nobody serves is another version', async () => {
+  await assert.rejects(fetching(never, 5_000, '127.0.0.1:1').next(), isFailure('instance_lost'));
+  serve = answering<'fetch'>(() => {
+    throw Object.assign(new Error('x'), { code: 12 });
+  });
+  await assert.rejects(fetching().next(), isFailure('internal'));
+  const options = { signal: never, timeoutMs: 5_000 };
+  await assert.rejects(ask(network, listener.address, 'snapshot', {}, options).next(), isFailure('cluster_mismatch'));
+});
+
+test('what does not fit a message is the request’s fault, not the peer’s loss', async () => {
+  serve = answering<'fetch'>(async function* () {
+    // Nothing.
+  });
+  const huge = { ...request, links: Buffer.alloc(17 << 20) };
+  const options = { signal: never, timeoutMs: 5_000 };
+  await assert.rejects(ask(network, listener.address, 'fetch', huge, options).next(), isFailure('invalid_request'));
+});
+
+test('a call that takes longer than it may fails by its deadline, and whoever serves it is told', async () => {
+  let isTold = false;
+  serve = answering<'fetch'>(async function* (_request, { signal }) {
+    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+    isTold = true;
+  });
+  await assert.rejects(fetching(never, 100).next(), isFailure('deadline_exceeded'));
+  await until('the server knows', () => isTold && numOpen === 0);
+});
+
+test('a call with one reply; a wrong token', async () => {
+  const offer = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), recordBytes: 77, source: 's' };
+  const options = { signal: never, timeoutMs: 5_000 };
+  assert.equal((await askOnce(network, listener.address, 'offer', offer, options)).stored, 77);
+  const other = new GrpcNetwork('wrong', systemClock);
+  await assert.rejects(askOnce(other, listener.address, 'offer', offer, options), isFailure('unauthenticated'));
+  other.close();
+});
+
+test('4,096 peers are kept, then the oldest is closed (P1)', () => {
+  const addressOf = (i: number): string => `127.${Math.floor(i / 60_000) + 1}.0.1:${1 + (i % 60_000)}`;
+  const [first, second] = [network.client(addressOf(0)), network.client(addressOf(1))];
+  for (let i = 2; i < 4_096; i++) network.client(addressOf(i));
+  assert.equal(network.client(addressOf(0)), first);
+  network.client(addressOf(4_096));
+  assert.equal(network.client(addressOf(1)), second);
+  assert.notEqual(network.client(addressOf(0)), first, 'the oldest was let go of');
+});
