@@ -33,20 +33,58 @@ export default tseslint.config(
     },
   },
   {
-    // Time and chance are inputs. They enter through shared/base and the mains.
+    // A process is a function of its host: time, chance, threads and processes are arguments. Excepted are the command that builds
+    // the host, drivers (gRPC, LMDB's process) and what begins a thread of its own.
     files: ['services/**/*.ts', 'shared/**/*.ts'],
-    ignores: ['shared/base/**', 'services/*/main.ts'],
+    ignores: [
+      'shared/base/**',
+      'shared/net/grpc/**',
+      'services/cli/**',
+      'services/store/disk_{worker,child,process}.ts',
+      'services/router/http_server.ts',
+      'shared/engine/engine_worker.ts',
+    ],
     rules: {
+      '@typescript-eslint/no-restricted-imports': [
+        'error',
+        {
+          paths: [
+            { name: 'node:timers', message: 'Take a Clock.' },
+            { name: 'node:timers/promises', message: 'Take a Clock.' },
+            { name: 'node:perf_hooks', message: 'Take a Clock.' },
+            { name: 'node:worker_threads', message: 'Take Threads.' },
+            { name: 'node:child_process', message: 'Take Threads.' },
+            { name: 'node:net', message: 'Take a Network.', allowTypeImports: true },
+            { name: 'node:http', message: 'Take a Network.', allowTypeImports: true },
+            { name: 'node:crypto', importNames: ['randomBytes', 'randomInt', 'randomUUID'], message: 'Take a Random.' },
+          ],
+          patterns: [
+            { group: ['**/base/clock.ts'], importNames: ['systemClock'], message: 'Take a Clock.' },
+            { group: ['**/base/random.ts'], importNames: ['entropySeed'], message: 'Take a Random.' },
+            { group: ['**/base/identity.ts'], message: 'Take newId from the host.' },
+            { group: ['**/base/worker_threads.ts'], message: 'Take Threads.' },
+            { group: ['**/base/log.ts'], importNames: ['createLog'], message: 'Take a Log.' },
+          ],
+        },
+      ],
       'no-restricted-globals': [
         'error',
         { name: 'setTimeout', message: 'Take a Clock.' },
         { name: 'setInterval', message: 'Take a Clock.' },
+        { name: 'setImmediate', message: 'Take a Clock.' },
+        { name: 'queueMicrotask', message: 'Take a Clock.' },
         { name: 'performance', message: 'Take a Clock.' },
+        { name: 'fetch', message: 'Take a Network.' },
       ],
       'no-restricted-properties': [
         'error',
         { object: 'Date', property: 'now', message: 'Take a Clock.' },
         { object: 'Math', property: 'random', message: 'Take a Random.' },
+        { object: 'process', property: 'pid', message: 'Take the identity of the host.' },
+        { object: 'process', property: 'kill', message: 'Take it from the host.' },
+        { object: 'process', property: 'exit', message: 'Take fail of the context.' },
+        { object: 'process', property: 'nextTick', message: 'Take a Clock.' },
+        { object: 'AbortSignal', property: 'timeout', message: 'Take a Clock.' },
       ],
     },
   },

@@ -73,7 +73,7 @@ module.exports = {
     {
       name: 'a-driver-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|shared/instance/role_process\\.ts$)' },
+      from: { path: '^(services|shared)/', pathNot: '^(shared/net/grpc/|services/cli/role_process\\.ts$)' },
       to: { path: '^shared/net/grpc/' },
     },
     {

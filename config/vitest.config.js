@@ -47,6 +47,8 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'webgpu',
+          // A software driver compiles every kernel on the cores that the other suites use.
+          testTimeout: 180_000,
           sequence: { groupOrder: 1 },
           include: ['test/kernels/webgpu*.test.ts'],
           maxWorkers: 2,

@@ -156,7 +156,6 @@ class WasmExecutable implements ProfiledExecutable {
     this.#bytes = new Uint8Array(memory.buffer);
   }
 
-  // eslint-disable-next-line @typescript-eslint/require-await -- the interface is asynchronous, this device is the caller's thread
   async run(batch: readonly Segment[]): Promise<SampleResult[]> {
     this.#writeBatch(batch);
     this.#threads.run();

@@ -13,7 +13,7 @@ import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError, environmentOf, type CommandLine, type Config } from '../../shared/base/options.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { SafetensorsFile } from '../../shared/model/safetensors.ts';
-import type { ReadyMessage } from '../../shared/instance/role_process.ts';
+import type { ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
 import { LogLines } from './log_lines.ts';
@@ -194,8 +194,9 @@ export class LocalCluster {
     const threads = config.threads || this.#coresEach();
     const level = this.#isLogLevelSet ? config.log_level : 'warn';
     const child = fork(
-      fileURLToPath(new URL(`../${role}/main.js`, import.meta.url)),
+      fileURLToPath(new URL('./main.js', import.meta.url)),
       [
+        role,
         ...this.#args,
         ...this.#drillFlags(name),
         '--name',

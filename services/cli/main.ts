@@ -3,10 +3,9 @@
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
-import { systemClock } from '../../shared/base/clock.ts';
-import { printDevices } from './devices.ts';
-import { LocalCluster } from './local_cluster.ts';
-import { stringify } from 'yaml';
+import type { StartRole } from '../../shared/instance/role.ts';
+import type { Role } from '../../shared/protocol/membership.ts';
+import { runRole } from './role_process.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines
 
@@ -61,15 +60,22 @@ async function main(): Promise<void> {
     process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(command)}\n`);
   } else if (command === 'config') {
     const shown = { ...line.config, cluster_token: line.config.cluster_token === '' ? '' : '(set)' };
+    const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
   } else if (command === 'devices') {
+    const { printDevices } = await import('./devices.ts');
     await printDevices(line.isJson);
   } else if (command === 'up') {
+    const [{ LocalCluster }, { systemClock }] = await Promise.all([
+      import('./local_cluster.ts'),
+      import('../../shared/base/clock.ts'),
+    ]);
     await new LocalCluster(line, systemClock, args).run();
   } else {
-    // A role's main reads the same command line; services meet on the wire only, so it is loaded by address.
-    process.argv.splice(2, 1);
-    await import(new URL(`../${command}/main.js`, import.meta.url).href);
+    // Services meet on the wire only, so a role is loaded by address.
+    const module = new URL(`../${command}/main.js`, import.meta.url).href;
+    const { start } = (await import(module)) as { start: StartRole };
+    await runRole(command as Role, line.config, start);
   }
 }
 

@@ -17,7 +17,7 @@ import { linkSignals } from '../../shared/base/signal.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
 import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
-import type { RoleContext } from '../../shared/instance/role_process.ts';
+import type { RoleContext } from '../../shared/instance/role.ts';
 import type { Handlers, ServedCall } from '../../shared/net/network.ts';
 import type {
   DecodeReply,

@@ -1,6 +1,6 @@
 /** The decode role: turns blocks into tokens. */
 import { startEngineRole } from '../../shared/instance/engine_role.ts';
-import { runRole } from '../../shared/instance/role_process.ts';
+import type { StartRole } from '../../shared/instance/role.ts';
 import { createDecodeHandlers } from './decode_service.ts';
 
-await runRole('decode', (context) => startEngineRole(context, createDecodeHandlers));
+export const start: StartRole = (context) => startEngineRole(context, createDecodeHandlers);

@@ -3,10 +3,9 @@
  * a thread of its own, so that nobody's stream waits for it.
  */
 import type { IncomingMessage } from 'node:http';
-import { Worker } from 'node:worker_threads';
 import { Failure } from '../../shared/base/failure.ts';
-import { WorkerCalls } from '../../shared/base/worker_calls.ts';
-import type { BodyMethods } from './body_worker.ts';
+import type { Thread, Threads } from '../../shared/base/threads.ts';
+import type { BodyReader, start } from './body_worker.ts';
 import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
 import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
 
@@ -36,15 +35,22 @@ export class Bodies {
   /** One body's. */
   readonly limitBytes: number;
   readonly #limits: () => BodyLimits;
-  readonly #worker: WorkerCalls<BodyMethods>;
+  readonly #worker: Thread<BodyReader>;
   readonly #maxAllBytes: number;
   #allBytes = 0;
 
-  constructor(maxBytes: number, maxModelLen: number, limits: () => BodyLimits, onDeath: (error: Error) => void) {
+  constructor(
+    maxBytes: number,
+    maxModelLen: number,
+    limits: () => BodyLimits,
+    threads: Threads,
+    onDeath: (error: Error) => void,
+  ) {
     this.limitBytes = maxBytes || Math.max(MIN_LIMIT_BYTES, BYTES_PER_TOKEN * maxModelLen);
     this.#limits = limits;
     this.#maxAllBytes = Math.max(MAX_ALL_BYTES, 4 * this.limitBytes);
-    this.#worker = new WorkerCalls(new Worker(new URL('./body_worker.js', import.meta.url)), onDeath);
+    const url = new URL('./body_worker.js', import.meta.url);
+    this.#worker = threads.spawn<typeof start>({ url }, undefined, { onDeath });
   }
 
   /** Of all bodies that are arriving or wait to be read. */

@@ -1,6 +1,5 @@
 /** The thread that parses large bodies. */
 import type { FailureCode } from '../../shared/base/failure.ts';
-import { serveCalls } from '../../shared/base/worker_calls.ts';
 import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
 import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
 
@@ -10,7 +9,8 @@ interface Refusal {
   readonly code: FailureCode;
 }
 
-const methods = {
+/** What the thread does. */
+export class BodyReader {
   read({ kind, bytes, limits }: { kind: BodyKind; bytes: Uint8Array; limits: BodyLimits }): {
     readonly body?: BodyOf<BodyKind>;
     readonly refused?: Refusal;
@@ -21,9 +21,9 @@ const methods = {
       if (!(error instanceof ParameterFailure)) throw error;
       return { refused: { message: error.message, param: error.param, code: error.code } };
     }
-  },
-};
+  }
+}
 
-export type BodyMethods = typeof methods;
-
-serveCalls(methods);
+export function start(): BodyReader {
+  return new BodyReader();
+}

@@ -60,7 +60,7 @@ export class Relay {
     const course: Course = {
       ...{ generation, record, signal },
       tokens: [...generation.tokens],
-      chain: new RequestChain(),
+      chain: new RequestChain(clock),
       excluded: new Exclusions(clock, random),
       untilMs: clock.nowMs() + generation.timeoutMs,
       last: undefined,

@@ -3,7 +3,7 @@
  *
  * Derived in slices, because 128k tokens take 60 ms and every stream of the router waits for its thread.
  */
-import { yieldToLoop } from '../../shared/base/clock.ts';
+import type { Clock } from '../../shared/base/clock.ts';
 import { KeyChain, numPrefillBlocks, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import type { ClusterModel } from './cluster_view.ts';
 
@@ -11,7 +11,12 @@ import type { ClusterModel } from './cluster_view.ts';
 const SLICE_BLOCKS = 64;
 
 export class RequestChain {
+  readonly #clock: Clock;
   #chain: { readonly digest: Digest; readonly chain: KeyChain } | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   /** Links of the full blocks before the tail of `tokens`, which only ever grow. */
   async links({ digest, namespace }: ClusterModel, tokens: readonly number[]): Promise<readonly ChainLink[]> {
@@ -21,7 +26,7 @@ export class RequestChain {
     const numBlocks = numPrefillBlocks(tokens.length, blockSize);
     while (chain.links.length < numBlocks) {
       chain.extend(tokens, Math.min(numBlocks, chain.links.length + SLICE_BLOCKS));
-      if (chain.links.length < numBlocks) await yieldToLoop();
+      if (chain.links.length < numBlocks) await this.#clock.turn();
     }
     return chain.links.slice(0, numBlocks);
   }

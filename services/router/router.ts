@@ -1,10 +1,8 @@
 /** Start-up and drain of the router: hub first, so that instances find it, then HTTP. */
 import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
-import { newId } from '../../shared/base/identity.ts';
-import { entropySeed } from '../../shared/base/random.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
-import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
+import type { RoleContext, RunningRole } from '../../shared/instance/role.ts';
 import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './bodies.ts';
@@ -21,10 +19,19 @@ import { TextCodec } from './text.ts';
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
 
-export async function startRouter({ config, network, clock, random, log, fail }: RoleContext): Promise<RunningRole> {
+export async function startRouter({
+  config,
+  network,
+  threads,
+  clock,
+  random,
+  newId,
+  log,
+  fail,
+}: RoleContext): Promise<RunningRole> {
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);
-  const codec = await TextCodec.open(folder, ownLength, fail);
+  const codec = await TextCodec.open(folder, ownLength, threads, fail);
   const stopped = new AbortController();
   const hub = new EmbeddedHub(log);
   const index = new PrefixIndex();
@@ -62,6 +69,7 @@ export async function startRouter({ config, network, clock, random, log, fail }:
       maxModelLen: maxModelLen(),
       isStrict: config.strict_parameters,
     }),
+    threads,
     fail,
   );
   const relay = new Relay({
@@ -83,7 +91,7 @@ export async function startRouter({ config, network, clock, random, log, fail }:
       requestTimeoutMs: config.request_timeout_ms,
       bodyTimeoutMs: config.body_timeout_ms,
       stalledReaderMs: config.stalled_reader_ms,
-      drawSeed: entropySeed,
+      drawSeed: () => random.u32(),
       isDraining: () => isDraining,
       ending: ending.signal,
     },

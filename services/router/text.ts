@@ -2,11 +2,10 @@
  * Text in, token ids out, and back. Asynchronous, because a thread of its own does it; a model folder without a tokenizer
  * serves token ids only.
  */
-import { Worker } from 'node:worker_threads';
 import { Failure, messageOf } from '../../shared/base/failure.ts';
-import { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import type { Thread, Threads } from '../../shared/base/threads.ts';
 import { ModelError, type ModelFolder } from '../../shared/model/model_folder.ts';
-import type { TokenizerMethods } from './tokenizer_worker.ts';
+import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
 const LONG_CHARACTERS = 32_768;
@@ -18,11 +17,11 @@ const NAMES_AT_ONCE = 1_024;
  * /tokenize and /detokenize, however much, waits for itself, on a thread that begins with the first of it.
  */
 interface Workers {
-  readonly streams: WorkerCalls<TokenizerMethods>;
-  readonly prompts: WorkerCalls<TokenizerMethods>;
-  readonly long: WorkerCalls<TokenizerMethods>;
-  tools: Promise<WorkerCalls<TokenizerMethods>> | undefined;
-  readonly startTools: () => Promise<WorkerCalls<TokenizerMethods>>;
+  readonly streams: Thread<TokenizerTools>;
+  readonly prompts: Thread<TokenizerTools>;
+  readonly long: Thread<TokenizerTools>;
+  tools: Promise<Thread<TokenizerTools>> | undefined;
+  readonly startTools: () => Promise<Thread<TokenizerTools>>;
 }
 
 export class TextCodec {
@@ -38,12 +37,17 @@ export class TextCodec {
   }
 
   /** `maxTokens`: of the longest context. @throws ModelError when tokenizer.json or the template cannot be used. */
-  static async open(folder: ModelFolder, maxTokens: number, onDeath: (error: Error) => void): Promise<TextCodec> {
+  static async open(
+    folder: ModelFolder,
+    maxTokens: number,
+    threads: Threads,
+    onDeath: (error: Error) => void,
+  ): Promise<TextCodec> {
     if (!folder.hasTokenizer) return new TextCodec(undefined, 0);
-    const start = (): Promise<WorkerCalls<TokenizerMethods>> => startTokenizer(folder, onDeath);
-    const [streams, prompts, long] = await Promise.all([start(), start(), start()]);
+    const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(folder, threads, onDeath);
+    const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
-    return new TextCodec({ streams, prompts, long, tools: undefined, startTools: start }, maxTokens * longest);
+    return new TextCodec({ streams, prompts, long, tools: undefined, startTools: startOne }, maxTokens * longest);
   }
 
   get hasTokenizer(): boolean {
@@ -58,7 +62,7 @@ export class TextCodec {
     );
   }
 
-  #encoder(characters: number): WorkerCalls<TokenizerMethods> {
+  #encoder(characters: number): Thread<TokenizerTools> {
     const { prompts, long } = this.#own();
     return characters > LONG_CHARACTERS ? long : prompts;
   }
@@ -98,7 +102,7 @@ export class TextCodec {
     return (await this.#tools()).call('detokenize', ids, signal);
   }
 
-  #tools(): Promise<WorkerCalls<TokenizerMethods>> {
+  #tools(): Promise<Thread<TokenizerTools>> {
     const workers = this.#own();
     workers.tools ??= workers.startTools().catch((error: unknown) => {
       // The next one may start.
@@ -142,13 +146,20 @@ export class TextCodec {
 /** @throws ModelError when the thread ends while it reads the tokenizer. */
 async function startTokenizer(
   folder: ModelFolder,
+  threads: Threads,
   onDeath: (error: Error) => void,
-): Promise<WorkerCalls<TokenizerMethods>> {
-  const worker = new Worker(new URL('./tokenizer_worker.js', import.meta.url), { workerData: { folder: folder.path } });
+): Promise<Thread<TokenizerTools>> {
   let isReady = false;
-  const calls = new WorkerCalls<TokenizerMethods>(worker, (error) => {
-    if (isReady) onDeath(error);
-  });
+  const url = new URL('./tokenizer_worker.js', import.meta.url);
+  const calls = threads.spawn<typeof start>(
+    { url },
+    { folder: folder.path },
+    {
+      onDeath: (error) => {
+        if (isReady) onDeath(error);
+      },
+    },
+  );
   try {
     await calls.call('longestToken', undefined);
   } catch (cause) {

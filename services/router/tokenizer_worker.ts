@@ -1,18 +1,11 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { workerData } from 'node:worker_threads';
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
 import { Failure, messageOf } from '../../shared/base/failure.ts';
-import { serveCalls } from '../../shared/base/worker_calls.ts';
 import type { TemplateInput } from './openai/parameters.ts';
 
-const { folder } = workerData as { folder: string };
-const read = (file: string): Record<string, unknown> =>
-  JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
-
-const config = read('tokenizer_config.json');
 /** The package's own declarations do not resolve under NodeNext; this is what is used of them. */
 interface TextTokenizer {
   encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] };
@@ -20,67 +13,140 @@ interface TextTokenizer {
   token_to_id(token: string): number | undefined;
   get_vocab(): Map<string, number>;
 }
-const tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => TextTokenizer)(
-  read('tokenizer.json'),
-  config,
-);
-const source = config['chat_template'];
-const template = typeof source === 'string' ? new Template(source) : undefined;
+export class TokenizerTools {
+  readonly #config: Record<string, unknown>;
+  readonly #tokenizer: TextTokenizer;
+  readonly #template: Template | undefined;
 
-/** Special tokens are text, or an object that holds it. */
-function specialToken(name: string): string | undefined {
-  const value = config[name];
-  if (typeof value === 'string') return value;
-  return typeof value === 'object' && value !== null && 'content' in value ? String(value.content) : undefined;
-}
+  constructor(folder: string) {
+    const read = (file: string): Record<string, unknown> =>
+      JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
+    this.#config = read('tokenizer_config.json');
+    this.#tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => TextTokenizer)(
+      read('tokenizer.json'),
+      this.#config,
+    );
+    const source = this.#config['chat_template'];
+    this.#template = typeof source === 'string' ? new Template(source) : undefined;
+  }
 
-/** What an empty text begins with where the tokenizer adds nothing: the model must be given a token to go on from. */
-function startToken(): number[] {
-  const token = specialToken('bos_token') ?? specialToken('eos_token');
-  const id = token === undefined ? undefined : tokenizer.token_to_id(token);
-  return id === undefined ? [] : [id];
-}
+  /** Special tokens are text, or an object that holds it. */
+  #specialToken(name: string): string | undefined {
+    const value = this.#config[name];
+    if (typeof value === 'string') return value;
+    return typeof value === 'object' && value !== null && 'content' in value ? String(value.content) : undefined;
+  }
 
-/** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
-function encode(text: string, addSpecialTokens: boolean, maxCharacters: number): { ids: number[]; tokens: string[] } {
-  if (text.length > maxCharacters) {
-    throw new Failure(
-      'context_too_long',
-      `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
+  /** What an empty text begins with where the tokenizer adds nothing: the model must be given a token to go on from. */
+  #startToken(): number[] {
+    const token = this.#specialToken('bos_token') ?? this.#specialToken('eos_token');
+    const id = token === undefined ? undefined : this.#tokenizer.token_to_id(token);
+    return id === undefined ? [] : [id];
+  }
+
+  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+  #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): { ids: number[]; tokens: string[] } {
+    if (text.length > maxCharacters) {
+      throw new Failure(
+        'context_too_long',
+        `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
+      );
+    }
+    return this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens });
+  }
+
+  /** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
+  #render(json: string): { readonly text: string; readonly addSpecialTokens: boolean } {
+    const template = this.#template;
+    if (!template) throw new Failure('invalid_request', 'this model has no chat template: use /v1/completions');
+    const { messages, addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs } = JSON.parse(
+      json,
+    ) as TemplateInput;
+    const renderWith = (list: TemplateInput['messages']): string =>
+      template.render({
+        bos_token: this.#specialToken('bos_token'),
+        eos_token: this.#specialToken('eos_token'),
+        pad_token: this.#specialToken('pad_token'),
+        unk_token: this.#specialToken('unk_token'),
+        ...kwargs,
+        messages: list,
+        add_generation_prompt: addGenerationPrompt,
+      });
+    let text: string;
+    try {
+      text = renderWith(messages);
+    } catch (first) {
+      // A template that joins contents cannot join null, which an assistant message that only calls has.
+      const filled = messages.map((message) => (message['content'] === null ? { ...message, content: '' } : message));
+      try {
+        text = renderWith(filled);
+      } catch {
+        throw refused(first);
+      }
+    }
+    return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
+  }
+
+  /** Characters of the longest token of the vocabulary. */
+  longestToken(): number {
+    let longest = 1;
+    for (const token of this.#tokenizer.get_vocab().keys()) longest = Math.max(longest, token.length);
+    return longest;
+  }
+
+  encode({
+    text,
+    addSpecialTokens,
+    maxCharacters,
+  }: {
+    text: string;
+    addSpecialTokens: boolean;
+    maxCharacters: number;
+  }): Uint32Array {
+    const { ids } = this.#encode(text, addSpecialTokens, maxCharacters);
+    return Uint32Array.from(ids.length === 0 ? this.#startToken() : ids);
+  }
+
+  encodeChat({ template: json, maxCharacters }: { template: string; maxCharacters: number }): Uint32Array {
+    const { text, addSpecialTokens } = this.#render(json);
+    return Uint32Array.from(this.#encode(text, addSpecialTokens, maxCharacters).ids);
+  }
+
+  /** The lists as JSON: a long one is text for its client and nothing else. */
+  tokenize({
+    text,
+    template: json,
+    hasSpecialTokens,
+    hasStrings,
+    maxCharacters,
+  }: {
+    text: string | undefined;
+    template: string | undefined;
+    hasSpecialTokens: boolean;
+    hasStrings: boolean;
+    maxCharacters: number;
+  }): { count: number; tokens: string; strings: string } {
+    const rendered = json === undefined ? { text: text ?? '', addSpecialTokens: hasSpecialTokens } : this.#render(json);
+    const { ids, tokens } = this.#encode(rendered.text, rendered.addSpecialTokens, maxCharacters);
+    return { count: ids.length, tokens: JSON.stringify(ids), strings: JSON.stringify(hasStrings ? tokens : null) };
+  }
+
+  detokenize(ids: Uint32Array): string {
+    return ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: false });
+  }
+
+  /** One text per list of ids; an empty list is the empty text. */
+  decode({
+    lists,
+    skipSpecialTokens,
+  }: {
+    lists: readonly (readonly number[])[];
+    skipSpecialTokens: boolean;
+  }): string[] {
+    return lists.map((ids) =>
+      ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
     );
   }
-  return tokenizer.encode(text, { add_special_tokens: addSpecialTokens });
-}
-
-/** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
-function render(json: string): { readonly text: string; readonly addSpecialTokens: boolean } {
-  if (!template) throw new Failure('invalid_request', 'this model has no chat template: use /v1/completions');
-  const { messages, addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs } = JSON.parse(
-    json,
-  ) as TemplateInput;
-  const renderWith = (list: TemplateInput['messages']): string =>
-    template.render({
-      bos_token: specialToken('bos_token'),
-      eos_token: specialToken('eos_token'),
-      pad_token: specialToken('pad_token'),
-      unk_token: specialToken('unk_token'),
-      ...kwargs,
-      messages: list,
-      add_generation_prompt: addGenerationPrompt,
-    });
-  let text: string;
-  try {
-    text = renderWith(messages);
-  } catch (first) {
-    // A template that joins contents cannot join null, which an assistant message that only calls has.
-    const filled = messages.map((message) => (message['content'] === null ? { ...message, content: '' } : message));
-    try {
-      text = renderWith(filled);
-    } catch {
-      throw refused(first);
-    }
-  }
-  return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
 }
 
 function refused(cause: unknown): Failure {
@@ -102,69 +168,6 @@ function leftOpen(text: string, messages: TemplateInput['messages']): string {
   return text.slice(0, at + (text.startsWith(whole, at) ? whole.length : final.trim().length));
 }
 
-const methods = {
-  /** Characters of the longest token of the vocabulary. */
-  longestToken(): number {
-    let longest = 1;
-    for (const token of tokenizer.get_vocab().keys()) longest = Math.max(longest, token.length);
-    return longest;
-  },
-
-  encode({
-    text,
-    addSpecialTokens,
-    maxCharacters,
-  }: {
-    text: string;
-    addSpecialTokens: boolean;
-    maxCharacters: number;
-  }): Uint32Array {
-    const { ids } = encode(text, addSpecialTokens, maxCharacters);
-    return Uint32Array.from(ids.length === 0 ? startToken() : ids);
-  },
-
-  encodeChat({ template: json, maxCharacters }: { template: string; maxCharacters: number }): Uint32Array {
-    const { text, addSpecialTokens } = render(json);
-    return Uint32Array.from(encode(text, addSpecialTokens, maxCharacters).ids);
-  },
-
-  /** The lists as JSON: a long one is text for its client and nothing else. */
-  tokenize({
-    text,
-    template: json,
-    hasSpecialTokens,
-    hasStrings,
-    maxCharacters,
-  }: {
-    text: string | undefined;
-    template: string | undefined;
-    hasSpecialTokens: boolean;
-    hasStrings: boolean;
-    maxCharacters: number;
-  }): { count: number; tokens: string; strings: string } {
-    const rendered = json === undefined ? { text: text ?? '', addSpecialTokens: hasSpecialTokens } : render(json);
-    const { ids, tokens } = encode(rendered.text, rendered.addSpecialTokens, maxCharacters);
-    return { count: ids.length, tokens: JSON.stringify(ids), strings: JSON.stringify(hasStrings ? tokens : null) };
-  },
-
-  detokenize(ids: Uint32Array): string {
-    return ids.length === 0 ? '' : tokenizer.decode([...ids], { skip_special_tokens: false });
-  },
-
-  /** One text per list of ids; an empty list is the empty text. */
-  decode({
-    lists,
-    skipSpecialTokens,
-  }: {
-    lists: readonly (readonly number[])[];
-    skipSpecialTokens: boolean;
-  }): string[] {
-    return lists.map((ids) =>
-      ids.length === 0 ? '' : tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
-    );
-  },
-};
-
-export type TokenizerMethods = typeof methods;
-
-serveCalls(methods);
+export function start({ folder }: { readonly folder: string }): TokenizerTools {
+  return new TokenizerTools(folder);
+}

@@ -8,12 +8,12 @@
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
-import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import type { Thread } from '../../shared/base/threads.ts';
 import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
 import { newTierCounters } from '../../shared/kv/record_cache.ts';
 import { isForRoom } from './disk_errors.ts';
 import type { DiskEntry } from './disk_process.ts';
-import type { DiskMethods } from './disk_worker.ts';
+import type { DiskThread } from './disk_worker.ts';
 
 /** LMDB gives a record its own pages. */
 const PAGE_BYTES = 4_096;
@@ -29,10 +29,10 @@ const OPENING = 'it is being opened';
 
 export interface DiskTierOptions {
   /** Opens or makes the environment. */
-  readonly open: () => Promise<Awaited<ReturnType<DiskMethods['open']>>>;
+  readonly open: () => Promise<Awaited<ReturnType<DiskThread['open']>>>;
   readonly clock: Clock;
   readonly signal: AbortSignal;
-  readonly worker: Pick<WorkerCalls<DiskMethods>, 'call'>;
+  readonly worker: Pick<Thread<DiskThread>, 'call'>;
   readonly budgetBytes: number;
   readonly log: Log;
   readonly onStored: (key: BlockKey) => void;

@@ -1,16 +1,14 @@
 /** The store role: opens the disk tier, serves what survived, takes offers. */
-import { Worker } from 'node:worker_threads';
+import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
-import { WorkerCalls } from '../../shared/base/worker_calls.ts';
 import { liveAsMember, type Place, type RoleBody } from '../../shared/instance/member_life.ts';
-import type { RoleContext, RunningRole } from '../../shared/instance/role_process.ts';
+import type { DataFolder, RoleContext, RunningRole } from '../../shared/instance/role.ts';
 import { startMover } from '../../shared/kv/mover.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
-import { claimDataFolder, refuseSharedFolder, type DataFolder } from './data_folder.ts';
-import type { DiskMethods } from './disk_worker.ts';
+import type { start } from './disk_worker.ts';
 import { OfferIntake } from './offer_intake.ts';
 import { StoreTiers } from './tiers.ts';
 
@@ -21,25 +19,23 @@ const CLOSE_WAIT_MS = 5_000;
 const MAX_FETCH_STREAMS = 8_192;
 
 export async function startStore(context: RoleContext): Promise<RunningRole> {
-  const { config } = context;
+  const { config, folders } = context;
   // Before the address is known: the folder must be the same at the next start.
   const folderName = config.name || `store@${config.advertise || config.bind || '127.0.0.1:0'}`;
   // Two stores over one folder are a mistake in the configuration; whatever else is wrong with it may pass.
-  if (config.disk_bytes > 0) refuseSharedFolder(config.data_dir, folderName);
+  if (config.disk_bytes > 0) folders.refuseShared(config.data_dir, folderName);
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place, folderName));
 }
 
 async function build(
-  { config, network, clock, random, log, fail }: RoleContext,
+  { config, network, threads, folders, clock, random, log, fail, kill }: RoleContext,
   { member, publish }: Place,
   folderName: string,
 ): Promise<RoleBody> {
   const diskPid = new Int32Array(new SharedArrayBuffer(4));
-  const worker = new WorkerCalls<DiskMethods>(
-    new Worker(new URL('./disk_worker.js', import.meta.url), { workerData: { pid: diskPid } }),
-    fail,
-  );
-  const mover = startMover(fail);
+  const url = new URL('./disk_worker.js', import.meta.url);
+  const worker = threads.spawn<typeof start>({ url }, { pid: diskPid }, { onDeath: fail });
+  const mover = startMover(threads, fail);
   let folder: DataFolder | undefined;
   const stopped = new AbortController();
   const announcer = new Announcer(
@@ -53,8 +49,8 @@ async function build(
   const tiers = new StoreTiers({
     ...{ worker, mover, dramBytes: config.dram_bytes, diskBytes: config.disk_bytes, announcer, clock, log },
     openDisk: async () => {
-      folder ??= claimDataFolder(config.data_dir, folderName);
-      return worker.call('open', folder.environmentPath);
+      folder ??= folders.claim(config.data_dir, folderName);
+      return worker.call('open', join(folder.path, 'lmdb'));
     },
     signal: stopped.signal,
   });
@@ -93,16 +89,9 @@ async function build(
       ]);
       await Promise.all([worker.close(), mover.close()]);
       // One that hangs does not hear that its store is gone.
-      endDiskProcess(Atomics.load(diskPid, 0));
+      const pid = Atomics.load(diskPid, 0);
+      if (pid > 0) kill(pid);
       folder?.release();
     },
   };
-}
-
-function endDiskProcess(pid: number): void {
-  try {
-    if (pid > 0) process.kill(pid, 'SIGKILL');
-  } catch {
-    // It has ended in order.
-  }
 }

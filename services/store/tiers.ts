@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
-import type { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
@@ -22,10 +22,10 @@ import type { BlockSource } from '../../shared/net/block_source.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
-import type { DiskMethods } from './disk_worker.ts';
+import type { DiskThread } from './disk_worker.ts';
 
 export interface StoreTiersOptions {
-  readonly worker: WorkerCalls<DiskMethods>;
+  readonly worker: Thread<DiskThread>;
   readonly mover: Mover;
   readonly dramBytes: number;
   readonly diskBytes: number;

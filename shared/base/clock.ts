@@ -6,6 +6,8 @@ export interface Clock {
   wallMs(): number;
   /** Resolves after `ms`, or at once when `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Lets everything else that waits for this thread go first: between two slices of a long computation. */
+  turn(): Promise<void>;
 }
 
 export const systemClock: Clock = {
@@ -25,6 +27,10 @@ export const systemClock: Clock = {
       const timer = setTimeout(done, ms);
       signal?.addEventListener('abort', done);
     }),
+  turn: () =>
+    new Promise((resolve) => {
+      setImmediate(resolve);
+    }),
 };
 
 /** Calls `tick` every `ms` until `signal` aborts. A tick that throws ends the process: it is a broken invariant. */
@@ -37,11 +43,4 @@ export function every(clock: Clock, ms: number, signal: AbortSignal, tick: () =>
     }
   };
   void loop();
-}
-
-/** Lets everything else that waits for this thread go first: between two slices of a long computation. */
-export function yieldToLoop(): Promise<void> {
-  return new Promise((resolve) => {
-    setImmediate(resolve);
-  });
 }

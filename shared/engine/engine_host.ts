@@ -1,11 +1,14 @@
 /** The control thread's handle on the engine thread. */
-import { Worker } from 'node:worker_threads';
 import type { Clock } from '../base/clock.ts';
+import type { Thread, Threads } from '../base/threads.ts';
 import type { SlabMemory } from '../kv/slab.ts';
 import type { EngineEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
+import type { EngineMethods, start } from './engine_worker.ts';
 
 /** A step takes this long at most, or its device hangs. */
 const STOP_MS = 10_000;
+
+export const engineModule = { url: new URL('./engine_worker.js', import.meta.url) };
 
 export interface EngineHostListener {
   onLoading(doneBytes: number, totalBytes: number): void;
@@ -16,41 +19,39 @@ export interface EngineHostListener {
 
 export class EngineHost {
   readonly info: EngineInfo;
-  readonly #worker: Worker;
+  readonly #thread: Thread<EngineMethods>;
   #isStopping = false;
   #isDead = false;
   #onStopped: () => void = () => undefined;
   /** As of the last step that had something to tell. */
   load: EngineLoad | undefined;
 
-  private constructor(worker: Worker, info: EngineInfo) {
-    this.#worker = worker;
+  private constructor(thread: Thread<EngineMethods>, info: EngineInfo) {
+    this.#thread = thread;
     this.info = info;
   }
 
   /** Resolves when the model is loaded. @throws Error with the model's or the device's own message. */
-  static async start(data: EngineWorkerData, listener: EngineHostListener): Promise<EngineHost> {
-    const worker = new Worker(new URL('./engine_worker.js', import.meta.url), { workerData: data });
+  static async start(threads: Threads, data: EngineWorkerData, listener: EngineHostListener): Promise<EngineHost> {
     let host: EngineHost | undefined;
+    let thread: Thread<EngineMethods> | undefined;
     const info = await new Promise<EngineInfo>((resolve, reject) => {
       const fail = (error: Error): void => {
         if (host) host.#isDead = true;
-        if (host) listener.onDeath(error);
-        else reject(error);
+        if (!host) reject(error);
+        else if (!host.#isStopping) listener.onDeath(error);
+        if (host) host.#onStopped();
       };
-      worker.on('message', (message: FromEngine) => {
+      const onEvent = (message: FromEngine): void => {
         if (message.kind === 'loading') listener.onLoading(message.doneBytes, message.totalBytes);
         else if (message.kind === 'ready') resolve(message.info);
         else if (message.kind === 'failed') fail(new Error(message.message));
         else if (host && message.kind === 'stopped') host.#onStopped();
         else if (host && message.kind === 'events') host.#receive(message, listener);
-      });
-      worker.on('error', fail);
-      worker.on('exit', (code) => {
-        if (host === undefined || !host.#isStopping) fail(new Error(`the engine thread ended with code ${code}`));
-      });
+      };
+      thread = threads.spawn<typeof start>(engineModule, data, { onEvent, onDeath: fail });
     });
-    host = new EngineHost(worker, info);
+    host = new EngineHost(thread!, info);
     return host;
   }
 
@@ -64,7 +65,7 @@ export class EngineHost {
   }
 
   send(message: ToEngine): void {
-    this.#worker.postMessage(message);
+    this.#thread.tell('receive', message);
   }
 
   /** Waits for the step that runs: a thread that ends while Dawn owes it an answer takes the whole process down. */
@@ -72,12 +73,9 @@ export class EngineHost {
     this.#isStopping = true;
     const stopped = new Promise<void>((resolve) => {
       this.#onStopped = resolve;
-      this.#worker.once('exit', () => {
-        resolve();
-      });
     });
     this.send({ kind: 'stop' });
     if (!this.#isDead) await Promise.race([stopped, clock.sleep(STOP_MS)]);
-    await this.#worker.terminate();
+    await this.#thread.close();
   }
 }

@@ -10,6 +10,7 @@
 import { every, type Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
+import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
@@ -47,6 +48,7 @@ export interface EngineInstanceOptions {
   /** A turn of the engine's loop that takes longer is a device that hangs. */
   readonly stepTimeoutMs: number;
   readonly network: Network;
+  readonly threads: Threads;
   readonly random: Random;
   readonly clock: Clock;
   readonly log: Log;
@@ -96,7 +98,7 @@ export class EngineInstance {
     const { dramBytes, log, onDeath } = options;
     const engine: EngineWorkerData = { ...options.engine, pulse: new SharedArrayBuffer(8) };
     let onEvent: (event: EngineEvent) => void = () => undefined;
-    const host = await EngineHost.start(engine, {
+    const host = await EngineHost.start(options.threads, engine, {
       onLoading: (doneBytes, totalBytes) => {
         log.info({ percent: Math.floor((100 * doneBytes) / totalBytes) }, 'loading weights');
       },
@@ -115,7 +117,7 @@ export class EngineInstance {
       );
     }
     const slab = new Slab(slotSize, numSlots);
-    const mover = startMover(onDeath);
+    const mover = startMover(options.threads, onDeath);
     await mover.call('attach', slab.memory);
     host.attach(slab.memory, headerBytes(layout.numLayers));
     const instance = new EngineInstance(options, host, mover, slab);

@@ -5,7 +5,7 @@ import { answeringOnce, type Handlers } from '../net/network.ts';
 import { subjects } from '../protocol/membership.ts';
 import { EngineInstance } from './engine_instance.ts';
 import { liveAsMember, type Place, type RoleBody } from './member_life.ts';
-import type { RoleContext, RunningRole } from './role_process.ts';
+import type { RoleContext, RunningRole } from './role.ts';
 
 /** Looked at this often while draining. */
 const DRAIN_POLL_MS = 50;
@@ -19,7 +19,7 @@ export function startEngineRole(context: RoleContext, createHandlers: CreateHand
 }
 
 async function build(context: RoleContext, place: Place, createHandlers: CreateHandlers): Promise<RoleBody> {
-  const { config, network, clock, random, log, fail, die } = context;
+  const { config, network, threads, clock, random, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
     engine: {
@@ -45,7 +45,7 @@ async function build(context: RoleContext, place: Place, createHandlers: CreateH
     },
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
-    ...{ network, clock, random, log },
+    ...{ network, threads, clock, random, log },
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
       place.sayGoodbye();

@@ -10,7 +10,7 @@ import { answeringOnce, type Handlers } from '../net/network.ts';
 import type { Load, Member, Registration } from '../protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
-import type { RoleContext, RunningRole } from './role_process.ts';
+import type { RoleContext, RunningRole } from './role.ts';
 
 /** Where a process is in its cluster. */
 export interface Place {

@@ -1,10 +1,11 @@
 /** The control thread's side of the mover thread. */
-import { Worker } from 'node:worker_threads';
-import { WorkerCalls } from '../base/worker_calls.ts';
-import type { MoverMethods } from './mover_worker.ts';
+import type { MethodsOf, Thread, Threads } from '../base/threads.ts';
+import type { start } from './mover_worker.ts';
 
-export type Mover = WorkerCalls<MoverMethods>;
+export type Mover = Thread<MethodsOf<typeof start>>;
 
-export function startMover(onDeath: (error: Error) => void): Mover {
-  return new WorkerCalls<MoverMethods>(new Worker(new URL('./mover_worker.js', import.meta.url)), onDeath);
+export const moverModule = { url: new URL('./mover_worker.js', import.meta.url) };
+
+export function startMover(threads: Threads, onDeath: (error: Error) => void): Mover {
+  return threads.spawn<typeof start>(moverModule, undefined, { onDeath });
 }

@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { TemplateInput } from '../../services/router/openai/parameters.ts';
@@ -86,7 +87,7 @@ async function pairCases(): Promise<Case[]> {
     const question = own.at(-1)!.messages[1]!;
     return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
   });
-  const codec = await TextCodec.open(readModelFolder(harbour), 2_048, assert.fail);
+  const codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
   const all = [...cases, ...joined].slice(0, Number(process.env['PROMPTS'] ?? 100));
   const prompts = await Promise.all(
     all.map(({ messages }) => codec.encodeChat(templateOf(messages), new AbortController().signal)),

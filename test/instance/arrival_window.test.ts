@@ -1,7 +1,7 @@
 /** Host memory for arrivals: its bound, and who may have how much of it. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { yieldToLoop } from '../../shared/base/clock.ts';
+import { systemClock } from '../../shared/base/clock.ts';
 import { ArrivalWindow } from '../../shared/instance/arrival_window.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { Slab } from '../../shared/kv/slab.ts';
@@ -20,16 +20,16 @@ test('sequences that are not admitted hold half of the window at most, all of th
   const take = (isAdmitted: boolean): Promise<number> =>
     window.take(() => isAdmitted, never).then((slot) => (numTaken++, slot));
   const early = Array.from({ length: 3 }, () => take(false));
-  await yieldToLoop();
+  await systemClock.turn();
   assert.equal(numTaken, 2, 'the third waits');
   const admitted = Array.from({ length: 3 }, () => take(true));
-  await yieldToLoop();
+  await systemClock.turn();
   assert.equal(numTaken, 4, 'the window is full');
   window.give((await admitted[0]) ?? -1);
-  await yieldToLoop();
+  await systemClock.turn();
   assert.equal(numTaken, 5, 'the admitted one that waits comes first');
   window.give((await early[0]) ?? -1);
-  await yieldToLoop();
+  await systemClock.turn();
   assert.equal(numTaken, 6);
 });
 
@@ -40,11 +40,11 @@ test('a sequence that is preempted counts as not admitted, with what it holds', 
   isAdmitted = false;
   let hasMore = false;
   void window.take(() => isAdmitted, never).then(() => (hasMore = true));
-  await yieldToLoop();
+  await systemClock.turn();
   assert(!hasMore, 'it has half of the window already');
   await window.take(() => true, never);
   window.give(held[0] ?? -1);
-  await yieldToLoop();
+  await systemClock.turn();
   assert(hasMore);
 });
 

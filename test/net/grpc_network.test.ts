@@ -103,16 +103,18 @@ test('a failure of the server keeps its code, and comes after what was sent befo
 
 test('a reader that is slow holds the sender back and loses nothing', async () => {
   const count = 200;
+  // More in all than the transport's own windows hold.
+  const data = Buffer.alloc(256 << 10);
   let numSent = 0;
   serve = answering<'fetch'>(async function* () {
     for (let index = 0; index < count; index++) {
       numSent++;
-      yield { ...slice, index };
+      yield { ...slice, index, data };
     }
   });
   const got: number[] = [];
   for await (const { index } of fetching()) {
-    if (index === 0) await sleep(20);
+    if (index === 0) await sleep(200);
     if (index === 0) assert(numSent < count, 'not everything was sent to a reader that reads nothing');
     got.push(index);
   }

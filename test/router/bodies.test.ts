@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, test } from 'vitest';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { Bodies } from '../../services/router/bodies.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { readCompletionBody } from '../../services/router/openai/parameters.ts';
@@ -10,7 +11,13 @@ import { readCompletionBody } from '../../services/router/openai/parameters.ts';
 const LIMIT = 90 << 20;
 let bodies: Bodies;
 beforeAll(() => {
-  bodies = new Bodies(LIMIT, 2_048, () => ({ vocabSize: 1_536, maxModelLen: 2_048, isStrict: false }), assert.fail);
+  bodies = new Bodies(
+    LIMIT,
+    2_048,
+    () => ({ vocabSize: 1_536, maxModelLen: 2_048, isStrict: false }),
+    workerThreads,
+    assert.fail,
+  );
 });
 afterAll(async () => {
   await bodies.close();

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'vitest';
-import { yieldToLoop } from '../../shared/base/clock.ts';
+import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
@@ -64,12 +64,12 @@ test('the chain of a long request is derived in slices that others run between, 
   const digest = 'ab'.repeat(16) as Digest;
   const model = { digest, namespace: { blockSize: 32 } as Namespace };
   const tokens = Array.from({ length: 32_768 }, (_, i) => i % 1_000);
-  const chain = new RequestChain();
+  const chain = new RequestChain(systemClock);
   let numTurns = 0;
   let isDone = false;
   const others = (async () => {
     while (!isDone) {
-      await yieldToLoop();
+      await systemClock.turn();
       numTurns++;
     }
   })();

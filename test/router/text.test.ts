@@ -1,6 +1,7 @@
 /** Tokens to text, piece by piece. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { TextCodec } from '../../services/router/text.ts';
 import { TextStream } from '../../services/router/text_stream.ts';
@@ -10,7 +11,7 @@ import { harbour } from '../support/cluster.ts';
 const never = new AbortController().signal;
 let codec: TextCodec;
 beforeAll(async () => {
-  codec = await TextCodec.open(readModelFolder(harbour), 2_048, assert.fail);
+  codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
 });
 afterAll(async () => {
   await codec.close();
@@ -51,7 +52,7 @@ test('what could still become a stop string is held back until it cannot', async
 });
 
 test('a folder without a tokenizer serves token ids only, and says so', async () => {
-  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')), 512, assert.fail);
+  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')), 512, workerThreads, assert.fail);
   assert.equal(none.hasTokenizer, false);
   assert.deepEqual(await none.decode([[1, 2]], true), ['']);
   await assert.rejects(none.encode('x', true, never), /no tokenizer/);

@@ -39,6 +39,10 @@ export class SimulatedClock implements Clock {
     });
   }
 
+  turn(): Promise<void> {
+    return this.sleep(0);
+  }
+
   /** Wakes sleepers in time order until none is due by `untilMs`. */
   async run(untilMs: number): Promise<void> {
     for (;;) {

@@ -2,27 +2,27 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
-import { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import type { Thread } from '../../shared/base/threads.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type BlockKey, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskTierOptions } from '../../services/store/disk_tier.ts';
-import type { DiskMethods } from '../../services/store/disk_worker.ts';
+import type { DiskThread, start } from '../../services/store/disk_worker.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 
 const namespace = 'ab'.repeat(16) as Digest;
 const layout: RecordLayout = { namespace, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
 const bytes = recordBytes(layout);
-const workerUrl = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
+const url = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
 
 const folder = temporaryFolder();
 const path = join(folder.path, 'lmdb');
 let stopped: AbortController;
-let worker: WorkerCalls<DiskMethods>;
+let worker: Thread<DiskThread>;
 let slab: Slab;
 
 function linkOf(i: number): ChainLink {
@@ -38,7 +38,8 @@ function record(i: number): { link: ChainLink; slot: number; bytes: number } {
 }
 
 async function openWorker(): Promise<void> {
-  worker = new WorkerCalls<DiskMethods>(new Worker(workerUrl), assert.fail);
+  const pid = new Int32Array(new SharedArrayBuffer(4));
+  worker = workerThreads.spawn<typeof start>({ url }, { pid }, { onDeath: assert.fail });
   await worker.call('attach', slab.memory);
 }
 
@@ -127,7 +128,7 @@ test('a disk that is full fails no one: the blocks are not stored, the failure i
   const { tier } = await tierOf();
   await tier.put(Array.from({ length: 10 }, (_, i) => record(i)));
   let isFull = true;
-  const full: Pick<WorkerCalls<DiskMethods>, 'call'> = {
+  const full: Pick<Thread<DiskThread>, 'call'> = {
     call: (method, argument) =>
       method === 'put' && isFull
         ? Promise.reject(new Error('ENOSPC: no space left on device'))
@@ -146,8 +147,8 @@ test('a disk that is full fails no one: the blocks are not stored, the failure i
 test('puts under way count against the budget, however many there are at once (P1)', async () => {
   const budgetBytes = 4 * 12_288;
   let most = 0;
-  const watching: Pick<WorkerCalls<DiskMethods>, 'call'> = {
-    call: (async (method: keyof DiskMethods, argument: never) => {
+  const watching: Pick<Thread<DiskThread>, 'call'> = {
+    call: (async (method: keyof DiskThread, argument: never) => {
       if (method === 'put') most = Math.max(most, tier.usedBytes + (argument as unknown[]).length * 12_288);
       return worker.call(method, argument);
     }) as typeof worker.call,

@@ -1,19 +1,17 @@
-/** A store's folder, used by one process at a time: two would overwrite each other's index. */
+/** Folders that one process has at a time: two stores would overwrite each other's index. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
+import type { DataFolder, DataFolders } from '../../shared/instance/role.ts';
 
-export interface DataFolder {
-  readonly environmentPath: string;
-  release(): void;
-}
+export const dataFolders: DataFolders = { refuseShared, claim };
 
 function folderOf(dataDir: string, name: string): string {
   return join(dataDir, name.replaceAll(/[^A-Za-z0-9._-]/g, '_'));
 }
 
 /** @throws Error when another live process has the folder. */
-export function refuseSharedFolder(dataDir: string, name: string): void {
+function refuseShared(dataDir: string, name: string): void {
   const folder = folderOf(dataDir, name);
   const owner = ownerOf(join(folder, 'pid'));
   if (owner !== undefined) {
@@ -22,8 +20,8 @@ export function refuseSharedFolder(dataDir: string, name: string): void {
 }
 
 /** @throws Error when another live process has it, or it cannot be made. */
-export function claimDataFolder(dataDir: string, name: string): DataFolder {
-  refuseSharedFolder(dataDir, name);
+function claim(dataDir: string, name: string): DataFolder {
+  refuseShared(dataDir, name);
   const folder = folderOf(dataDir, name);
   const lock = join(folder, 'pid');
   try {
@@ -40,7 +38,7 @@ export function claimDataFolder(dataDir: string, name: string): DataFolder {
     if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
   }
   return {
-    environmentPath: join(folder, 'lmdb'),
+    path: folder,
     release: () => {
       rmSync(lock, { force: true });
     },

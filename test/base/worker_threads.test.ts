@@ -4,9 +4,13 @@ import { EventEmitter } from 'node:events';
 import type { Worker } from 'node:worker_threads';
 import { test } from 'vitest';
 import { Failure } from '../../shared/base/failure.ts';
-import { WorkerCalls } from '../../shared/base/worker_calls.ts';
+import { WorkerThread, workerThreads } from '../../shared/base/worker_threads.ts';
+import type { start } from '../support/echo_thread.ts';
+import { projectPath } from '../support/project.ts';
 
-type Methods = Record<'echo', (argument: number) => number>;
+interface Methods {
+  echo: (argument: number) => number;
+}
 
 class PlayedWorker extends EventEmitter {
   readonly posted: { id: number; argument: unknown }[] = [];
@@ -20,11 +24,15 @@ class PlayedWorker extends EventEmitter {
   }
 }
 
-function open(): { worker: PlayedWorker; calls: WorkerCalls<Methods>; deaths: Error[] } {
+function open(): { worker: PlayedWorker; calls: WorkerThread<Methods, string>; events: string[]; deaths: Error[] } {
   const worker = new PlayedWorker();
   const deaths: Error[] = [];
-  const calls = new WorkerCalls<Methods>(worker as unknown as Worker, (error) => deaths.push(error));
-  return { worker, calls, deaths };
+  const events: string[] = [];
+  const calls = new WorkerThread<Methods, string>(worker as unknown as Worker, {
+    onEvent: (event) => events.push(event),
+    onDeath: (error) => deaths.push(error),
+  });
+  return { worker, calls, deaths, events };
 }
 
 test('a few calls are with the worker, the rest wait in order; one whose caller left is never begun', async () => {
@@ -70,4 +78,33 @@ test('65,536 calls wait, the next is refused (P1); the worker’s death fails th
   assert(outcomes.every((outcome) => String(outcome).includes('ended with code 1')));
   assert.equal(deaths.length, 1);
   await assert.rejects(calls.call('echo', 0), /ended with code 1/);
+});
+
+test('what is told waits for nothing and has no answer; events come as they are', () => {
+  const { worker, calls, events } = open();
+  for (let i = 0; i < 5; i++) void calls.call('echo', i).catch(() => undefined);
+  calls.tell('echo', 77);
+  assert.deepEqual(worker.posted.at(-1), { id: undefined, method: 'echo', argument: 77 });
+  worker.emit('message', { event: 'news' });
+  assert.deepEqual(events, ['news']);
+});
+
+test('a real worker starts its module, answers, emits, and dies with what it could not start', async () => {
+  const url = new URL(`file://${projectPath('dist/test/support/echo_thread.js')}`);
+  const events: string[] = [];
+  let death: Error | undefined;
+  const listener = { onEvent: (event: string) => events.push(event), onDeath: (error: Error) => (death = error) };
+  const thread = workerThreads.spawn<typeof start>({ url }, { greeting: 'hello' }, listener);
+  thread.tell('shout', 'early');
+  assert.equal(await thread.call('echo', 'x'), 'hello x');
+  assert.deepEqual(events, ['early!']);
+  await assert.rejects(
+    thread.call('refuse', undefined),
+    (error: unknown) => error instanceof Failure && error.code === 'overloaded',
+  );
+  await thread.close();
+  assert.equal(death, undefined, 'it was asked to end');
+  const broken = workerThreads.spawn<typeof start>({ url }, { greeting: '' }, listener);
+  await assert.rejects(broken.call('echo', 'x'), /no greeting/);
+  assert.match(String(death), /no greeting/);
 });

@@ -1,21 +1,33 @@
 /**
- * Calls between a thread and a worker it owns: named methods, one promise a call.
+ * Threads as workers of this process.
  *
  * Calls wait here, in order, and a few at a time are with the worker, so that a call whose caller left is never begun. At most
  * MAX_PENDING wait (P1). A worker that dies fails every open call.
  */
 import assert from 'node:assert/strict';
-import { parentPort, type Worker } from 'node:worker_threads';
-import { Failure, isFailureCode, messageOf } from './failure.ts';
+import { Worker } from 'node:worker_threads';
+import { Failure, isFailureCode } from './failure.ts';
+import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
 
-interface Call {
-  readonly id: number;
+export const workerThreads: Threads = {
+  spawn: (module, data, listener) =>
+    new WorkerThread(
+      new Worker(new URL('./thread_entry.js', import.meta.url), { workerData: { module: module.url.href, data } }),
+      listener,
+    ),
+};
+
+/** To the worker; without an id nobody waits for an answer. */
+export interface Call {
+  readonly id: number | undefined;
   readonly method: string;
   readonly argument: unknown;
 }
 
-interface Answer {
-  readonly id: number;
+/** From the worker: an answer, or an event. */
+export interface Answer {
+  readonly id?: number;
+  readonly event?: unknown;
   readonly value?: unknown;
   readonly error?: string;
   /** Of a Failure. */
@@ -28,16 +40,12 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
-type Methods = Record<string, (argument: never) => unknown>;
-type Argument<M extends Methods, K extends keyof M> = Parameters<M[K]>[0];
-type Result<M extends Methods, K extends keyof M> = Awaited<ReturnType<M[K]>>;
-
 /** More than this and the caller is asking faster than the worker can ever answer. */
 const MAX_PENDING = 65_536;
 /** With the worker: enough that it never waits for the next, few enough that what nobody wants is not begun. */
 const MAX_POSTED = 4;
 
-export class WorkerCalls<M extends Methods> {
+export class WorkerThread<M, E> implements Thread<M> {
   readonly #worker: Worker;
   readonly #posted = new Map<number, Pending>();
   readonly #waiting = new Map<number, Pending>();
@@ -45,10 +53,13 @@ export class WorkerCalls<M extends Methods> {
   #death: Error | undefined;
   #isClosing = false;
 
-  /** `onDeath` is told when the worker ends without being asked to: who depends on it cannot go on. */
-  constructor(worker: Worker, onDeath: (error: Error) => void) {
+  constructor(worker: Worker, listener: ThreadListener<E>) {
     this.#worker = worker;
     worker.on('message', (answer: Answer) => {
+      if (answer.id === undefined) {
+        listener.onEvent?.(answer.event as E);
+        return;
+      }
       const pending = this.#posted.get(answer.id);
       if (!pending) return;
       this.#posted.delete(answer.id);
@@ -65,7 +76,7 @@ export class WorkerCalls<M extends Methods> {
         for (const { reject } of calls.values()) reject(error);
         calls.clear();
       }
-      if (!this.#isClosing) onDeath(error);
+      if (!this.#isClosing) listener.onDeath(error);
     };
     worker.on('error', die);
     worker.on('exit', (code) => {
@@ -73,8 +84,7 @@ export class WorkerCalls<M extends Methods> {
     });
   }
 
-  /** @throws Failure `cancelled` when `signal` aborts before the worker has begun. */
-  call<K extends keyof M & string>(method: K, argument: Argument<M, K>, signal?: AbortSignal): Promise<Result<M, K>> {
+  call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>> {
     return new Promise((resolve, reject) => {
       if (this.#death || signal?.aborted) {
         reject(this.#death ?? cancelled());
@@ -102,6 +112,10 @@ export class WorkerCalls<M extends Methods> {
     });
   }
 
+  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>): void {
+    this.#worker.postMessage({ id: undefined, method, argument } satisfies Call);
+  }
+
   #post(): void {
     for (const [id, pending] of this.#waiting) {
       if (this.#posted.size >= MAX_POSTED) return;
@@ -119,23 +133,4 @@ export class WorkerCalls<M extends Methods> {
 
 function cancelled(): Failure {
   return new Failure('cancelled', 'the caller went away');
-}
-
-/** In the worker: answers calls in the order they came, one at a time. */
-export function serveCalls(methods: Methods): void {
-  const port = parentPort;
-  assert(port, 'serveCalls runs in a worker thread');
-  let last: Promise<void> = Promise.resolve();
-  port.on('message', ({ id, method, argument }: Call) => {
-    last = last.then(async () => {
-      try {
-        const run = methods[method];
-        assert(run, `no method ${method}`);
-        port.postMessage({ id, value: await run(argument as never) } satisfies Answer);
-      } catch (error) {
-        const code = error instanceof Failure ? { code: error.code } : {};
-        port.postMessage({ id, error: messageOf(error), ...code } satisfies Answer);
-      }
-    });
-  });
 }

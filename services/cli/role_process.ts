@@ -1,0 +1,96 @@
+/**
+ * What every role's process does around its work: the host it runs on, configuration in, ready out, drain on SIGTERM or Ctrl-C, a
+ * clear line and a non-zero code when it cannot go on. Under `penstock up` the parent is told over IPC, and its death ends this
+ * process too.
+ */
+import { systemClock } from '../../shared/base/clock.ts';
+import { messageOf } from '../../shared/base/failure.ts';
+import { newId } from '../../shared/base/identity.ts';
+import { createLog } from '../../shared/base/log.ts';
+import { ConfigError, isLoopback, type Config } from '../../shared/base/options.ts';
+import { entropySeed, Random } from '../../shared/base/random.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
+import type { Host, Ready, RunningRole, StartRole } from '../../shared/instance/role.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { Role } from '../../shared/protocol/membership.ts';
+import { dataFolders } from './data_folders.ts';
+
+/** What a role's process tells `penstock up`. */
+export interface ReadyMessage extends Ready {
+  readonly kind: 'ready';
+  readonly role: Role;
+  readonly pid: number;
+}
+
+const EXIT_REFUSED = 1;
+const EXIT_USAGE = 2;
+
+export async function runRole(role: Role, config: Config, start: StartRole): Promise<void> {
+  const say = (line: string): void => {
+    process.stderr.write(`penstock ${role}: ${line}\n`);
+  };
+  const fail = (error: unknown): void => {
+    say(messageOf(error));
+    process.exit(error instanceof ConfigError ? EXIT_USAGE : EXIT_REFUSED);
+  };
+  let running: RunningRole | undefined;
+  let isEnding = false;
+  const end = async (): Promise<void> => {
+    if (isEnding) endNow();
+    isEnding = true;
+    await running?.drain();
+    process.exit(0);
+  };
+  process.on('SIGTERM', () => void end());
+  process.on('SIGINT', () => void end());
+  // The parent died without a word: nobody would end this process.
+  process.on('disconnect', endNow);
+  try {
+    process.title = `penstock ${role} ${config.name}`.trim();
+    refuseOpenPorts(config);
+    const host = realHost(config, createLog(config.name || role, config.log_level));
+    running = await start({ ...host, role, config, fail, drain: () => void end() });
+    const { ready } = running;
+    const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
+    if (process.send) process.send(message);
+    else
+      process.stdout.write(
+        `penstock ${role} ${ready.name} ready: ${ready.url ? `${ready.url}, hub ` : ''}${ready.address}\n`,
+      );
+  } catch (error) {
+    fail(error);
+  }
+}
+
+/** The real one. */
+function realHost(config: Config, log: Host['log']): Host {
+  const clock = systemClock;
+  return {
+    ...{ clock, log, newId, die: endNow, folders: dataFolders, threads: workerThreads },
+    random: new Random(entropySeed()),
+    network: new GrpcNetwork(config.cluster_token, clock),
+    identity: { pid: process.pid, epoch: newId() },
+    kill: (pid) => {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch {
+        // It has ended already.
+      }
+    },
+  };
+}
+
+/** Without a destructor: a GPU that still computes would make an ordinary exit an abort. */
+function endNow(): void {
+  process.kill(process.pid, 'SIGKILL');
+}
+
+/** Whoever listens beyond this machine needs a token. */
+function refuseOpenPorts({ bind, hub_bind: hubBind, cluster_token: token }: Config): void {
+  const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
+  if (open !== undefined && token === '') {
+    throw new ConfigError(
+      `refusing to listen on ${open} without a cluster token: set PENSTOCK_CLUSTER_TOKEN, the same for every process`,
+    );
+  }
+}

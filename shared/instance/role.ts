@@ -1,0 +1,67 @@
+/** What a role is to the process it runs in, and the process to it. A role is a function of its host: it touches nothing else. */
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Config } from '../base/options.ts';
+import type { Random } from '../base/random.ts';
+import type { Threads } from '../base/threads.ts';
+import type { Network } from '../net/network.ts';
+import type { Role } from '../protocol/membership.ts';
+
+/** A folder that a process has to itself. */
+export interface DataFolder {
+  readonly path: string;
+  release(): void;
+}
+
+export interface DataFolders {
+  /** @throws Error when another live process has it. */
+  refuseShared(dataDir: string, name: string): void;
+  /** @throws Error when another live process has it, or it cannot be made. */
+  claim(dataDir: string, name: string): DataFolder;
+}
+
+/** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */
+export interface Host {
+  readonly clock: Clock;
+  readonly random: Random;
+  /** Names for what must differ: requests, epochs. */
+  readonly newId: () => string;
+  readonly log: Log;
+  readonly network: Network;
+  readonly threads: Threads;
+  readonly folders: DataFolders;
+  /** This process, and this incarnation of it. */
+  readonly identity: { readonly pid: number; readonly epoch: string };
+  /** Ends the process at once, without a destructor. */
+  readonly die: () => void;
+  /** Ends a process that one of this one's threads has started. */
+  readonly kill: (pid: number) => void;
+}
+
+export interface RoleContext extends Host {
+  readonly role: Role;
+  readonly config: Config;
+  /** The process cannot go on: says why and ends it. */
+  readonly fail: (error: unknown) => void;
+  /** Everything the role promised is finished: ends the process. */
+  readonly drain: () => void;
+}
+
+export interface Ready {
+  readonly name: string;
+  /** HOST:PORT of its calls; for the router, that of the hub. */
+  readonly address: string;
+  /** Only the router has one. */
+  readonly url?: string;
+  readonly device?: string;
+  readonly model?: string;
+}
+
+export interface RunningRole {
+  readonly ready: Ready;
+  /** Finishes what runs, takes nothing new; resolves when nothing is left. */
+  drain(): Promise<void>;
+}
+
+/** What `services/ROLE/main.ts` exports as `start`. @throws Error before anything is promised. */
+export type StartRole = (context: RoleContext) => Promise<RunningRole>;
