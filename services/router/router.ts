@@ -6,53 +6,30 @@ import type { RoleContext, RunningRole } from '../../shared/instance/role.ts';
 import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './bodies.ts';
-import { ClusterView } from './cluster_view.ts';
+import { createCore } from './core.ts';
 import { createHttpServer, listenHttp } from './http_server.ts';
-import { IndexFeed } from './index_feed.ts';
 import { RouterMetrics } from './metrics.ts';
-import { SimplePlacer } from './placement.ts';
-import { PrefixIndex } from './prefix_index.ts';
-import { Relay } from './relay.ts';
 import { RequestLog } from './request_log.ts';
 import { TextCodec } from './text.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
 
-export async function startRouter({
-  config,
-  network,
-  threads,
-  clock,
-  random,
-  newId,
-  log,
-  fail,
-}: RoleContext): Promise<RunningRole> {
+export async function startRouter(context: RoleContext): Promise<RunningRole> {
+  const { config, network, threads, clock, random, newId, log, fail } = context;
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);
   const codec = await TextCodec.open(folder, ownLength, threads, fail);
   const stopped = new AbortController();
   const hub = new EmbeddedHub(log);
-  const index = new PrefixIndex();
-  const feed = new IndexFeed(index, hub, network, clock, log);
-  const view = new ClusterView({
-    bus: hub,
-    ...{ clock, log },
-    silenceMs: config.silence_ms,
+  let onFailover: () => void = () => undefined;
+  const { view, index, relay } = createCore(context, {
+    hub,
     vocabSize: folder.config.vocabSize,
     modelConfig: configDigest(folder.config),
     signal: stopped.signal,
-    onJoined: (instance) => {
-      feed.add(instance);
-    },
-    onRejoined: (instance) => {
-      feed.add(instance);
-    },
-    onLost: (instance) => {
-      feed.remove(instance);
-      if (!view.all().some(({ member }) => member.address === instance.member.address))
-        network.forget(instance.member.address);
+    onFailover: () => {
+      onFailover();
     },
   });
   const servedName = config.served_model_name || folder.name;
@@ -72,13 +49,9 @@ export async function startRouter({
     threads,
     fail,
   );
-  const relay = new Relay({
-    ...{ view, index, network, clock, random },
-    placer: new SimplePlacer(config.local_prefill_tokens),
-    onFailover: () => {
-      metrics.failovers.inc();
-    },
-  });
+  onFailover = () => {
+    metrics.failovers.inc();
+  };
   let isDraining = false;
   const ending = new AbortController();
   // One listener per request in flight, taken away when it ends.

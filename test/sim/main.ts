@@ -1,0 +1,48 @@
+/**
+ * `npm run sim -- --seeds 2000 [--from N] [--minutes M] [--json FILE]`: whole clusters under simulated time, one a seed. A seed that
+ * fails prints how to run it again and its trace, and the end is code 1.
+ */
+import { writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { runSeed } from './seed.ts';
+
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '2000' },
+    from: { type: 'string', default: '1' },
+    minutes: { type: 'string', default: '0' },
+    json: { type: 'string', default: '' },
+    trace: { type: 'boolean', default: false },
+  },
+});
+const [numSeeds, from, minutes] = [Number(values.seeds), Number(values.from), Number(values.minutes)];
+if (!Number.isInteger(numSeeds) || numSeeds < 1 || !Number.isInteger(from) || !(minutes >= 0)) {
+  process.stderr.write('npm run sim -- --seeds N (from 1) --from N --minutes M: numbers, please\n');
+  process.exit(2);
+}
+const startMs = performance.now();
+const failures: { seed: number; failures: readonly string[] }[] = [];
+const stats: Record<string, number> = {};
+let [numRun, numEvents, traceHash] = [0, 0, 0x811c9dc5];
+for (let seed = from; seed < from + numSeeds; seed++) {
+  if (minutes > 0 && performance.now() - startMs > minutes * 60_000) break;
+  const result = await runSeed(seed);
+  numRun++;
+  numEvents += result.numEvents;
+  traceHash = Math.imul(traceHash ^ result.traceHash, 0x01000193) >>> 0;
+  for (const [name, value] of Object.entries(result.stats)) stats[name] = (stats[name] ?? 0) + value;
+  if (result.failures.length > 0) {
+    failures.push({ seed, failures: result.failures });
+    process.stdout.write(`seed ${seed} failed: npm run sim -- --seeds 1 --from ${seed}\n`);
+    for (const failure of result.failures) process.stdout.write(`  ${failure}\n`);
+    for (const line of result.trace.slice(-60)) process.stdout.write(`    ${line}\n`);
+  } else if (values.trace) for (const line of result.trace) process.stdout.write(`    ${line}\n`);
+  if (numRun % 500 === 0) process.stdout.write(`${numRun} seeds, ${failures.length} failed\n`);
+}
+const seconds = (performance.now() - startMs) / 1_000;
+const report = { seeds: numRun, failures, events: numEvents, traceHash: traceHash.toString(16), stats, seconds };
+process.stdout.write(
+  `sim: ${numRun} seeds, ${failures.length} failed, ${numEvents} events, ${((1_000 * seconds) / numRun).toFixed(1)} ms a seed, hash ${report.traceHash}, ${JSON.stringify(stats)}\n`,
+);
+if (values.json !== '') writeFileSync(values.json, `${JSON.stringify(report, null, 2)}\n`);
+process.exit(failures.length > 0 ? 1 : 0);

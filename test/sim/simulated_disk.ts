@@ -1,0 +1,119 @@
+/**
+ * A store's disk and the thread before it. What was committed survives the process; what was not is lost, or was never there. The
+ * disk may be full, slow, gone for a while, or return rot.
+ */
+import type { Clock } from '../../shared/base/clock.ts';
+import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
+import { readHeader, verifyRecord } from '../../shared/kv/record.ts';
+import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
+import type { DiskEntry } from '../../services/store/disk_process.ts';
+
+interface Committed {
+  readonly digest: Digest;
+  readonly record: Buffer;
+}
+
+/** Of one store, through all its incarnations. */
+export class SimDisk {
+  readonly committed = new Map<BlockKey, Committed>();
+  /** Thrown by every write while it is there. */
+  writeError: string | undefined;
+  /** Thrown by every opening while it is there. */
+  openError: string | undefined;
+  slowness = 1;
+
+  /** A bit of a record is another now. */
+  rot(pick: (bound: number) => number): void {
+    const all = [...this.committed.values()];
+    const one = all[pick(all.length)];
+    if (!one) return;
+    const at = pick(one.record.length);
+    one.record[at] = (one.record[at] ?? 0) ^ (1 << pick(8));
+  }
+
+  /** Records that were written last are gone, as if they had never been committed: a machine lost power. */
+  tear(count: number): void {
+    for (const key of [...this.committed.keys()].slice(-count)) this.committed.delete(key);
+  }
+}
+
+const WRITE_MS = 0.3;
+const READ_MS = 0.1;
+
+/** What the store's control thread sees of it. */
+export class SimDiskThread {
+  readonly #disk: SimDisk;
+  readonly #clock: Clock;
+  #slab: SlabMemory | undefined;
+  #fault: string | undefined = 'it is not open yet';
+  #generation = 0;
+
+  constructor(disk: SimDisk, clock: Clock) {
+    this.#disk = disk;
+    this.#clock = clock;
+  }
+
+  attach(memory: SlabMemory): void {
+    this.#slab = memory;
+  }
+
+  async open(): Promise<{ entries: DiskEntry[]; wiped: undefined; fault: string | undefined; generation: number }> {
+    await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
+    this.#fault = this.#disk.openError;
+    this.#generation++;
+    const entries = this.#fault
+      ? []
+      : [...this.#disk.committed].map(([key, { digest, record }]) => ({ key, digest, bytes: record.length }));
+    return { entries, wiped: undefined, fault: this.#fault, generation: this.#generation };
+  }
+
+  state(): { fault: string | undefined; generation: number } {
+    return { fault: this.#fault, generation: this.#generation };
+  }
+
+  async put(
+    blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],
+  ): Promise<BlockKey[]> {
+    const staged: [BlockKey, Committed][] = [];
+    for (const { slot, bytes, key, digest } of blocks) {
+      await this.#clock.sleep(READ_MS * this.#disk.slowness);
+      const record = Buffer.from(slotBytes(this.#memory, slot).subarray(0, bytes));
+      const header = readHeader(record);
+      if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) continue;
+      staged.push([key, { digest, record }]);
+    }
+    await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
+    if (this.#disk.writeError) throw new Error(this.#disk.writeError);
+    for (const [key, committed] of staged) {
+      this.#disk.committed.delete(key);
+      this.#disk.committed.set(key, committed);
+    }
+    return staged.map(([key]) => key);
+  }
+
+  async get({ key, digest, slot }: { key: BlockKey; digest: Digest; slot: number }): Promise<string | undefined> {
+    await this.#clock.sleep(READ_MS * this.#disk.slowness);
+    const found = this.#disk.committed.get(key);
+    if (!found) return 'it is not in the environment';
+    const header = readHeader(found.record);
+    if ('fault' in header) return header.fault;
+    const wrong = verifyRecord(found.record, { namespace: header.namespace, digest });
+    if (wrong !== undefined) return wrong;
+    slotBytes(this.#memory, slot).set(found.record);
+    return undefined;
+  }
+
+  async remove(keys: readonly BlockKey[]): Promise<void> {
+    await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
+    for (const key of keys) this.#disk.committed.delete(key);
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  get #memory(): SlabMemory {
+    if (!this.#slab) throw new Error('the disk thread has no slab yet');
+    return this.#slab;
+  }
+}

@@ -1,0 +1,417 @@
+/**
+ * Calls over simulated links: latency, bandwidth, order within a direction, partitions, cuts, lost processes. A driver of
+ * shared/net/network.ts, as gRPC is one.
+ */
+import assert from 'node:assert/strict';
+import { setMaxListeners } from 'node:events';
+import { asFailure, Failure, type FailureCode } from '../../shared/base/failure.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
+import type { Random } from '../../shared/base/random.ts';
+import type {
+  CallName,
+  CallOptions,
+  Handlers,
+  Listener,
+  Network,
+  Reply,
+  Request,
+  ServedCall,
+} from '../../shared/net/network.ts';
+import { BusKind, type BusFrame, type FetchReply } from '../../shared/protocol/messages.ts';
+import type { SimProcess, Simulation } from './simulation.ts';
+
+type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
+
+interface Endpoint {
+  readonly process: SimProcess;
+  readonly handlers: Handlers;
+}
+
+/** Messages of one direction of one call that are not read yet. */
+const WINDOW = 8;
+/** A peer that does not answer at all for this long is lost, as keepalives have it. */
+const KEEPALIVE_MS = 15_000;
+
+export interface LinkFaults {
+  /** Of a million slices of records, so many arrive with a bit flipped. */
+  flipsPerMillion: number;
+  /** Of a million bus messages, so many come twice, and so many late. */
+  duplicatesPerMillion: number;
+  reordersPerMillion: number;
+}
+
+/** Everything between processes. */
+export class SimFabric {
+  readonly simulation: Simulation;
+  readonly #random: Random;
+  readonly #endpoints = new Map<string, Endpoint>();
+  readonly #calls = new Set<SimCall>();
+  /** `from>to`: when the last message of this direction arrives. */
+  readonly #lastMs = new Map<string, number>();
+  /** Directions that are partitioned, with what waits. */
+  readonly #held = new Map<string, (() => void)[]>();
+  readonly faults: LinkFaults = { flipsPerMillion: 0, duplicatesPerMillion: 0, reordersPerMillion: 0 };
+  latencyMs = 0.2;
+  bytesPerMs = 100_000;
+  numFlips = 0;
+  #nextPort = 1;
+
+  constructor(simulation: Simulation, random: Random) {
+    this.simulation = simulation;
+    this.#random = random;
+  }
+
+  networkOf(process: SimProcess): Network {
+    return {
+      listen: (bind, handlers) => Promise.resolve(this.#listen(process, bind, handlers)),
+      open: (address, name, requests, options) => this.#open(process, address, name, requests, options),
+      forget: (address) => {
+        for (const call of this.#calls) {
+          if (call.client === process && call.address === address) call.fail('instance_lost', 'the peer was forgotten');
+        }
+      },
+      close: () => {
+        for (const call of this.#calls) if (call.client === process) call.fail('cancelled', 'the process ends');
+      },
+    };
+  }
+
+  #listen(process: SimProcess, bind: string, handlers: Handlers): Listener {
+    const address = bind.endsWith(':0') ? `${process.name}:${this.#nextPort++}` : bind;
+    const known = this.#endpoints.get(address);
+    if (known && !known.process.isDead) throw new Error(`cannot listen on ${address}: it is in use`);
+    this.#endpoints.set(address, { process, handlers });
+    return {
+      address,
+      setServing: () => undefined,
+      close: () => {
+        if (this.#endpoints.get(address)?.process === process) this.#endpoints.delete(address);
+        for (const call of this.#calls) {
+          if (call.server === process) call.fail('instance_lost', `${address} is closed`);
+        }
+        return Promise.resolve();
+      },
+    };
+  }
+
+  #open<M extends CallName>(
+    client: SimProcess,
+    address: string,
+    name: M,
+    requests: AsyncIterable<Request<M>>,
+    options: CallOptions,
+  ): AsyncIterableIterator<Reply<M>> {
+    const call = new SimCall(this, client, address, name, options);
+    this.#calls.add(call);
+    call.begin(requests);
+    return call.replies as unknown as AsyncIterableIterator<Reply<M>>;
+  }
+
+  endpoint(address: string): Endpoint | undefined {
+    const found = this.#endpoints.get(address);
+    return found?.process.isDead ? undefined : found;
+  }
+
+  over(call: SimCall): void {
+    this.#calls.delete(call);
+  }
+
+  /** Calls of these names that are open. */
+  openCalls(names: readonly CallName[]): SimCall[] {
+    return [...this.#calls].filter((call) => names.includes(call.name) && !call.client.isDead);
+  }
+
+  /** From one process to another, in order, unless it is told to be late. */
+  send(from: SimProcess, to: SimProcess, bytes: number, label: string, deliver: () => void, lateMs = 0): void {
+    const direction = `${from.name}>${to.name}`;
+    const held = this.#held.get(direction);
+    if (held) {
+      held.push(() => {
+        this.send(from, to, bytes, label, deliver, lateMs);
+      });
+      return;
+    }
+    const now = this.simulation.nowMs;
+    const arrivalMs = now + this.latencyMs + bytes / this.bytesPerMs;
+    const atMs = Math.max(arrivalMs, this.#lastMs.get(direction) ?? 0);
+    if (lateMs === 0) this.#lastMs.set(direction, atMs);
+    this.simulation.at(atMs - now + lateMs, to, `◄ ${from.name} ${label}`, deliver);
+  }
+
+  isFaulty(perMillion: number): boolean {
+    return perMillion > 0 && this.#random.chance(perMillion, 1_000_000);
+  }
+
+  below(bound: number): number {
+    return this.#random.below(bound);
+  }
+
+  /** What goes that way waits until {@link heal}; calls that wait too long are lost. */
+  partition(from: SimProcess, to: SimProcess): void {
+    const direction = `${from.name}>${to.name}`;
+    if (this.#held.has(direction)) return;
+    const held: (() => void)[] = [];
+    this.#held.set(direction, held);
+    this.simulation.at(KEEPALIVE_MS, undefined, `keepalive ${direction}`, () => {
+      if (this.#held.get(direction) !== held) return;
+      for (const call of this.#between(from, to)) call.fail('instance_lost', 'no answer to keepalives');
+    });
+  }
+
+  heal(from: SimProcess, to: SimProcess): void {
+    const direction = `${from.name}>${to.name}`;
+    const held = this.#held.get(direction) ?? [];
+    this.#held.delete(direction);
+    for (const send of held) send();
+  }
+
+  healAll(): void {
+    for (const [direction, held] of [...this.#held]) {
+      this.#held.delete(direction);
+      for (const send of held) send();
+    }
+  }
+
+  /** The connection between two breaks: every call on it. */
+  cut(a: SimProcess, b: SimProcess): void {
+    for (const call of this.#between(a, b)) call.fail('session_broken', 'the connection broke');
+  }
+
+  #between(a: SimProcess, b: SimProcess): SimCall[] {
+    return [...this.#calls].filter(
+      ({ client, server }) => (client === a && server === b) || (client === b && server === a),
+    );
+  }
+
+  /** A process is gone: those it talked with see their calls reset. */
+  killed(process: SimProcess): void {
+    for (const call of [...this.#calls]) {
+      if (call.client === process) call.clientDied();
+      else if (call.server === process) call.fail('instance_lost', 'the connection was reset');
+    }
+  }
+}
+
+/** One call, with both of its ends. */
+export class SimCall {
+  readonly #fabric: SimFabric;
+  readonly client: SimProcess;
+  readonly address: string;
+  readonly name: CallName;
+  server: SimProcess | undefined;
+  /** What the client reads. */
+  readonly replies: Pushed<object>;
+  readonly #options: CallOptions;
+  readonly #left = new AbortController();
+  readonly #requests = new Pushed<object>();
+  #isOver = false;
+  #numInFlight = 0;
+  #onCredit: () => void = () => undefined;
+  readonly #timedOut = new AbortController();
+
+  constructor(fabric: SimFabric, client: SimProcess, address: string, name: CallName, options: CallOptions) {
+    this.#fabric = fabric;
+    this.client = client;
+    this.address = address;
+    this.name = name;
+    this.#options = options;
+    setMaxListeners(0, this.#left.signal);
+    this.replies = new Pushed(() => {
+      const { server } = this;
+      if (server) fabric.send(client, server, 0, `${name} credit`, () => this.#credit());
+    });
+    const leave = this.replies.return.bind(this.replies);
+    this.replies.return = () => {
+      this.#leave(undefined);
+      return leave();
+    };
+  }
+
+  begin(requests: AsyncIterable<object>): void {
+    const { signal, timeoutMs } = this.#options;
+    const follow = (): void => {
+      const { reason } = signal as { reason: unknown };
+      this.#leave(reason instanceof Failure ? reason : new Failure('cancelled', 'the caller went away'));
+    };
+    if (signal.aborted) {
+      follow();
+      return;
+    }
+    signal.addEventListener('abort', follow, { once: true });
+    this.#timedOut.signal.addEventListener('abort', () => {
+      signal.removeEventListener('abort', follow);
+    });
+    if (timeoutMs !== undefined) {
+      void this.#fabric.simulation
+        .clockOf(this.client)
+        .sleep(timeoutMs, this.#timedOut.signal)
+        .then(() => {
+          if (!this.#isOver) this.#leave(new Failure('deadline_exceeded', `no end within ${timeoutMs} ms`));
+        });
+    }
+    const endpoint = this.#fabric.endpoint(this.address);
+    if (!endpoint) {
+      this.#fabric.simulation.at(this.#fabric.latencyMs, this.client, `${this.name} refused by ${this.address}`, () => {
+        this.#end(new Failure('instance_lost', `${this.address}: nobody listens`));
+      });
+      return;
+    }
+    this.server = endpoint.process;
+    this.#fabric.send(this.client, endpoint.process, 100, `${this.name} opens`, () => {
+      this.#serve(endpoint);
+    });
+    void this.#pump(requests);
+  }
+
+  async #pump(requests: AsyncIterable<object>): Promise<void> {
+    const { server } = this;
+    assert(server);
+    try {
+      let numSent = 0;
+      for await (const request of requests) {
+        if (this.#isOver) return;
+        const late = this.#lateness(request);
+        if (late === 'twice') this.#sendRequest(server, request, 0);
+        this.#sendRequest(server, request, typeof late === 'number' ? late : 0);
+        // No faster than it goes out: what is pushed meanwhile waits with who pushes it.
+        if (++numSent % WINDOW === 0) {
+          await new Promise<void>((resolve) => {
+            this.#fabric.send(server, this.client, 0, `${this.name} ack`, resolve);
+          });
+        }
+      }
+      if (this.name === 'connect')
+        this.#fabric.send(this.client, server, 0, `${this.name} has said all`, () => this.#requests.end());
+    } catch (error) {
+      this.#leave(asFailure(error));
+    }
+  }
+
+  #sendRequest(server: SimProcess, request: object, lateMs: number): void {
+    this.#fabric.send(
+      this.client,
+      server,
+      200,
+      `${this.name} request`,
+      () => this.#requests.push(request),
+      lateMs,
+    );
+  }
+
+  /** What the bus does to messages that nobody waits for. */
+  #lateness(message: object): 'twice' | number | undefined {
+    if (this.name !== 'connect' || (message as BusFrame).kind !== BusKind.PUBLISH) return undefined;
+    if ((message as BusFrame).subject === '') return undefined;
+    const { faults } = this.#fabric;
+    if (this.#fabric.isFaulty(faults.duplicatesPerMillion)) return 'twice';
+    return this.#fabric.isFaulty(faults.reordersPerMillion) ? 1 + this.#fabric.below(40) : undefined;
+  }
+
+  #serve({ process, handlers }: Endpoint): void {
+    const handler = handlers[this.name] as unknown as AnyHandler | undefined;
+    const run = async (): Promise<void> => {
+      if (!handler) throw new Failure('cluster_mismatch', `nobody serves ${this.name}`);
+      for await (const reply of handler(this.#requests, { signal: this.#left.signal, caller: this.client.name })) {
+        if (this.#left.signal.aborted) return;
+        const late = this.#lateness(reply);
+        if (late === 'twice') this.#sendReply(process, reply, 0);
+        this.#sendReply(process, reply, typeof late === 'number' ? late : 0);
+        while (this.#numInFlight >= WINDOW && !this.#left.signal.aborted) {
+          await new Promise<void>((resolve) => {
+            this.#onCredit = resolve;
+          });
+        }
+      }
+    };
+    run()
+      .then(
+        () => undefined,
+        (error: unknown) => asFailure(error),
+      )
+      .then((failure) => {
+        void this.#requests.return();
+        if (process.isDead) return;
+        this.#fabric.send(process, this.client, 0, `${this.name} ends${failure ? `: ${failure.code}` : ''}`, () => {
+          this.#end(failure && new Failure(failure.code, `${this.address}: ${failure.message}`));
+        });
+      })
+      .catch((error: unknown) => {
+        throw error;
+      });
+  }
+
+  #sendReply(server: SimProcess, reply: object, lateMs: number): void {
+    this.#numInFlight++;
+    const carried = this.#carried(reply);
+    const bytes = 'data' in carried ? (carried as FetchReply).data.length : 100;
+    this.#fabric.send(server, this.client, bytes, `${this.name} reply`, () => this.replies.push(carried), lateMs);
+  }
+
+  /** A copy of what belongs to the sender, perhaps with a bit flipped. */
+  #carried(reply: object): object {
+    if (this.name !== 'fetch') return reply;
+    const slice = reply as FetchReply;
+    const data = Buffer.from(slice.data);
+    if (this.#fabric.isFaulty(this.#fabric.faults.flipsPerMillion)) {
+      this.#fabric.numFlips++;
+      const at = this.#fabric.below(data.length);
+      data[at] = (data[at] ?? 0) ^ (1 << this.#fabric.below(8));
+    }
+    return { ...slice, data };
+  }
+
+  #credit(): void {
+    this.#numInFlight--;
+    this.#onCredit();
+  }
+
+  /** The client has no more interest; whoever serves is told, if it can be. */
+  #leave(why: Failure | undefined): void {
+    if (this.#isOver) return;
+    const { server } = this;
+    this.#end(why);
+    if (why) this.replies.fail(why);
+    if (server) this.#fabric.send(this.client, server, 0, `${this.name} leaves`, () => this.#abandon());
+  }
+
+  /** The client hears nothing any more. */
+  #end(why: Failure | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#timedOut.abort();
+    this.replies.end(why);
+    this.#fabric.over(this);
+  }
+
+  /** The server's side of an end that it did not make. */
+  #abandon(): void {
+    this.#left.abort();
+    this.#requests.end();
+    this.#onCredit();
+  }
+
+  /** Both sides see it broken. */
+  fail(code: FailureCode, message: string): void {
+    if (this.#isOver) return;
+    const { server, client } = this;
+    this.#fabric.over(this);
+    this.#fabric.simulation.at(this.#fabric.latencyMs, client, `${this.name} broken: ${code}`, () => {
+      this.#end(new Failure(code, `${this.address}: ${message}`));
+    });
+    if (server) {
+      this.#fabric.simulation.at(this.#fabric.latencyMs, server, `${this.name} broken`, () => {
+        this.#abandon();
+      });
+    }
+  }
+
+  clientDied(): void {
+    const { server } = this;
+    this.#isOver = true;
+    this.#fabric.over(this);
+    if (!server) return;
+    this.#fabric.simulation.at(this.#fabric.latencyMs, server, `${this.name}: the caller died`, () => {
+      this.#abandon();
+    });
+  }
+}

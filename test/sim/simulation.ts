@@ -1,0 +1,160 @@
+/**
+ * Simulated time: events in one order, and whose they are. A process that is killed never runs again, whatever it awaits; one that
+ * is paused finds what happened meanwhile when it goes on.
+ */
+import { setImmediate } from 'node:timers';
+import type { Clock } from '../../shared/base/clock.ts';
+
+export interface SimEvent {
+  readonly atMs: number;
+  /** Breaks ties, so that equal times run in the order they were set. */
+  readonly order: number;
+  readonly owner: SimProcess | undefined;
+  readonly label: string;
+  readonly run: () => void;
+  isCancelled: boolean;
+}
+
+/** One incarnation of a process. */
+export class SimProcess {
+  readonly name: string;
+  isDead = false;
+  /** Present while it is paused: what it will find. */
+  parked: SimEvent[] | undefined;
+  /** Wall clocks jump; nobody's differences may. */
+  wallOffsetMs = 0;
+
+  constructor(name: string) {
+    this.name = name;
+  }
+}
+
+/** Lines of the trace that are kept for a seed that fails. */
+const MAX_TRACE = 400;
+const WALL_MS = 1_800_000_000_000;
+
+export class Simulation {
+  nowMs = 0;
+  numEvents = 0;
+  /** Of every event in order: the same seed, the same hash. */
+  traceHash = 0x811c9dc5;
+  readonly #heap: SimEvent[] = [];
+  readonly #trace: string[] = [];
+  #order = 0;
+
+  /** `label` says what happens, for the trace. */
+  at(delayMs: number, owner: SimProcess | undefined, label: string, run: () => void): SimEvent {
+    const atMs = this.nowMs + Math.max(0, delayMs);
+    const event: SimEvent = { atMs, order: this.#order++, owner, label, run, isCancelled: false };
+    this.#push(event);
+    return event;
+  }
+
+  /** For people, and part of the hash. */
+  note(text: string): void {
+    for (let i = 0; i < text.length; i++) this.traceHash = Math.imul(this.traceHash ^ text.charCodeAt(i), 0x01000193);
+    this.#trace.push(`${this.nowMs.toFixed(3).padStart(12)} ${text}`);
+    if (this.#trace.length > MAX_TRACE) this.#trace.shift();
+  }
+
+  get trace(): readonly string[] {
+    return this.#trace;
+  }
+
+  /** Runs events in order, each to where everything waits, until `isDone` or `untilMs`. `check` runs after each. */
+  async run(untilMs: number, isDone: () => boolean, check: (owner: SimProcess | undefined) => void): Promise<void> {
+    await settled();
+    while (!isDone()) {
+      const event = this.#heap[0];
+      if (!event || event.atMs > untilMs) {
+        this.nowMs = Math.max(this.nowMs, Number.isFinite(untilMs) ? untilMs : this.nowMs);
+        return;
+      }
+      this.#pop();
+      if (event.isCancelled || event.owner?.isDead) continue;
+      this.nowMs = event.atMs;
+      if (event.owner?.parked) {
+        event.owner.parked.push(event);
+        continue;
+      }
+      this.numEvents++;
+      this.note(`${event.owner?.name ?? '-'} ${event.label}`);
+      event.run();
+      await settled();
+      check(event.owner);
+    }
+  }
+
+  pause(process: SimProcess): void {
+    process.parked ??= [];
+  }
+
+  resume(process: SimProcess): void {
+    const parked = process.parked ?? [];
+    process.parked = undefined;
+    for (const { owner, label, run, isCancelled } of parked) if (!isCancelled) this.at(0, owner, label, run);
+  }
+
+  /** Time as this process sees it. */
+  clockOf(process: SimProcess): Clock {
+    return {
+      nowMs: () => this.nowMs,
+      wallMs: () => WALL_MS + this.nowMs + process.wallOffsetMs,
+      turn: () =>
+        new Promise((resolve) => {
+          this.at(0, process, 'turn', resolve);
+        }),
+      sleep: (ms, signal) =>
+        new Promise((resolve) => {
+          if (signal?.aborted) {
+            resolve();
+            return;
+          }
+          const done = (): void => {
+            event.isCancelled = true;
+            signal?.removeEventListener('abort', done);
+            resolve();
+          };
+          const event = this.at(ms, process, 'wake', done);
+          signal?.addEventListener('abort', done);
+        }),
+    };
+  }
+
+  #push(event: SimEvent): void {
+    const heap = this.#heap;
+    let at = heap.push(event) - 1;
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      if (!isBefore(event, heap[parent]!)) break;
+      heap[at] = heap[parent]!;
+      at = parent;
+    }
+    heap[at] = event;
+  }
+
+  #pop(): void {
+    const heap = this.#heap;
+    const last = heap.pop();
+    if (!last || heap.length === 0) return;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child++;
+      if (!isBefore(heap[child]!, last)) break;
+      heap[at] = heap[child]!;
+      at = child;
+    }
+    heap[at] = last;
+  }
+}
+
+function isBefore(a: SimEvent, b: SimEvent): boolean {
+  return a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
+}
+
+/** An immediate runs after every promise job that is queued, and those they queue. */
+function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
