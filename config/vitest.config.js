@@ -37,7 +37,7 @@ export default defineConfig({
           name: 'unit',
           sequence: { groupOrder: 0 },
           include: ['test/**/*.test.ts'],
-          exclude: ['test/e2e/**', 'test/bench/**', 'test/kernels/webgpu*.test.ts'],
+          exclude: ['test/e2e/**', 'test/sim/**', 'test/bench/**', 'test/kernels/webgpu*.test.ts'],
         },
       },
       {
@@ -63,7 +63,7 @@ export default defineConfig({
           ...shared,
           name: 'e2e',
           sequence: { groupOrder: 2 },
-          include: ['test/e2e/**/*.test.ts', 'test/bench/**/*.test.ts'],
+          include: ['test/e2e/**/*.test.ts', 'test/sim/**/*.test.ts', 'test/bench/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,
           testTimeout: 180_000,

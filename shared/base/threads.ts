@@ -8,9 +8,9 @@ export type Start<D, M extends object, E> = (data: D, emit: (event: E) => void) 
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what any module's `start` is, to be taken apart below
 type AnyStart = Start<any, any, any>;
-export type DataOf<S extends AnyStart> = Parameters<S>[0];
+type DataOf<S extends AnyStart> = Parameters<S>[0];
 export type MethodsOf<S extends AnyStart> = Awaited<ReturnType<S>>;
-export type EventOf<S extends AnyStart> = Parameters<Parameters<S>[1]>[0];
+type EventOf<S extends AnyStart> = Parameters<Parameters<S>[1]>[0];
 
 type Method = (argument: never) => unknown;
 /** The names of an object's methods. */

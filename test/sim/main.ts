@@ -1,9 +1,11 @@
 /**
- * `npm run sim -- --seeds 2000 [--from N] [--minutes M] [--json FILE]`: whole clusters under simulated time, one a seed. A seed that
- * fails prints how to run it again and its trace, and the end is code 1.
+ * `npm run sim -- --seeds 2000 [--from N] [--minutes M] [--json FILE] [--stop]`: whole clusters under simulated time, one a seed. A
+ * seed that fails prints how to run it again and its trace, and the end is code 1; with --stop it is the last one.
+ * `npm run sim -- --mutants [--only TEXT]`: how many seeds it takes to find each mutant.
  */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { hunt, mutants } from './mutants.ts';
 import { runSeed } from './seed.ts';
 
 const { values } = parseArgs({
@@ -13,12 +15,26 @@ const { values } = parseArgs({
     minutes: { type: 'string', default: '0' },
     json: { type: 'string', default: '' },
     trace: { type: 'boolean', default: false },
+    stop: { type: 'boolean', default: false },
+    mutants: { type: 'boolean', default: false },
+    only: { type: 'string', default: '' },
   },
 });
 const [numSeeds, from, minutes] = [Number(values.seeds), Number(values.from), Number(values.minutes)];
 if (!Number.isInteger(numSeeds) || numSeeds < 1 || !Number.isInteger(from) || !(minutes >= 0)) {
   process.stderr.write('npm run sim -- --seeds N (from 1) --from N --minutes M: numbers, please\n');
   process.exit(2);
+}
+if (values.mutants) {
+  let numAlive = 0;
+  for (const mutant of mutants.filter(({ name }) => name.includes(values.only))) {
+    const { name, foundBy, numSeeds: numHunted, what } = await hunt(mutant, Math.min(numSeeds, 1_000));
+    if (foundBy === undefined) numAlive++;
+    process.stdout.write(
+      foundBy === undefined ? `ALIVE after ${numHunted} seeds: ${name}\n` : `${numHunted} seeds: ${name}: ${what}\n`,
+    );
+  }
+  process.exit(numAlive > 0 ? 1 : 0);
 }
 const startMs = performance.now();
 const failures: { seed: number; failures: readonly string[] }[] = [];
@@ -36,6 +52,7 @@ for (let seed = from; seed < from + numSeeds; seed++) {
     process.stdout.write(`seed ${seed} failed: npm run sim -- --seeds 1 --from ${seed}\n`);
     for (const failure of result.failures) process.stdout.write(`  ${failure}\n`);
     for (const line of result.trace.slice(-60)) process.stdout.write(`    ${line}\n`);
+    if (values.stop) break;
   } else if (values.trace) for (const line of result.trace) process.stdout.write(`    ${line}\n`);
   if (numRun % 500 === 0) process.stdout.write(`${numRun} seeds, ${failures.length} failed\n`);
 }

@@ -13,23 +13,27 @@ import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import type { EngineWorkerData, FromEngine } from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/instance/engine_role.ts';
 import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/instance/role.ts';
+import { chainOf } from '../../shared/kv/block_key.ts';
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
 import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../../shared/kv/namespace.ts';
-import { headerBytes } from '../../shared/kv/record.ts';
+import { headerBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
+import { unpackLinks } from '../../shared/protocol/packing.ts';
 import { createDecodeHandlers } from '../../services/decode/decode_service.ts';
 import { createPrefillHandlers } from '../../services/prefill/prefill_service.ts';
 import { createCore, type RouterCore } from '../../services/router/core.ts';
 import { RequestLog } from '../../services/router/request_log.ts';
 import { startStore } from '../../services/store/store.ts';
+import { joinLiar, type Lie } from './liar.ts';
 import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes } from './simulated_device.ts';
 import { SimDisk, SimDiskThread } from './simulated_disk.ts';
 import { SimFabric } from './simulated_network.ts';
 import { inlineThreads, type StartInline } from './simulated_threads.ts';
 import { SimProcess, Simulation } from './simulation.ts';
 
-export const HUB = 'router:8001';
+const HUB = 'router:8001';
 const MODEL_CONFIG = 'simulated';
 
 /** What a seed fixes of a cluster. */
@@ -72,12 +76,17 @@ export class SimCluster {
   requests!: RequestLog;
   router!: SimProcess;
   numFailovers = 0;
+  /** Invariants that messages broke. */
+  readonly faults: string[] = [];
   #nextEpoch = 1;
+  #numPreemptionsBefore = 0;
 
   constructor(shape: Shape, random: Random) {
     this.shape = shape;
     this.#random = random;
-    this.fabric = new SimFabric(this.simulation, new Random(random.u32()));
+    this.fabric = new SimFabric(this.simulation, new Random(random.u32()), (name, request, reply, server) => {
+      if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
+    });
     this.namespace = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
       ...{ blockSize: shape.blockSize, numerics: 'simulated', adapterId: '', tenantSalt: '', shard: 'all' },
@@ -109,6 +118,34 @@ export class SimCluster {
     await context.network.listen(HUB, { connect: hub.connect });
   }
 
+  /** Of every engine's records. */
+  get layout(): RecordLayout {
+    const { blockSize } = this.shape;
+    return {
+      namespace: namespaceDigest(this.namespace),
+      numericsClass: 'simulated',
+      numLayers: SIM_LAYERS,
+      ...{ blockSize, payloadBytes: simBlockBytes(blockSize) },
+    };
+  }
+
+  /** A store that lies about the blocks of these prompts. */
+  async startLiar(lie: Lie, prompts: readonly (readonly number[])[]): Promise<void> {
+    const { layout } = this;
+    const process = new SimProcess('liar');
+    const links = prompts.flatMap((tokens) => chainOf(layout.namespace, layout.blockSize, tokens));
+    const network = this.fabric.networkOf(process);
+    await joinLiar({ network, clock: this.simulation.clockOf(process), hub: HUB }, layout, lie, links);
+  }
+
+  /** S1: what a store calls durable is on its disk when it says so. */
+  #checkOffer({ links }: OfferRequest, { durable }: OfferReply, server: SimProcess): void {
+    const disk = this.nodes.find(({ process }) => process === server)?.disk;
+    const numCommitted = unpackLinks(links).filter(({ key }) => disk?.committed.has(key)).length;
+    if (durable > numCommitted)
+      this.faults.push(`S1: ${server.name} says ${durable} durable, ${numCommitted} are on disk`);
+  }
+
   /** A new incarnation. */
   start(node: Node): void {
     assert(node.process.isDead, `${node.name} lives`);
@@ -133,9 +170,16 @@ export class SimCluster {
     );
   }
 
+  /** Of all engines that there were. */
+  get numPreemptions(): number {
+    const now = this.nodes.map(({ engine }) => engine?.loop.engine.load.numPreemptions ?? 0);
+    return now.reduce((sum, count) => sum + count, this.#numPreemptionsBefore);
+  }
+
   /** kill -9. */
   kill(node: Node): void {
     if (node.process.isDead) return;
+    this.#numPreemptionsBefore += node.engine?.loop.engine.load.numPreemptions ?? 0;
     this.simulation.note(`${node.name} is killed`);
     node.process.isDead = true;
     node.engine = undefined;
@@ -162,7 +206,8 @@ export class SimCluster {
     const clock = this.simulation.clockOf(process);
     const moduleOf = (module: ThreadModule): StartInline => {
       if (module === moverModule) return startMoverThread;
-      if (module === engineModule) return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
+      if (module === engineModule)
+        return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       assert(node && module.url.href.endsWith('disk_worker.js'), `nobody simulates ${module.url.href}`);
       return () => new SimDiskThread(node.disk, clock);
     };
@@ -193,12 +238,7 @@ export class SimCluster {
     const { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxModelLen, stepMs } = this.shape;
     const clock = this.simulation.clockOf(process);
     const executable = new SimExecutable({ blockSize, numBlocks, clock, stepMs, rowMs: stepMs / 20 });
-    const layout = {
-      namespace: namespaceDigest(this.namespace),
-      numericsClass: 'simulated',
-      numLayers: SIM_LAYERS,
-      ...{ blockSize, payloadBytes: simBlockBytes(blockSize) },
-    };
+    const { layout } = this;
     const loop = new EngineLoop({
       ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
       maxWaiting: data.maxWaiting,
@@ -224,8 +264,8 @@ export class SimCluster {
     const { blockSize, dramSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs } = this.shape;
     const recordBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
     const args = {
-      'name': name,
-      'join': HUB,
+      name: name,
+      join: HUB,
       'block-size': blockSize,
       'chunk-tokens': chunkTokens,
       'max-num-seqs': maxNumSeqs,

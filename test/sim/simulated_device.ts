@@ -11,8 +11,36 @@ import { sample, sampleRequest, type SamplingParams } from '../../shared/engine/
 export const SIM_LAYERS = 2;
 export const SIM_VOCAB = 61;
 
+/** Of a token in each half: its value, and what follows from it, so that no word may change unnoticed. */
+const WORDS = 8;
+
 export function simBlockBytes(blockSize: number): number {
-  return SIM_LAYERS * blockSize * 4;
+  return SIM_LAYERS * blockSize * WORDS * 4;
+}
+
+/** A block's KV as it leaves the device. */
+function writePayload(out: Uint8Array, lows: Uint32Array, highs: Uint32Array): void {
+  const words = new DataView(out.buffer, out.byteOffset, out.byteLength);
+  [lows, highs].forEach((values, half) => {
+    values.forEach((value, token) => {
+      for (let i = 0; i < WORDS; i++) {
+        words.setUint32(4 * (WORDS * (half * values.length + token) + i), Math.imul(value, 2 * i + 1), true);
+      }
+    });
+  });
+}
+
+/** As it comes in; a word that does not follow from the first one spoils its token. */
+function readPayload(payload: Uint8Array, blockSize: number): [lows: Uint32Array, highs: Uint32Array] {
+  const words = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
+  const half = (first: number): Uint32Array =>
+    Uint32Array.from({ length: blockSize }, (_, token) => {
+      const at = (i: number): number => words.getUint32(4 * (WORDS * (first + token) + i), true);
+      const value = at(0);
+      for (let i = 1; i < WORDS; i++) if (at(i) !== Math.imul(value, 2 * i + 1) >>> 0) return value ^ 0x5bd1e995;
+      return value;
+    });
+  return [half(0), half(blockSize)];
 }
 
 /** [low, high] of the KV at a position, from that of the position before. */
@@ -73,20 +101,6 @@ export function plainTokens({ tokens, maxLength, stopTokenIds, sampling }: SimGe
     if (stopTokenIds.includes(token)) break;
   }
   return all.slice(tokens.length);
-}
-
-/** The KV of a full block of a prompt, as every holder must have it (K1). */
-export function plainPayload(tokens: readonly number[], blockIndex: number, blockSize: number): Buffer {
-  const payload = Buffer.alloc(simBlockBytes(blockSize));
-  let [low, high] = FIRST;
-  for (let position = 0; position < (blockIndex + 1) * blockSize; position++) {
-    [low, high] = kvAfter(low, high, tokens[position]!, position);
-    const at = position - blockIndex * blockSize;
-    if (at < 0) continue;
-    payload.writeUInt32LE(low, 4 * at);
-    payload.writeUInt32LE(high, 4 * (blockSize + at));
-  }
-  return payload;
 }
 
 export interface SimDeviceOptions {
@@ -151,11 +165,8 @@ export class SimExecutable implements Executable {
     const { clock, blockSize } = this.#options;
     await clock.sleep(0.05 * blockIds.length);
     blockIds.forEach((block, i) => {
-      const out = Buffer.from(outs[i]!.buffer, outs[i]!.byteOffset, outs[i]!.byteLength);
-      for (let k = 0; k < blockSize; k++) {
-        out.writeUInt32LE(this.#low[block * blockSize + k]!, 4 * k);
-        out.writeUInt32LE(this.#high[block * blockSize + k]!, 4 * (blockSize + k));
-      }
+      const [from, to] = [block * blockSize, (block + 1) * blockSize];
+      writePayload(outs[i]!, this.#low.slice(from, to), this.#high.slice(from, to));
     });
   }
 
@@ -163,23 +174,10 @@ export class SimExecutable implements Executable {
     const { clock, blockSize } = this.#options;
     await clock.sleep(0.05 * blockIds.length);
     blockIds.forEach((block, i) => {
-      const payload = Buffer.from(payloads[i]!.buffer, payloads[i]!.byteOffset, payloads[i]!.byteLength);
-      for (let k = 0; k < blockSize; k++) {
-        this.#low[block * blockSize + k] = payload.readUInt32LE(4 * k);
-        this.#high[block * blockSize + k] = payload.readUInt32LE(4 * (blockSize + k));
-      }
+      const [lows, highs] = readPayload(payloads[i]!, blockSize);
+      this.#low.set(lows, block * blockSize);
+      this.#high.set(highs, block * blockSize);
     });
-  }
-
-  /** What a block holds, for checks. */
-  payloadOf(block: number): Buffer {
-    const { blockSize } = this.#options;
-    const payload = Buffer.alloc(this.blockBytes);
-    for (let k = 0; k < blockSize; k++) {
-      payload.writeUInt32LE(this.#low[block * blockSize + k]!, 4 * k);
-      payload.writeUInt32LE(this.#high[block * blockSize + k]!, 4 * (blockSize + k));
-    }
-    return payload;
   }
 
   write(): Promise<void> {

@@ -71,9 +71,7 @@ export class SimDiskThread {
     return { fault: this.#fault, generation: this.#generation };
   }
 
-  async put(
-    blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],
-  ): Promise<BlockKey[]> {
+  async put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<BlockKey[]> {
     const staged: [BlockKey, Committed][] = [];
     for (const { slot, bytes, key, digest } of blocks) {
       await this.#clock.sleep(READ_MS * this.#disk.slowness);

@@ -54,11 +54,18 @@ export class SimFabric {
   latencyMs = 0.2;
   bytesPerMs = 100_000;
   numFlips = 0;
+  readonly onReply: (name: CallName, request: object | undefined, reply: object, server: SimProcess) => void;
   #nextPort = 1;
 
-  constructor(simulation: Simulation, random: Random) {
+  /** `onReply` sees every reply with its call's first request, as it is sent. */
+  constructor(
+    simulation: Simulation,
+    random: Random,
+    onReply: (name: CallName, request: object | undefined, reply: object, server: SimProcess) => void,
+  ) {
     this.simulation = simulation;
     this.#random = random;
+    this.onReply = onReply;
   }
 
   networkOf(process: SimProcess): Network {
@@ -104,7 +111,7 @@ export class SimFabric {
     const call = new SimCall(this, client, address, name, options);
     this.#calls.add(call);
     call.begin(requests);
-    return call.replies as unknown as AsyncIterableIterator<Reply<M>>;
+    return call.replies;
   }
 
   endpoint(address: string): Endpoint | undefined {
@@ -205,6 +212,9 @@ export class SimCall {
   readonly #left = new AbortController();
   readonly #requests = new Pushed<object>();
   #isOver = false;
+  #first: object | undefined;
+  /** Delivered once more when the call breaks: a reader must not take it for news. */
+  #last: object | undefined;
   #numInFlight = 0;
   #onCredit: () => void = () => undefined;
   readonly #timedOut = new AbortController();
@@ -288,14 +298,8 @@ export class SimCall {
   }
 
   #sendRequest(server: SimProcess, request: object, lateMs: number): void {
-    this.#fabric.send(
-      this.client,
-      server,
-      200,
-      `${this.name} request`,
-      () => this.#requests.push(request),
-      lateMs,
-    );
+    this.#first ??= request;
+    this.#fabric.send(this.client, server, 200, `${this.name} request`, () => this.#requests.push(request), lateMs);
   }
 
   /** What the bus does to messages that nobody waits for. */
@@ -316,7 +320,7 @@ export class SimCall {
         const late = this.#lateness(reply);
         if (late === 'twice') this.#sendReply(process, reply, 0);
         this.#sendReply(process, reply, typeof late === 'number' ? late : 0);
-        while (this.#numInFlight >= WINDOW && !this.#left.signal.aborted) {
+        while (this.#isHeldBack()) {
           await new Promise<void>((resolve) => {
             this.#onCredit = resolve;
           });
@@ -340,11 +344,27 @@ export class SimCall {
       });
   }
 
+  /** Whoever reads is behind. */
+  #isHeldBack(): boolean {
+    return this.#numInFlight >= WINDOW && !this.#left.signal.aborted;
+  }
+
   #sendReply(server: SimProcess, reply: object, lateMs: number): void {
     this.#numInFlight++;
+    this.#fabric.onReply(this.name, this.#first, reply, server);
     const carried = this.#carried(reply);
     const bytes = 'data' in carried ? (carried as FetchReply).data.length : 100;
-    this.#fabric.send(server, this.client, bytes, `${this.name} reply`, () => this.replies.push(carried), lateMs);
+    this.#fabric.send(
+      server,
+      this.client,
+      bytes,
+      `${this.name} reply`,
+      () => {
+        this.#last = carried;
+        this.replies.push(carried);
+      },
+      lateMs,
+    );
   }
 
   /** A copy of what belongs to the sender, perhaps with a bit flipped. */
@@ -396,6 +416,7 @@ export class SimCall {
     const { server, client } = this;
     this.#fabric.over(this);
     this.#fabric.simulation.at(this.#fabric.latencyMs, client, `${this.name} broken: ${code}`, () => {
+      if (this.name === 'decode' && this.#last) this.replies.push(this.#last);
       this.#end(new Failure(code, `${this.address}: ${message}`));
     });
     if (server) {

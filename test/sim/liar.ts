@@ -1,0 +1,74 @@
+/** A store that lies: it announces blocks that others hold, and serves another block, another model's, or damage in their place. */
+import { silentLog } from '../../shared/base/log.ts';
+import type { Clock } from '../../shared/base/clock.ts';
+import { ClusterMember } from '../../shared/instance/cluster_member.ts';
+import type { ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import type { Network } from '../../shared/net/network.ts';
+import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+
+export const lies = ['a collision', 'another model', 'damage'] as const;
+export type Lie = (typeof lies)[number];
+
+export async function joinLiar(
+  { network, clock, hub }: { readonly network: Network; readonly clock: Clock; readonly hub: string },
+  layout: RecordLayout,
+  lie: Lie,
+  links: readonly ChainLink[],
+): Promise<void> {
+  const never = new AbortController().signal;
+  const { fetch, snapshot } = createFetchHandlers(
+    () => ({
+      wanted: new WantedKeys(),
+      read: (link) => Promise.resolve(recordOf(lie, layout, link)),
+      snapshot: () => announcer.snapshot(),
+    }),
+    { maxStreams: 64 },
+  );
+  const { address } = await network.listen('liar:0', { fetch, snapshot });
+  const member: Member = { name: 'liar', role: 'store', address, pid: 1, epoch: 'liar' };
+  const cluster = new ClusterMember({
+    join: hub,
+    registration: { member, protocolVersion: PROTOCOL_VERSION },
+    load: () => ({
+      running: 0,
+      waiting: 0,
+      openStreams: 0,
+      preemptions: 0,
+      lastStepMs: 0,
+      isDraining: false,
+      tiers: {},
+    }),
+    ...{ network, clock, log: silentLog },
+    onJoined: () => {
+      for (const { key } of links) announcer.stored('dram', key);
+    },
+    onRefused: (failure) => {
+      throw failure;
+    },
+  });
+  const announcer = new Announcer(
+    holderId(member),
+    (batch) => {
+      cluster.bus.publish(subjects.blocks, batch);
+    },
+    clock,
+    never,
+  );
+}
+
+function recordOf(lie: Lie, layout: RecordLayout, link: ChainLink): Buffer {
+  const record = Buffer.alloc(recordBytes(layout), 0x2b);
+  const other = 'ef'.repeat(16) as Digest;
+  if (lie === 'a collision') sealRecord(record, layout, { ...link, digest: other });
+  else if (lie === 'another model') sealRecord(record, { ...layout, namespace: other }, link);
+  else {
+    sealRecord(record, layout, link);
+    record[record.length - 3] = (record.at(-3) ?? 0) ^ 8;
+  }
+  return record;
+}

@@ -1,0 +1,63 @@
+/**
+ * Whole clusters under simulated time: at least a thousand seeds, in as many processes as there are cores, and the same seeds again
+ * to see that they are the same. Budget: 120 s.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'vitest';
+import { temporaryFolder } from '../support/cluster.ts';
+import { projectPath } from '../support/project.ts';
+
+const NUM_SEEDS = 1_000;
+
+interface Report {
+  readonly seeds: number;
+  readonly events: number;
+  readonly traceHash: string;
+  readonly stats: Readonly<Record<string, number>>;
+}
+
+async function simulate(from: number, numSeeds: number): Promise<{ report: Report; output: string }> {
+  const folder = temporaryFolder();
+  try {
+    const json = join(folder.path, 'report.json');
+    const args = ['--seeds', String(numSeeds), '--from', String(from), '--json', json];
+    const child = spawn(process.execPath, [projectPath('dist/test/sim/main.js'), ...args]);
+    let output = '';
+    child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    const [code] = (await once(child, 'close')) as [number];
+    assert.equal(code, 0, output);
+    return { report: JSON.parse(readFileSync(json, 'utf8')) as Report, output };
+  } finally {
+    folder.remove();
+  }
+}
+
+test(
+  'a thousand clusters with faults: every request has its tokens, and nothing stays behind',
+  { timeout: 600_000 },
+  async () => {
+    const numParts = Math.max(2, Math.min(8, availableParallelism()));
+    const size = Math.ceil(NUM_SEEDS / numParts);
+    const parts = await Promise.all(Array.from({ length: numParts }, (_, i) => simulate(1 + i * size, size)));
+    const sum = (name: string): number => parts.reduce((total, { report }) => total + (report.stats[name] ?? 0), 0);
+    const numSeeds = parts.reduce((total, { report }) => total + report.seeds, 0);
+    assert(numSeeds >= NUM_SEEDS);
+    // What a simulation that does nothing would not have.
+    assert(sum('finished') >= 8 * numSeeds, `${sum('finished')} requests finished`);
+    assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);
+    assert(sum('flips') >= numSeeds / 10, `${sum('flips')} flipped bits`);
+  },
+);
+
+test('the same seed is the same run, event for event; another is another', { timeout: 120_000 }, async () => {
+  const [first, second, other] = await Promise.all([simulate(5, 10), simulate(5, 10), simulate(15, 10)]);
+  assert.equal(first.report.traceHash, second.report.traceHash);
+  assert.equal(first.report.events, second.report.events);
+  assert.notEqual(first.report.traceHash, other.report.traceHash);
+});
