@@ -37,7 +37,9 @@ export function createDecodeHandlers(instance: EngineInstance, { log, clock }: R
   return {
     async *decode(requests, call) {
       const session = new DecodeSession(call, instance, clock);
-      void session.listen(requests);
+      session.listen(requests).catch((error: unknown) => {
+        session.replies.end(error);
+      });
       session.run().catch((error: unknown) => {
         log.debug({ error: String(error) }, 'a decode ended early');
         session.replies.end(error);
@@ -123,6 +125,7 @@ class DecodeSession {
       id = this.#instance.submit(
         {
           kind: 'decode',
+          root: checked.root,
           tokens: checked.tokens,
           promptLength: start.promptLength,
           maxLength: start.maxLength,

@@ -61,7 +61,7 @@ async function compute(
   replies: Pushed<PrefillReply>,
   request: PrefillRequest,
   instance: EngineInstance,
-  { tokens, links, numLocal, context }: CheckedCall,
+  { root, tokens, links, numLocal, context }: CheckedCall,
   signal: AbortSignal,
 ): Promise<ReturnType<typeof reportOf>> {
   let isAdmitted = false;
@@ -77,6 +77,7 @@ async function compute(
   const id = instance.submit(
     {
       kind: 'prefill',
+      root,
       tokens,
       promptLength: tokens.length,
       maxLength: tokens.length,

@@ -10,6 +10,7 @@ import { Pushed } from '../../shared/base/pushed.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
+import type { Scope } from '../../shared/kv/format.ts';
 import type { Network } from '../../shared/net/network.ts';
 import type {
   DecodeReply,
@@ -23,9 +24,8 @@ import type {
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
 import type { Exclusions } from './exclusions.ts';
-import type { ClusterState, Placement, Placer } from './placement.ts';
+import type { Chosen, Conductor } from './conductor/conductor.ts';
 import { runPrefill } from './prefill_run.ts';
-import type { PrefixIndex } from './prefix_index.ts';
 import type { Attempt, RequestRecord } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
@@ -40,6 +40,7 @@ export interface Generation {
   readonly isOpenEnded: boolean;
   readonly stopTokenIds: readonly number[];
   readonly sampling: SamplingMessage;
+  readonly scope: Scope;
   readonly timeoutMs: number;
 }
 
@@ -51,22 +52,10 @@ export interface GeneratedToken {
 
 export interface AttemptOptions {
   readonly view: ClusterView;
-  readonly index: PrefixIndex;
-  readonly placer: Placer;
+  readonly conductor: Conductor;
   readonly network: Network;
   readonly clock: Clock;
   readonly random: Random;
-}
-
-export function clusterState({ view, index }: AttemptOptions): ClusterState | undefined {
-  if (!view.model) return undefined;
-  return {
-    blockSize: view.model.namespace.blockSize,
-    decode: view.of('decode'),
-    prefill: view.of('prefill'),
-    byHolder: (id) => view.byHolder(id),
-    runs: (links) => index.runs(links),
-  };
 }
 
 /** What this router says to the decode instance; bounded by the rounds of an attempt. */
@@ -74,7 +63,7 @@ type Said = Pushed<DecodeRequest>;
 
 interface AttemptInput {
   readonly generation: Generation;
-  readonly chosen: Placement;
+  readonly chosen: Chosen;
   /** Full blocks before the tail of `tokens`. */
   readonly links: readonly ChainLink[];
   readonly tokens: readonly number[];
@@ -153,11 +142,12 @@ export class AttemptRun {
     return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId: generation.traceId };
   }
 
-  #chain(): { namespace: Buffer; tokens: Buffer; lastDigest: Buffer } {
+  #chain(): { namespace: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
     const digest = this.#options.view.model?.digest;
     const last = this.#input.links.at(-1)?.digest;
     return {
       namespace: digest ? packDigest(digest) : Buffer.alloc(0),
+      scope: this.#input.generation.scope,
       tokens: packTokens(this.#input.tokens),
       lastDigest: last ? packDigest(last) : Buffer.alloc(0),
     };
@@ -194,7 +184,7 @@ export class AttemptRun {
    * A prefill runs beside the decode call until it ends, the attempt does, or another round begins; its end is only news for
    * people, except that a failure excludes its instance.
    */
-  async #prefill(said: Said, instance: Instance, sources: Placement['prefillSources']): Promise<void> {
+  async #prefill(said: Said, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
     const { record, excluded } = this.#input;
     const { network, clock, random } = this.#options;
     const { name } = instance.member;
@@ -274,16 +264,16 @@ export class AttemptRun {
     this.#unwanted.abort();
     this.#excludeHolderOf(block);
     record.note(`${chosen.decode.member.name} misses blocks from ${block}: ${reason}`);
-    const cluster = clusterState(this.#options);
-    const question = {
+    const asked = {
+      requestId: this.#input.generation.requestId,
       numTokens: tokens.length,
       links: this.#input.links,
       maxLength: tokens.length + 1,
-      excluded,
+      avoided: excluded,
       decode: { instance: chosen.decode, from: block },
     };
-    const placement =
-      cluster && this.#numPrefills < MAX_PREFILLS ? this.#options.placer.place(question, cluster) : undefined;
+    const outcome = this.#numPrefills < MAX_PREFILLS ? this.#options.conductor.decide(asked) : undefined;
+    const placement = outcome?.kind === 'place' ? outcome.chosen : undefined;
     if (!placement?.prefill) {
       this.#sources = placement?.decodeSources ?? [];
       this.#watchSources(said, []);

@@ -13,7 +13,7 @@ import { every } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Bus } from '../../shared/bus/bus.ts';
-import { namespaceDigest, namespaceDifference, type Namespace } from '../../shared/kv/namespace.ts';
+import { formatDigest, formatDifference, type Format } from '../../shared/kv/format.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 import {
@@ -82,7 +82,7 @@ export class Instance {
 
 /** What every engine of the cluster agrees on. */
 export interface ClusterModel {
-  readonly namespace: Namespace;
+  readonly format: Format;
   readonly digest: Digest;
 }
 
@@ -228,14 +228,14 @@ export class ClusterView {
     if (engine.modelConfig !== this.#options.modelConfig) {
       return `${member.name} serves another model: its config.json says something else than that of the router's --model`;
     }
-    const difference = this.#model && namespaceDifference(engine.namespace, this.#model.namespace);
+    const difference = this.#model && formatDifference(engine.format, this.#model.format);
     return difference && `${member.name} serves another model or layout: ${difference}`;
   }
 
   #admit(registration: Registration): void {
     const { clock, log, onJoined } = this.#options;
     const { member, engine } = registration;
-    if (engine) this.#model ??= { namespace: engine.namespace, digest: namespaceDigest(engine.namespace) };
+    if (engine) this.#model ??= { format: engine.format, digest: formatDigest(engine.format) };
     const instance = new Instance(registration, clock.nowMs());
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');

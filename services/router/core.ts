@@ -3,7 +3,8 @@ import type { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { RoleContext } from '../../shared/instance/role.ts';
 import { ClusterView } from './cluster_view.ts';
 import { IndexFeed } from './index_feed.ts';
-import { SimplePlacer } from './placement.ts';
+import { Conductor } from './conductor/conductor.ts';
+import { LongestRun } from './conductor/longest_run.ts';
 import { PrefixIndex } from './prefix_index.ts';
 import { Relay } from './relay.ts';
 
@@ -19,6 +20,7 @@ export interface CoreOptions {
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
+  readonly conductor: Conductor;
   readonly relay: Relay;
 }
 
@@ -44,7 +46,7 @@ export function createCore(
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },
   });
-  const placer = new SimplePlacer(config.local_prefill_tokens);
-  const relay = new Relay({ ...{ view, index, network, clock, random, placer }, onFailover });
-  return { view, index, relay };
+  const conductor = new Conductor({ view, index, clock, policy: new LongestRun(config.local_prefill_tokens) });
+  const relay = new Relay({ ...{ view, conductor, network, clock, random }, onFailover });
+  return { view, index, conductor, relay };
 }

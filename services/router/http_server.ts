@@ -14,6 +14,7 @@ import type { ApiContext } from './openai/prompt_run.ts';
 import { namesOf } from './openai/request_scope.ts';
 import { addTokenRoutes, withBody } from './openai/token_routes.ts';
 import type { ClusterView } from './cluster_view.ts';
+import type { Conductor } from './conductor/conductor.ts';
 import type { RouterMetrics } from './metrics.ts';
 import { poolView } from './pool_view.ts';
 import type { PrefixIndex } from './prefix_index.ts';
@@ -23,12 +24,13 @@ const DEFAULT_LISTED = 100;
 const CHECK_CONNECTIONS_MS = 1_000;
 
 export interface HttpOptions {
+  readonly conductor: Conductor;
   readonly context: ApiContext;
   readonly view: ClusterView;
   readonly index: PrefixIndex;
 }
 
-export function createHttpServer({ context, view, index }: HttpOptions): FastifyInstance {
+export function createHttpServer({ context, conductor, view, index }: HttpOptions): FastifyInstance {
   const app = fastify({
     logger: false,
     forceCloseConnections: true,
@@ -92,7 +94,7 @@ export function createHttpServer({ context, view, index }: HttpOptions): Fastify
   });
   app.get('/version', () => ({ version: softwareVersion }));
   addHealthRoutes(app, context, view);
-  addInsideRoutes(app, context, view, index);
+  addInsideRoutes(app, { context, conductor, view, index });
   return app;
 }
 
@@ -178,16 +180,19 @@ function addHealthRoutes(app: FastifyInstance, context: ApiContext, view: Cluste
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, context: ApiContext, view: ClusterView, index: PrefixIndex): void {
+function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index }: HttpOptions): void {
   app.get('/metrics', async (_request, reply) =>
     reply.type(context.metrics.contentType).send(await context.metrics.text()),
   );
   app.get('/api/pool', () => poolView(view, index, context));
-  app.get<{ Querystring: { limit?: string } }>('/api/requests', (request) => {
-    const limit = Number(request.query.limit ?? DEFAULT_LISTED);
-    if (!Number.isInteger(limit) || limit < 1) throw new ParameterFailure('limit: a whole number from 1', 'limit');
-    return { requests: context.requests.list(limit) };
-  });
+  type Listed = { Querystring: { limit?: string } };
+  const limitOf = ({ limit }: Listed['Querystring']): number => {
+    const number = Number(limit ?? DEFAULT_LISTED);
+    if (!Number.isInteger(number) || number < 1) throw new ParameterFailure('limit: a whole number from 1', 'limit');
+    return number;
+  };
+  app.get<Listed>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
+  app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: conductor.log.slice(-limitOf(query)).reverse() }));
   const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
   app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
   app.get('/', (_request, reply) => reply.redirect('/dashboard'));

@@ -10,7 +10,7 @@ export function poolView(
   open: { readonly requests: RequestLog; readonly bodies: Bodies },
 ): Record<string, unknown> {
   return {
-    model: view.model ? { ...view.model.namespace, namespace: view.model.digest } : null,
+    model: view.model ? { ...view.model.format, namespace: view.model.digest } : null,
     index_keys: index.size,
     // All of them are zero when nothing runs (R2).
     router: {

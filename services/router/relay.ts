@@ -9,18 +9,14 @@
 import { asFailure, Failure } from '../../shared/base/failure.ts';
 import { pause } from '../../shared/base/pause.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
-import { AttemptRun, clusterState, type AttemptOptions, type GeneratedToken, type Generation } from './attempt.ts';
+import { AttemptRun, type AttemptOptions, type GeneratedToken, type Generation } from './attempt.ts';
 import { Exclusions } from './exclusions.ts';
-import type { Placement } from './placement.ts';
+import type { Chosen } from './conductor/conductor.ts';
 import { RequestChain } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
 
 /** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
 const MAX_IDLE_ATTEMPTS = 64;
-/** A router that has just started has seen nobody yet: a decode instance is expected for so long. */
-const START_MS = 5_000;
-/** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
-const EXPECTED_MS = 60_000;
 /** Looked again at least this often while waiting: a suspect or busy instance becomes free without an event. */
 const LOOK_MS = 250;
 /** Between two attempts at the same instance; where it is busy twice as long each time, up to the second. */
@@ -47,11 +43,9 @@ interface Course {
 
 export class Relay {
   readonly #options: RelayOptions;
-  readonly #startMs: number;
 
   constructor(options: RelayOptions) {
     this.#options = options;
-    this.#startMs = options.clock.nowMs();
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
@@ -60,7 +54,7 @@ export class Relay {
     const course: Course = {
       ...{ generation, record, signal },
       tokens: [...generation.tokens],
-      chain: new RequestChain(clock),
+      chain: new RequestChain(clock, generation.scope),
       excluded: new Exclusions(clock, random),
       untilMs: clock.nowMs() + generation.timeoutMs,
       last: undefined,
@@ -123,32 +117,31 @@ export class Relay {
    * Where the request goes next. Waits, until its own deadline, for a decode instance that is expected, and says so.
    * @throws Failure why there is none.
    */
-  async #place(course: Course): Promise<{ chosen: Placement; links: readonly ChainLink[] }> {
+  async #place(course: Course): Promise<{ chosen: Chosen; links: readonly ChainLink[] }> {
     const { tokens, chain, excluded, record, signal } = course;
-    const { clock, placer, view } = this.#options;
+    const { clock, conductor, view } = this.#options;
     record.phase = 'placing';
-    let isWaiting = false;
+    let [isWaiting, isInsisting] = [false, false];
     for (;;) {
       if (signal.aborted) throw goneFailure(signal);
       const leftMs = course.untilMs - clock.nowMs();
       if (leftMs <= 0) throw course.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
       const { model } = view;
-      if (model) {
-        const links = await chain.links(model, tokens);
-        // Looked at after the wait: the cluster may be another by now.
-        const cluster = clusterState(this.#options);
-        const question = { numTokens: tokens.length, links, maxLength: this.#needed(course), excluded };
-        let chosen = cluster && placer.place(question, cluster);
-        if (cluster && !chosen && cluster.decode.some((instance) => instance.isPlaceable && excluded.has(instance))) {
-          // Nobody else is left: those that failed or were busy are tried, after a moment.
-          await this.#pause(PAUSE_MS, signal);
-          const again = clusterState(this.#options);
-          const anybody = { has: () => false, isHolder: excluded.isHolder.bind(excluded) };
-          chosen = again && placer.place({ ...question, excluded: anybody }, again);
-        }
-        if (chosen) return { chosen, links };
+      const links = model ? await chain.links(model, tokens) : [];
+      // Decided after the wait: the cluster may be another by now.
+      const asked = {
+        requestId: course.generation.requestId,
+        ...{ numTokens: tokens.length, links, maxLength: this.#needed(course), avoided: excluded, isInsisting },
+      };
+      const outcome = conductor.decide(asked);
+      if (outcome.kind === 'reject') throw course.last ?? new Failure(outcome.code, outcome.message);
+      if (outcome.kind === 'place') return { chosen: outcome.chosen, links };
+      if (outcome.why === 'all are avoided') {
+        // Nobody else is left: those that failed or were busy are tried, after a moment.
+        await this.#pause(PAUSE_MS, signal);
+        isInsisting = true;
+        continue;
       }
-      if (!this.#isExpected(this.#needed(course))) throw course.last ?? noDecode();
       if (!isWaiting) record.note('waits for a decode instance');
       isWaiting = true;
       record.phase = 'waiting';
@@ -163,24 +156,9 @@ export class Relay {
     return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
   }
 
-  /** One that could take so many tokens is there, or was within the minute. */
-  #isExpected(numNeeded: number): boolean {
-    const { clock, view } = this.#options;
-    const nowMs = clock.nowMs();
-    const seenMs = view.decodeSeenMs(numNeeded);
-    return nowMs - this.#startMs < START_MS || (seenMs !== undefined && nowMs - seenMs < EXPECTED_MS);
-  }
-
   #pause(ms: number, signal: AbortSignal): Promise<void> {
     return pause(this.#options.clock, this.#options.random, ms, signal);
   }
-}
-
-function noDecode(): Failure {
-  return new Failure(
-    'overloaded',
-    'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
-  );
 }
 
 /** The client went away, or the router itself is going and says why. */

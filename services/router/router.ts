@@ -23,7 +23,7 @@ export async function startRouter(context: RoleContext): Promise<RunningRole> {
   const stopped = new AbortController();
   const hub = new EmbeddedHub(log);
   let onFailover: () => void = () => undefined;
-  const { view, index, relay } = createCore(context, {
+  const { view, index, conductor, relay } = createCore(context, {
     hub,
     vocabSize: folder.config.vocabSize,
     modelConfig: configDigest(folder.config),
@@ -68,7 +68,7 @@ export async function startRouter(context: RoleContext): Promise<RunningRole> {
       isDraining: () => isDraining,
       ending: ending.signal,
     },
-    ...{ view, index },
+    ...{ conductor, view, index },
   });
 
   const listener = await network.listen(config.hub_bind, { connect: hub.connect });

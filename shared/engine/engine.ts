@@ -9,14 +9,13 @@
 import assert from 'node:assert/strict';
 import type { Executable, Segment } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
-import type { AnchoredLink, BlockKey, ChainLink, Digest } from '../kv/block_key.ts';
+import type { AnchoredLink, BlockKey, ChainLink } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
 import { sample, sampleRequest, type Context, type SampledToken } from './sampler.ts';
 import { Scheduler, type Scheduled } from './scheduler.ts';
 import { Sequence, type SequenceRequest } from './sequence.ts';
 
 export interface EngineOptions {
-  readonly namespace: Digest;
   readonly blockSize: number;
   readonly numBlocks: number;
   readonly chunkTokens: number;
@@ -92,8 +91,7 @@ export class Engine {
   /** @throws Failure `overloaded` or `context_too_long`. */
   submit(request: SequenceRequest): void {
     assert(request.tokens.length > 0, 'a sequence has at least one token');
-    const { namespace, blockSize } = this.#options;
-    const sequence = new Sequence(request, namespace, blockSize, this.#clock.nowMs());
+    const sequence = new Sequence(request, this.#options.blockSize, this.#clock.nowMs());
     this.#scheduler.submit(sequence);
     this.#sequences.set(request.id, sequence);
   }

@@ -54,13 +54,13 @@ export class EngineLoop {
       this.#events.push({ kind: 'export_failed', link });
     });
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.payloadBytes));
-    const { blockSize, namespace } = layout;
+    const { blockSize } = layout;
     const emit = (event: EngineEvent): void => {
       this.#events.push(event);
     };
     this.engine = new Engine(
       executable,
-      { namespace, blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting },
       {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });

@@ -2,7 +2,7 @@
 import type { FailureCode } from '../base/failure.ts';
 import type { BlockKey, ChainLink } from '../kv/block_key.ts';
 import type { TierCounters } from '../kv/record_cache.ts';
-import type { Namespace } from '../kv/namespace.ts';
+import type { Format } from '../kv/format.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { SlabMemory } from '../kv/slab.ts';
 import type { FinishReason, SequenceReport } from './engine.ts';
@@ -74,7 +74,7 @@ export interface EngineLoad {
 
 /** What an instance knows once its model is loaded. */
 export interface EngineInfo {
-  readonly namespace: Namespace;
+  readonly format: Format;
   readonly layout: RecordLayout;
   readonly numBlocks: number;
   readonly maxModelLen: number;

@@ -26,7 +26,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     reportedBytes = doneBytes;
     emit({ kind: 'loading', doneBytes, totalBytes });
   });
-  const { executable, namespace, layout, numBlocks, folder, device, description } = model;
+  const { executable, format, layout, numBlocks, folder, device, description } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
     ...{ executable, layout, numBlocks, maxWaiting, clock: systemClock, emit, pulse: beat },
@@ -44,7 +44,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const loadMs = systemClock.nowMs() - startMs;
   emit({
     kind: 'ready',
-    info: { namespace, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: description, loadMs },
+    info: { format, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: description, loadMs },
   });
   runToEnd(loop, model).then(
     () => emit({ kind: 'stopped' }),

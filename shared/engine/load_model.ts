@@ -1,8 +1,8 @@
-/** From a model folder to an engine-ready executable: device, program, weights, namespace. */
+/** From a model folder to an engine-ready executable: device, program, weights, format. */
 import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
-import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../kv/namespace.ts';
+import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
@@ -43,7 +43,7 @@ export interface LoadedModel {
   /** For people: the device, and why it is not the one that `auto` would have liked. */
   readonly description: string;
   readonly executable: Executable;
-  readonly namespace: Namespace;
+  readonly format: Format;
   readonly layout: RecordLayout;
   readonly numBlocks: number;
   readonly maxModelLen: number;
@@ -102,7 +102,7 @@ async function loadOn(
     const { numBlocks } = executable;
     await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
     const numericsClass = `${device.numericsClass}/w-${weightFormat}`;
-    const namespace: Namespace = {
+    const format: Format = {
       model: file.fingerprint(JSON.stringify(folder.config)),
       weightFormat,
       kvDtype,
@@ -110,19 +110,17 @@ async function loadOn(
       blockSize,
       // Classes may meet then, revisions of their kernels not.
       numerics: options.isMixingNumerics ? `mixed/wasm-${WASM_REVISION}/webgpu-${WEBGPU_REVISION}` : numericsClass,
-      adapterId: '',
-      tenantSalt: '',
       shard: 'all',
     };
     const layout: RecordLayout = {
-      namespace: namespaceDigest(namespace),
+      namespace: formatDigest(format),
       numericsClass,
       numLayers: folder.config.layers,
       blockSize,
       payloadBytes: blockBytes,
     };
     const description = device.description + why;
-    return { folder, device, description, executable, namespace, layout, numBlocks, maxModelLen };
+    return { folder, device, description, executable, format, layout, numBlocks, maxModelLen };
   } finally {
     await file.close();
   }

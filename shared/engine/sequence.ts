@@ -14,6 +14,8 @@ import type { SamplingParams } from './sampler.ts';
 export interface SequenceRequest {
   readonly id: number;
   readonly kind: 'prefill' | 'decode';
+  /** Where its block chain starts: the engine's format and the request's scope. */
+  readonly root: Digest;
   readonly tokens: readonly number[];
   /** Tokens from here on are output: penalties and limits count them. */
   readonly promptLength: number;
@@ -50,10 +52,10 @@ export class Sequence {
   admittedMs: number | undefined;
   readyMs: number | undefined;
 
-  constructor(request: SequenceRequest, namespace: Digest, blockSize: number, nowMs: number) {
+  constructor(request: SequenceRequest, blockSize: number, nowMs: number) {
     this.request = request;
     this.tokens = [...request.tokens];
-    this.chain = new KeyChain(namespace, blockSize);
+    this.chain = new KeyChain(request.root, blockSize);
     this.chain.extend(this.tokens);
     this.isFetching = request.isFetching;
     this.submittedMs = nowMs;

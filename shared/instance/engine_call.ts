@@ -2,13 +2,16 @@
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/engine.ts';
 import type { SamplingParams } from '../engine/sampler.ts';
-import type { AnchoredLink } from '../kv/block_key.ts';
-import type { Report, RequestContext } from '../protocol/messages.ts';
+import type { AnchoredLink, Digest } from '../kv/block_key.ts';
+import { chainRoot, noScope } from '../kv/format.ts';
+import type { Report, RequestContext, ScopeMessage } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
 export interface CheckedCall {
   readonly context: RequestContext;
+  /** Where the block chain starts. */
+  readonly root: Digest;
   readonly tokens: readonly number[];
   /** The full blocks before the tail. */
   readonly links: readonly AnchoredLink[];
@@ -24,6 +27,7 @@ export function checkCall(
     readonly namespace: Buffer;
     readonly tokens: Buffer;
     readonly lastDigest: Buffer;
+    readonly scope: ScopeMessage | null;
   },
 ): CheckedCall {
   const { layout, maxModelLen, vocabSize } = instance.info;
@@ -43,7 +47,10 @@ export function checkCall(
   const outside = tokens.find((token) => token >= vocabSize);
   if (outside !== undefined)
     throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
-  const { links, numLocal } = instance.localRun(tokens);
+  const scope = call.scope ?? noScope;
+  if (scope.adapter !== '') throw new Failure('invalid_request', `this instance serves no adapter ${scope.adapter}`);
+  const root = chainRoot(layout.namespace, scope);
+  const { links, numLocal } = instance.localRun(root, tokens);
   const digest = links.at(-1)?.digest ?? '';
   if (unpackDigest(call.lastDigest) !== digest) {
     throw new Failure(
@@ -51,7 +58,7 @@ export function checkCall(
       `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`,
     );
   }
-  return { context: call.context, tokens, links, numLocal };
+  return { context: call.context, root, tokens, links, numLocal };
 }
 
 export function reportOf(report: SequenceReport, fetchedBytes: number): Report {

@@ -14,7 +14,7 @@ import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
-import { chainOf, numPrefillBlocks, type AnchoredLink } from '../kv/block_key.ts';
+import { chainOf, numPrefillBlocks, type AnchoredLink, type Digest } from '../kv/block_key.ts';
 import { startMover, type Mover } from '../kv/mover.ts';
 import { newTierCounters } from '../kv/record_cache.ts';
 import { headerBytes, recordBytes } from '../kv/record.ts';
@@ -209,9 +209,12 @@ export class EngineInstance {
   }
 
   /** Links of the blocks before the tail, and how many of them lead the run that is in the device already. */
-  localRun(tokens: readonly number[]): { readonly links: readonly AnchoredLink[]; readonly numLocal: number } {
-    const { namespace, blockSize } = this.info.layout;
-    const links = chainOf(namespace, blockSize, tokens, numPrefillBlocks(tokens.length, blockSize));
+  localRun(
+    root: Digest,
+    tokens: readonly number[],
+  ): { readonly links: readonly AnchoredLink[]; readonly numLocal: number } {
+    const { blockSize } = this.info.layout;
+    const links = chainOf(root, blockSize, tokens, numPrefillBlocks(tokens.length, blockSize));
     const missing = links.findIndex(({ key }) => !this.#parts.announcer.has('device', key));
     return { links, numLocal: missing < 0 ? links.length : missing };
   }

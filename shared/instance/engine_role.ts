@@ -75,11 +75,11 @@ async function build(context: RoleContext, place: Place, createHandlers: CreateH
   const offer = answeringOnce<'offer'>(() => {
     throw new Failure('invalid_request', 'only stores take offers');
   });
-  const { namespace, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
+  const { format, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
     handlers: { fetch, snapshot, offer, ...createHandlers(instance, context) },
-    engine: { namespace, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
+    engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
     finish: async (untilMs) => {
       instance.isDraining = true;

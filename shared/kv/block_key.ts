@@ -2,14 +2,14 @@
  * Names of blocks. Find by key, trust by digest.
  *
  *   key     64 bits   XXH64(parent key ‖ token ids), for indexes and events
- *   digest 128 bits   SHA-256 chain over namespace and all tokens so far, compared before a block is used (K2)
+ *   digest 128 bits   SHA-256 chain over format, scope and all tokens so far, compared before a block is used (K2)
  *
  * Both chains are derived from token ids alone, so router and instances agree without talking; token ids enter as u32
  * little-endian.
  */
 import { createHash } from 'node:crypto';
 import { xxh64 } from './hash.ts';
-import { rootKey } from './namespace.ts';
+import { rootKey } from './format.ts';
 
 declare const brand: unique symbol;
 export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
@@ -39,11 +39,11 @@ export function numPrefillBlocks(numTokens: number, blockSize: number): number {
 /** The chain of one token list, extended as the list grows. */
 export class KeyChain {
   readonly links: AnchoredLink[] = [];
-  readonly #namespace: Digest;
+  readonly #root: Digest;
   readonly #blockSize: number;
 
-  constructor(namespace: Digest, blockSize: number) {
-    this.#namespace = namespace;
+  constructor(root: Digest, blockSize: number) {
+    this.#root = root;
     this.#blockSize = blockSize;
   }
 
@@ -53,11 +53,11 @@ export class KeyChain {
     const body = Buffer.alloc(8 + this.#blockSize * 4);
     for (let block = this.links.length; block < numBlocks; block++) {
       const before = this.links[block - 1];
-      const parent = before?.key ?? rootKey(this.#namespace);
+      const parent = before?.key ?? rootKey(this.#root);
       body.writeBigUInt64LE(parent);
       for (let i = 0; i < this.#blockSize; i++) body.writeUInt32LE(tokens[block * this.#blockSize + i] ?? 0, 8 + i * 4);
       const digest = createHash('sha256')
-        .update(Buffer.from(before?.digest ?? this.#namespace, 'hex'))
+        .update(Buffer.from(before?.digest ?? this.#root, 'hex'))
         .update(body.subarray(8))
         .digest('hex')
         .slice(0, 32) as Digest;
@@ -70,10 +70,10 @@ export class KeyChain {
 }
 
 export function chainOf(
-  namespace: Digest,
+  root: Digest,
   blockSize: number,
   tokens: ArrayLike<number>,
   maxBlocks?: number,
 ): readonly AnchoredLink[] {
-  return new KeyChain(namespace, blockSize).extend(tokens, maxBlocks);
+  return new KeyChain(root, blockSize).extend(tokens, maxBlocks);
 }

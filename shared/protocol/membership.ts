@@ -26,15 +26,13 @@ const memberSchema = z.object({
 /** One process of the cluster. */
 export type Member = z.infer<typeof memberSchema>;
 
-const namespaceSchema = z.object({
+const formatSchema = z.object({
   model: z.string(),
   weightFormat: z.string(),
   kvDtype: z.enum(['f16', 'f32']),
   layoutVersion: z.int(),
   blockSize: z.int(),
   numerics: z.string(),
-  adapterId: z.string(),
-  tenantSalt: z.string(),
   shard: z.string(),
 });
 
@@ -44,7 +42,7 @@ const registrationSchema = z.object({
   /** Absent for stores, which hold any model's blocks. */
   engine: z
     .object({
-      namespace: namespaceSchema,
+      format: formatSchema,
       /** SHA-256 of the model's configuration, which the router has too. */
       modelConfig: z.string(),
       numericsClass: z.string(),

@@ -16,12 +16,13 @@ import type { PrefillRequest as PrefillRequestMessage } from './generated/pensto
 import type { Report as ReportMessage } from './generated/penstock/Report.ts';
 import type { RequestContext as RequestContextMessage } from './generated/penstock/RequestContext.ts';
 import type { Sampling as SamplingOfProto } from './generated/penstock/Sampling.ts';
+import type { Scope as ScopeOfProto } from './generated/penstock/Scope.ts';
 import type { SnapshotPage as SnapshotPageMessage } from './generated/penstock/SnapshotPage.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 import type { Token } from './generated/penstock/Token.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 type Message<T> = T extends Buffer
   ? T
@@ -48,6 +49,7 @@ export type PrefillRequest = Message<PrefillRequestMessage>;
 export type Report = Message<ReportMessage>;
 export type RequestContext = Message<RequestContextMessage>;
 export type SamplingMessage = Message<SamplingOfProto>;
+export type ScopeMessage = Message<ScopeOfProto>;
 export type SnapshotPage = Message<SnapshotPageMessage>;
 export type Source = Message<SourceMessage>;
 export type TokenMessage = Message<Token>;

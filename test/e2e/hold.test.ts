@@ -226,7 +226,15 @@ test('a caller that says too much to a decode instance is answered like any othe
     start: {
       context: { requestId: 'talk', tenant: '', priority: 0, timeoutMs: 10_000, traceId: 't' },
       ...{ namespace: packDigest(model.namespace), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
-      ...{ promptLength: 3, maxLength: 43, stopTokenIds: [], sampling: null, sources: [], maxSelfCompute: 64 },
+      ...{
+        promptLength: 3,
+        maxLength: 43,
+        stopTokenIds: [],
+        sampling: null,
+        sources: [],
+        maxSelfCompute: 64,
+        scope: null,
+      },
     },
   });
   for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });

@@ -413,12 +413,7 @@ describe('parameters that OpenAI or vLLM document', () => {
 
   test.each([
     ...[{ n: 2 }, { best_of: 2 }, { use_beam_search: true }, { echo: true }, { length_penalty: 2 }, { priority: 1 }],
-    ...[
-      { bad_words: ['x'] },
-      { response_format: { type: 'json_object' } },
-      { prompt_logprobs: 1 },
-      { cache_salt: 'x' },
-    ],
+    ...[{ bad_words: ['x'] }, { response_format: { type: 'json_object' } }, { prompt_logprobs: 1 }],
     ...[
       { guided_json: {} },
       { structured_outputs: { regex: 'x' } },

@@ -45,6 +45,45 @@ test('the second computes fewer than 64 of the 1,000', async () => {
   expect((await ask()).computedOfPrefix).toBeLessThan(64);
 });
 
+test('a request with a cache salt shares blocks with those of the same salt only, and has the same tokens', async () => {
+  const prompt = [...prefix, 5, 6, 7];
+  const of = async (cacheSalt?: string): Promise<{ cached: number; tokens: number[] }> => {
+    const { choices, usage } = await cluster.completion({
+      ...{ prompt, max_tokens: 4, temperature: 0 },
+      ...(cacheSalt === undefined ? {} : { cache_salt: cacheSalt }),
+    });
+    return { cached: usage.prompt_tokens_details.cached_tokens, tokens: choices[0]?.token_ids ?? [] };
+  };
+  const plain = await of();
+  const first = await of('tenant-a');
+  expect(plain.cached).toBeGreaterThan(900);
+  expect(first.cached).toBe(0);
+  expect((await of('tenant-a')).cached).toBeGreaterThan(900);
+  expect((await of('tenant-b')).cached).toBe(0);
+  expect(first.tokens).toEqual(plain.tokens);
+});
+
+test('the conductor’s decisions can be looked at: what was asked, what was known, what was chosen', async () => {
+  const { view } = await ask();
+  const response = await fetch(`${cluster.url}/api/decisions?limit=2`);
+  const { decisions } = (await response.json()) as {
+    decisions: {
+      requestId: string;
+      question: { numTokens: number };
+      snapshot: { decode: { name: string }[]; holders: { run: number }[] };
+      decision: { kind: string; placement: { reason: string }; alternatives: object[] };
+    }[];
+  };
+  const decision = decisions.find(({ requestId }) => requestId === view.id);
+  expect(decision?.question.numTokens).toBe(1_020);
+  expect(decision?.snapshot.decode.map(({ name }) => name).sort()).toEqual(['decode-1', 'decode-2']);
+  expect(Math.max(...(decision?.snapshot.holders ?? []).map(({ run }) => run))).toBe(31);
+  expect(decision?.decision.kind).toBe('place');
+  expect(decision?.decision.placement.reason).toBe(view.reason);
+  expect(decision?.decision.alternatives).toHaveLength(1);
+  expect((await fetch(`${cluster.url}/api/decisions?limit=x`)).status).toBe(400);
+});
+
 test('the other decode instance computes fewer than 64 of them too: it fetches', async () => {
   // Many at once: the placement spreads them over both instances.
   const all = await Promise.all(Array.from({ length: 24 }, ask));

@@ -52,10 +52,10 @@ class Harness {
       onStored: (link) => this.links.set(link.key, link),
       onRemoved: (key) => this.links.delete(key),
     };
-    const { namespace, blockSize } = model.layout;
+    const { blockSize } = model.layout;
     this.engine = new Engine(
       model.executable,
-      { namespace, blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100 },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100 },
       listener,
       systemClock,
     );
@@ -67,6 +67,7 @@ class Harness {
     this.engine.submit({
       id,
       kind: 'decode',
+      root: this.model.layout.namespace,
       tokens,
       promptLength: tokens.length,
       maxLength: tokens.length + maxTokens,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { chainOf, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
-import { namespaceDifference, namespaceDigest, type Namespace } from '../../shared/kv/namespace.ts';
+import { chainRoot, formatDifference, noScope, formatDigest, type Format } from '../../shared/kv/format.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import {
   headerBytes,
@@ -15,7 +15,7 @@ import {
 } from '../../shared/kv/record.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 
-const namespace: Namespace = {
+const namespace: Format = {
   ...{
     model: 'abc',
     weightFormat: 'f32',
@@ -23,12 +23,10 @@ const namespace: Namespace = {
     layoutVersion: 1,
     blockSize: 4,
     numerics: 'n',
-    adapterId: '',
-    tenantSalt: '',
     shard: 'all',
   },
 };
-const digest = namespaceDigest(namespace);
+const digest = formatDigest(namespace);
 const layout: RecordLayout = {
   namespace: digest,
   numericsClass: 'test',
@@ -61,18 +59,18 @@ describe('keys', () => {
 
   test('other namespaces have other keys from the first block on', () => {
     const roots = new Set<BlockKey>();
-    for (const change of [
-      {},
-      { model: 'b' },
-      { kvDtype: 'f32' as const },
-      { blockSize: 8 },
-      { tenantSalt: 's' },
-      { layoutVersion: 2 },
-    ]) {
-      roots.add(chainOf(namespaceDigest({ ...namespace, ...change }), 4, [1, 2, 3, 4])[0]!.key);
+    for (const change of [{}, { model: 'b' }, { kvDtype: 'f32' as const }, { blockSize: 8 }, { layoutVersion: 2 }]) {
+      roots.add(chainOf(formatDigest({ ...namespace, ...change }), 4, [1, 2, 3, 4])[0]!.key);
     }
-    assert.equal(roots.size, 6);
-    assert.match(namespaceDifference({ ...namespace, blockSize: 8 }, namespace)!, /blockSize is 8/);
+    assert.equal(roots.size, 5);
+    assert.match(formatDifference({ ...namespace, blockSize: 8 }, namespace)!, /blockSize is 8/);
+  });
+
+  test('requests of different scopes share no key; without a scope the chain starts from the format', () => {
+    const scopes = [noScope, { ...noScope, salt: 'a' }, { ...noScope, salt: 'b' }, { adapter: 'a', salt: '' }];
+    const keys = scopes.map((scope) => chainOf(chainRoot(digest, scope), 4, [1, 2, 3, 4])[0]!.key);
+    assert.equal(new Set(keys).size, scopes.length);
+    assert.equal(keys[0], chainOf(digest, 4, [1, 2, 3, 4])[0]!.key);
   });
 
   test('the tail of 1 to block_size tokens is never a prefill block', () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
-import type { Namespace } from '../../shared/kv/namespace.ts';
+import type { Format } from '../../shared/kv/format.ts';
 import {
   readMembers,
   readRegistrationReply,
@@ -17,28 +17,24 @@ import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 import { ClusterView } from '../../services/router/cluster_view.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 
-const namespace: Namespace = {
-  ...{
-    model: 'm',
-    weightFormat: 'f32',
-    kvDtype: 'f16',
-    layoutVersion: 1,
-    blockSize: 32,
-    numerics: 'n',
-    adapterId: '',
-    tenantSalt: '',
-    shard: 'all',
-  },
+const format: Format = {
+  model: 'm',
+  weightFormat: 'f32',
+  kvDtype: 'f16',
+  layoutVersion: 1,
+  blockSize: 32,
+  numerics: 'n',
+  shard: 'all',
 };
 const load: Load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };
 
-function registration(name: string, epoch: string, change: Partial<Namespace> = {}, vocabSize = 100): Registration {
+function registration(name: string, epoch: string, change: Partial<Format> = {}, vocabSize = 100): Registration {
   return {
     member: { name, role: 'decode', address: `${name}:1`, pid: 1, epoch },
     protocolVersion: PROTOCOL_VERSION,
     engine: {
       modelConfig: 'config',
-      namespace: { ...namespace, ...change },
+      format: { ...format, ...change },
       numericsClass: 'n',
       maxModelLen: 512,
       vocabSize,

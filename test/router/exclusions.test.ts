@@ -6,7 +6,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import type { Namespace } from '../../shared/kv/namespace.ts';
+import { noScope, type Format } from '../../shared/kv/format.ts';
 import { Instance } from '../../services/router/cluster_view.ts';
 import { Exclusions } from '../../services/router/exclusions.ts';
 import { RequestChain } from '../../services/router/request_chain.ts';
@@ -62,9 +62,9 @@ test('a holder that did not deliver is not asked again by the same attempt, but 
 
 test('the chain of a long request is derived in slices that others run between, and once', async () => {
   const digest = 'ab'.repeat(16) as Digest;
-  const model = { digest, namespace: { blockSize: 32 } as Namespace };
+  const model = { digest, format: { blockSize: 32 } as Format };
   const tokens = Array.from({ length: 32_768 }, (_, i) => i % 1_000);
-  const chain = new RequestChain(systemClock);
+  const chain = new RequestChain(systemClock, noScope);
   let numTurns = 0;
   let isDone = false;
   const others = (async () => {

@@ -5,10 +5,12 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
+import { noScope } from '../../shared/kv/format.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { neutralSampling } from '../../shared/instance/engine_call.ts';
 import { Instance, type ClusterView } from '../../services/router/cluster_view.ts';
-import { SimplePlacer } from '../../services/router/placement.ts';
+import { Conductor } from '../../services/router/conductor/conductor.ts';
+import { LongestRun } from '../../services/router/conductor/longest_run.ts';
 import type { PrefixIndex } from '../../services/router/prefix_index.ts';
 import { Relay } from '../../services/router/relay.ts';
 import { RequestLog } from '../../services/router/request_log.ts';
@@ -31,16 +33,17 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const engine = { maxModelLen: 64 } as never;
   const instance = new Instance({ member, protocolVersion: 2, engine }, systemClock.nowMs());
   const view = {
-    model: { digest: 'ab'.repeat(16) as Digest, namespace: { blockSize: 32 } },
+    model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => (role === 'decode' ? [instance] : []),
     all: () => [instance],
-    byHolder: () => undefined,
+    byHolder: (id: string) => (id === instance.id ? instance : undefined),
     decodeSeenMs: () => systemClock.nowMs(),
     changed: () => systemClock.sleep(10),
   } as unknown as ClusterView;
+  const index = { runs: () => new Map() } as unknown as PrefixIndex;
+  const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestRun(64) });
   const relay = new Relay({
-    ...{ view, network, clock: systemClock, random: new Random(1), placer: new SimplePlacer(64) },
-    index: { runs: () => new Map() } as unknown as PrefixIndex,
+    ...{ view, network, clock: systemClock, random: new Random(1), conductor },
     onFailover: () => assert.fail('nobody was lost'),
   });
   const record = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
@@ -51,7 +54,11 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const tokens = relay.generate(
     {
       ...{ requestId: 'r', traceId: 't', tokens: [1, 2, 3], maxLength: 8, isOpenEnded: false, stopTokenIds: [] },
-      ...{ sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty }, timeoutMs: 60_000 },
+      ...{
+        sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty },
+        scope: noScope,
+        timeoutMs: 60_000,
+      },
     },
     record,
     new AbortController().signal,

@@ -101,10 +101,40 @@ export const mutants: readonly Mutant[] = [
     to: "else if (event.kind === 'preempted')\n                this.#isAdmitted = true;",
   },
   {
-    name: 'a preempted sequence keeps its count of computed tokens',
+    name: 'a hit counts for one block more than it is',
     file: 'shared/engine/scheduler.js',
-    from: 'sequence.numComputed = 0;',
+    from: 'head.numComputed = acquired.numHits * blockSize;',
+    to: 'head.numComputed = Math.min(acquired.numHits + 1, head.hittableBlocks(blockSize)) * blockSize;',
+  },
+  {
+    name: 'what was delivered before a preemption counts after it',
+    file: 'shared/engine/scheduler.js',
+    from: 'sequence.delivered.clear();',
     to: '',
+  },
+  {
+    name: 'a sequence that is cancelled keeps its blocks (R2)',
+    file: 'shared/engine/scheduler.js',
+    from: 'remove(sequence) {\n        this.#releaseBlocks(sequence);',
+    to: 'remove(sequence) {',
+  },
+  {
+    name: 'failover forgets how long the output may be',
+    file: 'services/router/attempt.js',
+    from: 'maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen)',
+    to: 'maxLength: Math.min(generation.maxLength + this.#input.record.attempts.length - 1, chosen.decode.maxModelLen)',
+  },
+  {
+    name: 'failover forgets the stop tokens',
+    file: 'services/router/attempt.js',
+    from: 'stopTokenIds: generation.stopTokenIds,',
+    to: 'stopTokenIds: this.#input.record.attempts.length > 1 ? [] : generation.stopTokenIds,',
+  },
+  {
+    name: 'slots of records that were not used are not given back (R2)',
+    file: 'shared/instance/block_fetcher.js',
+    from: 'window.give(slot);\n            return fault',
+    to: 'return fault',
   },
   {
     name: 'fetch streams are not ended with the fetch (R2)',

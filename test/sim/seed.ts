@@ -179,6 +179,7 @@ class SeedRun {
       maxLength: tokens.length + 2 + r.below(24),
       stopTokenIds: r.chance(1, 2) ? [STOP_TOKEN] : [],
       sampling,
+      salt: r.pick(['', '', '', 'tenant']),
     };
     const client: Client = {
       ...{ generation, got: [], outcome: 'running', failure: undefined },
@@ -192,7 +193,7 @@ class SeedRun {
   async #ask(client: Client, index: number): Promise<void> {
     const { core, requests, simulation, router } = this.#cluster;
     const clock = simulation.clockOf(router);
-    const { tokens, maxLength, stopTokenIds, sampling } = client.generation;
+    const { tokens, maxLength, stopTokenIds, sampling, salt } = client.generation;
     const record = requests.open(`r${index}`, '/v1/completions', { clientId: undefined, traceId: undefined });
     const gone = new AbortController();
     if (client.leavesAt === 0) void clock.sleep(5).then(() => gone.abort());
@@ -200,6 +201,7 @@ class SeedRun {
       {
         ...{ requestId: `r${index}`, traceId: `t${index}`, tokens, maxLength, isOpenEnded: false, stopTokenIds },
         sampling: messageOf(sampling),
+        scope: { adapter: '', salt },
         timeoutMs: REQUEST_MS,
       },
       record,

@@ -16,7 +16,7 @@ import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/i
 import { chainOf } from '../../shared/kv/block_key.ts';
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
-import { LAYOUT_VERSION, namespaceDigest, type Namespace } from '../../shared/kv/namespace.ts';
+import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
 import { headerBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
@@ -69,7 +69,7 @@ export class SimCluster {
   readonly simulation = new Simulation();
   readonly fabric: SimFabric;
   readonly nodes: Node[];
-  readonly namespace: Namespace;
+  readonly format: Format;
   readonly shape: Shape;
   readonly #random: Random;
   core!: RouterCore;
@@ -87,9 +87,9 @@ export class SimCluster {
     this.fabric = new SimFabric(this.simulation, new Random(random.u32()), (name, request, reply, server) => {
       if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
     });
-    this.namespace = {
+    this.format = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
-      ...{ blockSize: shape.blockSize, numerics: 'simulated', adapterId: '', tenantSalt: '', shard: 'all' },
+      ...{ blockSize: shape.blockSize, numerics: 'simulated', shard: 'all' },
     };
     const named = (role: Role, count: number): Node[] =>
       Array.from({ length: count }, (_, i) => {
@@ -122,7 +122,7 @@ export class SimCluster {
   get layout(): RecordLayout {
     const { blockSize } = this.shape;
     return {
-      namespace: namespaceDigest(this.namespace),
+      namespace: formatDigest(this.format),
       numericsClass: 'simulated',
       numLayers: SIM_LAYERS,
       ...{ blockSize, payloadBytes: simBlockBytes(blockSize) },
@@ -247,7 +247,7 @@ export class SimCluster {
     });
     if (node) node.engine = { loop, executable };
     const info = {
-      ...{ namespace: this.namespace, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
+      ...{ format: this.format, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
       ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', loadMs: 0 },
     };
     emit({ kind: 'ready', info });

@@ -83,6 +83,8 @@ export interface SimGeneration {
   readonly maxLength: number;
   readonly stopTokenIds: readonly number[];
   readonly sampling: SamplingParams;
+  /** Of the request's scope. */
+  readonly salt: string;
 }
 
 /** What a request must give, without blocks, batches or machines. */

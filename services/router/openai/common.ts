@@ -33,9 +33,10 @@ export function checkModel({ servedName }: ApiContext, model: string | undefined
 export function jobOf(
   { folder, drawSeed }: ApiContext,
   body: ChatBody | CompletionBody,
-): Pick<PromptJob, 'sampling' | 'text' | 'stopTokenIds' | 'ownStopTokenIds'> {
+): Pick<PromptJob, 'sampling' | 'scope' | 'text' | 'stopTokenIds' | 'ownStopTokenIds'> {
   return {
     sampling: toSampling(body, folder.defaults, drawSeed, folder.config.vocabSize),
+    scope: { adapter: '', salt: body.cacheSalt },
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
     // With `ignore_eos` only the tokens that the request names itself end it.
     stopTokenIds: [...(body.isIgnoringEos ? [] : folder.eosTokenIds), ...body.stopTokenIds],

@@ -91,7 +91,7 @@ export const common = {
   thinking_token_budget: only([-1], 'null'),
   stream_interval: only([1]),
   watermarking: only([false]),
-  cache_salt: only([], 'null'),
+  cache_salt: z.string().min(1, 'a text that is not empty').max(1_024).optional(),
   kv_transfer_params: only([], 'null'),
   ec_transfer_params: only([], 'null'),
   vllm_xargs: only([{}]),

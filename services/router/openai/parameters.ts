@@ -47,6 +47,8 @@ interface CommonBody {
   /** Alternatives per token; -1: no log-probabilities. */
   readonly numLogprobs: number;
   readonly requestId: string | undefined;
+  /** Only requests with the same one share blocks. */
+  readonly cacheSalt: string;
   /** Keys that no document knows. */
   readonly ignored: readonly string[];
 }
@@ -160,6 +162,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isReturningIds: body.return_token_ids ?? false,
     numLogprobs,
     requestId: body.request_id,
+    cacheSalt: body.cache_salt ?? '',
     ignored,
   };
 }

@@ -5,9 +5,11 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
+import type { Scope } from '../../../shared/kv/format.ts';
 import type { ModelFolder } from '../../../shared/model/model_folder.ts';
 import type { SamplingMessage, TokenMessage } from '../../../shared/protocol/messages.ts';
 import type { Bodies } from '../bodies.ts';
+import { admit } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics.ts';
 import type { Relay } from '../relay.ts';
 import type { RequestLog, RequestRecord } from '../request_log.ts';
@@ -41,6 +43,8 @@ export interface ApiContext {
 export interface PromptJob {
   readonly promptTokens: readonly number[];
   readonly sampling: SamplingMessage;
+  /** Requests of different scopes share no blocks. */
+  readonly scope: Scope;
   /** New tokens at most; undefined: as many as fit. */
   readonly maxTokens: number | undefined;
   readonly text: TextStreamOptions;
@@ -71,10 +75,7 @@ const REPORT_POLL_MS = 2;
 /** @throws Failure `overloaded` when too many requests are in flight. */
 export function openRecord(context: ApiContext, endpoint: string, names: RequestNames): RequestRecord {
   const { requests, maxRequests, newId, isDraining } = context;
-  if (isDraining()) throw new Failure('overloaded', 'this router is draining and takes nothing new');
-  if (requests.numActive >= maxRequests) {
-    throw new Failure('overloaded', `${maxRequests} requests are in flight: try again later`);
-  }
+  admit({ numActive: requests.numActive, maxRequests, isDraining: isDraining() });
   return requests.open(newId(), endpoint, names);
 }
 
@@ -119,6 +120,7 @@ export function startPrompt(
     isOpenEnded: job.maxTokens === undefined,
     stopTokenIds: job.stopTokenIds,
     sampling: job.sampling,
+    scope: job.scope,
     timeoutMs: context.requestTimeoutMs,
   };
   record.maxTokens = generation.maxLength - numPrompt;

@@ -1,0 +1,116 @@
+/**
+ * The global scheduler: makes a snapshot of what is known, lets the policy decide, remembers what it was asked, knew and said.
+ *
+ *   view, index ──snapshot──► policy ──decision──► relay
+ *                                └──────► log, for people; nothing reads it to decide
+ */
+import type { Clock } from '../../../shared/base/clock.ts';
+import type { ChainLink } from '../../../shared/kv/block_key.ts';
+import type { ClusterView, Instance } from '../cluster_view.ts';
+import type { PrefixIndex } from '../prefix_index.ts';
+import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
+
+/** Decisions that are remembered (P1). */
+const MAX_LOGGED = 256;
+
+/** Instances to keep away from, and holders not to ask, for one request. */
+interface Avoided {
+  has(instance: Instance): boolean;
+  isHolder(instance: Instance): boolean;
+}
+
+export interface Asked {
+  readonly requestId: string;
+  readonly numTokens: number;
+  /** Full blocks before the tail. */
+  readonly links: readonly ChainLink[];
+  readonly maxLength: number;
+  readonly avoided: Avoided;
+  readonly isInsisting?: boolean;
+  /** The decode instance is chosen already and holds blocks [0, from). */
+  readonly decode?: { readonly instance: Instance; readonly from: number };
+}
+
+/** A placement whose instances are there. */
+export type Chosen = Omit<Placement, 'decode' | 'prefill'> & {
+  readonly decode: Instance;
+  readonly prefill: Instance | undefined;
+};
+
+export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Exclude<Decision, { kind: 'place' }>;
+
+export interface LoggedDecision {
+  readonly requestId: string;
+  readonly question: Question;
+  readonly snapshot: ClusterSnapshot;
+  readonly decision: Decision;
+}
+
+export interface ConductorOptions {
+  readonly view: ClusterView;
+  readonly index: PrefixIndex;
+  readonly policy: Policy;
+  readonly clock: Clock;
+}
+
+export class Conductor {
+  readonly #options: ConductorOptions;
+  readonly #startMs: number;
+  readonly #log: LoggedDecision[] = [];
+
+  constructor(options: ConductorOptions) {
+    this.#options = options;
+    this.#startMs = options.clock.nowMs();
+  }
+
+  /** The newest last. */
+  get log(): readonly LoggedDecision[] {
+    return this.#log;
+  }
+
+  decide(asked: Asked): Outcome {
+    const { requestId, numTokens, links, maxLength, isInsisting = false, decode } = asked;
+    const question: Question = {
+      ...{ numTokens, maxLength, isInsisting, numBlocks: links.length },
+      decode: decode && { id: decode.instance.id, from: decode.from },
+    };
+    const snapshot = this.#snapshot(asked);
+    const decision = this.#options.policy.decide(question, snapshot);
+    this.#log.push({ requestId, question, snapshot, decision });
+    if (this.#log.length > MAX_LOGGED) this.#log.shift();
+    if (decision.kind !== 'place') return decision;
+    const { view } = this.#options;
+    const { placement } = decision;
+    // Decided and done in one turn: who was there is there.
+    const chosenDecode = decode?.instance ?? view.byHolder(placement.decode);
+    if (!chosenDecode) return { kind: 'wait', why: 'one is expected' };
+    const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
+    return { kind: 'place', chosen: { ...placement, decode: chosenDecode, prefill } };
+  }
+
+  #snapshot({ links, maxLength, avoided }: Asked): ClusterSnapshot {
+    const { view, index, clock } = this.#options;
+    const nowMs = clock.nowMs();
+    const seenMs = view.decodeSeenMs(maxLength);
+    const of = (role: 'decode' | 'prefill'): InstanceSnapshot[] =>
+      view.of(role).map((instance) => ({
+        id: instance.id,
+        name: instance.member.name,
+        address: instance.member.address,
+        maxModelLen: instance.maxModelLen,
+        queueLength: instance.queueLength,
+        isPlaceable: instance.isPlaceable,
+        isAvoided: avoided.has(instance),
+      }));
+    const holders = [...index.runs(links)].flatMap(([id, run]) => {
+      const holder = view.byHolder(id);
+      return holder && avoided.isHolder(holder) ? [{ id, address: holder.member.address, run }] : [];
+    });
+    return {
+      blockSize: view.model?.format.blockSize ?? 1,
+      ...{ decode: of('decode'), prefill: of('prefill'), holders },
+      ageMs: nowMs - this.#startMs,
+      withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
+    };
+  }
+}

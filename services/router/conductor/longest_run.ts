@@ -1,0 +1,103 @@
+/**
+ * The plain policy: longest run, then least load; little to compute goes straight to decode. Prices are not known to it. A request
+ * waits for a decode instance that is expected.
+ */
+import type { Source } from '../../../shared/protocol/messages.ts';
+import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
+
+/** A longer run is worth a queue of this much longer; beyond that the cache would make a hot spot. */
+const MAX_EXTRA_QUEUE = 8;
+/** A router that has just started has seen nobody yet: a decode instance is expected for so long. */
+const START_MS = 5_000;
+/** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
+const EXPECTED_MS = 60_000;
+
+type Runs = ReadonlyMap<string, number>;
+
+export class LongestRun implements Policy {
+  readonly #localPrefillTokens: number;
+
+  constructor(localPrefillTokens: number) {
+    this.#localPrefillTokens = localPrefillTokens;
+  }
+
+  decide(question: Question, snapshot: ClusterSnapshot): Decision {
+    const runs: Runs = new Map(snapshot.holders.map(({ id, run }) => [id, run]));
+    const hasRoom = snapshot.decode.filter(
+      ({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength,
+    );
+    const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.isInsisting);
+    const decode = question.decode?.id ?? choose(eligible, runs)?.id;
+    if (decode === undefined) return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided' } : absent(snapshot);
+    const alternatives = eligible
+      .filter(({ id }) => id !== decode)
+      .map(({ id, queueLength }) => ({ decode: id, run: runs.get(id) ?? 0, queueLength }));
+    return { kind: 'place', placement: this.#place(decode, question, snapshot, runs), alternatives };
+  }
+
+  #place(
+    decode: string,
+    question: Question,
+    { blockSize, prefill: all, holders }: ClusterSnapshot,
+    runs: Runs,
+  ): Placement {
+    const { numTokens, numBlocks } = question;
+    const decodeRun = question.decode?.from ?? runs.get(decode) ?? 0;
+    const best = holders.reduce<{ id: string; address: string; run: number }>(
+      (longest, holder) => (holder.run > longest.run ? holder : longest),
+      { id: '', address: '', run: 0 },
+    );
+    const covered = Math.max(decodeRun, best.run);
+    const numLeft = numTokens - covered * blockSize;
+    // A prefill makes full blocks; the tail alone is nobody else's work.
+    const isMuch = numLeft > this.#localPrefillTokens && covered < numBlocks;
+    const able = all.filter(
+      ({ isPlaceable, isAvoided, maxModelLen }) => isPlaceable && !isAvoided && maxModelLen > numTokens,
+    );
+    const prefill = isMuch ? choose(able, runs) : undefined;
+    const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeRun}, best ${best.run})`;
+    const held = heldSource(best.address, decodeRun, best.run);
+    if (!prefill) {
+      return {
+        ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
+        maxSelfCompute: isMuch || all.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
+        reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
+      };
+    }
+    const isBest = best.id === prefill.id;
+    return {
+      ...{ decode, prefill: prefill.id },
+      decodeSources: [
+        ...(isBest ? [] : held),
+        { address: prefill.address, start: isBest ? decodeRun : covered, end: numBlocks, isComputing: true },
+      ],
+      prefillSources: isBest ? [] : heldSource(best.address, runs.get(prefill.id) ?? 0, best.run),
+      maxSelfCompute: this.#localPrefillTokens,
+      reason: `${hit}; ${numLeft} tokens to compute: prefill first`,
+    };
+  }
+}
+
+function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
+  if (ageMs < START_MS || (withoutDecodeMs !== undefined && withoutDecodeMs < EXPECTED_MS)) {
+    return { kind: 'wait', why: 'one is expected' };
+  }
+  return {
+    kind: 'reject',
+    code: 'overloaded',
+    message: 'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
+  };
+}
+
+function heldSource(address: string, start: number, end: number): Source[] {
+  return address !== '' && end > start ? [{ address, start, end, isComputing: false }] : [];
+}
+
+/** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name. */
+function choose(eligible: readonly InstanceSnapshot[], runs: Runs): InstanceSnapshot | undefined {
+  const shortest = Math.min(...eligible.map(({ queueLength }) => queueLength));
+  const runOf = ({ id }: InstanceSnapshot): number => runs.get(id) ?? 0;
+  return eligible
+    .filter(({ queueLength }) => queueLength <= shortest + MAX_EXTRA_QUEUE)
+    .sort((a, b) => runOf(b) - runOf(a) || a.queueLength - b.queueLength || (a.name < b.name ? -1 : 1))[0];
+}

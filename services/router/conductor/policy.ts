@@ -1,0 +1,82 @@
+/**
+ * What the conductor asks and is told: values in, a decision out. A policy knows nothing else, so that a decision can be looked at,
+ * and made again from what was known when it was made.
+ */
+import type { FailureCode } from '../../../shared/base/failure.ts';
+import type { Source } from '../../../shared/protocol/messages.ts';
+
+export interface InstanceSnapshot {
+  /** One incarnation. */
+  readonly id: string;
+  readonly name: string;
+  readonly address: string;
+  /** The longest prompt and output together. */
+  readonly maxModelLen: number;
+  /** Sequences there, by its own word or by this router's, whichever is more. */
+  readonly queueLength: number;
+  /** Heard of, and not draining. */
+  readonly isPlaceable: boolean;
+  /** It failed this request, or was busy for it, a moment ago. */
+  readonly isAvoided: boolean;
+}
+
+/** Who may be asked for blocks. */
+interface HolderSnapshot {
+  readonly id: string;
+  readonly address: string;
+  /** Blocks of the question that it has without a hole from the first on. */
+  readonly run: number;
+}
+
+/** The cluster at one moment, as far as one question goes. */
+export interface ClusterSnapshot {
+  readonly blockSize: number;
+  readonly decode: readonly InstanceSnapshot[];
+  readonly prefill: readonly InstanceSnapshot[];
+  readonly holders: readonly HolderSnapshot[];
+  /** How long this router has been there, ms: a young one has seen nobody yet. */
+  readonly ageMs: number;
+  /** Since when no decode instance has room for the question, ms; 0: one has; undefined: none ever had. */
+  readonly withoutDecodeMs: number | undefined;
+}
+
+export interface Question {
+  /** Tokens whose KV the request needs before its next token. */
+  readonly numTokens: number;
+  /** Full blocks before the tail. */
+  readonly numBlocks: number;
+  /** The list never grows beyond this: an instance with fewer device blocks cannot take it. */
+  readonly maxLength: number;
+  /** Those that are avoided are tried too: nobody else was left. */
+  readonly isInsisting: boolean;
+  /** Given when the decode instance is chosen already and holds blocks [0, from). */
+  readonly decode: { readonly id: string; readonly from: number } | undefined;
+}
+
+export interface Placement {
+  readonly decode: string;
+  readonly prefill: string | undefined;
+  readonly decodeSources: readonly Source[];
+  readonly prefillSources: readonly Source[];
+  /** Tokens the decode instance may compute itself without asking. */
+  readonly maxSelfCompute: number;
+  /** For people: why so. */
+  readonly reason: string;
+}
+
+/** A decode instance that could have been chosen. */
+interface Alternative {
+  readonly decode: string;
+  readonly run: number;
+  readonly queueLength: number;
+}
+
+export type Decision =
+  | { readonly kind: 'place'; readonly placement: Placement; readonly alternatives: readonly Alternative[] }
+  /** Asked again after a moment, or when the cluster changes. */
+  | { readonly kind: 'wait'; readonly why: 'all are avoided' | 'one is expected' }
+  | { readonly kind: 'reject'; readonly code: FailureCode; readonly message: string };
+
+export interface Policy {
+  decide(question: Question, snapshot: ClusterSnapshot): Decision;
+}

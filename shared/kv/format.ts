@@ -1,0 +1,71 @@
+/**
+ * What blocks must share to be interchangeable, in two parts.
+ *
+ *   format   what an engine fixes at load: the model and how its KV is laid out. Registrations and records compare it
+ *   scope    what a request brings: an adapter, a tenant's salt. One engine serves many
+ *
+ * The chain of a request starts from both, so blocks of different formats or scopes never meet (K1).
+ */
+import { createHash } from 'node:crypto';
+import type { BlockKey, Digest } from './block_key.ts';
+import { xxh64 } from './hash.ts';
+
+export interface Format {
+  /** SHA-256 over the configuration and the weights, hex. */
+  readonly model: string;
+  readonly weightFormat: string;
+  readonly kvDtype: 'f16' | 'f32';
+  /** Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers. */
+  readonly layoutVersion: number;
+  /** Tokens per block. */
+  readonly blockSize: number;
+  /** The numerics class with its kernel revision, so that no bits of another meet these (E2); `mixed` where that is allowed. */
+  readonly numerics: string;
+  /** Which layers and heads a record covers. */
+  readonly shard: string;
+}
+
+export const LAYOUT_VERSION = 2;
+
+/** The fields in one fixed order; two formats are equal when these lines are. */
+function formatText(format: Format): string {
+  const { model, weightFormat, kvDtype, layoutVersion, blockSize, numerics, shard } = format;
+  return JSON.stringify([...[model, weightFormat, kvDtype, layoutVersion, blockSize, numerics], shard]);
+}
+
+/** 128 bits of SHA-256, hex. */
+export function formatDigest(format: Format): Digest {
+  return createHash('sha256').update(formatText(format)).digest('hex').slice(0, 32) as Digest;
+}
+
+/** What a request brings. Both are empty where there are neither adapters nor tenants that must not share. */
+export interface Scope {
+  readonly adapter: string;
+  readonly salt: string;
+}
+
+export const noScope: Scope = { adapter: '', salt: '' };
+
+/** Where the digest chain of a format within a scope starts: without a scope it is the format's own digest. */
+export function chainRoot(format: Digest, { adapter, salt }: Scope): Digest {
+  if (adapter === '' && salt === '') return format;
+  const text = JSON.stringify([format, adapter, salt]);
+  return createHash('sha256').update(text).digest('hex').slice(0, 32) as Digest;
+}
+
+/** Where the key chain starts. */
+export function rootKey(digest: Digest): BlockKey {
+  return xxh64(Buffer.from(digest, 'hex')) as BlockKey;
+}
+
+/** Names the first field in which two formats differ, for people. */
+export function formatDifference(have: Format, want: Format): string | undefined {
+  const fields = Object.keys(want) as (keyof Format)[];
+  const field = fields.find((name) => have[name] !== want[name]);
+  const hints: Partial<Record<keyof Format, string>> = {
+    weightFormat: ': start all instances with the same --weights',
+    numerics: ': other hardware or kernels give other bits; start all instances with --mix-numerics if that is meant',
+  };
+  const hint = (field && hints[field]) ?? '';
+  return field && `${field} is ${String(have[field])}, the cluster has ${String(want[field])}${hint}`;
+}

@@ -1,0 +1,56 @@
+/** The conductor: what it knows becomes a snapshot, what it decided is remembered and can be decided again. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
+import type { Registration } from '../../../shared/protocol/membership.ts';
+import { Instance, type ClusterView } from '../../../services/router/cluster_view.ts';
+import { Conductor } from '../../../services/router/conductor/conductor.ts';
+import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
+import { PrefixIndex } from '../../../services/router/prefix_index.ts';
+import { SimulatedClock } from '../../sim/simulated_clock.ts';
+
+const links = chainOf(
+  '0'.repeat(32) as Digest,
+  4,
+  Array.from({ length: 40 }, (_, i) => i),
+);
+
+function instance(role: 'prefill' | 'decode' | 'store', name: string): Instance {
+  const member = { name, role, address: `${name}:1`, pid: 1, epoch: 'e' };
+  const engine = { maxModelLen: 128 } as NonNullable<Registration['engine']>;
+  return new Instance({ member, protocolVersion: 1, ...(role === 'store' ? {} : { engine }) }, 0);
+}
+
+const all = [instance('decode', 'd1'), instance('decode', 'd2'), instance('prefill', 'p1'), instance('store', 's1')];
+const view = {
+  model: { format: { blockSize: 4 } },
+  of: (role: string) => all.filter(({ member }) => member.role === role),
+  byHolder: (id: string) => all.find((one) => one.id === id),
+  decodeSeenMs: () => 0,
+} as unknown as ClusterView;
+
+test('blocks are asked of those who are not avoided; the log has what was known, and the policy says the same of it again', () => {
+  const index = new PrefixIndex();
+  const keys = links.slice(0, 9).map(({ key }) => key);
+  for (const holder of ['s1/e', 'gone/e']) index.apply(holder, { operation: 'stored', tier: 'dram', keys });
+  const policy = new LongestRun(8);
+  const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock() });
+  const nobody = { has: () => false, isHolder: () => true };
+  const asked = { requestId: 'r1', numTokens: 42, links, maxLength: 64, avoided: nobody };
+  const first = conductor.decide(asked);
+  assert(first.kind === 'place');
+  assert.equal(first.chosen.decode, all[0]);
+  assert.deepEqual(first.chosen.decodeSources, [{ address: 's1:1', start: 0, end: 9, isComputing: false }]);
+  const withoutStore = { ...nobody, isHolder: (one: Instance) => one.member.name !== 's1' };
+  const second = conductor.decide({ ...asked, avoided: withoutStore });
+  assert(second.kind === 'place');
+  assert.equal(second.chosen.prefill, all[2], 'nobody else has them');
+  assert.equal(conductor.log.length, 2);
+  for (const { question, snapshot, decision } of conductor.log) {
+    const again = policy.decide(question, JSON.parse(JSON.stringify(snapshot)) as typeof snapshot);
+    assert.deepEqual(again, decision);
+  }
+  for (let i = 0; i < 300; i++) conductor.decide({ ...asked, requestId: `r${i}` });
+  assert.equal(conductor.log.length, 256, '(P1)');
+  assert.equal(conductor.log.at(-1)?.requestId, 'r299');
+});
