@@ -132,6 +132,7 @@ export class AttemptRun {
       link.release();
       this.#ended.abort();
       said.end();
+      void replies.return?.();
     }
   }
 

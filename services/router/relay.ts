@@ -143,7 +143,7 @@ export class Relay {
         continue;
       }
       if (!isWaiting) record.note('waits for a decode instance');
-      isWaiting = true;
+      [isWaiting, isInsisting] = [true, false];
       record.phase = 'waiting';
       await view.changed(Math.min(leftMs, LOOK_MS), signal);
     }

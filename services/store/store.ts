@@ -57,14 +57,16 @@ async function build(
   const intake = new OfferIntake(tiers, mover, { network, clock, random }, log);
   let isDraining = false;
   const { fetch, snapshot, counters } = createFetchHandlers(() => tiers, { maxStreams: MAX_FETCH_STREAMS });
-  // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
-  await Promise.race([tiers.disk.start(), clock.sleep(OPEN_WAIT_MS, stopped.signal)]);
-  log.info({ recovered: tiers.disk.size }, 'open');
+  const opened = tiers.disk.start().then(() => {
+    log.info({ recovered: tiers.disk.size }, 'open');
+  });
   return {
     handlers: {
       ...{ fetch, snapshot },
       offer: answeringOnce<'offer'>((request, { signal }) => intake.take(request, signal)),
     },
+    // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
+    whole: Promise.race([opened, clock.sleep(OPEN_WAIT_MS, stopped.signal)]),
     load: () => ({
       running: counters.openStreams,
       openStreams: counters.openStreams,

@@ -21,11 +21,17 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const { model: options, maxWaiting, pulse, loseDeviceAfterSteps, hangAfterSteps } = data;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
-  const model = await loadModel(options, (doneBytes, totalBytes) => {
+  const loading = loadModel(options, (doneBytes, totalBytes) => {
     if (doneBytes - reportedBytes < PROGRESS_BYTES) return;
     reportedBytes = doneBytes;
     emit({ kind: 'loading', doneBytes, totalBytes });
   });
+  const model = await loading.catch((error: unknown) => {
+    // Said before the thread ends: a device that it opened may take the process with it.
+    emit({ kind: 'failed', message: messageOf(error) });
+    return undefined;
+  });
+  if (!model) return { receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, device, description } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({

@@ -7,6 +7,7 @@
  *
  * A service adds its policy: what it submits, and what it does with the events.
  */
+import { setMaxListeners } from 'node:events';
 import { every, type Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
@@ -88,6 +89,8 @@ export class EngineInstance {
   private constructor(options: EngineInstanceOptions, host: EngineHost, mover: Mover, slab: Slab) {
     this.#options = options;
     this.#host = host;
+    // One listener per offer and timer that is under way, taken away when it ends.
+    setMaxListeners(0, this.#stopped.signal);
     this.#mover = mover;
     this.#slab = slab;
     this.info = host.info;

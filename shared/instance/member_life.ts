@@ -27,6 +27,8 @@ export interface RoleBody {
   /** Of an engine, what registration compares. */
   readonly engine?: Registration['engine'];
   readonly load: () => Load;
+  /** It serves as soon as it has joined; whole it is when this resolves. */
+  readonly whole?: Promise<unknown>;
   /** Finishes what runs and takes nothing new. */
   readonly finish: (untilMs: number) => Promise<void>;
   /** Nothing can be asked of it any more. */
@@ -77,7 +79,7 @@ export async function liveAsMember(
     onRefused: fail,
   });
   const own = cluster;
-  await joined;
+  await Promise.all([joined, body.whole]);
   listener.setServing(true);
   return {
     ready: { name: member.name, address, ...(engine ? { device: engine.device, model: config.model } : {}) },
@@ -104,10 +106,10 @@ const servedBy = {
 } as const;
 
 function delegate<M extends keyof Handlers>(name: M, handlers: () => Handlers | undefined): Handlers[M] {
-  const serve = (...args: Parameters<NonNullable<Handlers[M]>>): unknown => {
-    const handler = handlers()?.[name] as ((...given: typeof args) => unknown) | undefined;
+  const serve = async function* (...args: Parameters<NonNullable<Handlers[M]>>): AsyncGenerator<object> {
+    const handler = handlers()?.[name] as ((...given: typeof args) => AsyncIterable<object>) | undefined;
     if (!handler) throw new Failure('instance_lost', 'this process is still starting');
-    return handler(...args);
+    yield* handler(...args);
   };
-  return serve as Handlers[M];
+  return serve as unknown as Handlers[M];
 }

@@ -162,6 +162,29 @@ test('a call with one reply; a wrong token', async () => {
   other.close();
 });
 
+test('pages are read no faster than their reader reads, and end when it leaves', async () => {
+  let [numSent, isOver] = [0, false];
+  const paging = await network.listen('127.0.0.1:0', {
+    async *snapshot(_requests, { signal }) {
+      try {
+        while (!signal.aborted) {
+          numSent++;
+          yield { epoch: 'e', sequence: 0, tier: 0, keys: Buffer.alloc(1 << 20) };
+        }
+      } finally {
+        isOver = true;
+      }
+    },
+  });
+  const pages = ask(network, paging.address, 'snapshot', {}, { signal: never, timeoutMs: 60_000 });
+  for (let i = 0; i < 3; i++) await pages.next();
+  await sleep(300);
+  assert(numSent < 60, `${numSent} MiB were sent to a reader that has read three`);
+  await pages.return?.();
+  await until('the sender knows', () => isOver);
+  await paging.close(100);
+});
+
 test('4,096 peers are kept, then the oldest is closed (P1)', () => {
   const addressOf = (i: number): string => `127.${Math.floor(i / 60_000) + 1}.0.1:${1 + (i % 60_000)}`;
   const [first, second] = [network.client(addressOf(0)), network.client(addressOf(1))];

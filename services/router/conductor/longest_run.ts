@@ -52,7 +52,8 @@ export class LongestRun implements Policy {
     // A prefill makes full blocks; the tail alone is nobody else's work.
     const isMuch = numLeft > this.#localPrefillTokens && covered < numBlocks;
     const able = all.filter(
-      ({ isPlaceable, isAvoided, maxModelLen }) => isPlaceable && !isAvoided && maxModelLen > numTokens,
+      ({ isPlaceable, isAvoided, maxModelLen }) =>
+        isPlaceable && (!isAvoided || question.isInsisting) && maxModelLen > numTokens,
     );
     const prefill = isMuch ? choose(able, runs) : undefined;
     const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeRun}, best ${best.run})`;

@@ -19,7 +19,9 @@ import {
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../../base/clock.ts';
+import { Failure } from '../../base/failure.ts';
 import { Pushed } from '../../base/pushed.ts';
+import { linkSignals } from '../../base/signal.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import { OpenCall } from './open_call.ts';
 import { serveDuplex, serveServerStream, serveUnary, type AnyHandler } from './serve.ts';
@@ -29,6 +31,8 @@ import { methodOf, serviceOf, wires, type Wire } from './wire.ts';
 const TOKEN_KEY = 'penstock-token';
 const MAX_MESSAGE_BYTES = 16 << 20;
 const MAX_CLIENTS = 4_096;
+/** Pages read ahead of their reader (P1). */
+const MAX_AHEAD = 4;
 
 const channelOptions: ChannelOptions = {
   'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
@@ -105,10 +109,29 @@ export class GrpcNetwork implements Network {
       void call.feed(wire.startsWith ? starting(requests) : requests);
       return call;
     }
-    const replies = new Pushed<Reply<M>>();
-    void this.#askOnce(client, wire, requests, deadline, options, replies).catch((error: unknown) => {
-      replies.end(toFailure(error, address));
+    let read: () => void = () => undefined;
+    const hasRead = (): Promise<void> =>
+      new Promise((resolve) => {
+        read = resolve;
+      });
+    const replies = new Pushed<Reply<M>>(() => {
+      read();
     });
+    // Its end by the reader ends the call, as its signal does.
+    const link = linkSignals(signal);
+    const leave = replies.return.bind(replies);
+    replies.return = () => {
+      link.abort();
+      read();
+      return leave();
+    };
+    void this.#askOnce(client, wire, requests, deadline, { ...options, signal: link.signal }, replies, hasRead)
+      .catch((error: unknown) => {
+        replies.end(toFailure(error, address));
+      })
+      .finally(() => {
+        link.release();
+      });
     return replies;
   }
 
@@ -120,6 +143,7 @@ export class GrpcNetwork implements Network {
     deadline: GrpcOptions,
     options: { readonly cancel: undefined | object; clock: Clock; peer: string; signal: AbortSignal },
     replies: Pushed<R>,
+    hasRead: () => Promise<void>,
   ): Promise<void> {
     const { path, requestSerialize, responseDeserialize } = methodOf(wire);
     const first = await requests[Symbol.asyncIterator]().next();
@@ -134,7 +158,12 @@ export class GrpcNetwork implements Network {
         this.metadata(),
         deadline,
       );
-      for await (const reply of new OpenCall<object, object>(stream, undefined, options)) replies.push(reply as R);
+      for await (const reply of new OpenCall<object, object>(stream, undefined, options)) {
+        if (options.signal.aborted) break;
+        replies.push(reply as R);
+        // No faster than it is read.
+        if (replies.size >= MAX_AHEAD) await hasRead();
+      }
       replies.end();
       return;
     }
@@ -148,7 +177,8 @@ export class GrpcNetwork implements Network {
         deadline,
         (error, value) => {
           options.signal.removeEventListener('abort', cancel);
-          if (error) reject(toFailure(error, options.peer));
+          const { reason } = options.signal as { reason: unknown };
+          if (error) reject(reason instanceof Failure ? reason : toFailure(error, options.peer));
           else resolve(value);
         },
       );

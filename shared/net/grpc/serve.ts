@@ -54,7 +54,7 @@ export function serveUnary(handler: AnyHandler): GrpcHandler {
 export function serveServerStream(handler: AnyHandler): GrpcHandler {
   return (call: ServerWritableStream<object, object>) => {
     const left = leftOf(call);
-    void sendAll(call, handler(one(call.request), { signal: left.signal, caller: call.getPeer() }), left.signal);
+    void sendAll(call, () => handler(one(call.request), { signal: left.signal, caller: call.getPeer() }), left.signal);
   };
 }
 
@@ -88,11 +88,13 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
         requests.end(new Failure('invalid_request', `a call says what it wants within ${START_TIMEOUT_MS} ms`));
       });
     }
-    void sendAll(call, handler(requests, { signal: left.signal, caller: call.getPeer() }), left.signal).then(() => {
-      // What the caller still sends is read and dropped, so that the stream can end.
-      void requests.return();
-      call.resume();
-    });
+    void sendAll(call, () => handler(requests, { signal: left.signal, caller: call.getPeer() }), left.signal).then(
+      () => {
+        // What the caller still sends is read and dropped, so that the stream can end.
+        void requests.return();
+        call.resume();
+      },
+    );
   };
 }
 
@@ -104,9 +106,9 @@ interface Writable {
 }
 
 /** Until the last reply, a failure or the caller's loss; a call that was lost has nobody to be told. */
-async function sendAll(call: Writable, replies: AsyncIterable<object>, signal: AbortSignal): Promise<void> {
+async function sendAll(call: Writable, serve: () => AsyncIterable<object>, signal: AbortSignal): Promise<void> {
   try {
-    for await (const reply of replies) {
+    for await (const reply of serve()) {
       if (signal.aborted) break;
       await written(call, reply, signal);
     }

@@ -80,9 +80,17 @@ test('a long queue outweighs a run; one that is lost, drains or is too small is 
 test('who failed this request is avoided while there is another, and tried when there is none', () => {
   const one = cluster({}, { decode: [instance('d1', { isAvoided: true }), instance('d2')] });
   assert.equal(placed(policy.decide(question, one)).decode, 'd2/e');
-  const none = cluster({}, { decode: [instance('d1', { isAvoided: true })] });
+  const none = cluster(
+    {},
+    {
+      decode: [instance('d1', { isAvoided: true })],
+      prefill: [instance('p1', { isAvoided: true })],
+    },
+  );
   assert.deepEqual(policy.decide(question, none), { kind: 'wait', why: 'all are avoided' });
-  assert.equal(placed(policy.decide({ ...question, isInsisting: true }, none)).decode, 'd1/e');
+  const insisted = placed(policy.decide({ ...question, isInsisting: true }, none));
+  assert.equal(insisted.decode, 'd1/e');
+  assert.equal(insisted.prefill, 'p1/e', 'a prefill instance too');
 });
 
 test('a decode instance is waited for while one is expected; then the request is refused', () => {

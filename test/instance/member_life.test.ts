@@ -1,0 +1,45 @@
+/** The life of a member, over real gRPC: what it says before it can serve. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { readCommandLine } from '../../shared/base/options.ts';
+import { liveAsMember } from '../../shared/instance/member_life.ts';
+import type { RoleContext } from '../../shared/instance/role.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { ask, askOnce, type CallName, type Listener } from '../../shared/net/network.ts';
+
+test('a process that is still starting is as good as lost: its callers go elsewhere', async () => {
+  const network = new GrpcNetwork('', systemClock);
+  let bound: (listener: Listener) => void = () => undefined;
+  const listening = new Promise<Listener>((resolve) => {
+    bound = resolve;
+  });
+  const watched = Object.assign(Object.create(network) as GrpcNetwork, {
+    listen: async (...args: Parameters<GrpcNetwork['listen']>) => {
+      const listener = await network.listen(...args);
+      bound(listener);
+      return listener;
+    },
+  });
+  const { config } = readCommandLine([], {});
+  const context = {
+    ...{ role: 'decode', config, network: watched, clock: systemClock, log: silentLog },
+    identity: { pid: 1, epoch: 'e' },
+    fail: assert.fail,
+    drain: () => undefined,
+  } as unknown as RoleContext;
+  void liveAsMember(context, 100, () => new Promise(() => undefined));
+  const listener = await listening;
+  const options = { signal: new AbortController().signal, timeoutMs: 2_000 };
+  const isLost = (error: unknown): boolean => error instanceof Failure && error.code === 'instance_lost';
+  for (const name of ['decode', 'fetch', 'snapshot'] as const satisfies CallName[]) {
+    const request = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), waitMs: 0 };
+    await assert.rejects(ask(network, listener.address, name, request, options).next(), isLost, name);
+  }
+  const offer = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), recordBytes: 1, source: 's' };
+  await assert.rejects(askOnce(network, listener.address, 'offer', offer, options), isLost);
+  network.close();
+  await listener.close(100);
+});
