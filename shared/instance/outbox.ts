@@ -80,7 +80,7 @@ export class Outbox implements BlockSource {
       this.grantSlots();
       void this.#seal(event.link, event.slot, event.anchor);
     } else if (event.kind === 'export_failed') {
-      announcer.removed('device', event.link.key);
+      // Says nothing about what is there by now: the block may have been computed again, and its removal is told by itself.
       this.#wake(event.link.key);
     }
   }

@@ -39,8 +39,8 @@ test('the page shows the pool and the requests, and stays live', async () => {
   const [view] = await cluster.requests(1);
   assert(view);
   // It comes by itself: nobody reloads the page.
-  const row = page.locator('#requests tr', { hasText: view.id });
-  await row.waitFor({ timeout: 5_000 });
+  const row = page.locator('#requests tr', { hasText: view.id }).filter({ hasText: 'finished' });
+  await row.waitFor({ timeout: 15_000 });
   const text = (await row.textContent()) ?? '';
   assert(text.includes('finished') && text.includes('decode-1'), text);
   await page.locator('#nodes tr', { hasText: 'disk' }).first().waitFor();
