@@ -31,7 +31,9 @@ if (values.mutants) {
     const { name, foundBy, numSeeds: numHunted, what } = await hunt(mutant, Math.min(numSeeds, 1_000));
     if (foundBy === undefined) numAlive++;
     process.stdout.write(
-      foundBy === undefined ? `ALIVE after ${numHunted} seeds: ${name}\n` : `${numHunted} seeds: ${name}: ${what}\n`,
+      foundBy === undefined
+        ? `ALIVE after ${numHunted} seeds: ${name} ${what}\n`
+        : `${numHunted} seeds: ${name}: ${what}\n`,
     );
   }
   process.exit(numAlive > 0 ? 1 : 0);

@@ -225,7 +225,10 @@ export async function hunt(mutant: Mutant, numSeeds: number): Promise<MutantResu
     const run = join(folder, 'r');
     const child = spawn(process.execPath, args, { stdio: 'ignore' });
     const [code] = (await once(child, 'exit')) as [number | null];
-    if (!existsSync(run)) throw new Error(`${mutant.name}: the simulation ended with code ${code} and no report`);
+    if (!existsSync(run)) {
+      const what = `the simulation ended with code ${code} and no report`;
+      return { name: mutant.name, foundBy: undefined, numSeeds: 0, what };
+    }
     const { seeds, failures } = JSON.parse(readFileSync(join(folder, 'r'), 'utf8')) as {
       seeds: number;
       failures: { seed: number; failures: string[] }[];
