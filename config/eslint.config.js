@@ -41,7 +41,6 @@ export default tseslint.config(
       'shared/net/grpc/**',
       'services/cli/**',
       'services/store/disk_{worker,child,process}.ts',
-      'services/router/http_server.ts',
       'shared/engine/engine_worker.ts',
     ],
     rules: {

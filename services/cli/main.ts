@@ -5,7 +5,6 @@ import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
 import type { StartRole } from '../../shared/instance/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import { runRole } from './role_process.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines
 
@@ -75,6 +74,7 @@ async function main(): Promise<void> {
     // Services meet on the wire only, so a role is loaded by address.
     const module = new URL(`../${command}/main.js`, import.meta.url).href;
     const { start } = (await import(module)) as { start: StartRole };
+    const { runRole } = await import('./role_process.ts');
     await runRole(command as Role, line.config, start);
   }
 }

@@ -1,7 +1,6 @@
 /** An engine-owning role, prefill or decode: loads the model, serves its blocks and its role's own call, drains. */
-import { Failure } from '../base/failure.ts';
 import { createFetchHandlers } from '../net/fetch_server.ts';
-import { answeringOnce, type Handlers } from '../net/network.ts';
+import type { Handlers } from '../net/network.ts';
 import { subjects } from '../protocol/membership.ts';
 import { EngineInstance } from './engine_instance.ts';
 import { liveAsMember, type Place, type RoleBody } from './member_life.ts';
@@ -72,13 +71,10 @@ async function build(context: RoleContext, place: Place, createHandlers: CreateH
   const { fetch, snapshot, counters } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
   });
-  const offer = answeringOnce<'offer'>(() => {
-    throw new Failure('invalid_request', 'only stores take offers');
-  });
   const { format, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
-    handlers: { fetch, snapshot, offer, ...createHandlers(instance, context) },
+    handlers: { fetch, snapshot, ...createHandlers(instance, context) },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
     finish: async (untilMs) => {

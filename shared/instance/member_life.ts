@@ -6,8 +6,8 @@
  * It listens first, because its address is part of its name; nobody knows that address before it has joined.
  */
 import { Failure } from '../base/failure.ts';
-import { answeringOnce, type Handlers } from '../net/network.ts';
-import type { Load, Member, Registration } from '../protocol/membership.ts';
+import { answeringOnce, type CallName, type Handler, type Handlers } from '../net/network.ts';
+import type { Load, Member, Registration, Role } from '../protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
 import type { RoleContext, RunningRole } from './role.ts';
@@ -45,8 +45,13 @@ export async function liveAsMember(
   const { role, config, network, identity, clock, log, fail, drain } = context;
   let body: RoleBody | undefined;
   let cluster: ClusterMember | undefined;
+  const handlers = (): Handlers | undefined => body?.handlers;
   const listener = await network.listen(config.bind || BIND, {
-    ...Object.fromEntries(servedBy[role].map((name) => [name, delegate(name, () => body?.handlers)])),
+    fetch: delegate('fetch', role, handlers),
+    snapshot: delegate('snapshot', role, handlers),
+    offer: delegate('offer', role, handlers),
+    prefill: delegate('prefill', role, handlers),
+    decode: delegate('decode', role, handlers),
     drain: answeringOnce<'drain'>(() => {
       drain();
       return {};
@@ -97,19 +102,13 @@ export async function liveAsMember(
   };
 }
 
-/** Bound before there is anything behind them. */
-const servedBy = {
-  router: [],
-  prefill: ['fetch', 'snapshot', 'offer', 'prefill'],
-  decode: ['fetch', 'snapshot', 'offer', 'decode'],
-  store: ['fetch', 'snapshot', 'offer'],
-} as const;
-
-function delegate<M extends keyof Handlers>(name: M, handlers: () => Handlers | undefined): Handlers[M] {
-  const serve = async function* (...args: Parameters<NonNullable<Handlers[M]>>): AsyncGenerator<object> {
-    const handler = handlers()?.[name] as ((...given: typeof args) => AsyncIterable<object>) | undefined;
-    if (!handler) throw new Failure('instance_lost', 'this process is still starting');
-    yield* handler(...args);
+/** Bound before there is anything behind it: then it is as good as lost. What a role does not serve is refused by name. */
+function delegate<M extends CallName>(name: M, role: Role, handlers: () => Handlers | undefined): Handler<M> {
+  return async function* (requests, call) {
+    const all = handlers();
+    if (!all) throw new Failure('instance_lost', 'this process is still starting');
+    const handler = all[name];
+    if (!handler) throw new Failure('invalid_request', `a ${role} instance does not serve ${name}`);
+    yield* handler(requests, call);
   };
-  return serve as unknown as Handlers[M];
 }

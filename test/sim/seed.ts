@@ -338,7 +338,6 @@ class SeedRun {
     for (const node of nodes) {
       simulation.resume(node.process);
       node.disk.writeError = undefined;
-      node.disk.openError = undefined;
       node.disk.slowness = 1;
     }
     // As a supervisor does, also for those that end by themselves.

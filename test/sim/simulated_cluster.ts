@@ -12,7 +12,7 @@ import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import type { EngineWorkerData, FromEngine } from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/instance/engine_role.ts';
-import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/instance/role.ts';
+import type { DataFolders, Host, RoleContext } from '../../shared/instance/role.ts';
 import { chainOf } from '../../shared/kv/block_key.ts';
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
@@ -57,8 +57,6 @@ export interface Node {
   readonly name: string;
   readonly role: Role;
   process: SimProcess;
-  /** Of this incarnation, once it has joined. */
-  running: RunningRole | undefined;
   engine: { readonly loop: EngineLoop; readonly executable: SimExecutable } | undefined;
   readonly disk: SimDisk;
   /** Why the last incarnation said that it could not go on. */
@@ -96,7 +94,7 @@ export class SimCluster {
         const name = `${role}-${i + 1}`;
         const process = new SimProcess(name);
         process.isDead = true;
-        return { name, role, process, running: undefined, engine: undefined, disk: new SimDisk(), failure: undefined };
+        return { name, role, process, engine: undefined, disk: new SimDisk(), failure: undefined };
       });
     this.nodes = [
       ...named('prefill', shape.numPrefill),
@@ -152,7 +150,6 @@ export class SimCluster {
     const process = new SimProcess(node.name);
     node.process = process;
     node.engine = undefined;
-    node.running = undefined;
     node.failure = undefined;
     this.simulation.note(`${node.name} starts`);
     const context = this.#context(node.role, process, node);
@@ -160,14 +157,9 @@ export class SimCluster {
       node.role === 'store'
         ? startStore(context)
         : startEngineRole(context, node.role === 'prefill' ? createPrefillHandlers : createDecodeHandlers);
-    starting.then(
-      (running) => {
-        if (node.process === process) node.running = running;
-      },
-      (error: unknown) => {
-        context.fail(error);
-      },
-    );
+    starting.catch((error: unknown) => {
+      context.fail(error);
+    });
   }
 
   /** Of all engines that there were. */
@@ -183,7 +175,6 @@ export class SimCluster {
     this.simulation.note(`${node.name} is killed`);
     node.process.isDead = true;
     node.engine = undefined;
-    node.running = undefined;
     this.fabric.killed(node.process);
   }
 

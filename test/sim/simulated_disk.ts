@@ -18,8 +18,6 @@ export class SimDisk {
   readonly committed = new Map<BlockKey, Committed>();
   /** Thrown by every write while it is there. */
   writeError: string | undefined;
-  /** Thrown by every opening while it is there. */
-  openError: string | undefined;
   slowness = 1;
 
   /** A bit of a record is another now. */
@@ -29,11 +27,6 @@ export class SimDisk {
     if (!one) return;
     const at = pick(one.record.length);
     one.record[at] = (one.record[at] ?? 0) ^ (1 << pick(8));
-  }
-
-  /** Records that were written last are gone, as if they had never been committed: a machine lost power. */
-  tear(count: number): void {
-    for (const key of [...this.committed.keys()].slice(-count)) this.committed.delete(key);
   }
 }
 
@@ -59,11 +52,13 @@ export class SimDiskThread {
 
   async open(): Promise<{ entries: DiskEntry[]; wiped: undefined; fault: string | undefined; generation: number }> {
     await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
-    this.#fault = this.#disk.openError;
+    this.#fault = undefined;
     this.#generation++;
-    const entries = this.#fault
-      ? []
-      : [...this.#disk.committed].map(([key, { digest, record }]) => ({ key, digest, bytes: record.length }));
+    const entries = [...this.#disk.committed].map(([key, { digest, record }]) => ({
+      key,
+      digest,
+      bytes: record.length,
+    }));
     return { entries, wiped: undefined, fault: this.#fault, generation: this.#generation };
   }
 

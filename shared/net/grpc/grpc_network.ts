@@ -21,18 +21,15 @@ import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { Pushed } from '../../base/pushed.ts';
-import { linkSignals } from '../../base/signal.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import { OpenCall } from './open_call.ts';
-import { serveDuplex, serveServerStream, serveUnary, type AnyHandler } from './serve.ts';
+import { serveDuplex, serveUnary, type AnyHandler } from './serve.ts';
 import { toFailure } from './status.ts';
 import { methodOf, serviceOf, wires, type Wire } from './wire.ts';
 
 const TOKEN_KEY = 'penstock-token';
 const MAX_MESSAGE_BYTES = 16 << 20;
 const MAX_CLIENTS = 4_096;
-/** Pages read ahead of their reader (P1). */
-const MAX_AHEAD = 4;
 
 const channelOptions: ChannelOptions = {
   'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
@@ -82,7 +79,6 @@ export class GrpcNetwork implements Network {
   #serve(name: CallName, handler: AnyHandler): UntypedServiceImplementation[string] {
     const wire = wires[name];
     if (wire.kind === 'unary') return serveUnary(handler);
-    if (wire.kind === 'server_stream') return serveServerStream(handler);
     return serveDuplex(wire, handler, this.#clock);
   }
 
@@ -96,7 +92,6 @@ export class GrpcNetwork implements Network {
     const { path, requestSerialize, responseDeserialize } = methodOf(wire);
     const client = this.client(address);
     const deadline: GrpcOptions = timeoutMs === undefined ? {} : { deadline: this.#clock.wallMs() + timeoutMs };
-    const options = { cancel: wire.cancel, clock: this.#clock, peer: address, signal };
     if (wire.kind === 'duplex') {
       const stream = client.makeBidiStreamRequest(
         path,
@@ -105,69 +100,38 @@ export class GrpcNetwork implements Network {
         this.metadata(),
         deadline,
       );
-      const call = new OpenCall<object, object>(stream, stream, options);
+      const options = { cancel: wire.cancel, clock: this.#clock, peer: address, signal };
+      const call = new OpenCall<object, object>(stream, options);
       void call.feed(wire.startsWith ? starting(requests) : requests);
       return call;
     }
-    let read: () => void = () => undefined;
-    const hasRead = (): Promise<void> =>
-      new Promise((resolve) => {
-        read = resolve;
-      });
-    const replies = new Pushed<Reply<M>>(() => {
-      read();
-    });
-    // Its end by the reader ends the call, as its signal does.
-    const link = linkSignals(signal);
-    const leave = replies.return.bind(replies);
-    replies.return = () => {
-      link.abort();
-      read();
-      return leave();
-    };
-    void this.#askOnce(client, wire, requests, deadline, { ...options, signal: link.signal }, replies, hasRead)
-      .catch((error: unknown) => {
+    const replies = new Pushed<Reply<M>>();
+    this.#askOnce<Reply<M>>(client, wire, requests, deadline, address, signal).then(
+      (reply) => {
+        replies.push(reply);
+        replies.end();
+      },
+      (error: unknown) => {
         replies.end(toFailure(error, address));
-      })
-      .finally(() => {
-        link.release();
-      });
+      },
+    );
     return replies;
   }
 
-  /** Calls with one request. */
+  /** A call with one request and one reply. */
   async #askOnce<R>(
     client: Client,
     wire: Wire,
     requests: AsyncIterable<object>,
     deadline: GrpcOptions,
-    options: { readonly cancel: undefined | object; clock: Clock; peer: string; signal: AbortSignal },
-    replies: Pushed<R>,
-    hasRead: () => Promise<void>,
-  ): Promise<void> {
+    peer: string,
+    signal: AbortSignal,
+  ): Promise<R> {
     const { path, requestSerialize, responseDeserialize } = methodOf(wire);
     const first = await requests[Symbol.asyncIterator]().next();
     assert(!first.done, `${wire.method} asks nothing`);
-    const request = first.value;
-    if (wire.kind === 'server_stream') {
-      const stream = client.makeServerStreamRequest(
-        path,
-        requestSerialize,
-        responseDeserialize,
-        request,
-        this.metadata(),
-        deadline,
-      );
-      for await (const reply of new OpenCall<object, object>(stream, undefined, options)) {
-        if (options.signal.aborted) break;
-        replies.push(reply as R);
-        // No faster than it is read.
-        if (replies.size >= MAX_AHEAD) await hasRead();
-      }
-      replies.end();
-      return;
-    }
-    const reply = await new Promise<object | undefined>((resolve, reject) => {
+    const request: object = first.value;
+    return new Promise((resolve, reject) => {
       const call = client.makeUnaryRequest(
         path,
         requestSerialize,
@@ -175,21 +139,19 @@ export class GrpcNetwork implements Network {
         request,
         this.metadata(),
         deadline,
-        (error, value) => {
-          options.signal.removeEventListener('abort', cancel);
-          const { reason } = options.signal as { reason: unknown };
-          if (error) reject(reason instanceof Failure ? reason : toFailure(error, options.peer));
-          else resolve(value);
+        (error, reply) => {
+          signal.removeEventListener('abort', cancel);
+          const { reason } = signal as { reason: unknown };
+          if (error) reject(reason instanceof Failure ? reason : toFailure(error, peer));
+          else resolve(reply as R);
         },
       );
       const cancel = (): void => {
         call.cancel();
       };
-      options.signal.addEventListener('abort', cancel, { once: true });
-      if (options.signal.aborted) cancel();
+      signal.addEventListener('abort', cancel, { once: true });
+      if (signal.aborted) cancel();
     });
-    replies.push(reply as R);
-    replies.end();
   }
 
   /** The connection to an address, made when it is first asked for. */

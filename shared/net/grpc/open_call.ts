@@ -6,10 +6,9 @@
  *     └──lose────► reset
  *
  * A server ends a session that sees many resets (Node: 1,000 at once, 33 a second), and with it every other call there. So calls
- * that run are ended by a message, and resets are for deadlines, lost peers, calls that have no message to end them, and peers that
- * do not end within GRACE_MS.
+ * that run are ended by a message, and resets are for deadlines, lost peers, and peers that do not end within GRACE_MS.
  */
-import type { ClientDuplexStream, ClientReadableStream } from '@grpc/grpc-js';
+import type { ClientDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { toFailure } from './status.ts';
@@ -20,7 +19,7 @@ const GRACE_MS = 10_000;
 const MAX_AHEAD = 4;
 
 export interface OpenCallOptions<Q> {
-  /** How to end it; undefined: its end of input does, or a reset. */
+  /** How to end it; undefined: its end of input does. */
   readonly cancel: Q | undefined;
   readonly clock: Clock;
   readonly peer: string;
@@ -28,9 +27,7 @@ export interface OpenCallOptions<Q> {
 }
 
 export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
-  readonly #stream: ClientReadableStream<R>;
-  /** The same stream, where more than one message can be sent. */
-  readonly #writer: ClientDuplexStream<Q, R> | undefined;
+  readonly #stream: ClientDuplexStream<Q, R>;
   readonly #options: OpenCallOptions<Q>;
   readonly #replies: R[] = [];
   readonly #over = new AbortController();
@@ -39,13 +36,8 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
   #isLeft = false;
   #wake: () => void = () => undefined;
 
-  constructor(
-    stream: ClientReadableStream<R>,
-    writer: ClientDuplexStream<Q, R> | undefined,
-    options: OpenCallOptions<Q>,
-  ) {
+  constructor(stream: ClientDuplexStream<Q, R>, options: OpenCallOptions<Q>) {
     this.#stream = stream;
-    this.#writer = writer;
     this.#options = options;
     stream.on('data', (reply: R) => {
       if (this.#isLeft) return;
@@ -79,27 +71,26 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
 
   /** Sends what is asked, no faster than it goes out; the end of it ends the call where nothing else does. */
   async feed(requests: AsyncIterable<Q>): Promise<void> {
-    const writer = this.#writer;
-    if (!writer) return;
+    const stream = this.#stream;
     try {
       for await (const request of requests) {
         if (this.#isLeft || this.#over.signal.aborted) return;
-        if (!writer.write(request)) await this.#drained(writer);
+        if (!stream.write(request)) await this.#drained();
       }
-      if (this.#options.cancel === undefined && !this.#over.signal.aborted) writer.end();
+      if (this.#options.cancel === undefined && !this.#over.signal.aborted) stream.end();
     } catch (error) {
       this.#leave(toFailure(error, this.#options.peer));
     }
   }
 
-  #drained(writer: ClientDuplexStream<Q, R>): Promise<void> {
+  #drained(): Promise<void> {
     return new Promise((resolve) => {
       const done = (): void => {
-        writer.off('drain', done);
+        this.#stream.off('drain', done);
         this.#over.signal.removeEventListener('abort', done);
         resolve();
       };
-      writer.on('drain', done);
+      this.#stream.on('drain', done);
       this.#over.signal.addEventListener('abort', done);
     });
   }
@@ -147,12 +138,8 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     this.#wake();
     if (this.#over.signal.aborted) return;
     const { cancel, clock } = this.#options;
-    if (!this.#writer) {
-      this.#stream.cancel();
-      return;
-    }
-    if (cancel !== undefined) this.#writer.write(cancel);
-    this.#writer.end();
+    if (cancel !== undefined) this.#stream.write(cancel);
+    this.#stream.end();
     this.#stream.resume();
     void clock.sleep(GRACE_MS, this.#over.signal).then(() => {
       if (!this.#over.signal.aborted) this.#stream.cancel();

@@ -1,11 +1,6 @@
 /** Calls as the one who serves them sees them: requests and replies as async iterables, the caller's loss as a signal. */
 import { setMaxListeners } from 'node:events';
-import type {
-  ServerDuplexStream,
-  ServerUnaryCall,
-  ServerWritableStream,
-  UntypedServiceImplementation,
-} from '@grpc/grpc-js';
+import type { ServerDuplexStream, ServerUnaryCall, UntypedServiceImplementation } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { Pushed } from '../../base/pushed.ts';
@@ -51,13 +46,6 @@ export function serveUnary(handler: AnyHandler): GrpcHandler {
   };
 }
 
-export function serveServerStream(handler: AnyHandler): GrpcHandler {
-  return (call: ServerWritableStream<object, object>) => {
-    const left = leftOf(call);
-    void sendAll(call, () => handler(one(call.request), { signal: left.signal, caller: call.getPeer() }), left.signal);
-  };
-}
-
 export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): GrpcHandler {
   return (call: ServerDuplexStream<object, object>) => {
     const left = leftOf(call);
@@ -98,12 +86,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
   };
 }
 
-interface Writable {
-  readonly cancelled: boolean;
-  write(reply: object, done: (error?: Error | null) => void): unknown;
-  end(): unknown;
-  emit(event: 'error', status: object): boolean;
-}
+type Writable = Pick<ServerDuplexStream<object, object>, 'cancelled' | 'end' | 'write' | 'emit'>;
 
 /** Until the last reply, a failure or the caller's loss; a call that was lost has nobody to be told. */
 async function sendAll(call: Writable, serve: () => AsyncIterable<object>, signal: AbortSignal): Promise<void> {

@@ -22,7 +22,7 @@ type ServiceName = 'Blocks' | 'Prefill' | 'Decode' | 'Admin' | 'Hub';
 export interface Wire {
   readonly service: ServiceName;
   readonly method: string;
-  readonly kind: 'unary' | 'server_stream' | 'duplex';
+  readonly kind: 'unary' | 'duplex';
   /** Of a duplex call: its first message is a start, and this ends it. */
   readonly startsWith?: 'start';
   readonly cancel?: object;
@@ -31,7 +31,7 @@ export interface Wire {
 export const wires: Record<CallName, Wire> = {
   fetch: { service: 'Blocks', method: 'Fetch', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   offer: { service: 'Blocks', method: 'Offer', kind: 'unary' },
-  snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'server_stream' },
+  snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   decode: { service: 'Decode', method: 'Decode', kind: 'duplex', cancel: { cancel: {} } },
   drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
