@@ -77,6 +77,19 @@ module.exports = {
       to: { path: '^shared/net/grpc/' },
     },
     {
+      name: 'only-the-http-driver-knows-http',
+      comment: 'The API takes bytes, a scope and a sink; who brings them is a driver, and the simulation another.',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^services/router/http/' },
+      to: { path: '(node_modules/fastify|^node:http$|^http$)' },
+    },
+    {
+      name: 'the-http-driver-is-chosen-by-the-role',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^services/router/(http/|main\\.ts$)' },
+      to: { path: '^services/router/http/' },
+    },
+    {
       name: 'config-is-data',
       severity: 'error',
       from: { path: '^(services|shared|kernels)/' },

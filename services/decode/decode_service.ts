@@ -16,7 +16,7 @@ import { Pushed } from '../../shared/base/pushed.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
-import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
+import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from '../../shared/instance/engine_call.ts';
 import type { RoleContext } from '../../shared/instance/role.ts';
 import type { Handlers, ServedCall } from '../../shared/net/network.ts';
 import type {
@@ -99,41 +99,40 @@ class DecodeSession {
   async run(): Promise<void> {
     const { start } = await this.#next();
     if (!start) throw new Failure('invalid_request', 'the first message of a Decode call is its start');
-    const checked = checkCall(this.#instance, start);
+    const chain = await checkCall(this.#instance, start);
     const { promptLength, maxLength } = start;
     const { maxModelLen } = this.#instance.info;
-    if (promptLength < 1 || promptLength > checked.tokens.length || maxLength <= checked.tokens.length) {
+    if (promptLength < 1 || promptLength > chain.tokens.length || maxLength <= chain.tokens.length) {
       throw new Failure(
         'invalid_request',
-        `prompt ${promptLength} ≤ tokens ${checked.tokens.length} < max_length ${maxLength} does not hold`,
+        `prompt ${promptLength} ≤ tokens ${chain.tokens.length} < max_length ${maxLength} does not hold`,
       );
     }
     if (maxLength > maxModelLen)
       throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
-    await this.#serve(checked, start);
+    await this.#serve(chain, start);
     this.replies.end();
   }
 
   /** Resolves with the last token, rejects when refused or left. */
-  async #serve(checked: CheckedCall, start: DecodeStart): Promise<void> {
-    const hasFetch =
-      checked.links.length > checked.numLocal &&
-      checked.tokens.length - this.#tokensOf(checked.numLocal) > start.maxSelfCompute;
-    const isFetching = hasFetch || start.sources.some(({ end }) => end > checked.numLocal);
+  async #serve(chain: CallChain, start: DecodeStart): Promise<void> {
+    const { tokens, links } = chain;
+    const numLocal = this.#instance.numLocal(links);
+    const hasFetch = links.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
+    const isFetching = hasFetch || start.sources.some(({ end }) => end > numLocal);
     let id = 0;
     const done = new Promise<void>((resolve, reject) => {
       id = this.#instance.submit(
         {
           kind: 'decode',
-          root: checked.root,
-          tokens: checked.tokens,
+          ...chain,
           promptLength: start.promptLength,
           maxLength: start.maxLength,
           stopTokenIds: start.stopTokenIds,
           sampling: samplingOf(start.sampling),
           isFetching,
         },
-        this.#listener(checked.tokens.length, resolve, reject),
+        this.#listener(tokens.length, resolve, reject),
       );
       const leave = (): void => {
         this.#instance.cancel(id);
@@ -147,7 +146,7 @@ class DecodeSession {
     try {
       if (isFetching) {
         // A refusal does not wait for blocks that nobody will use.
-        await Promise.race([this.#fetch(id, checked, start), done]);
+        await Promise.race([this.#fetch(id, chain, numLocal, start), done]);
         this.#instance.proceed(id);
       }
       await done;
@@ -162,11 +161,11 @@ class DecodeSession {
   }
 
   /** Returns when every block came, or what is left is little enough to compute here. */
-  async #fetch(id: number, checked: CheckedCall, start: DecodeStart): Promise<void> {
-    const { links, context } = checked;
+  async #fetch(id: number, { tokens, links }: CallChain, numLocal: number, start: DecodeStart): Promise<void> {
+    const context = contextOf(start);
     let sources = start.sources;
     let maxSelfCompute = start.maxSelfCompute;
-    let from = checked.numLocal;
+    let from = numLocal;
     for (;;) {
       const round = linkSignals(this.#signal, this.#fetching.signal);
       const { reached, fetchedBytes, reason } = await this.#instance.fetcher.run({
@@ -176,7 +175,7 @@ class DecodeSession {
       round.release();
       this.#fetchedBytes += fetchedBytes;
       from = reached;
-      const left = checked.tokens.length - this.#tokensOf(reached);
+      const left = tokens.length - this.#tokensOf(reached);
       if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted) return;
       this.#round++;
       this.#fetching = new AbortController();

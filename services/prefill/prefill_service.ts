@@ -8,7 +8,7 @@ import { Failure } from '../../shared/base/failure.ts';
 import { Pushed } from '../../shared/base/pushed.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
 import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
-import { checkCall, neutralSampling, reportOf, type CheckedCall } from '../../shared/instance/engine_call.ts';
+import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from '../../shared/instance/engine_call.ts';
 import { answering, type Handlers } from '../../shared/net/network.ts';
 import type { PrefillReply, PrefillRequest } from '../../shared/protocol/messages.ts';
 
@@ -42,9 +42,9 @@ async function servePrefill(
   instance.outbox.begin(requestId);
   let isBusy = false;
   try {
-    const checked = checkCall(instance, request);
-    const report = await compute(replies, request, instance, checked, signal);
-    const numReady = checked.links.length * instance.info.layout.blockSize;
+    const chain = await checkCall(instance, request);
+    const report = await compute(replies, request, instance, chain, signal);
+    const numReady = chain.links.length * instance.info.layout.blockSize;
     replies.push({ numReady, numRun: report.computedTokens, report });
   } catch (error) {
     isBusy = error instanceof Failure && error.code === 'overloaded';
@@ -61,7 +61,7 @@ async function compute(
   replies: Pushed<PrefillReply>,
   request: PrefillRequest,
   instance: EngineInstance,
-  { root, tokens, links, numLocal, context }: CheckedCall,
+  chain: CallChain,
   signal: AbortSignal,
 ): Promise<ReturnType<typeof reportOf>> {
   let isAdmitted = false;
@@ -73,12 +73,14 @@ async function compute(
   });
   // It may fail while blocks are still fetched; the failure is taken up below.
   done.catch(() => undefined);
+  const context = contextOf(request);
+  const { tokens, links } = chain;
+  const numLocal = instance.numLocal(links);
   const hasFetch = request.sources.some(({ end }) => end > numLocal);
   const id = instance.submit(
     {
       kind: 'prefill',
-      root,
-      tokens,
+      ...chain,
       promptLength: tokens.length,
       maxLength: tokens.length,
       stopTokenIds: [],

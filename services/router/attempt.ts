@@ -17,32 +17,18 @@ import type {
   DecodeRequest,
   DecodeStart,
   RequestContext,
-  SamplingMessage,
   Source,
   TokenMessage,
 } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
-import type { Exclusions } from './exclusions.ts';
 import type { Chosen, Conductor } from './conductor/conductor.ts';
 import { runPrefill } from './prefill_run.ts';
-import type { Attempt, RequestRecord } from './request_log.ts';
+import type { Course } from './relay.ts';
+import type { Attempt } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
-
-export interface Generation {
-  readonly requestId: string;
-  readonly traceId: string;
-  readonly tokens: readonly number[];
-  readonly maxLength: number;
-  /** The request named no limit: as much as fits where it runs. */
-  readonly isOpenEnded: boolean;
-  readonly stopTokenIds: readonly number[];
-  readonly sampling: SamplingMessage;
-  readonly scope: Scope;
-  readonly timeoutMs: number;
-}
 
 export interface GeneratedToken {
   readonly token: TokenMessage;
@@ -61,21 +47,15 @@ export interface AttemptOptions {
 /** What this router says to the decode instance; bounded by the rounds of an attempt. */
 type Said = Pushed<DecodeRequest>;
 
-interface AttemptInput {
-  readonly generation: Generation;
-  readonly chosen: Chosen;
-  /** Full blocks before the tail of `tokens`. */
-  readonly links: readonly ChainLink[];
-  readonly tokens: readonly number[];
-  readonly record: RequestRecord;
-  /** Prefill instances that fail, and holders that do not deliver, are added. */
-  readonly excluded: Exclusions;
-}
-
 /** One decode instance's turn, with the prefills it needs. */
 export class AttemptRun {
   readonly #options: AttemptOptions;
-  readonly #input: AttemptInput;
+  readonly #course: Course;
+  readonly #chosen: Chosen;
+  /** Full blocks before the tail of {@link #tokens}. */
+  readonly #links: readonly ChainLink[];
+  /** What was there when it began. */
+  readonly #tokens: readonly number[];
   readonly #timeoutMs: number;
   readonly #attempt: Attempt;
   readonly #ended = new AbortController();
@@ -90,16 +70,20 @@ export class AttemptRun {
   /** Taken in this attempt. */
   #numTokens = 0;
 
-  constructor(options: AttemptOptions, input: AttemptInput, timeoutMs: number) {
+  constructor(options: AttemptOptions, course: Course, chosen: Chosen, links: readonly ChainLink[]) {
     this.#options = options;
-    this.#input = input;
-    this.#timeoutMs = Math.max(1, Math.floor(timeoutMs));
-    this.#sources = input.chosen.decodeSources;
-    this.#attempt = input.record.attempt(input.chosen.decode.member.name, input.chosen.reason);
+    this.#course = course;
+    this.#chosen = chosen;
+    this.#links = links;
+    this.#tokens = [...course.tokens];
+    this.#timeoutMs = Math.max(1, Math.floor(course.untilMs - options.clock.nowMs()));
+    this.#sources = chosen.decodeSources;
+    this.#attempt = course.record.attempt(chosen.decode.member.name, chosen.reason);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
-    const { chosen, record } = this.#input;
+    const { record } = this.#course;
+    const chosen = this.#chosen;
     const { decode: instance } = chosen;
     const { address } = instance.member;
     const said: Said = new Pushed();
@@ -115,7 +99,7 @@ export class AttemptRun {
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(said, reply.missing.block, reply.missing.reason);
         // R1: what comes twice is dropped before it counts.
-        if (!reply.token || reply.token.position < this.#input.tokens.length + this.#numTokens) continue;
+        if (!reply.token || reply.token.position < this.#tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.token);
         if (generated.finish) this.#attempt.outcome = 'finished';
         yield generated;
@@ -137,29 +121,31 @@ export class AttemptRun {
   }
 
   #context(): RequestContext {
-    const { generation, record } = this.#input;
+    const { record } = this.#course;
     // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
-    const requestId = `${generation.requestId}.${record.attempts.length}`;
-    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId: generation.traceId };
+    const requestId = `${record.id}.${record.attempts.length}`;
+    const traceId = record.names.traceId ?? record.id;
+    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId };
   }
 
   #chain(): { namespace: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
     const digest = this.#options.view.model?.digest;
-    const last = this.#input.links.at(-1)?.digest;
+    const last = this.#links.at(-1)?.digest;
     return {
       namespace: digest ? packDigest(digest) : Buffer.alloc(0),
-      scope: this.#input.generation.scope,
-      tokens: packTokens(this.#input.tokens),
+      scope: this.#course.generation.scope,
+      tokens: packTokens(this.#tokens),
       lastDigest: last ? packDigest(last) : Buffer.alloc(0),
     };
   }
 
   #startMessage(): DecodeStart {
-    const { generation, chosen } = this.#input;
+    const { generation } = this.#course;
+    const chosen = this.#chosen;
     return {
       context: this.#context(),
       ...this.#chain(),
-      promptLength: generation.tokens.length,
+      promptLength: generation.promptTokens.length,
       maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen),
       stopTokenIds: generation.stopTokenIds,
       sampling: generation.sampling,
@@ -169,7 +155,7 @@ export class AttemptRun {
   }
 
   #take(reply: DecodeReply, token: TokenMessage): GeneratedToken {
-    const { record } = this.#input;
+    const { record } = this.#course;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
       if (record.ttftMs === undefined) record.firstToken(this.#attempt.report);
@@ -186,7 +172,7 @@ export class AttemptRun {
    * people, except that a failure excludes its instance.
    */
   async #prefill(said: Said, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
-    const { record, excluded } = this.#input;
+    const { record, excluded } = this.#course;
     const { network, clock, random } = this.#options;
     const { name } = instance.member;
     const entry: Attempt['prefills'][number] = {
@@ -211,18 +197,18 @@ export class AttemptRun {
         { ...{ network, clock, random, instance, request, entry, onAgain }, timeoutMs: this.#timeoutMs },
         link.signal,
       );
-      entry.outcome = 'finished';
+      record.prefilled(entry, 'finished');
       if (record.phase === 'prefilling') record.phase = 'loading';
     } catch (error) {
       if (this.#ended.signal.aborted || this.#unwanted.signal.aborted) {
-        entry.outcome = 'cancelled';
+        record.prefilled(entry, 'cancelled');
         return;
       }
       const failure = asFailure(error);
       excluded.failed(instance);
       if (failure.code === 'instance_lost') instance.isSuspect = true;
       record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
-      entry.outcome = `failed: ${failure.message}`;
+      record.prefilled(entry, `failed: ${failure.message}`);
       // A dead holder's stream ends by itself; a silent one's would be waited for.
       said.push({ giveUp: { round } });
     } finally {
@@ -239,7 +225,7 @@ export class AttemptRun {
     this.#unwatch();
     const round = this.#numMissing;
     const addresses = new Set([...this.#sources, ...prefillSources].map(({ address }) => address));
-    const { decode: own } = this.#input.chosen;
+    const { decode: own } = this.#chosen;
     const holders = this.#options.view.all().filter((one) => one !== own && addresses.has(one.member.address));
     const giveUp = (): void => {
       said.push({ giveUp: { round } });
@@ -254,31 +240,33 @@ export class AttemptRun {
   #excludeHolderOf(block: number): void {
     const source = this.#sources.find(({ start, end }) => start <= block && block < end);
     const holder = this.#options.view.all().find(({ member }) => member.address === source?.address);
-    if (holder && holder !== this.#input.chosen.decode) this.#input.excluded.unhelpful(holder);
+    if (holder && holder !== this.#chosen.decode) this.#course.excluded.unhelpful(holder);
   }
 
   /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
   #answerMissing(said: Said, block: number, reason: string): void {
-    const { tokens, excluded, record, chosen } = this.#input;
+    const { excluded, record } = this.#course;
+    const { decode } = this.#chosen;
+    const numTokens = this.#tokens.length;
     this.#numMissing++;
     // What the last round's prefill still computes would be fetched by nobody.
     this.#unwanted.abort();
     this.#excludeHolderOf(block);
-    record.note(`${chosen.decode.member.name} misses blocks from ${block}: ${reason}`);
+    record.note(`${decode.member.name} misses blocks from ${block}: ${reason}`);
     const asked = {
-      requestId: this.#input.generation.requestId,
-      numTokens: tokens.length,
-      links: this.#input.links,
-      maxLength: tokens.length + 1,
+      requestId: record.id,
+      numTokens,
+      links: this.#links,
+      maxLength: numTokens + 1,
       avoided: excluded,
-      decode: { instance: chosen.decode, from: block },
+      decode: { instance: decode, from: block },
     };
     const outcome = this.#numPrefills < MAX_PREFILLS ? this.#options.conductor.decide(asked) : undefined;
     const placement = outcome?.kind === 'place' ? outcome.chosen : undefined;
     if (!placement?.prefill) {
       this.#sources = placement?.decodeSources ?? [];
       this.#watchSources(said, []);
-      said.push({ more: { sources: this.#sources, maxSelfCompute: tokens.length } });
+      said.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
       return;
     }
     record.phase = 'prefilling';

@@ -2,7 +2,6 @@
  * Bodies as the router takes them: bounded each and in all, counted as they arrive and until they are read; a large one is parsed by
  * a thread of its own, so that nobody's stream waits for it.
  */
-import type { IncomingMessage } from 'node:http';
 import { Failure } from '../../shared/base/failure.ts';
 import type { Thread, Threads } from '../../shared/base/threads.ts';
 import type { BodyReader, start } from './body_worker.ts';
@@ -15,8 +14,6 @@ const BYTES_PER_TOKEN = 32;
 const MIN_LIMIT_BYTES = 4 << 20;
 /** Of all requests together, those that are still arriving too (P1). */
 const MAX_ALL_BYTES = 256 << 20;
-/** Of a body that is refused; more, and the answer does not wait for its end. */
-const MAX_DROPPED_BYTES = 64 << 20;
 /** Parsed at once: about a millisecond. */
 const SMALL_BYTES = 16 << 10;
 
@@ -28,8 +25,19 @@ export interface Body {
   release(): void;
 }
 
+/** One that is arriving. */
+export interface Arrival {
+  /** @throws Failure `overloaded`, Error 413 for more than the limit; what was there is let go of then. */
+  add(chunk: Buffer): void;
+  /** It is all there. */
+  end(): Body;
+  /** It will not be. */
+  drop(): void;
+}
+
 const EMPTY = Buffer.alloc(0);
-const NOTHING: Body = { bytes: EMPTY, release: () => undefined };
+/** Of a request without one. */
+export const noBody: Body = { bytes: EMPTY, release: () => undefined };
 
 export class Bodies {
   /** One body's. */
@@ -58,71 +66,45 @@ export class Bodies {
     return this.#allBytes;
   }
 
-  /** Takes a body in. @throws Failure `overloaded`, Error 413 for one over the limit, Error when the client leaves. */
-  take(payload: IncomingMessage, declared: string | undefined): Promise<Body> {
-    return new Promise((resolve, reject) => {
-      let chunks: Buffer[] = [];
-      let whole = EMPTY;
-      let size = 0;
-      const release = (): void => {
-        this.#allBytes -= size;
-        size = 0;
-        // The request lives as long as its answer; what it brought must not.
-        [chunks, whole] = [[], EMPTY];
-      };
-      let isRefused = false;
-      const refuse = (error: Error): void => {
-        isRefused = true;
-        release();
-        payload.off('data', add);
-        // What still comes is read and dropped: many clients look for an answer only when they have sent it all.
-        let numDropped = 0;
-        payload.on('data', (chunk: Buffer) => {
-          numDropped += chunk.length;
-          if (numDropped > MAX_DROPPED_BYTES) reject(error);
-        });
-        payload.once('end', () => {
-          reject(error);
-        });
-        if (payload.complete) reject(error);
-      };
-      const add = (chunk: Buffer): void => {
-        if (size + chunk.length > this.limitBytes) {
-          refuse(this.#tooLarge());
-          return;
-        }
+  /** `declared`: its length, where that is known. @throws Error 413 for more than the limit. */
+  begin(declared: number): Arrival {
+    if (declared > this.limitBytes) throw this.#tooLarge();
+    let chunks: Buffer[] = [];
+    let whole = EMPTY;
+    let size = 0;
+    const release = (): void => {
+      this.#allBytes -= size;
+      size = 0;
+      // The request lives as long as its answer; what it brought must not.
+      [chunks, whole] = [[], EMPTY];
+    };
+    const refuse = (error: Error): never => {
+      release();
+      throw error;
+    };
+    return {
+      add: (chunk) => {
+        if (size + chunk.length > this.limitBytes) refuse(this.#tooLarge());
         if (this.#allBytes + chunk.length > this.#maxAllBytes) {
           refuse(
             new Failure('overloaded', `request bodies of ${this.#maxAllBytes} bytes are in flight: try again later`),
           );
-          return;
         }
         size += chunk.length;
         this.#allBytes += chunk.length;
         chunks.push(chunk);
-      };
-      if (Number(declared ?? 0) > this.limitBytes) {
-        refuse(this.#tooLarge());
-        return;
-      }
-      payload.on('data', add);
-      payload.once('end', () => {
-        payload.off('data', add);
-        if (isRefused) return;
+      },
+      end: () => {
         [whole, chunks] = [Buffer.concat(chunks), []];
-        resolve({
+        return {
           get bytes() {
             return whole;
           },
           release,
-        });
-      });
-      payload.once('close', () => {
-        if (payload.complete) return;
-        release();
-        reject(new Failure('cancelled', 'the client left before its request had arrived'));
-      });
-    });
+        };
+      },
+      drop: release,
+    };
   }
 
   #tooLarge(): Error {
@@ -131,9 +113,8 @@ export class Bodies {
   }
 
   /** @throws ParameterFailure what is wrong with it. */
-  async read<K extends BodyKind>(kind: K, body: Body | undefined, signal: AbortSignal): Promise<BodyOf<K>> {
-    const taken = body ?? NOTHING;
-    const { bytes } = taken;
+  async read<K extends BodyKind>(kind: K, body: Body, signal: AbortSignal): Promise<BodyOf<K>> {
+    const { bytes } = body;
     const limits = this.#limits();
     try {
       if (bytes.length <= SMALL_BYTES) return readBody(kind, bytes, limits);
@@ -141,7 +122,7 @@ export class Bodies {
       if (refused) throw new ParameterFailure(refused.message, refused.param, refused.code);
       return parsed as BodyOf<K>;
     } finally {
-      taken.release();
+      body.release();
     }
   }
 

@@ -1,2 +1,6 @@
 /** The router role: OpenAI API, placement, relay, dashboard; hub of the embedded bus. */
-export { startRouter as start } from './router.ts';
+import type { StartRole } from '../../shared/instance/role.ts';
+import { listenHttp } from './http/http_server.ts';
+import { startRouter } from './router.ts';
+
+export const start: StartRole = (context) => startRouter(context, listenHttp);

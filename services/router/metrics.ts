@@ -62,7 +62,6 @@ export class RouterMetrics {
 
   constructor(modelName: string, view: ClusterView, index: PrefixIndex) {
     this.#registry.setDefaultLabels({ model_name: modelName });
-    collectDefaultMetrics({ register: this.#registry });
     const shared = { registers: [this.#registry] };
     const histogram = (name: string, help: string, buckets: number[]): Histogram =>
       new Histogram({ name, help, buckets, ...shared });
@@ -125,6 +124,11 @@ export class RouterMetrics {
     });
     this.#addInstances(view, index);
     this.#addTiers(view);
+  }
+
+  /** This process's memory, time and event loop beside what the router counts. */
+  addProcess(): void {
+    collectDefaultMetrics({ register: this.#registry });
   }
 
   #gauge(name: string, help: string, labelNames: string[], collect: Collect): void {

@@ -9,16 +9,15 @@
 import { asFailure, Failure } from '../../shared/base/failure.ts';
 import { pause } from '../../shared/base/pause.ts';
 import type { ChainLink } from '../../shared/kv/block_key.ts';
-import { AttemptRun, type AttemptOptions, type GeneratedToken, type Generation } from './attempt.ts';
-import { Exclusions } from './exclusions.ts';
+import { AttemptRun, type AttemptOptions, type GeneratedToken } from './attempt.ts';
 import type { Chosen } from './conductor/conductor.ts';
+import { Exclusions } from './exclusions.ts';
+import type { Generation } from './generation.ts';
 import { RequestChain } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
 
 /** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
 const MAX_IDLE_ATTEMPTS = 64;
-/** Looked again at least this often while waiting: a suspect or busy instance becomes free without an event. */
-const LOOK_MS = 250;
 /** Between two attempts at the same instance; where it is busy twice as long each time, up to the second. */
 const PAUSE_MS = 100;
 const MAX_PAUSE_MS = 1_000;
@@ -28,12 +27,14 @@ export interface RelayOptions extends AttemptOptions {
 }
 
 /** One request on its way through its attempts. */
-interface Course {
+export interface Course {
   readonly generation: Generation;
+  readonly record: RequestRecord;
+  /** The prompt and what came so far. */
   readonly tokens: number[];
   readonly chain: RequestChain;
+  /** Instances that failed or were busy, and holders that did not deliver. */
   readonly excluded: Exclusions;
-  readonly record: RequestRecord;
   readonly untilMs: number;
   readonly signal: AbortSignal;
   last: Failure | undefined;
@@ -49,14 +50,18 @@ export class Relay {
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
-  async *generate(generation: Generation, record: RequestRecord, signal: AbortSignal): AsyncGenerator<GeneratedToken> {
+  async *generate(
+    generation: Generation,
+    record: RequestRecord,
+    untilMs: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<GeneratedToken> {
     const { clock, random } = this.#options;
     const course: Course = {
-      ...{ generation, record, signal },
-      tokens: [...generation.tokens],
+      ...{ generation, record, signal, untilMs },
+      tokens: [...generation.promptTokens],
       chain: new RequestChain(clock, generation.scope),
       excluded: new Exclusions(clock, random),
-      untilMs: clock.nowMs() + generation.timeoutMs,
       last: undefined,
       pauseMs: PAUSE_MS,
     };
@@ -77,11 +82,7 @@ export class Relay {
     const { chosen, links } = await this.#place(course);
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
-    const attempt = new AttemptRun(
-      this.#options,
-      { generation, chosen, links, tokens: [...tokens], record, excluded },
-      course.untilMs - this.#options.clock.nowMs(),
-    );
+    const attempt = new AttemptRun(this.#options, course, chosen, links);
     try {
       for await (const reply of attempt.run(signal)) {
         if (reply.token.position !== tokens.length) {
@@ -96,7 +97,7 @@ export class Relay {
       if (signal.aborted) throw goneFailure(signal);
       const failure = lostUnlessNamed(asFailure(error));
       course.last = failure;
-      const numDone = tokens.length - generation.tokens.length;
+      const numDone = tokens.length - generation.promptTokens.length;
       // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
       if (failure.code === 'overloaded') {
         excluded.busy(chosen.decode);
@@ -130,7 +131,7 @@ export class Relay {
       const links = model ? await chain.links(model, tokens) : [];
       // Decided after the wait: the cluster may be another by now.
       const asked = {
-        requestId: course.generation.requestId,
+        requestId: record.id,
         ...{ numTokens: tokens.length, links, maxLength: this.#needed(course), avoided: excluded, isInsisting },
       };
       const outcome = conductor.decide(asked);
@@ -138,14 +139,14 @@ export class Relay {
       if (outcome.kind === 'place') return { chosen: outcome.chosen, links };
       if (outcome.why === 'all are avoided') {
         // Nobody else is left: those that failed or were busy are tried, after a moment.
-        await this.#pause(PAUSE_MS, signal);
+        await this.#pause(outcome.forMs, signal);
         isInsisting = true;
         continue;
       }
       if (!isWaiting) record.note('waits for a decode instance');
       [isWaiting, isInsisting] = [true, false];
       record.phase = 'waiting';
-      await view.changed(Math.min(leftMs, LOOK_MS), signal);
+      await view.changed(Math.min(leftMs, outcome.forMs), signal);
     }
   }
 

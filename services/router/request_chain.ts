@@ -1,15 +1,10 @@
 /**
  * The block chain of one request, derived once and extended as the request generates: placement, relay and failover share it.
- *
- * Derived in slices, because 128k tokens take 60 ms and every stream of the router waits for its thread.
  */
 import type { Clock } from '../../shared/base/clock.ts';
-import { KeyChain, numPrefillBlocks, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { KeyChain, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, type Scope } from '../../shared/kv/format.ts';
 import type { ClusterModel } from './cluster_view.ts';
-
-/** About a millisecond. */
-const SLICE_BLOCKS = 64;
 
 export class RequestChain {
   readonly #clock: Clock;
@@ -26,12 +21,6 @@ export class RequestChain {
     const { blockSize } = format;
     if (this.#chain?.digest !== digest)
       this.#chain = { digest, chain: new KeyChain(chainRoot(digest, this.#scope), blockSize) };
-    const { chain } = this.#chain;
-    const numBlocks = numPrefillBlocks(tokens.length, blockSize);
-    while (chain.links.length < numBlocks) {
-      chain.extend(tokens, Math.min(numBlocks, chain.links.length + SLICE_BLOCKS));
-      if (chain.links.length < numBlocks) await this.#clock.turn();
-    }
-    return chain.links.slice(0, numBlocks);
+    return this.#chain.chain.prefillLinks(tokens, this.#clock);
   }
 }

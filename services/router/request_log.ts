@@ -73,6 +73,8 @@ export class RequestRecord {
   finishReason: string | undefined;
   /** What ended it, when it failed. */
   failure: unknown;
+  /** Told when the last prefill that ran has ended. */
+  onPrefilled: () => void = () => undefined;
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
@@ -99,6 +101,16 @@ export class RequestRecord {
     const attempt: Attempt = { decode, reason, prefills: [], outcome: 'running', report: undefined };
     if (this.attempts.length < MAX_NOTES) this.attempts.push(attempt);
     return attempt;
+  }
+
+  get isPrefilling(): boolean {
+    return this.attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
+  }
+
+  /** One of an attempt's prefills came to its end. */
+  prefilled(entry: Attempt['prefills'][number], outcome: string): void {
+    entry.outcome = outcome;
+    if (!this.isPrefilling) this.onPrefilled();
   }
 
   /** The first token of the request is here. */

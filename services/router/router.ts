@@ -1,97 +1,107 @@
-/** Start-up and drain of the router: hub first, so that instances find it, then HTTP. */
+/** The router role: hub of the embedded bus, what it knows of its cluster, the API; and the face that shows them. */
 import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
+import type { Config } from '../../shared/base/options.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import { live, type Bound, type LifeBody } from '../../shared/instance/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role.ts';
 import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './bodies.ts';
-import { createCore } from './core.ts';
-import { createHttpServer, listenHttp } from './http_server.ts';
+import { createCore, type RouterCore } from './core.ts';
 import { RouterMetrics } from './metrics.ts';
+import type { ApiContext } from './openai/api_context.ts';
 import { RequestLog } from './request_log.ts';
 import { TextCodec } from './text.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
 
-export async function startRouter(context: RoleContext): Promise<RunningRole> {
-  const { config, network, threads, clock, random, newId, log, fail } = context;
+/** What a router shows: the API, and a look inside. */
+export interface Face extends Omit<RouterCore, 'relay'> {
+  readonly context: ApiContext;
+  readonly config: Config;
+}
+
+/** HTTP is a driver: whoever listens shows the face to clients. @throws Error naming the address. */
+export type ListenFace = (
+  bind: string,
+  face: Face,
+) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
+
+export function startRouter(context: RoleContext, listenFace: ListenFace): Promise<RunningRole> {
+  const { config } = context;
+  return live(context, { bind: config.hub_bind, shutdownGraceMs: SHUTDOWN_GRACE_MS }, (bound) =>
+    build(context, bound, listenFace),
+  );
+}
+
+async function build(context: RoleContext, { address }: Bound, listenFace: ListenFace): Promise<LifeBody> {
+  const { config, threads, clock, random, newId, log, fail } = context;
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);
   const codec = await TextCodec.open(folder, ownLength, threads, fail);
   const stopped = new AbortController();
+  const ending = new AbortController();
+  // One listener per request in flight, taken away when it ends.
+  setMaxListeners(0, ending.signal);
   const hub = new EmbeddedHub(log);
-  let onFailover: () => void = () => undefined;
+  let metrics: RouterMetrics | undefined;
   const { view, index, conductor, relay } = createCore(context, {
     hub,
     vocabSize: folder.config.vocabSize,
     modelConfig: configDigest(folder.config),
     signal: stopped.signal,
-    onFailover: () => {
-      onFailover();
-    },
+    onFailover: () => metrics?.failovers.inc(),
   });
   const servedName = config.served_model_name || folder.name;
-  const metrics = new RouterMetrics(servedName, view, index);
+  metrics = new RouterMetrics(servedName, view, index);
+  const observed = metrics;
   const requests = new RequestLog(clock, (record) => {
-    metrics.observeRequest(record);
+    observed.observeRequest(record);
   });
   const maxModelLen = (): number => Math.min(ownLength, view.maxModelLen ?? ownLength);
-  const bodies = new Bodies(
-    config.max_body_bytes,
-    ownLength,
-    () => ({
-      vocabSize: folder.config.vocabSize,
-      maxModelLen: maxModelLen(),
-      isStrict: config.strict_parameters,
-    }),
-    threads,
-    fail,
-  );
-  onFailover = () => {
-    metrics.failovers.inc();
-  };
-  let isDraining = false;
-  const ending = new AbortController();
-  // One listener per request in flight, taken away when it ends.
-  setMaxListeners(0, ending.signal);
-  const app = createHttpServer({
-    context: {
-      ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen },
-      maxRequests: config.max_requests,
-      maxConnections: config.max_connections,
-      requestTimeoutMs: config.request_timeout_ms,
-      bodyTimeoutMs: config.body_timeout_ms,
-      stalledReaderMs: config.stalled_reader_ms,
-      drawSeed: () => random.u32(),
-      isDraining: () => isDraining,
-      ending: ending.signal,
-    },
-    ...{ conductor, view, index },
+  const limits = (): { vocabSize: number; maxModelLen: number; isStrict: boolean } => ({
+    vocabSize: folder.config.vocabSize,
+    maxModelLen: maxModelLen(),
+    isStrict: config.strict_parameters,
   });
-
-  const listener = await network.listen(config.hub_bind, { connect: hub.connect });
-  const bind = config.bind || '127.0.0.1:8000';
-  const url = await listenHttp(app, bind);
-  const hubAddress = listener.address;
-  log.info({ url, hub: hubAddress, model: servedName }, 'listening');
-
+  const bodies = new Bodies(config.max_body_bytes, ownLength, limits, threads, fail);
+  let isDraining = false;
+  const api: ApiContext = {
+    ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen },
+    maxRequests: config.max_requests,
+    requestTimeoutMs: config.request_timeout_ms,
+    stalledReaderMs: config.stalled_reader_ms,
+    drawSeed: () => random.u32(),
+    isDraining: () => isDraining,
+    ending: ending.signal,
+  };
+  let closeFace: () => Promise<void> = () => Promise.resolve();
   return {
-    ready: { name: config.name || 'router', address: config.advertise || hubAddress, url, model: config.model },
-    drain: async () => {
+    handlers: { connect: hub.connect },
+    join: async () => {
+      const bind = config.bind || '127.0.0.1:8000';
+      const face = await listenFace(bind, { context: api, config, conductor, view, index });
+      closeFace = face.close;
+      log.info({ url: face.url, hub: address, model: servedName }, 'listening');
+      const name = config.name || 'router';
+      return { name, address: config.advertise || address, url: face.url, model: config.model };
+    },
+    finish: async (untilMs) => {
       isDraining = true;
-      const untilMs = clock.nowMs() + config.drain_timeout_ms;
       const isBusy = (): boolean => requests.numActive > 0 || requests.numAnswering > 0;
       while (isBusy() && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
       ending.abort(new Failure('overloaded', 'the router ended before the request did'));
       // Streams say so to their clients before their connections close.
       while (isBusy() && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
-      await app.close();
+      await closeFace();
+    },
+    leave: () => {
       stopped.abort();
       hub.close();
-      await listener.close(SHUTDOWN_GRACE_MS);
-      network.close();
+    },
+    close: async () => {
       await Promise.all([codec.close(), bodies.close()]);
     },
   };

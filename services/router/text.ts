@@ -30,6 +30,8 @@ export class TextCodec {
   readonly #maxCharacters: number;
   /** Bounded by the vocabulary (P1). */
   readonly #names = new Map<number, string>();
+  /** As {@link TokenizerTools.plainText} has it; null: it depends, or is asked for. Bounded by the vocabulary (P1). */
+  readonly #plain = new Map<number, string | null>();
 
   private constructor(workers: Workers | undefined, maxCharacters: number) {
     this.#workers = workers;
@@ -117,6 +119,19 @@ export class TextCodec {
     return this.#workers
       ? this.#workers.streams.call('decode', { lists, skipSpecialTokens })
       : Promise.resolve(lists.map(() => ''));
+  }
+
+  /** Text of a token that is the same wherever it stands; one that is asked for the first time is learned for the next. */
+  plainText(id: number): string | undefined {
+    const known = this.#plain.get(id);
+    if (known === undefined && this.#workers) {
+      this.#plain.set(id, null);
+      this.#workers.streams.call('plainText', id).then(
+        (text) => this.#plain.set(id, text ?? null),
+        () => this.#plain.delete(id),
+      );
+    }
+    return known ?? undefined;
   }
 
   /** Texts of single tokens, special ones too; each is asked of the thread once. */

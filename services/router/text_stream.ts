@@ -2,7 +2,7 @@
 import type { TextCodec } from './text.ts';
 
 /** A character split over tokens decodes to this until its last byte is there. */
-const REPLACEMENT = '\uFFFD';
+export const REPLACEMENT = '\uFFFD';
 /** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
 const CONTEXT_TOKENS = 6;
 /** Tokens that give no text are kept for what may complete them; no character is split over more than this. */
@@ -20,16 +20,22 @@ export interface TextStreamOptions {
  * one.
  */
 export class TextStream {
-  readonly #codec: Pick<TextCodec, 'decode'>;
+  readonly #codec: Pick<TextCodec, 'decode' | 'plainText'>;
   readonly #options: TextStreamOptions;
   /** The last piece's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
   #ids: number[];
   #readAt: number;
   #held = '';
+  /** The last two characters of the text. */
+  #tail = '';
   /** The stop string that ended the text. */
   stop: string | undefined;
 
-  constructor(codec: Pick<TextCodec, 'decode'>, promptTokens: readonly number[], options: TextStreamOptions) {
+  constructor(
+    codec: Pick<TextCodec, 'decode' | 'plainText'>,
+    promptTokens: readonly number[],
+    options: TextStreamOptions,
+  ) {
     this.#codec = codec;
     this.#options = options;
     this.#ids = promptTokens.slice(-CONTEXT_TOKENS);
@@ -38,13 +44,30 @@ export class TextStream {
 
   /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
   async push(token: number, isSearched: boolean): Promise<string> {
+    const plain = this.#plainText(token);
+    if (plain !== undefined) {
+      this.#ids = [token];
+      this.#readAt = 1;
+      return this.#release(this.#passed(plain), false, isSearched);
+    }
     this.#ids.push(token);
-    return this.#release(await this.#next(false), false, isSearched);
+    return this.#release(this.#passed(await this.#next(false)), false, isSearched);
   }
 
   /** What was held back, at the end of the output. */
   async flush(isSearched: boolean): Promise<string> {
-    return this.#release(await this.#next(true), true, isSearched);
+    return this.#release(this.#passed(await this.#next(true)), true, isSearched);
+  }
+
+  /** Within a text and between whole characters most tokens need no tokenizer; a quote may change what follows it. */
+  #plainText(token: number): string | undefined {
+    const isWithin = this.#readAt === this.#ids.length && this.#tail !== '' && !this.#tail.includes("'");
+    return isWithin ? this.#codec.plainText(token) : undefined;
+  }
+
+  #passed(text: string): string {
+    this.#tail = (this.#tail + text).slice(-2);
+    return text;
   }
 
   async #next(isLast: boolean): Promise<string> {

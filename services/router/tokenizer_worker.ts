@@ -5,9 +5,11 @@ import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
 import { Failure, messageOf } from '../../shared/base/failure.ts';
 import type { TemplateInput } from './openai/parameters.ts';
+import { REPLACEMENT } from './text_stream.ts';
 
 /** The package's own declarations do not resolve under NodeNext; this is what is used of them. */
 interface TextTokenizer {
+  readonly clean_up_tokenization_spaces: boolean;
   encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] };
   decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;
   token_to_id(token: string): number | undefined;
@@ -17,6 +19,7 @@ export class TokenizerTools {
   readonly #config: Record<string, unknown>;
   readonly #tokenizer: TextTokenizer;
   readonly #template: Template | undefined;
+  #letter: number | undefined;
 
   constructor(folder: string) {
     const read = (file: string): Record<string, unknown> =>
@@ -133,6 +136,27 @@ export class TokenizerTools {
 
   detokenize(ids: Uint32Array): string {
     return ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: false });
+  }
+
+  /**
+   * The token's text where it is the same wherever it stands within a text: measured between letters, so that no decoder needs to be
+   * known. Undefined where it depends: half a character, a special token, punctuation that takes the space before it away.
+   */
+  plainText(id: number): string | undefined {
+    const textOf = (...ids: number[]): string => this.#tokenizer.decode(ids, { skip_special_tokens: true });
+    this.#letter ??= this.#tokenizer.encode('x', { add_special_tokens: false }).ids[0];
+    const letter = this.#letter;
+    if (letter === undefined) return undefined;
+    const first = textOf(letter);
+    const next = textOf(letter, letter).slice(first.length);
+    const text = textOf(letter, id).slice(first.length);
+    if (text === '' || text.includes(REPLACEMENT)) return undefined;
+    if (this.#tokenizer.clean_up_tokenization_spaces && /[.?!,']/.test(text)) return undefined;
+    const isPlain =
+      textOf(letter, id) === first + text &&
+      textOf(letter, id, letter) === first + text + next &&
+      textOf(letter, id, id) === first + text + text;
+    return isPlain ? text : undefined;
   }
 
   /** One text per list of ids; an empty list is the empty text. */

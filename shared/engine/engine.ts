@@ -12,8 +12,8 @@ import type { Clock } from '../base/clock.ts';
 import type { AnchoredLink, BlockKey, ChainLink } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
 import { sample, sampleRequest, type Context, type SampledToken } from './sampler.ts';
-import { Scheduler, type Scheduled } from './scheduler.ts';
-import { Sequence, type SequenceRequest } from './sequence.ts';
+import { Scheduler } from './scheduler.ts';
+import { Sequence, type Phase, type SequenceRequest } from './sequence.ts';
 
 export interface EngineOptions {
   readonly blockSize: number;
@@ -104,13 +104,9 @@ export class Engine {
     this.#sequences.delete(id);
   }
 
-  /** Whether a delivery for this sequence can be put in now; a waiting one has no device blocks yet. */
-  isLoading(id: number): boolean {
-    return this.#sequences.get(id)?.phase.kind === 'loading';
-  }
-
-  has(id: number): boolean {
-    return this.#sequences.has(id);
+  /** Deliveries are put into one that is loading; one that waits has no device blocks yet. Undefined: it is unknown, or finished. */
+  phaseOf(id: number): Phase['kind'] | undefined {
+    return this.#sequences.get(id)?.phase.kind;
   }
 
   /** Puts verified blocks in. One that was hit meanwhile is ignored; one behind a gap stays, and the gap is computed. */
@@ -135,7 +131,7 @@ export class Engine {
       put.map(({ payload }) => payload),
     );
     this.pool.release(blocks);
-    if (!this.isLoading(id)) return;
+    if (this.phaseOf(id) !== 'loading') return;
     sequence.numFetched += put.length * blockSize;
     for (const { index, block, link } of put) {
       sequence.delivered.add(index);
@@ -173,7 +169,7 @@ export class Engine {
     const { work, admitted } = this.#scheduler.schedule();
     const nowMs = this.#clock.nowMs();
     for (const sequence of admitted) this.#noteAdmission(sequence, nowMs);
-    for (const { sequence } of work) sequence.readyMs ??= nowMs;
+    for (const sequence of work) sequence.readyMs ??= nowMs;
     if (work.length === 0) {
       return this.#finishIdlePrefills() || admitted.length > 0;
     }
@@ -191,15 +187,17 @@ export class Engine {
     sequence.numCached = sequence.numComputed;
   }
 
-  async #run(work: readonly Scheduled[]): Promise<void> {
-    const requests = work.map(({ sequence, start, count }) => {
-      const isSampled = sequence.request.kind === 'decode' && start + count === sequence.tokens.length;
+  async #run(work: readonly Sequence[]): Promise<void> {
+    const requests = work.map((sequence) => {
+      const end = sequence.numComputed + sequence.numPlanned;
+      const isSampled = sequence.request.kind === 'decode' && end === sequence.tokens.length;
       return isSampled ? sampleRequest(sequence.request.sampling, contextOf(sequence)) : undefined;
     });
-    const batch = work.map(({ sequence, start, count }, i): Segment => {
+    const batch = work.map((sequence, i): Segment => {
       const sampleOf = requests[i];
+      const start = sequence.numComputed;
       return {
-        tokens: sequence.tokens.slice(start, start + count),
+        tokens: sequence.tokens.slice(start, start + sequence.numPlanned),
         start,
         blockTable: sequence.blocks,
         ...(sampleOf ? { sample: sampleOf } : {}),
@@ -207,12 +205,12 @@ export class Engine {
     });
     const results = await this.#executable.run(batch);
     let next = 0;
-    work.forEach(({ sequence, count }, i) => {
+    work.forEach((sequence, i) => {
       const request = requests[i];
       const result = request && results[next++];
       // Cancelled while the device computed: its blocks are back in the pool, its token is nobody's.
       if (this.#sequences.get(sequence.request.id) !== sequence) return;
-      this.#advance(sequence, count);
+      this.#advance(sequence, sequence.numPlanned);
       if (request && result)
         this.#take(sequence, sample(sequence.request.sampling, contextOf(sequence), request, result));
     });

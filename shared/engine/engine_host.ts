@@ -4,6 +4,7 @@ import type { Thread, Threads } from '../base/threads.ts';
 import type { SlabMemory } from '../kv/slab.ts';
 import type { EngineEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import type { EngineMethods, start } from './engine_worker.ts';
+import type { SequenceRequest } from './sequence.ts';
 
 /** A step takes this long at most, or its device hangs. */
 const STOP_MS = 10_000;
@@ -62,6 +63,10 @@ export class EngineHost {
 
   attach(slab: SlabMemory, payloadOffset: number): void {
     this.send({ kind: 'attach', slab, payloadOffset });
+  }
+
+  submit(request: SequenceRequest): void {
+    this.#thread.tell('submit', request);
   }
 
   send(message: ToEngine): void {

@@ -13,6 +13,7 @@ import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { Engine } from './engine.ts';
 import type { EngineEvent, FromEngine, ToEngine } from './engine_messages.ts';
 import { ExportQueue } from './export_queue.ts';
+import type { SequenceRequest } from './sequence.ts';
 
 /** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
 const COPY_BYTES_PER_STEP = 16 * 2 ** 20;
@@ -94,20 +95,23 @@ export class EngineLoop {
 
   #isStopping = false;
 
+  submit(request: SequenceRequest): void {
+    this.#hasNews = true;
+    this.#wake?.();
+    try {
+      this.engine.submit(request);
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      this.#events.push({ kind: 'refused', id: request.id, code: error.code, message: error.message });
+    }
+  }
+
   receive(message: ToEngine): void {
     this.#hasNews = true;
     this.#wake?.();
     switch (message.kind) {
       case 'attach':
         this.#slab = { memory: message.slab, payloadOffset: message.payloadOffset };
-        return;
-      case 'submit':
-        try {
-          this.engine.submit(message.request);
-        } catch (error) {
-          if (!(error instanceof Failure)) throw error;
-          this.#events.push({ kind: 'refused', id: message.request.id, code: error.code, message: error.message });
-        }
         return;
       case 'deliver': {
         const { id, blockIndex, slot } = message;
@@ -176,7 +180,8 @@ export class EngineLoop {
     let budget = this.#blocksPerStep;
     for (const [id, queue] of this.#deliveries) {
       // A waiting sequence has no device blocks yet: its deliveries stay where they are.
-      if (this.engine.has(id) && !this.engine.isLoading(id)) continue;
+      const phase = this.engine.phaseOf(id);
+      if (phase === 'waiting' || phase === 'running') continue;
       const taken = queue.splice(0, budget);
       budget -= taken.length;
       await this.engine.deliver(

@@ -8,7 +8,6 @@ import type { SlabMemory } from '../kv/slab.ts';
 import type { FinishReason, SequenceReport } from './engine.ts';
 import type { LoadModelOptions } from './load_model.ts';
 import type { SampledToken } from './sampler.ts';
-import type { SequenceRequest } from './sequence.ts';
 
 export interface EngineWorkerData {
   readonly model: LoadModelOptions;
@@ -23,7 +22,6 @@ export interface EngineWorkerData {
 
 export type ToEngine =
   | { readonly kind: 'attach'; readonly slab: SlabMemory; readonly payloadOffset: number }
-  | { readonly kind: 'submit'; readonly request: SequenceRequest }
   | { readonly kind: 'deliver'; readonly id: number; readonly blockIndex: number; readonly slot: number }
   | { readonly kind: 'proceed'; readonly id: number }
   | { readonly kind: 'cancel'; readonly id: number }

@@ -5,6 +5,7 @@ import { configDigest } from '../model/model_folder.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
+import type { SequenceRequest } from './sequence.ts';
 
 /** After a loss: for the step that ran to fail, and for what else Dawn has to say. */
 const LOST_STEP_MS = 2_000;
@@ -14,6 +15,7 @@ const PROGRESS_BYTES = 64 * 2 ** 20;
 
 /** What the control thread can say to it. */
 export interface EngineMethods {
+  submit: (request: SequenceRequest) => void;
   receive: (message: ToEngine) => void;
 }
 
@@ -31,7 +33,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     emit({ kind: 'failed', message: messageOf(error) });
     return undefined;
   });
-  if (!model) return { receive: () => undefined };
+  if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, device, description } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
@@ -57,6 +59,9 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     (error: unknown) => emit({ kind: 'failed', message: messageOf(error) }),
   );
   return {
+    submit: (request) => {
+      loop.submit(request);
+    },
     receive: (message) => {
       loop.receive(message);
     },

@@ -1,6 +1,5 @@
 /**
- * Who computes what in the next step: `(sequence, start, count)`. A prefill chunk and a decode step are the same thing with
- * different counts.
+ * Who computes how many rows in the next step. A prefill chunk and a decode step are the same thing with different counts.
  *
  * Running sequences that need one token come first, then chunks in order of arrival, then admissions from the head of the
  * queue. When blocks run out, the latest arrival is preempted: it keeps its token ids and comes back to the queue's head.
@@ -18,12 +17,6 @@ export interface SchedulerLimits {
   readonly maxNumSeqs: number;
   /** Sequences that wait (P1); more are refused as overload. */
   readonly maxWaiting: number;
-}
-
-export interface Scheduled {
-  readonly sequence: Sequence;
-  readonly start: number;
-  readonly count: number;
 }
 
 export class Scheduler {
@@ -77,15 +70,16 @@ export class Scheduler {
     }
   }
 
-  /** The next step's work, at most `chunkTokens` rows, and who was admitted on the way. */
-  schedule(): { readonly work: Scheduled[]; readonly admitted: Sequence[] } {
-    const work: Scheduled[] = [];
+  /** Who computes in the next step, each its `numPlanned` rows, at most `chunkTokens` in all; and who was admitted on the way. */
+  schedule(): { readonly work: Sequence[]; readonly admitted: Sequence[] } {
+    const work: Sequence[] = [];
     let budget = this.#limits.chunkTokens;
     const plan = (sequence: Sequence): void => {
       const ahead = sequence.nextStop(this.#limits.blockSize) - sequence.numComputed;
       const count = Math.min(budget, this.#remaining(sequence), ahead);
       if (count === 0 || !this.#ensureBlocks(sequence, sequence.numComputed + count, work)) return;
-      work.push({ sequence, start: sequence.numComputed, count });
+      sequence.numPlanned = count;
+      work.push(sequence);
       budget -= count;
     };
     const running = this.#held.filter(({ phase }) => phase.kind === 'running');
@@ -117,7 +111,7 @@ export class Scheduler {
   }
 
   /** Blocks for tokens [0, end); preempts later arrivals, at last the sequence itself (false). */
-  #ensureBlocks(sequence: Sequence, end: number, work: Scheduled[]): boolean {
+  #ensureBlocks(sequence: Sequence, end: number, work: Sequence[]): boolean {
     assert(sequence.phase.kind === 'running', 'only a running sequence grows');
     const { blocks } = sequence.phase;
     while (blocks.length * this.#limits.blockSize < end) {
@@ -128,7 +122,7 @@ export class Scheduler {
       }
       const victim = this.#held.at(-1);
       assert(victim, 'a running sequence is held');
-      const at = work.findIndex((planned) => planned.sequence === victim);
+      const at = work.indexOf(victim);
       if (at >= 0) work.splice(at, 1);
       this.#preempt(victim);
       if (victim === sequence) return false;

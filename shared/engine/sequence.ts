@@ -8,7 +8,7 @@
  * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left
  * and samples until it stops.
  */
-import { KeyChain, numPrefillBlocks, type Digest } from '../kv/block_key.ts';
+import { KeyChain, numPrefillBlocks, type AnchoredLink, type Digest } from '../kv/block_key.ts';
 import type { SamplingParams } from './sampler.ts';
 
 export interface SequenceRequest {
@@ -17,6 +17,8 @@ export interface SequenceRequest {
   /** Where its block chain starts: the engine's format and the request's scope. */
   readonly root: Digest;
   readonly tokens: readonly number[];
+  /** Of its first full blocks, as whoever submits it has derived them; the sequence derives the rest as it comes. */
+  readonly links: readonly AnchoredLink[];
   /** Tokens from here on are output: penalties and limits count them. */
   readonly promptLength: number;
   /** The list never grows beyond this; at least tokens.length. */
@@ -40,6 +42,8 @@ export class Sequence {
   phase: Phase = { kind: 'waiting' };
   /** Tokens [0, numComputed) have their KV in the blocks. */
   numComputed = 0;
+  /** Rows from there on that the next step computes. */
+  numPlanned = 0;
   isFetching: boolean;
   /** Blocks that were put in beyond `numComputed`: a block before them was evicted meanwhile and is computed. */
   readonly delivered = new Set<number>();
@@ -55,7 +59,7 @@ export class Sequence {
   constructor(request: SequenceRequest, blockSize: number, nowMs: number) {
     this.request = request;
     this.tokens = [...request.tokens];
-    this.chain = new KeyChain(request.root, blockSize);
+    this.chain = new KeyChain(request.root, blockSize, request.links);
     this.chain.extend(this.tokens);
     this.isFetching = request.isFetching;
     this.submittedMs = nowMs;

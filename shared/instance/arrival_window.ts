@@ -54,14 +54,27 @@ export class ArrivalWindow {
     this.pump();
   }
 
+  /**
+   * Whether what has arrived in this slot may wait there. Slots that were given to a sequence before it was preempted count as early
+   * now; more of them than the half would keep those that could be admitted, and it with them, from ever going on.
+   */
+  mayKeep(slot: number): boolean {
+    const isAdmitted = this.#inUse.get(slot);
+    return isAdmitted === undefined || isAdmitted() || this.#numEarly() <= Math.ceil(this.#size / 2);
+  }
+
+  /** Slots of sequences that are not admitted. */
+  #numEarly(): number {
+    return [...this.#inUse.values()].filter((isAdmitted) => !isAdmitted()).length;
+  }
+
   /** Serves who can be served; call after an admission. */
   pump(): void {
     for (let i = 0; i < this.#waiters.length && this.#inUse.size < this.#size;) {
       const waiter = this.#waiters[i];
       if (!waiter) return;
       const isEarly = !waiter.isAdmitted();
-      const numEarly = [...this.#inUse.values()].filter((isAdmitted) => !isAdmitted()).length;
-      if (isEarly && numEarly >= this.#size / 2) {
+      if (isEarly && this.#numEarly() >= this.#size / 2) {
         i++;
         continue;
       }

@@ -28,7 +28,7 @@ export interface FetchJob {
 }
 
 export interface FetchOutcome {
-  /** Blocks [0, reached) are in the device or delivered. */
+  /** Blocks [0, reached) are in the device or delivered; a few may have been dropped, for the engine to compute. */
   readonly reached: number;
   readonly fetchedBytes: number;
   /** Why it stopped before the last block. */
@@ -152,7 +152,9 @@ export class BlockFetcher {
       window.give(slot);
       return fault ?? 'the request is gone';
     }
-    sendToEngine({ kind: 'deliver', id, blockIndex, slot });
+    // The engine computes what it was not given.
+    if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot });
+    else window.give(slot);
     return undefined;
   }
 }

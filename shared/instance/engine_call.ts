@@ -1,35 +1,28 @@
 /** What Prefill and Decode calls have in common: the same checks of what crossed the wire, the same report. */
+import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/engine.ts';
 import type { SamplingParams } from '../engine/sampler.ts';
-import type { AnchoredLink, Digest } from '../kv/block_key.ts';
+import type { SequenceRequest } from '../engine/sequence.ts';
 import { chainRoot, noScope } from '../kv/format.ts';
 import type { Report, RequestContext, ScopeMessage } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
-export interface CheckedCall {
-  readonly context: RequestContext;
-  /** Where the block chain starts. */
-  readonly root: Digest;
-  readonly tokens: readonly number[];
-  /** The full blocks before the tail. */
-  readonly links: readonly AnchoredLink[];
-  /** Blocks [0, numLocal) are in the device. */
-  readonly numLocal: number;
+/** What a call says that came over the wire. */
+interface WireCall {
+  readonly context: RequestContext | null;
+  readonly namespace: Buffer;
+  readonly tokens: Buffer;
+  readonly lastDigest: Buffer;
+  readonly scope: ScopeMessage | null;
 }
 
+/** What both calls say of a sequence. */
+export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'links'>;
+
 /** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
-export function checkCall(
-  instance: EngineInstance,
-  call: {
-    readonly context: RequestContext | null;
-    readonly namespace: Buffer;
-    readonly tokens: Buffer;
-    readonly lastDigest: Buffer;
-    readonly scope: ScopeMessage | null;
-  },
-): CheckedCall {
+export async function checkCall(instance: EngineInstance, call: WireCall): Promise<CallChain> {
   const { layout, maxModelLen, vocabSize } = instance.info;
   if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
   if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');
@@ -50,7 +43,7 @@ export function checkCall(
   const scope = call.scope ?? noScope;
   if (scope.adapter !== '') throw new Failure('invalid_request', `this instance serves no adapter ${scope.adapter}`);
   const root = chainRoot(layout.namespace, scope);
-  const { links, numLocal } = instance.localRun(root, tokens);
+  const links = await instance.linksOf(root, tokens);
   const digest = links.at(-1)?.digest ?? '';
   if (unpackDigest(call.lastDigest) !== digest) {
     throw new Failure(
@@ -58,7 +51,13 @@ export function checkCall(
       `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`,
     );
   }
-  return { context: call.context, root, tokens, links, numLocal };
+  return { root, tokens, links };
+}
+
+/** Of a call that {@link checkCall} has let in. */
+export function contextOf({ context }: Pick<WireCall, 'context'>): RequestContext {
+  assert(context, 'a checked call has a context');
+  return context;
 }
 
 export function reportOf(report: SequenceReport, fetchedBytes: number): Report {

@@ -15,7 +15,7 @@ import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
-import { chainOf, numPrefillBlocks, type AnchoredLink, type Digest } from '../kv/block_key.ts';
+import { KeyChain, type AnchoredLink, type Digest } from '../kv/block_key.ts';
 import { startMover, type Mover } from '../kv/mover.ts';
 import { newTierCounters } from '../kv/record_cache.ts';
 import { headerBytes, recordBytes } from '../kv/record.ts';
@@ -211,22 +211,22 @@ export class EngineInstance {
     return this.#listeners.size;
   }
 
-  /** Links of the blocks before the tail, and how many of them lead the run that is in the device already. */
-  localRun(
-    root: Digest,
-    tokens: readonly number[],
-  ): { readonly links: readonly AnchoredLink[]; readonly numLocal: number } {
-    const { blockSize } = this.info.layout;
-    const links = chainOf(root, blockSize, tokens, numPrefillBlocks(tokens.length, blockSize));
+  /** Links of the full blocks before the tail. */
+  linksOf(root: Digest, tokens: readonly number[]): Promise<readonly AnchoredLink[]> {
+    return new KeyChain(root, this.info.layout.blockSize).prefillLinks(tokens, this.#options.clock);
+  }
+
+  /** So many of them lead the run that is in the device already. */
+  numLocal(links: readonly AnchoredLink[]): number {
     const missing = links.findIndex(({ key }) => !this.#parts.announcer.has('device', key));
-    return { links, numLocal: missing < 0 ? links.length : missing };
+    return missing < 0 ? links.length : missing;
   }
 
   /** @returns the sequence's id. Its events come until it is finished, refused or cancelled. */
   submit(request: Omit<SequenceRequest, 'id'>, listener: (event: SequenceEvent) => void): number {
     const id = this.#nextId++;
     this.#listeners.set(id, listener);
-    this.#host.send({ kind: 'submit', request: { ...request, id } });
+    this.#host.submit({ ...request, id });
     return id;
   }
 

@@ -69,6 +69,7 @@ class Harness {
       kind: 'decode',
       root: this.model.layout.namespace,
       tokens,
+      links: [],
       promptLength: tokens.length,
       maxLength: tokens.length + maxTokens,
       stopTokenIds: [],
@@ -212,7 +213,7 @@ test('a fetch that stops early is computed from there', async () => {
   const h = await harness();
   const id = h.submit(prompt, 10, { isFetching: true });
   await h.engine.step();
-  assert.equal(h.engine.isLoading(id), true);
+  assert.equal(h.engine.phaseOf(id), 'loading');
   h.engine.proceed(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));

@@ -53,14 +53,13 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const { temperature, topP, topK, minP, repetitionPenalty } = neutralSampling;
   const tokens = relay.generate(
     {
-      ...{ requestId: 'r', traceId: 't', tokens: [1, 2, 3], maxLength: 8, isOpenEnded: false, stopTokenIds: [] },
-      ...{
-        sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty },
-        scope: noScope,
-        timeoutMs: 60_000,
-      },
+      ...{ promptTokens: [1, 2, 3], maxLength: 8, isOpenEnded: false, stopTokenIds: [], ownStopTokenIds: [] },
+      sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty },
+      scope: noScope,
+      text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
     record,
+    systemClock.nowMs() + 60_000,
     new AbortController().signal,
   );
   await assert.rejects(tokens.next(), (error: unknown) => error instanceof Failure && error.code === 'session_broken');

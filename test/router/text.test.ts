@@ -65,7 +65,8 @@ test('text that cannot fit the context is refused before it is tokenised', async
 test('tokens without text cost no more the more there are, and what comes after them is right', async () => {
   const [special = 0] = await codec.encode('', true, never);
   const counted = { numIds: 0, numCalls: 0 };
-  const counting: Pick<TextCodec, 'decode'> = {
+  const counting: Pick<TextCodec, 'decode' | 'plainText'> = {
+    plainText: () => undefined,
     decode: (lists: readonly (readonly number[])[], skip: boolean) => {
       counted.numCalls++;
       for (const list of lists) counted.numIds += list.length;
@@ -110,6 +111,7 @@ test('calls of a client that left are not begun', async () => {
 
 test('of 5,000 different stop strings each still ends its text (P1: the oldest tables go)', async () => {
   const spelling = {
+    plainText: () => undefined,
     decode: (lists: readonly (readonly number[])[]) =>
       Promise.resolve(lists.map((ids) => String.fromCharCode(...ids.map((id) => 97 + id)))),
   };
@@ -120,5 +122,32 @@ test('of 5,000 different stop strings each still ends its text (P1: the oldest t
     let text = '';
     for (const digit of digits) text += await stream.push(digit, true);
     assert.deepEqual([text, stream.stop], ['', stop]);
+  }
+});
+
+test('tokens whose text is plain ask the tokenizer once, and the text is the same', async () => {
+  const streamed = async (ids: readonly number[], isPlain: boolean): Promise<{ text: string; numCalls: number }> => {
+    let numCalls = 0;
+    const counting: Pick<TextCodec, 'decode' | 'plainText'> = {
+      plainText: (id) => (isPlain ? codec.plainText(id) : undefined),
+      decode: (lists, skip) => {
+        numCalls++;
+        return codec.decode(lists, skip);
+      },
+    };
+    const stream = new TextStream(counting, [], { stops: [], isStopIncluded: false, isSkippingSpecial: true });
+    let text = '';
+    for (const id of ids) text += await stream.push(id, true);
+    return { text: text + (await stream.flush(true)), numCalls };
+  };
+  const plain = 'the heron keeps the code of the locker. ';
+  for (const words of [plain, `${plain}Zoë’s naïve café 🚢 it's done, isn't it? `]) {
+    const text = words.repeat(12);
+    const ids = await codec.encode(text, false, never);
+    assert.equal((await streamed(ids, true)).text, text);
+    const again = await streamed(ids, true);
+    assert.equal(again.text, text);
+    assert(again.numCalls < (words === plain ? 3 : ids.length / 2), `${again.numCalls} calls for ${ids.length} tokens`);
+    assert.deepEqual(await streamed(ids, false), { text, numCalls: ids.length });
   }
 });

@@ -1,19 +1,18 @@
 /**
- * A whole cluster in this process: a router's core, prefill, decode and store instances as production code, each on a simulated host
- * of its own.
+ * A whole cluster in this process: a router, prefill, decode and store instances as production code, each on a simulated host of its
+ * own.
  */
 import assert from 'node:assert/strict';
 import { silentLog } from '../../shared/base/log.ts';
 import { readCommandLine, type Config } from '../../shared/base/options.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ThreadModule } from '../../shared/base/threads.ts';
-import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
-import type { EngineWorkerData, FromEngine } from '../../shared/engine/engine_messages.ts';
+import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/instance/engine_role.ts';
-import type { DataFolders, Host, RoleContext } from '../../shared/instance/role.ts';
-import { chainOf } from '../../shared/kv/block_key.ts';
+import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/instance/role.ts';
+import { chainOf, type BlockKey, type ChainLink } from '../../shared/kv/block_key.ts';
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
@@ -23,18 +22,30 @@ import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts
 import { unpackLinks } from '../../shared/protocol/packing.ts';
 import { createDecodeHandlers } from '../../services/decode/decode_service.ts';
 import { createPrefillHandlers } from '../../services/prefill/prefill_service.ts';
-import { createCore, type RouterCore } from '../../services/router/core.ts';
-import { RequestLog } from '../../services/router/request_log.ts';
+import { start as startBodyThread } from '../../services/router/body_worker.ts';
+import { startRouter, type Face } from '../../services/router/router.ts';
 import { startStore } from '../../services/store/store.ts';
+import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { joinLiar, type Lie } from './liar.ts';
 import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes } from './simulated_device.ts';
 import { SimDisk, SimDiskThread } from './simulated_disk.ts';
+import { SimHttp } from './simulated_http.ts';
 import { SimFabric } from './simulated_network.ts';
 import { inlineThreads, type StartInline } from './simulated_threads.ts';
 import { SimProcess, Simulation } from './simulation.ts';
+import { Truth } from './truth.ts';
+import { simModel, simTokenizer } from './wish.ts';
 
 const HUB = 'router:8001';
-const MODEL_CONFIG = 'simulated';
+/** Requests may take so long, faults and all. */
+export const REQUEST_MS = 60_000;
+const STALLED_READER_MS = 3_000;
+const STEP_TIMEOUT_MS = 2_000;
+const MAX_DRAIN_MS = 4_000;
+const MODEL_CONFIG = configDigest(readModelFolder(simModel).config);
+
+/** A message to an engine, the step that runs, and its answer take less. */
+const CROWDED_MS = 250;
 
 /** What a seed fixes of a cluster. */
 export interface Shape {
@@ -50,6 +61,20 @@ export interface Shape {
   readonly diskRecords: number;
   readonly localPrefillTokens: number;
   readonly stepMs: number;
+  readonly maxWaiting: number;
+  /** Messages of a call that are under way and not read. */
+  readonly callWindow: number;
+}
+
+/** The engine of a process, and what it has said of its blocks. */
+export interface SimEngine {
+  readonly loop: EngineLoop;
+  readonly executable: SimExecutable;
+  readonly held: Map<BlockKey, ChainLink>;
+  /** Slots that it was given and has not given back, by whose they are. */
+  readonly slots: Map<number, number>;
+  /** Since when sequences that wait have more of them than they may. */
+  crowdedSinceMs: number | undefined;
 }
 
 /** A process, through its incarnations. */
@@ -57,7 +82,9 @@ export interface Node {
   readonly name: string;
   readonly role: Role;
   process: SimProcess;
-  engine: { readonly loop: EngineLoop; readonly executable: SimExecutable } | undefined;
+  engine: SimEngine | undefined;
+  /** Once it has joined. */
+  running: RunningRole | undefined;
   readonly disk: SimDisk;
   /** Why the last incarnation said that it could not go on. */
   failure: string | undefined;
@@ -70,10 +97,10 @@ export class SimCluster {
   readonly format: Format;
   readonly shape: Shape;
   readonly #random: Random;
-  core!: RouterCore;
-  requests!: RequestLog;
-  router!: SimProcess;
-  numFailovers = 0;
+  readonly http: SimHttp;
+  readonly truth: Truth;
+  readonly router: Node;
+  #numFailoversBefore = 0;
   /** Invariants that messages broke. */
   readonly faults: string[] = [];
   #nextEpoch = 1;
@@ -82,9 +109,16 @@ export class SimCluster {
   constructor(shape: Shape, random: Random) {
     this.shape = shape;
     this.#random = random;
-    this.fabric = new SimFabric(this.simulation, new Random(random.u32()), (name, request, reply, server) => {
-      if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
-    });
+    const { callWindow } = shape;
+    this.fabric = new SimFabric(
+      this.simulation,
+      new Random(random.u32()),
+      callWindow,
+      (name, request, reply, server) => {
+        if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
+      },
+    );
+    this.http = new SimHttp(this.fabric);
     this.format = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
       ...{ blockSize: shape.blockSize, numerics: 'simulated', shard: 'all' },
@@ -94,8 +128,10 @@ export class SimCluster {
         const name = `${role}-${i + 1}`;
         const process = new SimProcess(name);
         process.isDead = true;
-        return { name, role, process, engine: undefined, disk: new SimDisk(), failure: undefined };
+        return { name, role, process, engine: undefined, running: undefined, disk: new SimDisk(), failure: undefined };
       });
+    this.truth = new Truth(formatDigest(this.format), shape.blockSize);
+    [this.router] = named('router', 1) as [Node];
     this.nodes = [
       ...named('prefill', shape.numPrefill),
       ...named('decode', shape.numDecode),
@@ -103,17 +139,9 @@ export class SimCluster {
     ];
   }
 
-  async startRouter(): Promise<void> {
-    this.router = new SimProcess('router');
-    const context = this.#context('router', this.router, undefined);
-    const hub = new EmbeddedHub(silentLog);
-    this.core = createCore(context, {
-      hub,
-      ...{ vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG, signal: new AbortController().signal },
-      onFailover: () => this.numFailovers++,
-    });
-    this.requests = new RequestLog(context.clock, () => undefined);
-    await context.network.listen(HUB, { connect: hub.connect });
+  /** Of the living router, once it serves. */
+  get face(): Face | undefined {
+    return this.http.face;
   }
 
   /** Of every engine's records. */
@@ -152,14 +180,39 @@ export class SimCluster {
     node.engine = undefined;
     node.failure = undefined;
     this.simulation.note(`${node.name} starts`);
+    node.running = undefined;
     const context = this.#context(node.role, process, node);
-    const starting =
-      node.role === 'store'
-        ? startStore(context)
-        : startEngineRole(context, node.role === 'prefill' ? createPrefillHandlers : createDecodeHandlers);
-    starting.catch((error: unknown) => {
-      context.fail(error);
-    });
+    const starting = {
+      router: () => startRouter(context, this.http.listenFor(process)),
+      prefill: () => startEngineRole(context, createPrefillHandlers),
+      decode: () => startEngineRole(context, createDecodeHandlers),
+      store: () => startStore(context),
+    }[node.role]();
+    starting.then(
+      (running) => (node.running = running),
+      (error: unknown) => {
+        context.fail(error);
+      },
+    );
+  }
+
+  /** SIGTERM: it finishes what runs, takes nothing new, and ends. */
+  drain(node: Node): void {
+    const { process, running } = node;
+    if (process.isDead || !running) return;
+    this.simulation.note(`${node.name} drains`);
+    node.running = undefined;
+    const end = (): void => {
+      if (!process.isDead) this.kill(node);
+    };
+    void running.drain().then(end);
+    // As supervisors do with one that does not end, for instance because its device hangs.
+    this.simulation.at(MAX_DRAIN_MS, undefined, `enough of ${node.name}`, end);
+  }
+
+  get numFailovers(): number {
+    const now = this.face?.context.requests.list(1_000) ?? [];
+    return now.reduce((sum, { attempts }) => sum + Math.max(0, attempts.length - 1), this.#numFailoversBefore);
   }
 
   /** Of all engines that there were. */
@@ -172,15 +225,18 @@ export class SimCluster {
   kill(node: Node): void {
     if (node.process.isDead) return;
     this.#numPreemptionsBefore += node.engine?.loop.engine.load.numPreemptions ?? 0;
+    if (node === this.router) this.#numFailoversBefore = this.numFailovers;
     this.simulation.note(`${node.name} is killed`);
     node.process.isDead = true;
     node.engine = undefined;
+    node.running = undefined;
     this.fabric.killed(node.process);
+    this.http.reset(node.process);
   }
 
-  #context(role: Role, process: SimProcess, node: Node | undefined): RoleContext {
+  #context(role: Role, process: SimProcess, node: Node): RoleContext {
     const end = (error: unknown): void => {
-      if (!node || process.isDead) return;
+      if (process.isDead) return;
       node.failure = String(error);
       this.kill(node);
     };
@@ -192,15 +248,22 @@ export class SimCluster {
     };
   }
 
-  #host(process: SimProcess, node: Node | undefined): Host {
+  #host(process: SimProcess, node: Node): Host {
     const random = new Random(this.#random.u32());
     const clock = this.simulation.clockOf(process);
     const moduleOf = (module: ThreadModule): StartInline => {
       if (module === moverModule) return startMoverThread;
       if (module === engineModule)
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
-      assert(node && module.url.href.endsWith('disk_worker.js'), `nobody simulates ${module.url.href}`);
-      return () => new SimDiskThread(node.disk, clock);
+      const { href } = module.url;
+      if (href.endsWith('body_worker.js')) return startBodyThread;
+      if (href.endsWith('tokenizer_worker.js')) return () => simTokenizer;
+      assert(href.endsWith('disk_worker.js'), `nobody simulates ${href}`);
+      return () =>
+        new SimDiskThread(node.disk, clock, (digest, record) => {
+          const fault = this.truth.faultOfRecord(digest, record);
+          if (fault !== undefined) this.faults.push(`K1: ${node.name} commits a record: ${fault}`);
+        });
     };
     const folders: DataFolders = {
       refuseShared: () => undefined,
@@ -213,19 +276,14 @@ export class SimCluster {
       threads: inlineThreads(this.simulation, process, moduleOf),
       identity: { pid: 1, epoch: `e${this.#nextEpoch++}` },
       die: () => {
-        if (node) this.kill(node);
+        this.kill(node);
       },
       kill: () => undefined,
     };
   }
 
   /** In place of engine_worker.ts: the production loop over a simulated device. */
-  #startEngine(
-    data: EngineWorkerData,
-    emit: (event: FromEngine) => void,
-    process: SimProcess,
-    node: Node | undefined,
-  ): object {
+  #startEngine(data: EngineWorkerData, emit: (event: FromEngine) => void, process: SimProcess, node: Node): object {
     const { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxModelLen, stepMs } = this.shape;
     const clock = this.simulation.clockOf(process);
     const executable = new SimExecutable({ blockSize, numBlocks, clock, stepMs, rowMs: stepMs / 20 });
@@ -233,10 +291,14 @@ export class SimCluster {
     const loop = new EngineLoop({
       ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
       maxWaiting: data.maxWaiting,
-      emit,
+      emit: (message) => {
+        if (message.kind === 'events') for (const event of message.events) this.#checkEvent(node, engine, event);
+        emit(message);
+      },
       pulse: new Int32Array(data.pulse),
     });
-    if (node) node.engine = { loop, executable };
+    const engine: SimEngine = { loop, executable, held: new Map(), slots: new Map(), crowdedSinceMs: undefined };
+    node.engine = engine;
     const info = {
       ...{ format: this.format, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
       ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', loadMs: 0 },
@@ -244,23 +306,70 @@ export class SimCluster {
     emit({ kind: 'ready', info });
     loop.run().then(
       () => emit({ kind: 'stopped' }),
-      (error: unknown) => {
-        throw error;
-      },
+      (error: unknown) => emit({ kind: 'failed', message: String(error) }),
     );
-    return { receive: loop.receive.bind(loop) };
+    return {
+      submit: loop.submit.bind(loop),
+      receive: (message: ToEngine) => {
+        if (message.kind === 'deliver') engine.slots.set(message.slot, message.id);
+        loop.receive(message);
+      },
+    };
+  }
+
+  /** K1: a block that has a name holds what the name says, in the device when it is told. */
+  #checkEvent({ name }: Node, { loop, executable, held, slots }: SimEngine, event: EngineEvent): void {
+    if (event.kind === 'removed') held.delete(event.key);
+    if (event.kind === 'consumed') slots.delete(event.slot);
+    if (event.kind !== 'stored') return;
+    const { link } = event;
+    held.set(link.key, link);
+    const block = loop.engine.pool.find(link);
+    // It may have been evicted in the same step: its removal is told next.
+    const fault = block === undefined ? undefined : this.truth.fault(link.digest, executable.contentOf(block));
+    if (fault !== undefined) this.faults.push(`K1: ${name}: ${fault}`);
+  }
+
+  /** After an event of this process: E1, K3 for one block after the other, and whose the arrivals are. */
+  check({ name, engine }: Node): void {
+    if (!engine) return;
+    const { loop, executable, held, slots } = engine;
+    const { pool, load } = loop.engine;
+    pool.checkIntegrity();
+    const { maxWaiting, maxNumSeqs, chunkTokens } = this.shape;
+    const numPreempted = Math.min(maxNumSeqs, chunkTokens);
+    if (load.numWaiting > maxWaiting + numPreempted) this.faults.push(`P1: ${name} has ${load.numWaiting} waiting`);
+    const [oldest] = held.values();
+    if (oldest) {
+      held.delete(oldest.key);
+      held.set(oldest.key, oldest);
+      const block = pool.find(oldest);
+      const fault = block === undefined ? undefined : this.truth.fault(oldest.digest, executable.contentOf(block));
+      if (fault !== undefined) this.faults.push(`K3: ${name}: ${fault}`);
+    }
+    const window = Math.floor(this.shape.dramSlots / 4);
+    const numEarly = [...slots.values()].filter((id) => loop.engine.phaseOf(id) === 'waiting').length;
+    if (numEarly <= Math.ceil(window / 2)) engine.crowdedSinceMs = undefined;
+    else engine.crowdedSinceMs ??= this.simulation.nowMs;
+    if (this.simulation.nowMs - (engine.crowdedSinceMs ?? Infinity) > CROWDED_MS)
+      this.faults.push(`P1: sequences that wait hold ${numEarly} of ${window} slots for arrivals at ${name}`);
   }
 
   #config(role: Role, name: string): Config {
-    const { blockSize, dramSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs } = this.shape;
+    const { blockSize, dramSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } = this.shape;
     const recordBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
     const args = {
       name: name,
-      join: HUB,
+      model: simModel,
+      ...(role === 'router' ? { 'hub-bind': HUB } : { join: HUB }),
       'block-size': blockSize,
       'chunk-tokens': chunkTokens,
       'max-num-seqs': maxNumSeqs,
-      'max-waiting': 64,
+      'max-waiting': maxWaiting,
+      'request-timeout-ms': REQUEST_MS,
+      'stalled-reader-ms': STALLED_READER_MS,
+      'step-timeout-ms': STEP_TIMEOUT_MS,
+      'drain-timeout-ms': 2_000,
       'dram-bytes': dramSlots * recordBytes,
       'disk-bytes': role === 'store' ? diskRecords * 4_096 : 0,
       'local-prefill-tokens': localPrefillTokens,

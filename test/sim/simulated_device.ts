@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import type { Executable, SampleRequest, SampleResult, Segment } from '../../kernels/device.ts';
 import type { Clock } from '../../shared/base/clock.ts';
-import { sample, sampleRequest, type SamplingParams } from '../../shared/engine/sampler.ts';
+import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
 
 /** One per half of the KV, so that each half has a checksum of its own. */
 export const SIM_LAYERS = 2;
@@ -31,7 +31,7 @@ function writePayload(out: Uint8Array, lows: Uint32Array, highs: Uint32Array): v
 }
 
 /** As it comes in; a word that does not follow from the first one spoils its token. */
-function readPayload(payload: Uint8Array, blockSize: number): [lows: Uint32Array, highs: Uint32Array] {
+export function readPayload(payload: Uint8Array, blockSize: number): [lows: Uint32Array, highs: Uint32Array] {
   const words = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
   const half = (first: number): Uint32Array =>
     Uint32Array.from({ length: blockSize }, (_, token) => {
@@ -78,31 +78,40 @@ function resultOf(hash: number, request: SampleRequest): SampleResult {
   };
 }
 
-export interface SimGeneration {
+export interface PlainRequest {
   readonly tokens: readonly number[];
   readonly maxLength: number;
   readonly stopTokenIds: readonly number[];
   readonly sampling: SamplingParams;
-  /** Of the request's scope. */
-  readonly salt: string;
 }
 
-/** What a request must give, without blocks, batches or machines. */
-export function plainTokens({ tokens, maxLength, stopTokenIds, sampling }: SimGeneration): number[] {
+export interface PlainRun {
+  /** What a request must give. */
+  readonly sampled: readonly SampledToken[];
+  /** Of every position of prompt and output but the last, [low, high]. */
+  readonly kv: readonly (readonly [low: number, high: number])[];
+}
+
+/** A request without blocks, batches or machines. */
+export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainRequest): PlainRun {
   const all = [...tokens];
+  const sampled: SampledToken[] = [];
+  const kv: [number, number][] = [];
   let [low, high] = FIRST;
   let hash = 0x811c9dc5;
   for (let position = 0; all.length < maxLength; position++) {
     [low, high] = kvAfter(low, high, all[position]!, position);
+    kv.push([low, high]);
     hash = fold(hash, low, high);
     if (position < all.length - 1) continue;
     const context = { tokens: all, promptLength: tokens.length, stopTokenIds };
     const request = sampleRequest(sampling, context);
-    const { token } = sample(sampling, context, request, resultOf(hash, request));
-    all.push(token);
-    if (stopTokenIds.includes(token)) break;
+    const one = sample(sampling, context, request, resultOf(hash, request));
+    sampled.push(one);
+    all.push(one.token);
+    if (stopTokenIds.includes(one.token)) break;
   }
-  return all.slice(tokens.length);
+  return { sampled, kv };
 }
 
 export interface SimDeviceOptions {
@@ -120,6 +129,8 @@ export class SimExecutable implements Executable {
   readonly #options: SimDeviceOptions;
   readonly #low: Uint32Array;
   readonly #high: Uint32Array;
+  #isLost = false;
+  #isHanging = false;
 
   constructor(options: SimDeviceOptions) {
     this.#options = options;
@@ -130,13 +141,38 @@ export class SimExecutable implements Executable {
     this.#high = new Uint32Array(options.numBlocks * options.blockSize).fill(0xfeedface);
   }
 
+  /** What a block holds: lows, then highs. */
+  contentOf(block: number): Uint32Array {
+    const { blockSize } = this.#options;
+    const [from, to] = [block * blockSize, (block + 1) * blockSize];
+    return Uint32Array.of(...this.#low.subarray(from, to), ...this.#high.subarray(from, to));
+  }
+
+  /** The device is gone: what runs, and what comes, fails. */
+  lose(): void {
+    this.#isLost = true;
+  }
+
+  /** It answers nothing any more. */
+  hang(): void {
+    this.#isHanging = true;
+  }
+
+  /** After a wait on the device: whether it is still there. */
+  async #alive(): Promise<void> {
+    if (this.#isHanging) await new Promise<never>(() => undefined);
+    if (this.#isLost) throw new Error('the device was lost');
+  }
+
   async run(batch: readonly Segment[]): Promise<SampleResult[]> {
     const { clock, stepMs, rowMs } = this.#options;
     const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
     // Half before, half after: whoever changes blocks while a step runs is caught either way.
     await clock.sleep((stepMs + rowMs * numRows) / 2);
+    await this.#alive();
     const results = batch.flatMap((segment) => this.#compute(segment));
     await clock.sleep((stepMs + rowMs * numRows) / 2);
+    await this.#alive();
     return results;
   }
 
@@ -166,6 +202,7 @@ export class SimExecutable implements Executable {
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
     const { clock, blockSize } = this.#options;
     await clock.sleep(0.05 * blockIds.length);
+    await this.#alive();
     blockIds.forEach((block, i) => {
       const [from, to] = [block * blockSize, (block + 1) * blockSize];
       writePayload(outs[i]!, this.#low.slice(from, to), this.#high.slice(from, to));
@@ -175,6 +212,7 @@ export class SimExecutable implements Executable {
   async importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
     const { clock, blockSize } = this.#options;
     await clock.sleep(0.05 * blockIds.length);
+    await this.#alive();
     blockIds.forEach((block, i) => {
       const [lows, highs] = readPayload(payloads[i]!, blockSize);
       this.#low.set(lows, block * blockSize);

@@ -18,7 +18,28 @@ export class SimDisk {
   readonly committed = new Map<BlockKey, Committed>();
   /** Thrown by every write while it is there. */
   writeError: string | undefined;
+  /** Said by every opening while it is there. */
+  openError: string | undefined;
   slowness = 1;
+  /** Committed since the machine last wrote everything through, oldest first. */
+  readonly #volatile: BlockKey[] = [];
+
+  commit(key: BlockKey, committed: Committed): void {
+    this.committed.delete(key);
+    this.committed.set(key, committed);
+    this.#volatile.push(key);
+    if (this.#volatile.length > MAX_VOLATILE) this.#volatile.shift();
+  }
+
+  /** The power of its machine fails: what was committed last is lost, torn or there. A kill of the process does nothing of this. */
+  powerCut(pick: (bound: number) => number): void {
+    for (const key of this.#volatile.splice(0)) {
+      const fate = pick(3);
+      const one = this.committed.get(key);
+      if (fate === 0) this.committed.delete(key);
+      else if (fate === 1) one?.record.fill(0, pick(one.record.length));
+    }
+  }
 
   /** A bit of a record is another now. */
   rot(pick: (bound: number) => number): void {
@@ -30,6 +51,8 @@ export class SimDisk {
   }
 }
 
+/** Records that a power cut may take back. */
+const MAX_VOLATILE = 8;
 const WRITE_MS = 0.3;
 const READ_MS = 0.1;
 
@@ -41,7 +64,11 @@ export class SimDiskThread {
   #fault: string | undefined = 'it is not open yet';
   #generation = 0;
 
-  constructor(disk: SimDisk, clock: Clock) {
+  readonly #onCommit: (digest: Digest, record: Buffer) => void;
+
+  /** `onCommit` is told of every record that is on disk from now on. */
+  constructor(disk: SimDisk, clock: Clock, onCommit: (digest: Digest, record: Buffer) => void) {
+    this.#onCommit = onCommit;
     this.#disk = disk;
     this.#clock = clock;
   }
@@ -52,7 +79,10 @@ export class SimDiskThread {
 
   async open(): Promise<{ entries: DiskEntry[]; wiped: undefined; fault: string | undefined; generation: number }> {
     await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
-    this.#fault = undefined;
+    this.#fault = this.#disk.openError;
+    if (this.#fault !== undefined) {
+      return { entries: [], wiped: undefined, fault: this.#fault, generation: this.#generation };
+    }
     this.#generation++;
     const entries = [...this.#disk.committed].map(([key, { digest, record }]) => ({
       key,
@@ -78,8 +108,8 @@ export class SimDiskThread {
     await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
     if (this.#disk.writeError) throw new Error(this.#disk.writeError);
     for (const [key, committed] of staged) {
-      this.#disk.committed.delete(key);
-      this.#disk.committed.set(key, committed);
+      this.#disk.commit(key, committed);
+      this.#onCommit(committed.digest, committed.record);
     }
     return staged.map(([key]) => key);
   }

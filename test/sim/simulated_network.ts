@@ -27,8 +27,6 @@ interface Endpoint {
   readonly handlers: Handlers;
 }
 
-/** Messages of one direction of one call that are not read yet. */
-const WINDOW = 8;
 /** A peer that does not answer at all for this long is lost, as keepalives have it. */
 const KEEPALIVE_MS = 15_000;
 
@@ -44,6 +42,8 @@ export interface LinkFaults {
 export class SimFabric {
   readonly simulation: Simulation;
   readonly #random: Random;
+  /** Messages of one direction of one call that are not read yet. */
+  readonly window: number;
   readonly #endpoints = new Map<string, Endpoint>();
   readonly #calls = new Set<SimCall>();
   /** `from>to`: when the last message of this direction arrives. */
@@ -61,10 +61,12 @@ export class SimFabric {
   constructor(
     simulation: Simulation,
     random: Random,
+    window: number,
     onReply: (name: CallName, request: object | undefined, reply: object, server: SimProcess) => void,
   ) {
     this.simulation = simulation;
     this.#random = random;
+    this.window = window;
     this.onReply = onReply;
   }
 
@@ -284,7 +286,7 @@ export class SimCall {
         if (late === 'twice') this.#sendRequest(server, request, 0);
         this.#sendRequest(server, request, typeof late === 'number' ? late : 0);
         // No faster than it goes out: what is pushed meanwhile waits with who pushes it.
-        if (++numSent % WINDOW === 0) {
+        if (++numSent % this.#fabric.window === 0) {
           await new Promise<void>((resolve) => {
             this.#fabric.send(server, this.client, 0, `${this.name} ack`, resolve);
           });
@@ -346,7 +348,7 @@ export class SimCall {
 
   /** Whoever reads is behind. */
   #isHeldBack(): boolean {
-    return this.#numInFlight >= WINDOW && !this.#left.signal.aborted;
+    return this.#numInFlight >= this.#fabric.window && !this.#left.signal.aborted;
   }
 
   #sendReply(server: SimProcess, reply: object, lateMs: number): void {

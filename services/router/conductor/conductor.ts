@@ -83,7 +83,7 @@ export class Conductor {
     const { placement } = decision;
     // Decided and done in one turn: who was there is there.
     const chosenDecode = decode?.instance ?? view.byHolder(placement.decode);
-    if (!chosenDecode) return { kind: 'wait', why: 'one is expected' };
+    if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: 0 };
     const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
     return { kind: 'place', chosen: { ...placement, decode: chosenDecode, prefill } };
   }

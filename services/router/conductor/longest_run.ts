@@ -11,6 +11,8 @@ const MAX_EXTRA_QUEUE = 8;
 const START_MS = 5_000;
 /** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
 const EXPECTED_MS = 60_000;
+/** Those that failed or were busy are tried again after this, where nobody else is left. */
+const AVOIDED_MS = 100;
 
 type Runs = ReadonlyMap<string, number>;
 
@@ -28,7 +30,8 @@ export class LongestRun implements Policy {
     );
     const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.isInsisting);
     const decode = question.decode?.id ?? choose(eligible, runs)?.id;
-    if (decode === undefined) return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided' } : absent(snapshot);
+    if (decode === undefined)
+      return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
     const alternatives = eligible
       .filter(({ id }) => id !== decode)
       .map(({ id, queueLength }) => ({ decode: id, run: runs.get(id) ?? 0, queueLength }));
@@ -80,9 +83,8 @@ export class LongestRun implements Policy {
 }
 
 function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
-  if (ageMs < START_MS || (withoutDecodeMs !== undefined && withoutDecodeMs < EXPECTED_MS)) {
-    return { kind: 'wait', why: 'one is expected' };
-  }
+  const forMs = Math.max(START_MS - ageMs, withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs);
+  if (forMs > 0) return { kind: 'wait', why: 'one is expected', forMs };
   return {
     kind: 'reject',
     code: 'overloaded',

@@ -73,8 +73,8 @@ interface Alternative {
 
 export type Decision =
   | { readonly kind: 'place'; readonly placement: Placement; readonly alternatives: readonly Alternative[] }
-  /** Asked again after a moment, or when the cluster changes. */
-  | { readonly kind: 'wait'; readonly why: 'all are avoided' | 'one is expected' }
+  /** Asked again when the cluster changes, and after `forMs` at the latest. */
+  | { readonly kind: 'wait'; readonly why: 'all are avoided' | 'one is expected'; readonly forMs: number }
   | { readonly kind: 'reject'; readonly code: FailureCode; readonly message: string };
 
 export interface Policy {

@@ -1,12 +1,12 @@
 /** `/v1/chat/completions`. */
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TokenMessage } from '../../../shared/protocol/messages.ts';
 import type { RequestRecord } from '../request_log.ts';
-import { answerJson, checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
+import type { ApiContext } from './api_context.ts';
+import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { ChatBody } from './parameters.ts';
-import { startPrompt, type ApiContext, type Piece } from './prompt_run.ts';
-import { inScope } from './request_scope.ts';
+import { runPrompt, type Piece } from './prompt_run.ts';
+import type { RequestScope } from './request_scope.ts';
 
 interface ChatLogprob {
   readonly token: string;
@@ -15,27 +15,23 @@ interface ChatLogprob {
   readonly top_logprobs: { readonly token: string; readonly logprob: number; readonly bytes: number[] }[];
 }
 
-export function chat(context: ApiContext, request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
-  return inScope(context, request, reply, async (scope) => {
-    const record = scope.open('/v1/chat/completions');
-    const body = await context.bodies.read('chat', scope.body, scope.signal);
-    checkModel(context, body.model);
-    scope.named(body.requestId);
-    const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
-    const job = { promptTokens, maxTokens: body.maxTokens, ...jobOf(context, body) };
-    const pieces = scope.own(startPrompt(context, record, job, scope.signal).pieces);
-    const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);
-    if (!body.isStream) {
-      const answer = await whole(context, body, record, pieces, promptTokens);
-      void reply.headers(headers()).type('application/json; charset=utf-8');
-      return answer;
-    }
-    const { clock, stalledReaderMs } = context;
-    await sendEvents(reply, scope.own(events(context, body, record, pieces, promptTokens)), scope, {
-      ...{ clock, stalledReaderMs, headers },
-    });
-    return undefined;
-  });
+export async function chat(context: ApiContext, scope: RequestScope): Promise<void> {
+  const record = scope.open('/v1/chat/completions');
+  const body = await context.bodies.read('chat', scope.body, scope.signal);
+  checkModel(context, body.model);
+  scope.named(body.requestId);
+  const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
+  const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
+  const pieces = scope.own(runPrompt(context, record, generation, scope));
+  const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);
+  if (!body.isStream) {
+    const answer = await whole(context, body, record, pieces, promptTokens);
+    scope.answer(answer, headers());
+    return;
+  }
+  const { clock, stalledReaderMs } = context;
+  const stream = scope.own(events(context, body, record, pieces, promptTokens));
+  await sendEvents(stream, scope, { ...{ clock, stalledReaderMs, headers } });
 }
 
 async function whole(

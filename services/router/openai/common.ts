@@ -1,10 +1,11 @@
 /** What chat and completions share: model name, sampling, usage, token names, headers. */
 import type { GenerationDefaults } from '../../../shared/model/model_folder.ts';
 import type { SamplingMessage, TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { Generation } from '../generation.ts';
 import type { RequestRecord } from '../request_log.ts';
+import type { ApiContext } from './api_context.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';
-import type { ApiContext, PromptJob } from './prompt_run.ts';
 
 export interface Usage {
   readonly prompt_tokens: number;
@@ -29,12 +30,37 @@ export function checkModel({ servedName }: ApiContext, model: string | undefined
   if (model !== undefined && model !== '' && model !== servedName) throw new UnknownModel(model, servedName);
 }
 
-/** Everything of a job but its prompt and its length. */
-export function jobOf(
-  { folder, drawSeed }: ApiContext,
+/**
+ * What is asked for, checked against the model; `maxTokens` undefined: as many as fit. `param` is the field that holds the prompt.
+ * @throws ParameterFailure
+ */
+export function generationOf(
+  { folder, drawSeed, maxModelLen }: ApiContext,
   body: ChatBody | CompletionBody,
-): Pick<PromptJob, 'sampling' | 'scope' | 'text' | 'stopTokenIds' | 'ownStopTokenIds'> {
+  promptTokens: readonly number[],
+  maxTokens: number | undefined,
+  param: 'messages' | 'prompt',
+): Generation {
+  const mostLength = maxModelLen();
+  const numPrompt = promptTokens.length;
+  if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
+  const numNew = maxTokens ?? 1;
+  if (numPrompt + numNew > mostLength) {
+    throw new ParameterFailure(
+      `This model's maximum context length is ${mostLength} tokens. However, you requested ${numPrompt + numNew} tokens (${numPrompt} in the ${param}, ${numNew} in the completion). Please reduce the length of the ${param} or completion.`,
+      param,
+      'context_too_long',
+    );
+  }
+  const maxLength = maxTokens === undefined ? mostLength : numPrompt + maxTokens;
+  if (body.minTokens > Math.max(1, maxLength - numPrompt)) {
+    throw new ParameterFailure(
+      `min_tokens: ${body.minTokens} is more than max_tokens allows, ${maxLength - numPrompt}`,
+      'min_tokens',
+    );
+  }
   return {
+    ...{ promptTokens, maxLength, isOpenEnded: maxTokens === undefined },
     sampling: toSampling(body, folder.defaults, drawSeed, folder.config.vocabSize),
     scope: { adapter: '', salt: body.cacheSalt },
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },

@@ -1,40 +1,37 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TokenMessage } from '../../../shared/protocol/messages.ts';
 import type { RequestRecord } from '../request_log.ts';
-import { answerJson, checkModel, finishedHeaders, jobOf, tokenNames, usageOf, type Usage } from './common.ts';
+import type { ApiContext } from './api_context.ts';
+import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CompletionBody } from './parameters.ts';
-import { merge, startPrompt, type ApiContext, type Piece, type PromptRun } from './prompt_run.ts';
-import { inScope, type RequestScope } from './request_scope.ts';
+import { merge, runPrompt, type Piece } from './prompt_run.ts';
+import type { RequestScope } from './request_scope.ts';
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
 
-interface Job {
-  readonly run: PromptRun;
+/** One prompt of the request, under way. */
+interface Run {
+  readonly record: RequestRecord;
   readonly promptTokens: readonly number[];
+  readonly pieces: AsyncGenerator<Piece>;
 }
 
-export function completions(context: ApiContext, request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
-  return inScope(context, request, reply, async (scope) => {
-    const first = scope.open('/v1/completions');
-    const body = await context.bodies.read('completion', scope.body, scope.signal);
-    checkModel(context, body.model);
-    scope.named(body.requestId);
-    const jobs = await startAll(context, body, scope, first);
-    const headers = (): Record<string, string> => (jobs[0] ? finishedHeaders(jobs[0].run.record, body.ignored) : {});
-    if (!body.isStream) {
-      const answer = await whole(context, body, jobs);
-      void reply.headers(headers()).type('application/json; charset=utf-8');
-      return answer;
-    }
-    const { clock, stalledReaderMs } = context;
-    await sendEvents(reply, scope.own(events(context, body, jobs)), scope, {
-      ...{ clock, stalledReaderMs, headers },
-    });
-    return undefined;
-  });
+export async function completions(context: ApiContext, scope: RequestScope): Promise<void> {
+  const first = scope.open('/v1/completions');
+  const body = await context.bodies.read('completion', scope.body, scope.signal);
+  checkModel(context, body.model);
+  scope.named(body.requestId);
+  const runs = await startAll(context, body, scope, first);
+  const headers = (): Record<string, string> => finishedHeaders(first, body.ignored);
+  if (!body.isStream) {
+    const answer = await whole(context, body, runs);
+    scope.answer(answer, headers());
+    return;
+  }
+  const { clock, stalledReaderMs } = context;
+  await sendEvents(scope.own(events(context, body, runs)), scope, { ...{ clock, stalledReaderMs, headers } });
 }
 
 /** Every prompt is checked before any is placed: a run begins when its first piece is asked for. */
@@ -43,32 +40,31 @@ async function startAll(
   body: CompletionBody,
   scope: RequestScope,
   first: RequestRecord,
-): Promise<Job[]> {
-  const jobs: Job[] = [];
+): Promise<Run[]> {
+  const runs: Run[] = [];
   for (const prompt of body.prompts) {
-    const record = jobs.length === 0 ? first : scope.open('/v1/completions');
+    const record = runs.length === 0 ? first : scope.open('/v1/completions');
     const promptTokens =
       typeof prompt === 'string'
         ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal)
         : Array.from(prompt);
     const maxTokens =
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
-    const job = { promptTokens, maxTokens, ...jobOf(context, body) };
-    const run = startPrompt(context, record, job, scope.signal);
-    scope.own(run.pieces);
-    jobs.push({ promptTokens, run });
+    record.promptTokens = promptTokens.length;
+    const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
+    runs.push({ record, promptTokens, pieces: scope.own(runPrompt(context, record, generation, scope)) });
   }
-  return jobs;
+  return runs;
 }
 
-async function whole(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): Promise<string> {
-  const outputs = jobs.map(() => ({
+async function whole(context: ApiContext, body: CompletionBody, runs: readonly Run[]): Promise<string> {
+  const outputs = runs.map(() => ({
     text: [] as string[],
     ids: [] as number[],
     lists: new LogprobLists(),
     last: undefined as Piece | undefined,
   }));
-  for await (const { index, piece } of merge(jobs.map(({ run }) => run))) {
+  for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
     const output = outputs[index];
     if (!output) continue;
     output.text.push(piece.text);
@@ -83,22 +79,22 @@ async function whole(context: ApiContext, body: CompletionBody, jobs: readonly J
       text: text.join(''),
       finish_reason: last?.finish ?? null,
       stop_reason: last?.stopReason ?? null,
-      ...(body.isReturningIds ? { prompt_token_ids: jobs[index]?.promptTokens, token_ids: ids } : {}),
+      ...(body.isReturningIds ? { prompt_token_ids: runs[index]?.promptTokens, token_ids: ids } : {}),
     },
     logprobs: body.numLogprobs >= 0 ? lists.json() : 'null',
   }));
-  return answerJson(frame(context, jobs), choices, { usage: usageOf(jobs.map(({ run }) => run.record)) });
+  return answerJson(frame(context, runs), choices, { usage: usageOf(runs.map(({ record }) => record)) });
 }
 
-async function* events(context: ApiContext, body: CompletionBody, jobs: readonly Job[]): AsyncGenerator {
-  const head = frame(context, jobs);
-  const textLengths = jobs.map(() => 0);
-  const hasBegun = jobs.map(() => false);
+async function* events(context: ApiContext, body: CompletionBody, runs: readonly Run[]): AsyncGenerator {
+  const head = frame(context, runs);
+  const textLengths = runs.map(() => 0);
+  const hasBegun = runs.map(() => false);
   const usage = (index: number): { usage?: Usage | null } => {
-    const record = jobs[index]?.run.record;
+    const record = runs[index]?.record;
     return body.hasUsage ? { usage: body.hasContinuousUsage && record ? usageOf([record]) : null } : {};
   };
-  for await (const { index, piece } of merge(jobs.map(({ run }) => run))) {
+  for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
     const { text, tokens, finish, stopReason } = piece;
     if (text === '' && finish === undefined && body.numLogprobs < 0 && !body.isReturningIds) continue;
     const choice = {
@@ -108,17 +104,17 @@ async function* events(context: ApiContext, body: CompletionBody, jobs: readonly
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,
       ...(body.isReturningIds ? { token_ids: tokens.map(({ id }) => id) } : {}),
-      ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: jobs[index]?.promptTokens } : {}),
+      ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: runs[index]?.promptTokens } : {}),
     };
     hasBegun[index] = true;
     textLengths[index] = (textLengths[index] ?? 0) + text.length;
     yield { ...head, choices: [choice], ...usage(index) };
   }
-  if (body.hasUsage) yield { ...head, choices: [], usage: usageOf(jobs.map(({ run }) => run.record)) };
+  if (body.hasUsage) yield { ...head, choices: [], usage: usageOf(runs.map(({ record }) => record)) };
 }
 
-function frame({ servedName, clock }: ApiContext, jobs: readonly Job[]): Record<string, unknown> {
-  const record = jobs[0]?.run.record;
+function frame({ servedName, clock }: ApiContext, runs: readonly Run[]): Record<string, unknown> {
+  const record = runs[0]?.record;
   const id = `cmpl-${record?.names.clientId ?? record?.id}`;
   return { id, object: 'text_completion', created: Math.floor(clock.wallMs() / 1_000), model: servedName };
 }

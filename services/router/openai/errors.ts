@@ -17,6 +17,13 @@ export function errorStatus(error: unknown): number {
   return statusCode !== undefined && statusCode >= 400 && statusCode < 600 ? statusCode : 500;
 }
 
+export const jsonType = 'application/json; charset=utf-8';
+
+export function errorHeaders(error: unknown): Record<string, string> {
+  const isLater = errorStatus(error) === 503;
+  return { 'content-type': jsonType, ...(isLater ? { 'retry-after': '1' } : {}) };
+}
+
 export function errorBody(error: unknown): ErrorBody {
   const status = errorStatus(error);
   const code =

@@ -1,78 +1,64 @@
 /**
- * One HTTP request from its arrival to the end of its answer: who can end it, what was opened for it, and the one place where it
- * all is let go of (R2).
+ * One request from the moment its bytes are there to the end of its answer: who can end it, what was opened for it, and the one place
+ * where it all is let go of (R2). Whatever waits for it waits under its signal, the write to a slow reader included.
  *
- * Its signal aborts when the client is gone, when the deadline has passed, or when the router ends; the last two with a Failure
- * as reason, for a client that still listens.
- *
- * A client that has only closed its side (FIN after the request) gets its answer. One that is gone looks the same until something
- * is written to it, so it is told that its request is being processed: HTTP/1.1 102, or a comment in an event stream.
+ * The signal aborts when the client is gone, when the deadline has passed, or when the router ends; the last two with a Failure as
+ * reason, for a client that still listens.
  */
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Body } from '../bodies.ts';
+import { admit } from '../conductor/admission.ts';
 import type { RequestRecord } from '../request_log.ts';
-import { openRecord, type ApiContext, type RequestNames } from './prompt_run.ts';
+import type { ApiContext } from './api_context.ts';
+import { jsonType } from './errors.ts';
+import type { Exchange, RequestNames, Sink } from './exchange.ts';
 
-/** Two writes find out that nobody is there: the first is answered by a reset, the second meets it. */
-const FIRST_PROBE_MS = 50;
-const MAX_PROBE_MS = 5_000;
 /** The relay keeps the deadline and says so in the stream; this ends what waits for a reader behind it. */
 const DEADLINE_GRACE_MS = 1_000;
 
 export class RequestScope {
-  readonly link: Link;
+  readonly sink: Sink;
+  /** What arrived, until it is read. */
+  readonly body: Body;
+  /** On the router's clock. */
+  readonly untilMs: number;
   readonly #context: ApiContext;
-  readonly #reply: FastifyReply;
+  readonly #link: Link;
+  readonly #gone: AbortSignal;
   readonly #over = new AbortController();
-  readonly #gone = new AbortController();
   readonly #records: RequestRecord[] = [];
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
-  /** What arrived, until it is read. */
-  readonly body: Body | undefined;
 
-  constructor(context: ApiContext, request: FastifyRequest, reply: FastifyReply) {
+  constructor(context: ApiContext, { names, body, gone, sink }: Exchange) {
+    const { clock, requestTimeoutMs, ending } = context;
     this.#context = context;
-    this.#reply = reply;
-    this.link = linkSignals(this.#gone.signal, context.ending);
-    this.#names = namesOf(request);
-    this.body = request.body as Body | undefined;
-    context.requests.answering(1);
-    let isAnswered = false;
-    const { socket } = request.raw;
-    // The connection's end, not the answer's: one that waits behind another on its connection never hears of it.
-    const closed = (): void => {
-      socket.removeListener('close', closed);
-      reply.raw.removeListener('close', closed);
-      if (!reply.raw.writableFinished) this.#gone.abort();
-      if (!isAnswered) context.requests.answering(-1);
-      isAnswered = true;
-    };
-    socket.once('close', closed);
-    reply.raw.once('close', closed);
-    if (socket.destroyed) closed();
-    const halfClosed = (): void => void this.#probe(request.raw.httpVersion !== '1.0');
-    socket.once('end', halfClosed);
-    this.#over.signal.addEventListener('abort', () => socket.removeListener('end', halfClosed));
-    void context.clock.sleep(context.requestTimeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
-      this.link.abort(new Failure('deadline_exceeded', `the request took over ${context.requestTimeoutMs} ms`));
+    this.#names = names;
+    this.#gone = gone;
+    this.sink = sink;
+    this.body = body;
+    this.untilMs = clock.nowMs() + requestTimeoutMs;
+    this.#link = linkSignals(gone, ending);
+    void clock.sleep(requestTimeoutMs + DEADLINE_GRACE_MS, this.#over.signal).then(() => {
+      this.#link.abort(new Failure('deadline_exceeded', `the request took over ${requestTimeoutMs} ms`));
     });
   }
 
   get signal(): AbortSignal {
-    return this.link.signal;
+    return this.#link.signal;
   }
 
   /** Nobody is there to answer. */
   get isGone(): boolean {
-    return this.#gone.signal.aborted;
+    return this.#gone.aborted;
   }
 
-  /** A record of this request, closed with it. @throws Failure `overloaded`. */
+  /** A record of this request, closed with it. @throws Failure `overloaded` when too many requests are in flight. */
   open(endpoint: string): RequestRecord {
-    const record = openRecord(this.#context, endpoint, this.#names);
+    const { requests, maxRequests, newId, isDraining } = this.#context;
+    admit({ numActive: requests.numActive, maxRequests, isDraining: isDraining() });
+    const record = requests.open(newId(), endpoint, this.#names);
     this.#records.push(record);
     return record;
   }
@@ -89,17 +75,10 @@ export class RequestScope {
     return generator;
   }
 
-  /** HTTP/1.0 knows no interim answers: only an event stream of it can be probed. */
-  async #probe(canInterim: boolean): Promise<void> {
-    const { raw } = this.#reply;
-    let pauseMs = FIRST_PROBE_MS;
-    while (!this.#over.signal.aborted && !raw.destroyed && !raw.writableEnded) {
-      if (!raw.headersSent) {
-        if (canInterim) raw.writeProcessing();
-      } else if (String(raw.getHeader('content-type')).startsWith('text/event-stream')) raw.write(':\n\n');
-      await this.#context.clock.sleep(pauseMs, this.#over.signal);
-      pauseMs = Math.min(2 * pauseMs, MAX_PROBE_MS);
-    }
+  /** The whole answer at once. */
+  answer(json: string, headers: Readonly<Record<string, string>>): void {
+    this.sink.begin(200, { 'content-type': jsonType, ...headers });
+    this.sink.end(json);
   }
 
   /** Why it ends early, for the client. */
@@ -110,45 +89,12 @@ export class RequestScope {
   /** Everything that was opened for it ends; a record that is still open failed, or its client left. */
   async dispose(failure?: unknown): Promise<void> {
     this.#over.abort();
-    this.body?.release();
-    this.link.abort();
-    this.link.release();
+    this.body.release();
+    this.#link.abort();
+    this.#link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
     for (const record of this.#records) {
       this.#context.requests.close(record, this.isGone ? 'cancelled' : 'failed', 'error', failure);
     }
-  }
-}
-
-/** A name that a log can bear. */
-const NAME = /^[\w.:-]{1,128}$/;
-const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/;
-
-/** What the client's headers call its request. */
-export function namesOf({ headers }: FastifyRequest): RequestNames {
-  const given = headers['x-request-id'];
-  return {
-    clientId: typeof given === 'string' && NAME.test(given) ? given : undefined,
-    traceId: TRACEPARENT.exec(String(headers['traceparent'] ?? ''))?.[1],
-  };
-}
-
-/** Runs `work` under a scope of its own. */
-export async function inScope<T>(
-  context: ApiContext,
-  request: FastifyRequest,
-  reply: FastifyReply,
-  work: (scope: RequestScope) => Promise<T>,
-): Promise<T> {
-  const scope = new RequestScope(context, request, reply);
-  let failure: unknown;
-  try {
-    return await work(scope);
-  } catch (error) {
-    failure = scope.reason(error);
-    if (!scope.isGone) context.metrics.failed(failure);
-    throw failure;
-  } finally {
-    await scope.dispose(failure);
   }
 }

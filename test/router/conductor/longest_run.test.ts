@@ -87,7 +87,7 @@ test('who failed this request is avoided while there is another, and tried when 
       prefill: [instance('p1', { isAvoided: true })],
     },
   );
-  assert.deepEqual(policy.decide(question, none), { kind: 'wait', why: 'all are avoided' });
+  assert.deepEqual(policy.decide(question, none), { kind: 'wait', why: 'all are avoided', forMs: 100 });
   const insisted = placed(policy.decide({ ...question, isInsisting: true }, none));
   assert.equal(insisted.decode, 'd1/e');
   assert.equal(insisted.prefill, 'p1/e', 'a prefill instance too');

@@ -3,38 +3,29 @@ import { readFileSync } from 'node:fs';
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
-import { Failure, messageOf } from '../../shared/base/failure.ts';
-import { softwareVersion } from '../../shared/base/version.ts';
-import { chat } from './openai/chat.ts';
-import { checkModel } from './openai/common.ts';
-import { completions } from './openai/completions.ts';
-import { errorBody, errorStatus } from './openai/errors.ts';
-import { ParameterFailure } from './openai/parameter_failure.ts';
-import type { ApiContext } from './openai/prompt_run.ts';
-import { namesOf } from './openai/request_scope.ts';
-import { addTokenRoutes, withBody } from './openai/token_routes.ts';
-import type { ClusterView } from './cluster_view.ts';
-import type { Conductor } from './conductor/conductor.ts';
-import type { RouterMetrics } from './metrics.ts';
-import { poolView } from './pool_view.ts';
-import type { PrefixIndex } from './prefix_index.ts';
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { softwareVersion } from '../../../shared/base/version.ts';
+import { noBody, type Bodies, type Body } from '../bodies.ts';
+import type { RouterMetrics } from '../metrics.ts';
+import { checkModel } from '../openai/common.ts';
+import { endpointPaths, serve } from '../openai/endpoints.ts';
+import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
+import { ParameterFailure } from '../openai/parameter_failure.ts';
+import { poolView } from '../pool_view.ts';
+import type { Face, ListenFace } from '../router.ts';
+import { namesOf, withClient } from './http_exchange.ts';
+import { takeBody } from './take_body.ts';
 
 const DEFAULT_LISTED = 100;
 /** Connections whose request dribbles are looked for this often. */
 const CHECK_CONNECTIONS_MS = 1_000;
 
-export interface HttpOptions {
-  readonly conductor: Conductor;
-  readonly context: ApiContext;
-  readonly view: ClusterView;
-  readonly index: PrefixIndex;
-}
-
-export function createHttpServer({ context, conductor, view, index }: HttpOptions): FastifyInstance {
+function createHttpServer(face: Face): FastifyInstance {
+  const { context, config } = face;
   const app = fastify({
     logger: false,
     forceCloseConnections: true,
-    requestTimeout: context.bodyTimeoutMs,
+    requestTimeout: config.body_timeout_ms,
     connectionTimeout: context.stalledReaderMs,
     http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS },
     frameworkErrors: (error, _request, reply) => {
@@ -44,12 +35,12 @@ export function createHttpServer({ context, conductor, view, index }: HttpOption
       answerClientError(error, socket, context.metrics);
     },
   });
-  // A client that closes its side after the request still reads the answer; RequestScope finds out who is there.
+  // A client that closes its side after the request still reads the answer; withClient finds out who is there.
   (app.server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
   // Node takes the larger of the two for bodies, whichever it is.
-  app.server.headersTimeout = Math.min(app.server.headersTimeout, context.bodyTimeoutMs);
+  app.server.headersTimeout = Math.min(app.server.headersTimeout, config.body_timeout_ms);
   // Open at once (P1); each may hold a body that arrives.
-  app.server.maxConnections = context.maxConnections;
+  app.server.maxConnections = config.max_connections;
   endStalled(app.server);
   app.setErrorHandler((error, _request, reply) => {
     answerError(error, reply, context.metrics);
@@ -68,16 +59,26 @@ export function createHttpServer({ context, conductor, view, index }: HttpOption
       : `${request.method} ${request.url.slice(0, 200)} does not exist; see /v1/models, /health, /dashboard`;
     answerError(Object.assign(new Error(message), { statusCode: isKnown ? 405 : 404 }), reply, context.metrics);
   });
-  takeBodies(app, context);
+  takeBodies(app, context.bodies);
 
   app.addHook('onRequest', (request, reply, done) => {
-    const { clientId } = namesOf(request);
+    const { clientId } = namesOf(request.headers);
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
   });
-  app.post('/v1/chat/completions', withBody, (request, reply) => chat(context, request, reply));
-  app.post('/v1/completions', withBody, (request, reply) => completions(context, request, reply));
-  addTokenRoutes(app, context);
+  const { clock, requests } = context;
+  const answering = (change: 1 | -1): void => {
+    requests.answering(change);
+  };
+  for (const path of endpointPaths) {
+    app.post(path, withBody, async (request, reply) => {
+      reply.hijack();
+      const body = (request.body as Body | undefined) ?? noBody;
+      await withClient(request.raw, reply.raw, body, { clock, answering }, (exchange) =>
+        serve(context, path, exchange),
+      );
+    });
+  }
   const created = Math.floor(context.clock.wallMs() / 1_000);
   const model = (): object => ({
     id: context.servedName,
@@ -93,13 +94,16 @@ export function createHttpServer({ context, conductor, view, index }: HttpOption
     return model();
   });
   app.get('/version', () => ({ version: softwareVersion }));
-  addHealthRoutes(app, context, view);
-  addInsideRoutes(app, { context, conductor, view, index });
+  addHealthRoutes(app, face);
+  addInsideRoutes(app, face);
   return app;
 }
 
+/** Of a route whose body is taken in. */
+const withBody = { config: { takesBody: true } };
+
 /** Bodies arrive as bytes, bounded each and in all; what they say is read by those who know. */
-function takeBodies(app: FastifyInstance, { bodies }: ApiContext): void {
+function takeBodies(app: FastifyInstance, bodies: Bodies): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (request, payload, done) => {
     if (!(request.routeOptions.config as { takesBody?: boolean }).takesBody) {
@@ -107,7 +111,7 @@ function takeBodies(app: FastifyInstance, { bodies }: ApiContext): void {
       done(null, undefined);
       return;
     }
-    bodies.take(payload, request.headers['content-length']).then(
+    takeBody(bodies, payload, request.headers['content-length']).then(
       (body) => {
         done(null, body);
       },
@@ -130,9 +134,7 @@ function endStalled(server: Server): void {
 
 function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics): void {
   if (!(error instanceof Failure && error.code === 'cancelled')) metrics.failed(error);
-  const status = errorStatus(error);
-  if (status === 503) void reply.header('retry-after', '1');
-  void reply.status(status).send(errorBody(error));
+  void reply.status(errorStatus(error)).headers(errorHeaders(error)).send(errorBody(error));
 }
 
 const clientStatus: Record<string, [status: string, code: number]> = {
@@ -160,7 +162,7 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
   });
 }
 
-function addHealthRoutes(app: FastifyInstance, context: ApiContext, view: ClusterView): void {
+function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
   const health = (): { code: number; body: object } => {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
     const status = context.isDraining() ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
@@ -180,7 +182,7 @@ function addHealthRoutes(app: FastifyInstance, context: ApiContext, view: Cluste
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index }: HttpOptions): void {
+function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index }: Face): void {
   app.get('/metrics', async (_request, reply) =>
     reply.type(context.metrics.contentType).send(await context.metrics.text()),
   );
@@ -198,19 +200,22 @@ function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index
   app.get('/', (_request, reply) => reply.redirect('/dashboard'));
 }
 
-/** @returns the URL. @throws Error naming the address, for instance when it is in use. */
-export async function listenHttp(app: FastifyInstance, bind: string): Promise<string> {
+/** @throws Error naming the address, for instance when it is in use. */
+export const listenHttp: ListenFace = async (bind, face) => {
+  face.context.metrics.addProcess();
+  const app = createHttpServer(face);
   // One address: of `localhost` fastify would make two servers, and only one of them as it is set up here.
   const host = bind
     .replace(/:\d+$/, '')
     .replace(/^\[(.*)\]$/, '$1')
     .replace(/^localhost$/, '127.0.0.1');
   try {
-    return await app.listen({ host, port: Number(bind.slice(bind.lastIndexOf(':') + 1)) });
+    const url = await app.listen({ host, port: Number(bind.slice(bind.lastIndexOf(':') + 1)) });
+    return { url, close: () => app.close() };
   } catch (cause) {
     throw new Error(
       `cannot listen on ${bind}: ${messageOf(cause)}; choose another address with --bind or end what uses this one`,
       { cause },
     );
   }
-}
+};

@@ -1,0 +1,20 @@
+/** One prompt as it was asked for: what relay, placement and text need of it, each what it needs. */
+import type { Scope } from '../../shared/kv/format.ts';
+import type { SamplingMessage } from '../../shared/protocol/messages.ts';
+import type { TextStreamOptions } from './text_stream.ts';
+
+export interface Generation {
+  readonly promptTokens: readonly number[];
+  /** Prompt and output together, at most. */
+  readonly maxLength: number;
+  /** The request named no limit: as much as fits where it runs. */
+  readonly isOpenEnded: boolean;
+  readonly sampling: SamplingMessage;
+  /** Requests of different scopes share no blocks. */
+  readonly scope: Scope;
+  /** Tokens that end the output: those of the model and those of the request. */
+  readonly stopTokenIds: readonly number[];
+  /** Those of the request alone: it is told which one ended it. */
+  readonly ownStopTokenIds: readonly number[];
+  readonly text: TextStreamOptions;
+}

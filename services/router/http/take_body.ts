@@ -1,0 +1,51 @@
+/** A body as HTTP brings it: bounded each and in all, and what is refused is still read, for clients that look for an answer only then. */
+import type { IncomingMessage } from 'node:http';
+import { asFailure, Failure } from '../../../shared/base/failure.ts';
+import type { Bodies, Body } from '../bodies.ts';
+
+/** Of a body that is refused; more, and the answer does not wait for its end. */
+const MAX_DROPPED_BYTES = 64 << 20;
+
+/** @throws Failure `overloaded`, Error 413 for one over the limit, Failure `cancelled` when the client leaves. */
+export function takeBody(bodies: Bodies, payload: IncomingMessage, declared: string | undefined): Promise<Body> {
+  return new Promise((resolve, reject) => {
+    const refuse = (error: unknown): void => {
+      payload.off('data', add);
+      payload.off('end', end);
+      const answer = (): void => {
+        reject(error instanceof Error ? error : asFailure(error));
+      };
+      let numDropped = 0;
+      payload.on('data', (chunk: Buffer) => {
+        numDropped += chunk.length;
+        if (numDropped > MAX_DROPPED_BYTES) answer();
+      });
+      payload.once('end', answer);
+      if (payload.complete) answer();
+    };
+    const add = (chunk: Buffer): void => {
+      try {
+        arrival?.add(chunk);
+      } catch (error) {
+        refuse(error);
+      }
+    };
+    const end = (): void => {
+      if (arrival) resolve(arrival.end());
+    };
+    let arrival: ReturnType<Bodies['begin']> | undefined;
+    try {
+      arrival = bodies.begin(Number(declared ?? 0));
+    } catch (error) {
+      refuse(error);
+      return;
+    }
+    payload.on('data', add);
+    payload.once('end', end);
+    payload.once('close', () => {
+      if (payload.complete) return;
+      arrival.drop();
+      reject(new Failure('cancelled', 'the client left before its request had arrived'));
+    });
+  });
+}

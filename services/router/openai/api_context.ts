@@ -1,0 +1,29 @@
+import type { Clock } from '../../../shared/base/clock.ts';
+import type { ModelFolder } from '../../../shared/model/model_folder.ts';
+import type { Bodies } from '../bodies.ts';
+import type { RouterMetrics } from '../metrics.ts';
+import type { Relay } from '../relay.ts';
+import type { RequestLog } from '../request_log.ts';
+import type { TextCodec } from '../text.ts';
+
+/** What the endpoints work with. */
+export interface ApiContext {
+  readonly servedName: string;
+  readonly folder: ModelFolder;
+  /** The longest prompt and output together. */
+  readonly maxModelLen: () => number;
+  readonly bodies: Bodies;
+  readonly codec: TextCodec;
+  readonly relay: Relay;
+  readonly requests: RequestLog;
+  readonly metrics: RouterMetrics;
+  readonly clock: Clock;
+  readonly maxRequests: number;
+  readonly requestTimeoutMs: number;
+  readonly stalledReaderMs: number;
+  readonly newId: () => string;
+  readonly drawSeed: () => number;
+  readonly isDraining: () => boolean;
+  /** Aborts, with a Failure as its reason, when the router cannot wait for what runs any longer. */
+  readonly ending: AbortSignal;
+}

@@ -1,0 +1,44 @@
+/** What the API serves: one function per path, each under a scope of its own; whatever goes wrong has OpenAI's shape. */
+import type { ApiContext } from './api_context.ts';
+import { chat } from './chat.ts';
+import { completions } from './completions.ts';
+import { errorBody, errorHeaders, errorStatus } from './errors.ts';
+import type { Exchange } from './exchange.ts';
+import { RequestScope } from './request_scope.ts';
+import { detokenize, tokenize } from './token_endpoints.ts';
+
+/** Answers the scope's sink, or throws what its client is told. */
+type Endpoint = (context: ApiContext, scope: RequestScope) => Promise<void>;
+
+const endpoints = {
+  '/v1/chat/completions': chat,
+  '/v1/completions': completions,
+  '/tokenize': tokenize,
+  '/detokenize': detokenize,
+} as const satisfies Record<string, Endpoint>;
+
+export type EndpointPath = keyof typeof endpoints;
+export const endpointPaths = Object.keys(endpoints) as EndpointPath[];
+
+/** Resolves when the request has ended and nothing of it is left; never rejects. */
+export async function serve(context: ApiContext, path: EndpointPath, exchange: Exchange): Promise<void> {
+  const scope = new RequestScope(context, exchange);
+  const { sink } = exchange;
+  let failure: unknown;
+  try {
+    await endpoints[path](context, scope);
+  } catch (error) {
+    failure = scope.reason(error);
+    if (scope.isGone) return;
+    context.metrics.failed(failure);
+    const body = JSON.stringify(errorBody(failure));
+    // One that comes after the first event is an event of its own, and the end.
+    if (sink.hasBegun) sink.end(`data: ${body}\n\n`);
+    else {
+      sink.begin(errorStatus(failure), errorHeaders(failure));
+      sink.end(body);
+    }
+  } finally {
+    await scope.dispose(failure);
+  }
+}

@@ -1,0 +1,30 @@
+/**
+ * `/tokenize` and `/detokenize`. They count as requests, and what a client that left asked for is not begun; lists go out as the
+ * tokenizer's thread wrote them.
+ */
+import type { ApiContext } from './api_context.ts';
+import { checkModel, ignoredHeaders } from './common.ts';
+import { ParameterFailure } from './parameter_failure.ts';
+import type { RequestScope } from './request_scope.ts';
+
+export async function tokenize(context: ApiContext, scope: RequestScope): Promise<void> {
+  const record = scope.open('/tokenize');
+  const body = await context.bodies.read('tokenize', scope.body, scope.signal);
+  checkModel(context, body.model);
+  const { count, tokens, strings } = await context.codec.tokenize(body, scope.signal);
+  context.requests.close(record, 'finished', 'stop');
+  scope.answer(
+    `{"count":${count},"max_model_len":${context.maxModelLen()},"tokens":${tokens},"token_strs":${strings}}`,
+    ignoredHeaders(body.ignored),
+  );
+}
+
+export async function detokenize(context: ApiContext, scope: RequestScope): Promise<void> {
+  const record = scope.open('/detokenize');
+  const body = await context.bodies.read('detokenize', scope.body, scope.signal);
+  checkModel(context, body.model);
+  if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');
+  const prompt = await context.codec.detokenize(body.tokens, scope.signal);
+  context.requests.close(record, 'finished', 'stop');
+  scope.answer(JSON.stringify({ prompt }), ignoredHeaders(body.ignored));
+}

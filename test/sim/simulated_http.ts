@@ -1,0 +1,239 @@
+/**
+ * The router's face over a simulated link: what services/router/http is over HTTP. A reader may be slow, stop, or leave; a router that
+ * dies resets its connections.
+ */
+import assert from 'node:assert/strict';
+import { serve, type EndpointPath } from '../../services/router/openai/endpoints.ts';
+import type { Sink } from '../../services/router/openai/exchange.ts';
+import type { Face, ListenFace } from '../../services/router/router.ts';
+import type { SimFabric } from './simulated_network.ts';
+import { SimProcess } from './simulation.ts';
+
+/** Written and not read: more, and the writer waits. */
+const WINDOW_BYTES = 2_048;
+/** A reader that has stopped goes after this. */
+const STOPPED_MS = 10_000;
+
+export interface Reader {
+  /** Of each chunk. */
+  readonly readMs: number;
+  /** Reads no further than this many bytes. */
+  readonly stopsAt: number;
+  /** Leaves when it has so many bytes. */
+  readonly leavesAt: number;
+}
+
+export interface Answer {
+  status: number;
+  headers: Readonly<Record<string, string>>;
+  text: string;
+  /** How it came to its end: all of it, a connection that broke, or its reader left. */
+  end: 'whole' | 'reset' | 'left' | undefined;
+}
+
+/** Of the living router. */
+interface Listening {
+  readonly process: SimProcess;
+  readonly face: Face;
+}
+
+export class SimHttp {
+  readonly client = new SimProcess('client');
+  readonly #fabric: SimFabric;
+  readonly #open = new Set<SimExchange>();
+  #listening: Listening | undefined;
+
+  constructor(fabric: SimFabric) {
+    this.#fabric = fabric;
+  }
+
+  /** Of the router's process. */
+  listenFor(process: SimProcess): ListenFace {
+    return (bind, face) => {
+      const listening = { process, face };
+      this.#listening = listening;
+      const close = (): Promise<void> => {
+        if (this.#listening === listening) this.#listening = undefined;
+        this.reset(process);
+        return Promise.resolve();
+      };
+      return Promise.resolve({ url: `http://${bind}`, close });
+    };
+  }
+
+  get face(): Face | undefined {
+    return this.#listening?.process.isDead ? undefined : this.#listening?.face;
+  }
+
+  /** A process is gone, and with it its connections. */
+  reset(process: SimProcess): void {
+    for (const exchange of [...this.#open]) if (exchange.server === process) exchange.finish('reset');
+  }
+
+  /** Answers that are under way. */
+  get numOpen(): number {
+    return this.#open.size;
+  }
+
+  ask(path: EndpointPath, body: string, reader: Reader): Promise<Answer> {
+    return new Promise((resolve) => {
+      const listening = this.#listening;
+      const router = listening?.process;
+      const refused: Answer = { status: 0, headers: {}, text: '', end: 'reset' };
+      if (!listening || !router || router.isDead) {
+        this.#fabric.simulation.at(this.#fabric.latencyMs, this.client, 'nobody listens', () => {
+          resolve(refused);
+        });
+        return;
+      }
+      const exchange = new SimExchange(this.#fabric, this.client, listening, reader, (answer) => {
+        this.#open.delete(exchange);
+        resolve(answer);
+      });
+      this.#open.add(exchange);
+      this.#fabric.send(this.client, router, body.length, `request ${path}`, () => {
+        exchange.serve(path, body);
+      });
+    });
+  }
+}
+
+class SimExchange implements Sink {
+  readonly server: SimProcess;
+  readonly #fabric: SimFabric;
+  readonly #client: SimProcess;
+  readonly #face: Face;
+  readonly #reader: Reader;
+  readonly #onEnd: (answer: Answer) => void;
+  readonly #gone = new AbortController();
+  readonly #answer: Answer = { status: 0, headers: {}, text: '', end: undefined };
+  #head: Pick<Answer, 'status' | 'headers'> | undefined;
+  #isEnded = false;
+  #numUnread = 0;
+  #onRoom: () => void = () => undefined;
+  /** The client reads one chunk after the other. */
+  #reading: Promise<void> = Promise.resolve();
+  hasBegun = false;
+
+  constructor(
+    fabric: SimFabric,
+    client: SimProcess,
+    { process, face }: Listening,
+    reader: Reader,
+    onEnd: (answer: Answer) => void,
+  ) {
+    this.#fabric = fabric;
+    this.#client = client;
+    this.server = process;
+    this.#face = face;
+    this.#reader = reader;
+    this.#onEnd = onEnd;
+    if (reader.leavesAt === 0) {
+      fabric.simulation.at(5, client, 'client leaves', () => {
+        this.#leave();
+      });
+    }
+  }
+
+  serve(path: EndpointPath, text: string): void {
+    const { context } = this.#face;
+    const arrival = context.bodies.begin(text.length);
+    arrival.add(Buffer.from(text));
+    const body = arrival.end();
+    context.requests.answering(1);
+    const names = { clientId: undefined, traceId: undefined };
+    void serve(context, path, { names, body, gone: this.#gone.signal, sink: this }).then(() => {
+      context.requests.answering(-1);
+      if (this.#gone.signal.aborted) return;
+      assert(this.#isEnded, `${path} was served and its answer has no end`);
+    });
+  }
+
+  begin(status: number, headers: Readonly<Record<string, string>>): void {
+    assert(!this.hasBegun, 'an answer begins once');
+    this.#head = { status, headers };
+  }
+
+  write(text: string): boolean {
+    assert(this.#head && !this.#isEnded, 'an answer is written between its head and its end');
+    this.hasBegun = true;
+    this.#numUnread += text.length;
+    this.#send(text, false);
+    return !this.isBehind;
+  }
+
+  end(text: string): void {
+    assert(this.#head && !this.#isEnded, 'an answer ends once');
+    this.hasBegun = true;
+    this.#isEnded = true;
+    this.#send(text, true);
+  }
+
+  get isBehind(): boolean {
+    return this.#numUnread > WINDOW_BYTES;
+  }
+
+  drained(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      this.#onRoom = done;
+      signal.addEventListener('abort', done);
+      if (signal.aborted || !this.isBehind) done();
+    });
+  }
+
+  destroy(): void {
+    this.#isEnded = true;
+    this.#gone.abort();
+    this.#fabric.send(this.server, this.#client, 0, 'reset', () => {
+      this.finish('reset');
+    });
+  }
+
+  #send(text: string, isLast: boolean): void {
+    const head = this.#head;
+    assert(head);
+    this.#fabric.send(this.server, this.#client, text.length, `bytes ${text.length}`, () => {
+      this.#reading = this.#reading.then(() => this.#read(text, head, isLast));
+    });
+  }
+
+  async #read(text: string, head: Pick<Answer, 'status' | 'headers'>, isLast: boolean): Promise<void> {
+    const { readMs, stopsAt, leavesAt } = this.#reader;
+    if (this.#answer.text.length >= stopsAt) {
+      // What the router could write is written; a reader that stops for good is cut off, or goes at last.
+      await this.#fabric.simulation.clockOf(this.#client).sleep(STOPPED_MS);
+      this.#leave();
+    }
+    if (readMs > 0) await this.#fabric.simulation.clockOf(this.#client).sleep(readMs);
+    if (this.#answer.end) return;
+    Object.assign(this.#answer, head);
+    this.#answer.text += text;
+    if (isLast) this.finish('whole');
+    else if (this.#answer.text.length >= leavesAt) this.#leave();
+    else {
+      this.#fabric.send(this.#client, this.server, 0, 'ack', () => {
+        this.#numUnread -= text.length;
+        if (!this.isBehind) this.#onRoom();
+      });
+    }
+  }
+
+  #leave(): void {
+    if (this.#answer.end) return;
+    this.finish('left');
+    this.#fabric.send(this.#client, this.server, 0, 'client leaves', () => {
+      this.#gone.abort();
+      this.#onRoom();
+    });
+  }
+
+  finish(end: NonNullable<Answer['end']>): void {
+    if (this.#answer.end) return;
+    this.#answer.end = end;
+    this.#onEnd(this.#answer);
+  }
+}

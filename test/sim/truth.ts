@@ -1,0 +1,51 @@
+/** What every block of a seed's requests holds, by the plain function: K1, K2 and K3 are checked against it. */
+import { KeyChain, type Digest } from '../../shared/kv/block_key.ts';
+import { chainRoot } from '../../shared/kv/format.ts';
+import { headerBytes } from '../../shared/kv/record.ts';
+import { readPayload, SIM_LAYERS, type PlainRun } from './simulated_device.ts';
+
+interface Entry {
+  /** Of lows, then highs. */
+  readonly content: Uint32Array;
+  /** The scope's salt and the tokens that lead here. */
+  readonly of: string;
+}
+
+export class Truth {
+  readonly #format: Digest;
+  readonly #blockSize: number;
+  readonly #entries = new Map<Digest, Entry>();
+
+  constructor(format: Digest, blockSize: number) {
+    this.#format = format;
+    this.#blockSize = blockSize;
+  }
+
+  /** Every full block of a prompt and its output. @throws Error when two different prefixes have one name (K1). */
+  learn(prompt: readonly number[], { sampled, kv }: PlainRun, salt: string): void {
+    const tokens = [...prompt, ...sampled.map(({ token }) => token)].slice(0, kv.length);
+    const chain = new KeyChain(chainRoot(this.#format, { adapter: '', salt }), this.#blockSize);
+    chain.extend(tokens).forEach(({ digest }, block) => {
+      const [from, to] = [block * this.#blockSize, (block + 1) * this.#blockSize];
+      const of = `${salt}: ${tokens.slice(0, to).join()}`;
+      const known = this.#entries.get(digest);
+      if (known && known.of !== of) throw new Error(`K1: ${known.of} and ${of} have one digest`);
+      const positions = kv.slice(from, to);
+      const content = Uint32Array.of(...positions.map(([low]) => low), ...positions.map(([, high]) => high));
+      this.#entries.set(digest, { content, of });
+    });
+  }
+
+  /** What is wrong with a block that holds this under that name. */
+  fault(digest: Digest, content: Uint32Array): string | undefined {
+    const known = this.#entries.get(digest);
+    if (!known) return `${digest} is the name of no request's tokens`;
+    const isTrue = known.content.every((value, i) => value === content[i]);
+    return isTrue ? undefined : `${digest} does not hold the KV of ${known.of}`;
+  }
+
+  faultOfRecord(digest: Digest, record: Uint8Array): string | undefined {
+    const [lows, highs] = readPayload(record.subarray(headerBytes(SIM_LAYERS)), this.#blockSize);
+    return this.fault(digest, Uint32Array.of(...lows, ...highs));
+  }
+}

@@ -1,0 +1,226 @@
+/** What a simulated client asks of the API, what it must get, and whether it did: the one oracle. */
+import { projectPath } from '../support/project.ts';
+import type { Random } from '../../shared/base/random.ts';
+import { neutralSampling } from '../../shared/instance/engine_call.ts';
+import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
+import { TokenizerTools } from '../../services/router/tokenizer_worker.ts';
+import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
+import type { Answer } from './simulated_http.ts';
+
+export const simModel = projectPath('test/sim/model');
+const EOS = 1;
+/** Tokenizers hold nothing of a request: one serves every process of every seed. */
+export const simTokenizer = new TokenizerTools(simModel);
+
+/** Of one prompt. */
+interface Expected {
+  readonly prompt: readonly number[];
+  readonly plain: PlainRun;
+  /** What the client is given of it: a stop string may end it early. */
+  readonly ids: readonly number[];
+  readonly text: string;
+  readonly finish: 'stop' | 'length';
+  readonly stopReason: string | number | null;
+}
+
+export interface Wish {
+  readonly path: EndpointPath;
+  readonly body: Record<string, unknown>;
+  readonly salt: string;
+  readonly expected: readonly Expected[];
+  /** Of a request that is wrong: what its answer's status must be. */
+  readonly refusedWith: number | undefined;
+}
+
+function tokensOf(r: Random, count: number): number[] {
+  return Array.from({ length: count }, () => 2 + r.below(SIM_VOCAB - 2));
+}
+
+/** Prefixes that requests of a seed share. */
+type Prefixes = readonly [readonly number[], ...(readonly number[])[]];
+
+export function drawPrefixes(r: Random): Prefixes {
+  const draw = (): number[] => tokensOf(r, 12 + r.below(40));
+  return [draw(), draw(), draw()];
+}
+
+const WORDS: [string, ...string[]] = ['the heron', 'in an inner', 'café', 'then', 'a 42', "it's on", 'why?'];
+
+export function drawWish(r: Random, prefixes: Prefixes): Wish {
+  if (r.chance(1, 16)) return drawRubbish(r);
+  const isChat = r.chance(1, 6);
+  const numPrompts = isChat || r.chance(4, 5) ? 1 : 2 + r.below(2);
+  const words = (): string => Array.from({ length: 1 + r.below(4) }, () => r.pick(WORDS)).join(' ');
+  const texts = isChat || r.chance(1, 8) ? Array.from({ length: numPrompts }, words) : undefined;
+  const drawn = (): number[] => {
+    const prefix = r.chance(3, 4) ? r.pick(prefixes) : [];
+    // The last one is whole: half a character would take the output's beginning for its other half.
+    return [...prefix.slice(0, prefix.length - r.below(4)), ...tokensOf(r, r.below(16)), 2 + r.below(26)];
+  };
+  const rendered = texts?.map((text) => (isChat ? `user: ${text}\na: ` : text));
+  const prompts = rendered
+    ? rendered.map((text) => [...simTokenizer.encode({ text, addSpecialTokens: true, maxCharacters: 1e6 })])
+    : Array.from({ length: numPrompts }, drawn);
+  const maxTokens = 2 + r.below(24);
+  const isIgnoringEos = r.chance(1, 3);
+  const ownStops = r.chance(1, 3) ? [7] : [];
+  const stops = r.chance(1, 5) ? [r.pick(['a', 'th', 'er', '4']), 'zz'] : [];
+  const minTokens = stops.length === 0 && r.chance(1, 6) ? 1 + r.below(2) : 0;
+  const numLogprobs = r.chance(1, 5) ? r.below(4) : -1;
+  const salt = r.pick(['', '', '', 'tenant', `own ${r.u32()}`]);
+  const sampling: SamplingParams = {
+    ...neutralSampling,
+    ...{ temperature: r.pick([0, 0.8, 1.2]), topK: r.pick([0, 5]), topP: r.pick([1, 0.9]), seed: r.u32() },
+    ...{ presencePenalty: r.pick([0, 0, 0.7]), numLogprobs, minTokens },
+  };
+  const stopTokenIds = [...(isIgnoringEos ? [] : [EOS]), ...ownStops];
+  const expected = prompts.map((prompt): Expected => {
+    const maxLength = prompt.length + maxTokens;
+    const plain = plainRun({ tokens: prompt, maxLength, stopTokenIds, sampling });
+    return { prompt, plain, ...cut(plain, stopTokenIds, ownStops, stops) };
+  });
+  const logprobs =
+    numLogprobs < 0 ? {} : isChat ? { logprobs: true, top_logprobs: numLogprobs } : { logprobs: numLogprobs };
+  return {
+    path: isChat ? '/v1/chat/completions' : '/v1/completions',
+    ...{ salt, expected, refusedWith: undefined },
+    body: {
+      ...(isChat ? { messages: [{ role: 'user', content: texts?.[0] }] } : { prompt: texts ?? prompts }),
+      ...{ max_tokens: maxTokens, temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP },
+      ...{ seed: sampling.seed, presence_penalty: sampling.presencePenalty, min_tokens: minTokens },
+      ...{ stop: stops, stop_token_ids: ownStops, ignore_eos: isIgnoringEos, ...logprobs },
+      ...{ return_token_ids: true, stream: r.chance(3, 4), ...(salt === '' ? {} : { cache_salt: salt }) },
+    },
+  };
+}
+
+/** What is wrong with it is said, whatever else happens. */
+function drawRubbish(r: Random): Wish {
+  const body = r.pick<Record<string, unknown>>([
+    { prompt: [SIM_VOCAB + 5] },
+    { prompt: Array.from({ length: 200 }, () => 5) },
+    { prompt: 'a', temperature: -1 },
+    { max_tokens: 5 },
+  ]);
+  return { path: '/v1/completions', body, salt: '', expected: [], refusedWith: 400 };
+}
+
+/** As the client sees it: stop tokens have no text, a stop string ends it. */
+function cut(
+  { sampled }: PlainRun,
+  stopTokenIds: readonly number[],
+  ownStops: readonly number[],
+  stops: readonly string[],
+): Pick<Expected, 'ids' | 'text' | 'finish' | 'stopReason'> {
+  const all = sampled.map(({ token }) => token);
+  const last = all.at(-1) ?? -1;
+  const isStopped = stopTokenIds.includes(last);
+  const spoken = isStopped ? all.slice(0, -1) : all;
+  for (let count = 1; count <= spoken.length; count++) {
+    const text = textOf(spoken.slice(0, count));
+    const found = stops.map((stop) => ({ stop, at: text.indexOf(stop) })).filter(({ at }) => at >= 0);
+    const [first] = found.sort((a, b) => a.at - b.at);
+    if (!first) continue;
+    return { ids: all.slice(0, count), text: text.slice(0, first.at), finish: 'stop', stopReason: first.stop };
+  }
+  const stopReason = isStopped && ownStops.includes(last) ? last : null;
+  return { ids: all, text: textOf(spoken), finish: isStopped ? 'stop' : 'length', stopReason };
+}
+
+function textOf(ids: readonly number[]): string {
+  return simTokenizer.decode({ lists: [ids], skipSpecialTokens: true })[0] ?? '';
+}
+
+/** What came of one prompt. */
+interface Got {
+  readonly ids: number[];
+  readonly logprobs: number[];
+  text: string;
+  finish: unknown;
+  stopReason: unknown;
+  numFinishes: number;
+}
+
+interface Choice {
+  readonly index: number;
+  readonly text?: string;
+  readonly delta?: { readonly content?: string };
+  readonly message?: { readonly content: string };
+  readonly token_ids?: number[];
+  readonly finish_reason: string | null;
+  readonly stop_reason?: string | number | null;
+  readonly logprobs?: { readonly token_logprobs?: number[]; readonly content?: { readonly logprob: number }[] } | null;
+}
+
+interface Message {
+  readonly choices?: Choice[];
+  readonly usage?: { readonly prompt_tokens: number; readonly completion_tokens: number } | null;
+  readonly error?: { readonly message: string };
+}
+
+/** What is wrong with an answer, as far as it came; R1: nothing is. */
+export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): string | undefined {
+  if (refusedWith !== undefined) {
+    if (answer.end !== 'whole') return undefined;
+    const hasError = answer.text.startsWith('{"error":{');
+    return answer.status === refusedWith && hasError ? undefined : `rubbish got ${answer.status} ${answer.text}`;
+  }
+  if (answer.status !== 0 && answer.status !== 200) return `status ${answer.status}: ${answer.text}`;
+  const isStream = body['stream'] === true;
+  const isWhole = answer.end === 'whole';
+  if (!isStream && !isWhole) return undefined;
+  const events = isStream ? answer.text.split('\n\n').map((line) => line.replace(/^data: /, '')) : [answer.text];
+  if (isStream && isWhole && events.splice(-2).join() !== '[DONE],') return `the stream does not end with [DONE]`;
+  const got = expected.map((): Got => ({
+    ...{ ids: [], logprobs: [], text: '', finish: null, stopReason: null, numFinishes: 0 },
+  }));
+  let usage: Message['usage'];
+  for (const event of events) {
+    if (event === '') continue;
+    const message = JSON.parse(event) as Message;
+    if (message.error) return `an error in the stream: ${message.error.message}`;
+    usage = message.usage ?? usage;
+    for (const choice of message.choices ?? []) {
+      const one = got[choice.index];
+      if (!one) return `choice ${choice.index} was not asked for`;
+      take(one, choice);
+    }
+  }
+  const faults = expected.flatMap((want, i) => faultOfOne(want, got[i]!, isWhole, body) ?? []);
+  if (isWhole && !isStream) {
+    const sum = (values: readonly (readonly unknown[])[]): number =>
+      values.reduce((all, { length }) => all + length, 0);
+    const [prompt, output] = [sum(expected.map((one) => one.prompt)), sum(expected.map(({ ids }) => ids))];
+    if (usage?.prompt_tokens !== prompt || usage.completion_tokens !== output) {
+      faults.push(`usage ${JSON.stringify(usage)} is not ${prompt} and ${output}`);
+    }
+  }
+  return faults[0];
+}
+
+function take(got: Got, { text, delta, message, token_ids: ids, finish_reason: finish, ...rest }: Choice): void {
+  if (got.numFinishes > 0) got.numFinishes++;
+  got.text += text ?? delta?.content ?? message?.content ?? '';
+  got.ids.push(...(ids ?? []));
+  const { token_logprobs: flat, content } = rest.logprobs ?? {};
+  got.logprobs.push(...(flat ?? content?.map(({ logprob }) => logprob) ?? []));
+  if (finish === null) return;
+  got.numFinishes = Math.max(1, got.numFinishes);
+  got.finish = finish;
+  got.stopReason = rest.stop_reason ?? null;
+}
+
+function faultOfOne(want: Expected, got: Got, isWhole: boolean, body: Wish['body']): string | undefined {
+  const isPrefix = got.ids.every((id, i) => id === want.ids[i]) && want.text.startsWith(got.text);
+  if (!isPrefix) return `R1: ${got.ids.join()} ${JSON.stringify(got.text)} is not ${want.ids.join()} ${want.text}`;
+  const { sampled } = want.plain;
+  if (got.logprobs.some((value, i) => value !== sampled[i]?.logprob)) return 'its log-probabilities are others';
+  if (!isWhole) return undefined;
+  const asked = body['logprobs'] === undefined ? 0 : want.ids.length;
+  const isAll = got.ids.length === want.ids.length && got.text === want.text && got.logprobs.length === asked;
+  if (!isAll)
+    return `it ended after ${got.ids.join()} ${JSON.stringify(got.text)}, want ${want.ids.join()} ${want.text}`;
+  const isSame = got.finish === want.finish && got.stopReason === want.stopReason && got.numFinishes === 1;
+  return isSame ? undefined : `it ends ${got.numFinishes} times, with ${String(got.finish)}, ${String(got.stopReason)}`;
+}
