@@ -23,6 +23,10 @@ export class ArrivalWindow {
     this.#size = size;
   }
 
+  get numInUse(): number {
+    return this.#inUse.size;
+  }
+
   /** Rejects when `signal` aborts. */
   take(isAdmitted: () => boolean, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {

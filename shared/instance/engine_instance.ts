@@ -286,6 +286,7 @@ export class EngineInstance {
       lastStepMs: engine?.lastStepMs ?? 0,
       kvUsage: engine ? 1 - engine.numAvailable / info.numBlocks : 0,
       isDraining: this.isDraining,
+      arriving: this.#parts.window.numInUse,
       tiers: { device, dram: tierStats(cache.counters, cache.size, slot, this.#slab.numSlots * slot) },
     };
   }

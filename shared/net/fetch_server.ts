@@ -8,7 +8,13 @@ import type { BlockSource } from './block_source.ts';
 import { answering, type Handler } from './network.ts';
 
 /** Records come in slices of at most this: what a reader that stops holds up. */
-const SLICE_BYTES = 256 << 10;
+let sliceBytes = 256 << 10;
+
+/** For drills: records of a few hundred bytes come in several slices too. */
+export function narrowSlices(bytes: number): void {
+  sliceBytes = bytes;
+}
+
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
 const MAX_LINKS = 65_536;
@@ -64,8 +70,8 @@ async function* records(request: FetchRequest, source: BlockSource, signal: Abor
       if (!record || signal.aborted) break;
       source.wanted.remove(links.slice(index, index + 1));
       numRead++;
-      for (let offset = 0; offset < record.length; offset += SLICE_BYTES) {
-        const data = record.subarray(offset, offset + SLICE_BYTES);
+      for (let offset = 0; offset < record.length; offset += sliceBytes) {
+        const data = record.subarray(offset, offset + sliceBytes);
         yield { index, offset, totalBytes: record.length, data };
       }
     }

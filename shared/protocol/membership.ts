@@ -76,6 +76,8 @@ const loadSchema = z.object({
   kvUsage: z.number().optional(),
   /** Fetches that are open here. */
   openStreams: z.int().optional(),
+  /** Slots of host memory that hold blocks on their way into the device. */
+  arriving: z.int().optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });

@@ -4,6 +4,7 @@
  * `npm run sim -- --mutants [--only TEXT]`: how many seeds it takes to find each mutant.
  */
 import { writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { hunt, mutants } from './mutants.ts';
 import { runSeed } from './seed.ts';
@@ -27,15 +28,19 @@ if (!Number.isInteger(numSeeds) || numSeeds < 1 || !Number.isInteger(from) || !(
 }
 if (values.mutants) {
   let numAlive = 0;
-  for (const mutant of mutants.filter(({ name }) => name.includes(values.only))) {
-    const { name, foundBy, numSeeds: numHunted, what } = await hunt(mutant, Math.min(numSeeds, 1_000));
-    if (foundBy === undefined) numAlive++;
-    process.stdout.write(
-      foundBy === undefined
-        ? `ALIVE after ${numHunted} seeds: ${name} ${what}\n`
-        : `${numHunted} seeds: ${name}: ${what}\n`,
-    );
-  }
+  const left = mutants.filter(({ name }) => name.includes(values.only));
+  const huntAll = async (): Promise<void> => {
+    for (let mutant = left.shift(); mutant; mutant = left.shift()) {
+      const { name, foundBy, numSeeds: numHunted, what } = await hunt(mutant, Math.min(numSeeds, 1_000));
+      if (foundBy === undefined) numAlive++;
+      process.stdout.write(
+        foundBy === undefined
+          ? `ALIVE after ${numHunted} seeds: ${name} ${what}\n`
+          : `${numHunted} seeds: ${name}: ${what}\n`,
+      );
+    }
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, huntAll));
   process.exit(numAlive > 0 ? 1 : 0);
 }
 const startMs = performance.now();

@@ -73,26 +73,26 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that comes twice counts twice (R1)',
     file: 'services/router/attempt.js',
-    from: 'if (!reply.token || reply.token.position < this.#input.tokens.length + this.#numTokens)',
+    from: 'if (!reply.token || reply.token.position < this.#tokens.length + this.#numTokens)',
     to: 'if (!reply.token)',
   },
   {
     name: 'failover takes output for prompt',
     file: 'services/router/attempt.js',
-    from: 'promptLength: generation.tokens.length',
-    to: 'promptLength: this.#input.tokens.length',
+    from: 'promptLength: generation.promptTokens.length',
+    to: 'promptLength: this.#tokens.length',
   },
   {
     name: 'failover draws from another random stream',
     file: 'services/router/attempt.js',
     from: 'sampling: generation.sampling,',
-    to: 'sampling: { ...generation.sampling, seed: generation.sampling.seed + this.#input.record.attempts.length - 1 },',
+    to: 'sampling: { ...generation.sampling, seed: generation.sampling.seed + this.#course.record.attempts.length - 1 },',
   },
   {
     name: 'failover forgets the last token',
-    file: 'services/router/relay.js',
-    from: 'tokens: [...tokens]',
-    to: 'tokens: tokens.length > generation.tokens.length ? tokens.slice(0, -1) : [...tokens]',
+    file: 'services/router/attempt.js',
+    from: 'this.#tokens = [...course.tokens];',
+    to: 'this.#tokens = course.record.outputTokens > 0 ? course.tokens.slice(0, -1) : [...course.tokens];',
   },
   {
     name: 'a preempted sequence keeps its place in the arrival window',
@@ -122,13 +122,13 @@ export const mutants: readonly Mutant[] = [
     name: 'failover forgets how long the output may be',
     file: 'services/router/attempt.js',
     from: 'maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen)',
-    to: 'maxLength: Math.min(generation.maxLength + this.#input.record.attempts.length - 1, chosen.decode.maxModelLen)',
+    to: 'maxLength: Math.min(generation.maxLength + this.#course.record.attempts.length - 1, chosen.decode.maxModelLen)',
   },
   {
     name: 'failover forgets the stop tokens',
     file: 'services/router/attempt.js',
     from: 'stopTokenIds: generation.stopTokenIds,',
-    to: 'stopTokenIds: this.#input.record.attempts.length > 1 ? [] : generation.stopTokenIds,',
+    to: 'stopTokenIds: this.#course.record.attempts.length > 1 ? [] : generation.stopTokenIds,',
   },
   {
     name: 'slots of records that were not used are not given back (R2)',
@@ -146,7 +146,7 @@ export const mutants: readonly Mutant[] = [
     name: 'a cancel does not reach the engine (R2)',
     file: 'shared/instance/engine_instance.js',
     from: "this.#host.send({ kind: 'cancel', id });",
-    to: '',
+    to: ';',
   },
   {
     name: 'a decode call goes on when its caller has left (R2)',
@@ -190,6 +190,300 @@ export const mutants: readonly Mutant[] = [
     from: "if (failure.code === 'overloaded') {",
     to: "if (failure.code === 'never') {",
   },
+  {
+    name: 'what a store holds under a key is taken for what is asked (K2)',
+    file: 'shared/kv/record_cache.js',
+    from: 'if (record?.link.digest !== link.digest)\n            return undefined;',
+    to: 'if (!record)\n            return undefined;',
+  },
+  {
+    name: 'what the device holds under a key is taken for what is asked (K2)',
+    file: 'shared/engine/block_pool.js',
+    from: 'this.#linkOf[block]?.digest === link.digest ? block : undefined',
+    to: 'true ? block : undefined',
+  },
+  {
+    name: 'a block is named twice (E1)',
+    file: 'shared/engine/block_pool.js',
+    from: 'if (this.#byKey.has(link.key))\n            return false;',
+    to: '',
+  },
+  {
+    name: 'a block that others use is given away',
+    file: 'shared/engine/block_pool.js',
+    from: 'if (--this.#numRefs[block] > 0)\n                continue;',
+    to: 'this.#numRefs[block] = 0;',
+  },
+  {
+    name: 'an evicted block keeps its name',
+    file: 'shared/engine/block_pool.js',
+    from: 'this.#byKey.delete(link.key);',
+    to: '',
+  },
+  {
+    name: 'an eviction is not told',
+    file: 'shared/engine/block_pool.js',
+    from: 'this.#onRemoved(link.key);',
+    to: '',
+  },
+  {
+    name: 'the salt is forgotten (K1)',
+    file: 'shared/kv/format.js',
+    from: "if (adapter === '' && salt === '')",
+    to: 'if (true)',
+  },
+  {
+    name: 'slots of records that broke off are not given back (R2)',
+    file: 'shared/net/fetch_client.js',
+    from: 'if (arriving)\n                giveBack(arriving.slot);',
+    to: '',
+  },
+  {
+    name: 'a holder goes on behind a block that it does not have',
+    file: 'shared/net/fetch_server.js',
+    from: 'if (!record || signal.aborted)\n                break;',
+    to: 'if (signal.aborted)\n                break;\n            if (!record)\n                continue;',
+  },
+  {
+    name: 'offered records are not verified (K2)',
+    file: 'services/store/offer_intake.js',
+    from: 'if (!link || fault !== undefined) {',
+    to: 'if (!link) {',
+  },
+  {
+    name: 'the disk tier adds what the disk did not store (S1)',
+    file: 'services/store/disk_tier.js',
+    from: 'const generation = this.#generation;\n            const stored',
+    to: 'const generation = this.#generation;\n            for (const { link, bytes } of fresh) this.#add({ key: link.key, digest: link.digest, bytes });\n            const stored',
+  },
+  {
+    name: 'a preempted sequence keeps its rows in the step',
+    file: 'shared/engine/scheduler.js',
+    from: 'if (at >= 0)\n                work.splice(at, 1);',
+    to: '',
+  },
+  {
+    name: 'a preempted sequence is not told',
+    file: 'shared/engine/scheduler.js',
+    from: 'this.#onPreempted(sequence);',
+    to: '',
+  },
+  {
+    name: 'a token of a cancelled sequence is taken for its successor',
+    file: 'shared/engine/engine.js',
+    from: 'if (this.#sequences.get(sequence.request.id) !== sequence)\n                return;',
+    to: '',
+  },
+  {
+    name: 'blocks may be freed while they are filled (K1)',
+    file: 'shared/engine/engine.js',
+    from: 'for (const block of blocks)\n            this.pool.reference(block);\n        await this.#executable.importBlocks',
+    to: 'await this.#executable.importBlocks',
+  },
+  {
+    name: 'fewer tokens than the minimum may be followed by the end',
+    file: 'shared/engine/sampler.js',
+    from: 'tokens.length - promptLength < params.minTokens',
+    to: 'false',
+  },
+  {
+    name: 'the random stream of a token depends on the instance',
+    file: 'services/decode/decode_service.js',
+    from: 'return { ...rest,',
+    to: 'return { ...rest, seed: rest.seed + 1,',
+  },
+  {
+    name: 'positions of tokens begin at the prompt, whatever came before',
+    file: 'services/decode/decode_service.js',
+    from: 'let position = numTokens;',
+    to: 'let position = numTokens - 1;',
+  },
+  {
+    name: 'an instance that comes back with holes in its events is believed',
+    file: 'services/router/index_feed.js',
+    from: 'const other = pages.find(({ epoch }) => epoch !== id);',
+    to: 'const other = undefined;',
+  },
+  {
+    name: 'what a lost holder had stays in the index',
+    file: 'services/router/index_feed.js',
+    from: 'this.#feeds.delete(instance.id);\n        this.#index.removeHolder(instance.id);',
+    to: 'this.#feeds.delete(instance.id);',
+  },
+  {
+    name: 'events that come while a snapshot is read are dropped',
+    file: 'services/router/index_feed.js',
+    from: 'feed.buffered.push(batch);',
+    to: ';',
+  },
+  {
+    name: 'an event that comes twice is applied twice or out of order',
+    file: 'services/router/index_feed.js',
+    from: 'if (batch.sequence <= feed.sequence)\n            return;',
+    to: 'if (false)\n            return;',
+  },
+  {
+    name: 'silence means nothing',
+    file: 'services/router/cluster_view.js',
+    from: 'const limitMs = nowMs - this.#options.silenceMs;',
+    to: 'const limitMs = -Infinity;',
+  },
+  {
+    name: 'placed requests are not counted down (R2)',
+    file: 'services/router/attempt.js',
+    from: 'instance.numPlaced--;\n            this.#unwatch();',
+    to: 'this.#unwatch();',
+  },
+  {
+    name: 'a prefill goes on when its request has ended (R2)',
+    file: 'services/router/attempt.js',
+    from: 'this.#ended.abort();\n            said.end();',
+    to: 'said.end();',
+  },
+  {
+    name: 'a decode call goes on when its reader has left (R2)',
+    file: 'services/router/attempt.js',
+    from: 'void replies.return?.();',
+    to: '',
+  },
+  {
+    name: 'a fetch from a lost holder is waited for',
+    file: 'services/router/attempt.js',
+    from: 'said.push({ giveUp: { round } });\n        };',
+    to: '};',
+  },
+  {
+    name: 'a request that is over keeps its generators (R2)',
+    file: 'services/router/openai/request_scope.js',
+    from: 'await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));',
+    to: '',
+  },
+  {
+    name: 'a body is not let go of (R2)',
+    file: 'services/router/openai/request_scope.js',
+    from: 'this.body.release();',
+    to: '',
+  },
+  {
+    name: 'bodies are not let go of when they are read',
+    file: 'services/router/bodies.js',
+    from: 'finally {\n            body.release();\n        }',
+    to: 'finally {\n        }',
+  },
+  {
+    name: 'a request outlives its client (R2)',
+    file: 'services/router/openai/request_scope.js',
+    from: 'this.#link = linkSignals(gone, ending);',
+    to: 'this.#link = linkSignals(ending);',
+  },
+  {
+    name: 'a slow reader is written to without end',
+    file: 'services/router/openai/event_stream.js',
+    from: '|| scope.isGone',
+    to: '|| true',
+  },
+  {
+    name: 'a reader that stopped is waited for',
+    file: 'services/router/openai/event_stream.js',
+    from: 'await clock.sleep(timeoutMs, waiting.signal);',
+    to: 'await room;',
+  },
+  {
+    name: 'text behind a stop string is sent',
+    file: 'services/router/text_stream.js',
+    from: 'if (this.stop !== undefined)\n            return pending.slice(0, end',
+    to: 'if (this.stop !== undefined)\n            return pending.slice(0, Infinity',
+  },
+  {
+    name: 'the beginning of a stop string is sent',
+    file: 'services/router/text_stream.js',
+    from: 'const numHeld = Math.max(0, ...stops.map((stop) => overlap(pending, stop)));',
+    to: 'const numHeld = 0;',
+  },
+  {
+    name: 'half a character is sent',
+    file: 'services/router/text_stream.js',
+    from: 'const isComplete = !after.endsWith(REPLACEMENT)',
+    to: 'const isComplete = true',
+  },
+  {
+    name: 'what was held back is not sent at the end',
+    file: 'services/router/openai/prompt_run.js',
+    from: 'piece += await text.flush(isSearched);',
+    to: 'await text.flush(isSearched);',
+  },
+  {
+    name: 'pieces of one prompt go to another',
+    file: 'services/router/openai/prompt_run.js',
+    from: 'yield { index, piece: result.value };',
+    to: 'yield { index: 0, piece: result.value };',
+  },
+  {
+    name: 'a stream ends without saying so',
+    file: 'services/router/openai/event_stream.js',
+    from: "sink.end('data: [DONE]\\n\\n');",
+    to: "sink.end('');",
+  },
+  {
+    name: 'usage counts a token twice',
+    file: 'services/router/attempt.js',
+    from: 'record.outputTokens++;',
+    to: 'record.outputTokens += 1 + Number(record.attempts.length > 1);',
+  },
+  {
+    name: 'an export that fails is waited for',
+    file: 'shared/instance/outbox.js',
+    from: 'this.#wake(event.link.key);\n        }\n    }',
+    to: '}\n    }',
+  },
+  {
+    name: 'a prefill that ended leaves those who wait for its blocks',
+    file: 'shared/instance/outbox.js',
+    from: 'for (const key of [...this.#watchers.keys()])\n            this.#wake(key);',
+    to: '',
+  },
+  {
+    name: 'deliveries of a preempted sequence keep their slots (P1)',
+    file: 'shared/instance/arrival_window.js',
+    from: 'return isAdmitted === undefined || isAdmitted() ||',
+    to: 'return true ||',
+  },
+  {
+    name: 'sequences that are not admitted may take every slot (P1)',
+    file: 'shared/instance/arrival_window.js',
+    from: 'if (isEarly && this.#numEarly() >= this.#size / 2) {',
+    to: 'if (false) {',
+  },
+  {
+    name: 'more sequences wait than may (P1)',
+    file: 'shared/engine/scheduler.js',
+    from: 'if (this.#waiting.length >= maxWaiting) {',
+    to: 'if (false) {',
+  },
+  {
+    name: 'a name may be taken from one who lives',
+    file: 'services/router/cluster_view.js',
+    from: 'return !isSuspect && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;',
+    to: 'return false;',
+  },
+  {
+    name: "the router's answer to a missing block is not counted as a round",
+    file: 'services/router/attempt.js',
+    from: 'this.#numMissing++;',
+    to: '',
+  },
+  {
+    name: 'give up is heeded whatever round it is for',
+    file: 'services/decode/decode_service.js',
+    from: 'if (message.giveUp.round === this.#round)',
+    to: 'if (true)',
+  },
+  {
+    name: 'a cut connection counts as a lost instance',
+    file: 'services/router/relay.js',
+    from: "else if (failure.code === 'session_broken')",
+    to: "else if (failure.code === 'never')",
+  },
 ];
 
 export interface MutantResult {
@@ -205,7 +499,7 @@ export async function hunt(mutant: Mutant, numSeeds: number): Promise<MutantResu
   const folder = mkdtempSync(join(tmpdir(), 'penstock-mutant-'));
   try {
     cpSync(projectPath('dist'), join(folder, 'dist'), { recursive: true });
-    symlinkSync(projectPath('node_modules'), join(folder, 'node_modules'));
+    for (const name of ['node_modules', 'test']) symlinkSync(projectPath(name), join(folder, name));
     writeFileSync(join(folder, 'package.json'), readFileSync(projectPath('package.json')));
     const path = join(folder, 'dist', mutant.file);
     const source = readFileSync(path, 'utf8');

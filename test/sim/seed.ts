@@ -5,6 +5,7 @@
  */
 import { Random } from '../../shared/base/random.ts';
 import { narrowKeys } from '../../shared/kv/block_key.ts';
+import { narrowSlices } from '../../shared/net/fetch_server.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId } from '../../shared/protocol/membership.ts';
@@ -67,7 +68,11 @@ class SeedRun {
   readonly #outcomes: ('running' | 'finished' | 'left' | 'stalled' | 'refused')[] = [];
   readonly #failures: string[] = [];
   readonly #prefixes: ReturnType<typeof drawPrefixes>;
+  /** Prompts with their outputs: the next turn of a chat begins with one. */
+  readonly #said: number[][] = [];
   #numRetries = 0;
+  /** From the end of the faults to that of the last request. */
+  #servedMs = 0;
 
   constructor(seed: number) {
     this.#seed = seed;
@@ -88,9 +93,12 @@ class SeedRun {
       stepMs: r.pick([0.5, 3, 20]),
       maxWaiting: r.pick([2, 6, 64]),
       callWindow: r.pick([2, 8]),
+      hasFixedPorts: r.chance(1, 2),
+      maxRequests: r.pick([4, 64, 64]),
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
+    narrowSlices(r.pick([100, 4_096]));
     this.#cluster = new SimCluster(shape, r);
     this.#faults = new Faults(this.#cluster, r);
     this.#prefixes = drawPrefixes(r);
@@ -141,6 +149,7 @@ class SeedRun {
     const hasFailed = (): boolean => this.#failures.length > 0;
     await simulation.run(spanMs + QUIET_MS, () => isServed() || hasFailed(), check);
     if (hasFailed()) return;
+    this.#servedMs = simulation.nowMs - Math.max(this.#faults.overMs, spanMs);
     for (const [i, outcome] of this.#outcomes.entries()) {
       if (outcome === 'running') this.#fail(`R1: request ${i} has not ended ${QUIET_MS} ms after the faults`);
     }
@@ -154,8 +163,11 @@ class SeedRun {
 
   #begin(): void {
     const r = this.#random;
-    const wish = drawWish(r, this.#prefixes);
-    for (const { prompt, plain } of wish.expected) this.#cluster.truth.learn(prompt, plain, wish.salt);
+    const wish = drawWish(r, this.#prefixes, this.#said);
+    for (const { prompt, plain } of wish.expected) {
+      this.#cluster.truth.learn(prompt, plain, wish.salt);
+      this.#said.push([...prompt, ...plain.sampled.map(({ token }) => token)]);
+    }
     const leavesAt = r.chance(1, 6) ? r.pick([0, 1, 150, 600]) : Infinity;
     const stopsAt = r.chance(1, 12) ? STOPS_AT : Infinity;
     const readMs = r.chance(1, 6) ? 50 : 0;
@@ -193,6 +205,7 @@ class SeedRun {
   #check(owner: SimProcess | undefined): void {
     for (const fault of this.#cluster.faults.splice(0)) this.#fail(fault);
     if (!owner || owner.isDead) return;
+    if (owner === this.#cluster.router.process) this.#cluster.checkRouter();
     const node = this.#cluster.nodes.find(({ process }) => process === owner);
     if (node) this.#cluster.check(node);
   }
@@ -220,8 +233,9 @@ class SeedRun {
       }
       if (instance.numPlaced !== 0) this.#fail(`R2: ${instance.numPlaced} requests are placed at ${node.name}`);
       const { load } = instance;
-      const open = [load?.running, load?.waiting, load?.openStreams];
-      if (open.some((count) => count !== 0)) this.#fail(`R2: ${node.name} says running, waiting, open: ${open.join()}`);
+      const open = [load?.running, load?.waiting, load?.openStreams, load?.arriving ?? 0];
+      if (open.some((count) => count !== 0))
+        this.#fail(`R2: ${node.name} says running, waiting, open, arriving: ${open.join()}`);
       if (node.engine) this.#checkEngine(node, node.engine);
     }
     if (this.#failures.length === 0) await this.#checkIndex(face);
@@ -301,13 +315,14 @@ class SeedRun {
       stats: {
         ...{ finished: count('finished'), left: count('left'), stalled: count('stalled'), refused: count('refused') },
         ...{ failovers: numFailovers, preemptions: numPreemptions, flips: fabric.numFlips, retries: this.#numRetries },
-        endMs: Math.round(simulation.nowMs - this.#faults.overMs),
+        servedMs: Math.round(this.#servedMs),
       },
     };
   }
 }
 
-/** The router is going: its client asks again. */
+/** The router is going, or has enough to do: its client asks again. */
 function isGoing({ status, text }: Answer): boolean {
-  return (status === 503 && text.includes('draining')) || text.includes('the router ended before the request did');
+  const isLater = status === 503 && /draining|requests are in flight/.test(text);
+  return isLater || text.includes('the router ended before the request did');
 }

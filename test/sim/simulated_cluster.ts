@@ -16,9 +16,9 @@ import { chainOf, type BlockKey, type ChainLink } from '../../shared/kv/block_ke
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
-import { headerBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { headerBytes, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
+import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackLinks } from '../../shared/protocol/packing.ts';
 import { createDecodeHandlers } from '../../services/decode/decode_service.ts';
 import { createPrefillHandlers } from '../../services/prefill/prefill_service.ts';
@@ -42,10 +42,17 @@ export const REQUEST_MS = 60_000;
 const STALLED_READER_MS = 3_000;
 const STEP_TIMEOUT_MS = 2_000;
 const MAX_DRAIN_MS = 4_000;
+/** Why a process may give up: what faults do. */
+const isExpected = /the device was lost/;
 const MODEL_CONFIG = configDigest(readModelFolder(simModel).config);
 
 /** A message to an engine, the step that runs, and its answer take less. */
 const CROWDED_MS = 250;
+
+/** What is left of a request that has ended is gone after this. */
+const MAX_ORPHANED_MS = 200;
+/** Of a member: what the router's configuration says, and its checks. */
+const MAX_SILENCE_MS = 4_000;
 
 /** What a seed fixes of a cluster. */
 export interface Shape {
@@ -64,6 +71,9 @@ export interface Shape {
   readonly maxWaiting: number;
   /** Messages of a call that are under way and not read. */
   readonly callWindow: number;
+  /** A process that starts again listens where its predecessor did. */
+  readonly hasFixedPorts: boolean;
+  readonly maxRequests: number;
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -75,6 +85,8 @@ export interface SimEngine {
   readonly slots: Map<number, number>;
   /** Since when sequences that wait have more of them than they may. */
   crowdedSinceMs: number | undefined;
+  /** Since when it has sequences that no call is for. */
+  orphanedSinceMs: number | undefined;
 }
 
 /** A process, through its incarnations. */
@@ -103,6 +115,8 @@ export class SimCluster {
   #numFailoversBefore = 0;
   /** Invariants that messages broke. */
   readonly faults: string[] = [];
+  /** Records that are being sent, slice by slice, by the request of their call. */
+  readonly #sent = new WeakMap<object, Buffer>();
   #nextEpoch = 1;
   #numPreemptionsBefore = 0;
 
@@ -110,15 +124,15 @@ export class SimCluster {
     this.shape = shape;
     this.#random = random;
     const { callWindow } = shape;
-    this.fabric = new SimFabric(
-      this.simulation,
-      new Random(random.u32()),
-      callWindow,
-      (name, request, reply, server) => {
+    const onFault = (fault: string): void => void this.faults.push(fault);
+    this.fabric = new SimFabric(this.simulation, new Random(random.u32()), callWindow, {
+      onReply: (name, request, reply, server) => {
         if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
+        if (name === 'fetch') this.#checkRecord(request as FetchRequest, reply as FetchReply, server);
       },
-    );
-    this.http = new SimHttp(this.fabric);
+      onFault,
+    });
+    this.http = new SimHttp(this.fabric, onFault);
     this.format = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
       ...{ blockSize: shape.blockSize, numerics: 'simulated', shard: 'all' },
@@ -167,9 +181,23 @@ export class SimCluster {
   /** S1: what a store calls durable is on its disk when it says so. */
   #checkOffer({ links }: OfferRequest, { durable }: OfferReply, server: SimProcess): void {
     const disk = this.nodes.find(({ process }) => process === server)?.disk;
-    const numCommitted = unpackLinks(links).filter(({ key }) => disk?.committed.has(key)).length;
+    const numCommitted = unpackLinks(links).filter(
+      ({ key, digest }) => disk?.committed.get(key)?.digest === digest,
+    ).length;
     if (durable > numCommitted)
       this.faults.push(`S1: ${server.name} says ${durable} durable, ${numCommitted} are on disk`);
+  }
+
+  /** K2: what a holder sends is what it was asked for, whoever verifies it again. */
+  #checkRecord(request: FetchRequest, { index, offset, data }: FetchReply, server: SimProcess): void {
+    if (server.name === 'liar') return;
+    const before = offset === 0 ? Buffer.alloc(0) : (this.#sent.get(request) ?? Buffer.alloc(0));
+    const record = Buffer.concat([before, data]);
+    this.#sent.set(request, record);
+    if (record.length < recordBytes(this.layout)) return;
+    const digest = unpackLinks(request.links)[index]?.digest;
+    const fault = digest === undefined ? 'nobody asked for it' : this.truth.faultOfRecord(digest, record);
+    if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
   }
 
   /** A new incarnation. */
@@ -238,6 +266,7 @@ export class SimCluster {
     const end = (error: unknown): void => {
       if (process.isDead) return;
       node.failure = String(error);
+      if (!isExpected.test(node.failure)) this.faults.push(`${node.name} gives up: ${node.failure}`);
       this.kill(node);
     };
     return {
@@ -297,7 +326,14 @@ export class SimCluster {
       },
       pulse: new Int32Array(data.pulse),
     });
-    const engine: SimEngine = { loop, executable, held: new Map(), slots: new Map(), crowdedSinceMs: undefined };
+    const engine: SimEngine = {
+      loop,
+      executable,
+      held: new Map(),
+      slots: new Map(),
+      crowdedSinceMs: undefined,
+      orphanedSinceMs: undefined,
+    };
     node.engine = engine;
     const info = {
       ...{ format: this.format, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
@@ -330,8 +366,27 @@ export class SimCluster {
     if (fault !== undefined) this.faults.push(`K1: ${name}: ${fault}`);
   }
 
+  /** After an event of the router: its calls are those of requests that run, and its members are those it hears. */
+  checkRouter(): void {
+    const { process } = this.router;
+    const { face } = this;
+    const { nowMs } = this.simulation;
+    if (!face) return;
+    const { requests } = face.context;
+    const active = new Set(requests.list(requests.numActive).map(({ id }) => id));
+    for (const call of this.fabric.openCalls(['decode', 'prefill'])) {
+      if (call.client !== process || active.has(call.recordId ?? '')) call.orphanedSinceMs = undefined;
+      else call.orphanedSinceMs ??= nowMs;
+      if (nowMs - (call.orphanedSinceMs ?? nowMs) > MAX_ORPHANED_MS)
+        this.faults.push(`R2: a ${call.name} call of request ${call.recordId} is open, which has ended`);
+    }
+    if (nowMs - process.resumedMs < 2 * MAX_SILENCE_MS) return;
+    const silent = face.view.all().find(({ lastHeardMs }) => nowMs - lastHeardMs > MAX_SILENCE_MS);
+    if (silent) this.faults.push(`${silent.member.name} is a member and was not heard for ${MAX_SILENCE_MS} ms`);
+  }
+
   /** After an event of this process: E1, K3 for one block after the other, and whose the arrivals are. */
-  check({ name, engine }: Node): void {
+  check({ name, engine, process }: Node): void {
     if (!engine) return;
     const { loop, executable, held, slots } = engine;
     const { pool, load } = loop.engine;
@@ -347,6 +402,10 @@ export class SimCluster {
       const fault = block === undefined ? undefined : this.truth.fault(oldest.digest, executable.contentOf(block));
       if (fault !== undefined) this.faults.push(`K3: ${name}: ${fault}`);
     }
+    if (load.numRunning + load.numWaiting <= this.fabric.numServed(process)) engine.orphanedSinceMs = undefined;
+    else engine.orphanedSinceMs ??= this.simulation.nowMs;
+    if (this.simulation.nowMs - (engine.orphanedSinceMs ?? Infinity) > MAX_ORPHANED_MS)
+      this.faults.push(`R2: ${name} has ${load.numRunning + load.numWaiting} sequences, and fewer calls`);
     const window = Math.floor(this.shape.dramSlots / 4);
     const numEarly = [...slots.values()].filter((id) => loop.engine.phaseOf(id) === 'waiting').length;
     if (numEarly <= Math.ceil(window / 2)) engine.crowdedSinceMs = undefined;
@@ -357,20 +416,22 @@ export class SimCluster {
 
   #config(role: Role, name: string): Config {
     const { blockSize, dramSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } = this.shape;
-    const recordBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
+    const slotBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
     const args = {
       name: name,
       model: simModel,
       ...(role === 'router' ? { 'hub-bind': HUB } : { join: HUB }),
+      ...(role !== 'router' && this.shape.hasFixedPorts ? { bind: `${name}:7000` } : {}),
       'block-size': blockSize,
       'chunk-tokens': chunkTokens,
       'max-num-seqs': maxNumSeqs,
       'max-waiting': maxWaiting,
       'request-timeout-ms': REQUEST_MS,
+      'max-requests': this.shape.maxRequests,
       'stalled-reader-ms': STALLED_READER_MS,
       'step-timeout-ms': STEP_TIMEOUT_MS,
       'drain-timeout-ms': 2_000,
-      'dram-bytes': dramSlots * recordBytes,
+      'dram-bytes': dramSlots * slotBytes,
       'disk-bytes': role === 'store' ? diskRecords * 4_096 : 0,
       'local-prefill-tokens': localPrefillTokens,
     };

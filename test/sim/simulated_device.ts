@@ -107,6 +107,13 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
     const context = { tokens: all, promptLength: tokens.length, stopTokenIds };
     const request = sampleRequest(sampling, context);
     const one = sample(sampling, context, request, resultOf(hash, request));
+    assert(
+      sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token),
+      'a stop token came before the least number of tokens',
+    );
+    const isPlain = sampling.temperature === 0 && sampling.presencePenalty === 0 && sampling.minTokens === 0;
+    const [best] = resultOf(hash, { numCandidates: 1, askedTokens: [], isFullRowWanted: false }).candidateIds;
+    assert(!isPlain || one.token === best, 'greedy is not the best');
     sampled.push(one);
     all.push(one.token);
     if (stopTokenIds.includes(one.token)) break;

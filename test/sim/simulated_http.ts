@@ -13,6 +13,9 @@ import { SimProcess } from './simulation.ts';
 const WINDOW_BYTES = 2_048;
 /** A reader that has stopped goes after this. */
 const STOPPED_MS = 10_000;
+/** The router lets go of a client that left, and cuts off one that stopped, within this. */
+const MAX_GONE_MS = 1_000;
+const MAX_STALLED_MS = 4_000;
 
 export interface Reader {
   /** Of each chunk. */
@@ -40,11 +43,14 @@ interface Listening {
 export class SimHttp {
   readonly client = new SimProcess('client');
   readonly #fabric: SimFabric;
+  readonly #onFault: (fault: string) => void;
   readonly #open = new Set<SimExchange>();
   #listening: Listening | undefined;
 
-  constructor(fabric: SimFabric) {
+  /** `onFault` is told what the API did that it must not. */
+  constructor(fabric: SimFabric, onFault: (fault: string) => void) {
     this.#fabric = fabric;
+    this.#onFault = onFault;
   }
 
   /** Of the router's process. */
@@ -86,10 +92,11 @@ export class SimHttp {
         });
         return;
       }
-      const exchange = new SimExchange(this.#fabric, this.client, listening, reader, (answer) => {
+      const onEnd = (answer: Answer): void => {
         this.#open.delete(exchange);
         resolve(answer);
-      });
+      };
+      const exchange = new SimExchange(this.#fabric, this.client, listening, reader, { onEnd, onFault: this.#onFault });
       this.#open.add(exchange);
       this.#fabric.send(this.client, router, body.length, `request ${path}`, () => {
         exchange.serve(path, body);
@@ -98,18 +105,25 @@ export class SimHttp {
   }
 }
 
+interface ExchangeListener {
+  readonly onEnd: (answer: Answer) => void;
+  readonly onFault: (fault: string) => void;
+}
+
 class SimExchange implements Sink {
   readonly server: SimProcess;
   readonly #fabric: SimFabric;
   readonly #client: SimProcess;
   readonly #face: Face;
   readonly #reader: Reader;
-  readonly #onEnd: (answer: Answer) => void;
+  readonly #listener: ExchangeListener;
   readonly #gone = new AbortController();
   readonly #answer: Answer = { status: 0, headers: {}, text: '', end: undefined };
   #head: Pick<Answer, 'status' | 'headers'> | undefined;
   #isEnded = false;
+  #isServed = false;
   #numUnread = 0;
+  #numAcked = 0;
   #onRoom: () => void = () => undefined;
   /** The client reads one chunk after the other. */
   #reading: Promise<void> = Promise.resolve();
@@ -120,14 +134,14 @@ class SimExchange implements Sink {
     client: SimProcess,
     { process, face }: Listening,
     reader: Reader,
-    onEnd: (answer: Answer) => void,
+    listener: ExchangeListener,
   ) {
     this.#fabric = fabric;
     this.#client = client;
     this.server = process;
     this.#face = face;
     this.#reader = reader;
-    this.#onEnd = onEnd;
+    this.#listener = listener;
     if (reader.leavesAt === 0) {
       fabric.simulation.at(5, client, 'client leaves', () => {
         this.#leave();
@@ -143,6 +157,7 @@ class SimExchange implements Sink {
     context.requests.answering(1);
     const names = { clientId: undefined, traceId: undefined };
     void serve(context, path, { names, body, gone: this.#gone.signal, sink: this }).then(() => {
+      this.#isServed = true;
       context.requests.answering(-1);
       if (this.#gone.signal.aborted) return;
       assert(this.#isEnded, `${path} was served and its answer has no end`);
@@ -156,10 +171,14 @@ class SimExchange implements Sink {
 
   write(text: string): boolean {
     assert(this.#head && !this.#isEnded, 'an answer is written between its head and its end');
+    if (this.isBehind && !this.#gone.signal.aborted) this.#fault('P1: a reader that is behind is written to');
     this.hasBegun = true;
     this.#numUnread += text.length;
     this.#send(text, false);
-    return !this.isBehind;
+    if (!this.isBehind) return true;
+    const numAcked = this.#numAcked;
+    this.#expect(MAX_STALLED_MS, 'P1: a reader that stopped is not cut off', () => this.#numAcked > numAcked);
+    return false;
   }
 
   end(text: string): void {
@@ -217,9 +236,21 @@ class SimExchange implements Sink {
     else {
       this.#fabric.send(this.#client, this.server, 0, 'ack', () => {
         this.#numUnread -= text.length;
+        this.#numAcked++;
         if (!this.isBehind) this.#onRoom();
       });
     }
+  }
+
+  #fault(what: string): void {
+    this.#listener.onFault(what);
+  }
+
+  /** By then the router has ended the exchange, or `isOther` says why not. */
+  #expect(withinMs: number, what: string, isOther: () => boolean): void {
+    this.#fabric.simulation.at(withinMs, this.server, 'looks after a client', () => {
+      if (!this.#isServed && !isOther()) this.#fault(what);
+    });
   }
 
   #leave(): void {
@@ -228,12 +259,13 @@ class SimExchange implements Sink {
     this.#fabric.send(this.#client, this.server, 0, 'client leaves', () => {
       this.#gone.abort();
       this.#onRoom();
+      this.#expect(MAX_GONE_MS, 'R2: a request goes on whose client has left', () => false);
     });
   }
 
   finish(end: NonNullable<Answer['end']>): void {
     if (this.#answer.end) return;
     this.#answer.end = end;
-    this.#onEnd(this.#answer);
+    this.#listener.onEnd(this.#answer);
   }
 }

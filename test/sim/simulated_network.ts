@@ -17,7 +17,7 @@ import type {
   Request,
   ServedCall,
 } from '../../shared/net/network.ts';
-import { BusKind, type BusFrame, type FetchReply } from '../../shared/protocol/messages.ts';
+import { BusKind, type BusFrame, type FetchReply, type RequestContext } from '../../shared/protocol/messages.ts';
 import type { SimProcess, Simulation } from './simulation.ts';
 
 type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
@@ -29,6 +29,8 @@ interface Endpoint {
 
 /** A peer that does not answer at all for this long is lost, as keepalives have it. */
 const KEEPALIVE_MS = 15_000;
+/** A handler may go on for so long when its caller has left. */
+const MAX_ABANDONED_MS = 3_000;
 
 export interface LinkFaults {
   /** Of a million slices of records, so many arrive with a bit flipped. */
@@ -54,6 +56,10 @@ export class SimFabric {
   latencyMs = 0.2;
   bytesPerMs = 100_000;
   numFlips = 0;
+  /** Calls of these names that a process serves: their handlers run. */
+  readonly #served = new Map<SimProcess, number>();
+  /** What a call did that none may. */
+  readonly onFault: (fault: string) => void;
   readonly onReply: (name: CallName, request: object | undefined, reply: object, server: SimProcess) => void;
   #nextPort = 1;
 
@@ -62,12 +68,13 @@ export class SimFabric {
     simulation: Simulation,
     random: Random,
     window: number,
-    onReply: (name: CallName, request: object | undefined, reply: object, server: SimProcess) => void,
+    { onReply, onFault }: Pick<SimFabric, 'onReply' | 'onFault'>,
   ) {
     this.simulation = simulation;
     this.#random = random;
     this.window = window;
     this.onReply = onReply;
+    this.onFault = onFault;
   }
 
   networkOf(process: SimProcess): Network {
@@ -123,6 +130,15 @@ export class SimFabric {
 
   over(call: SimCall): void {
     this.#calls.delete(call);
+  }
+
+  /** Decode and Prefill calls whose handlers run there. */
+  numServed(process: SimProcess): number {
+    return this.#served.get(process) ?? 0;
+  }
+
+  serving(process: SimProcess, change: 1 | -1): void {
+    this.#served.set(process, this.numServed(process) + change);
   }
 
   /** Calls of these names that are open. */
@@ -208,12 +224,15 @@ export class SimCall {
   readonly address: string;
   readonly name: CallName;
   server: SimProcess | undefined;
+  /** Since when nobody there knows what it is for. */
+  orphanedSinceMs: number | undefined;
   /** What the client reads. */
   readonly replies: Pushed<object>;
   readonly #options: CallOptions;
   readonly #left = new AbortController();
   readonly #requests = new Pushed<object>();
   #isOver = false;
+  #isServed = false;
   #first: object | undefined;
   /** Delivered once more when the call breaks: a reader must not take it for news. */
   #last: object | undefined;
@@ -237,6 +256,12 @@ export class SimCall {
       this.#leave(undefined);
       return leave();
     };
+  }
+
+  /** Of the record it is for: that before the attempt's number. */
+  get recordId(): string | undefined {
+    const first = this.#first as { context?: RequestContext; start?: { context: RequestContext } } | undefined;
+    return (first?.context ?? first?.start?.context)?.requestId.split('.')[0];
   }
 
   begin(requests: AsyncIterable<object>): void {
@@ -329,7 +354,13 @@ export class SimCall {
         }
       }
     };
+    const isSequence = this.name === 'decode' || this.name === 'prefill';
+    if (isSequence) this.#fabric.serving(process, 1);
     run()
+      .finally(() => {
+        this.#isServed = true;
+        if (isSequence) this.#fabric.serving(process, -1);
+      })
       .then(
         () => undefined,
         (error: unknown) => asFailure(error),
@@ -407,6 +438,12 @@ export class SimCall {
 
   /** The server's side of an end that it did not make. */
   #abandon(): void {
+    const { server } = this;
+    if (server && !this.#left.signal.aborted && ['decode', 'prefill', 'fetch'].includes(this.name)) {
+      this.#fabric.simulation.at(MAX_ABANDONED_MS, server, 'looks after a call', () => {
+        if (!this.#isServed) this.#fabric.onFault(`R2: ${server.name} serves a ${this.name} call whose caller left`);
+      });
+    }
     this.#left.abort();
     this.#requests.end();
     this.#onCredit();

@@ -21,6 +21,8 @@ export class SimProcess {
   isDead = false;
   /** Present while it is paused: what it will find. */
   parked: SimEvent[] | undefined;
+  /** When it last went on after a pause. */
+  resumedMs = 0;
   /** Wall clocks jump; nobody's differences may. */
   wallOffsetMs = 0;
 
@@ -91,6 +93,7 @@ export class Simulation {
 
   resume(process: SimProcess): void {
     const parked = process.parked ?? [];
+    if (process.parked) process.resumedMs = this.nowMs;
     process.parked = undefined;
     for (const { owner, label, run, isCancelled } of parked) if (!isCancelled) this.at(0, owner, label, run);
   }

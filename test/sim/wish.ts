@@ -4,6 +4,7 @@ import type { Random } from '../../shared/base/random.ts';
 import { neutralSampling } from '../../shared/instance/engine_call.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
+import { REPLACEMENT } from '../../services/router/text_stream.ts';
 import { TokenizerTools } from '../../services/router/tokenizer_worker.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import type { Answer } from './simulated_http.ts';
@@ -47,13 +48,21 @@ export function drawPrefixes(r: Random): Prefixes {
 
 const WORDS: [string, ...string[]] = ['the heron', 'in an inner', 'café', 'then', 'a 42', "it's on", 'why?'];
 
-export function drawWish(r: Random, prefixes: Prefixes): Wish {
+/** `said`: what came of earlier requests. */
+export function drawWish(r: Random, prefixes: Prefixes, said: readonly (readonly number[])[]): Wish {
   if (r.chance(1, 16)) return drawRubbish(r);
   const isChat = r.chance(1, 6);
   const numPrompts = isChat || r.chance(4, 5) ? 1 : 2 + r.below(2);
   const words = (): string => Array.from({ length: 1 + r.below(4) }, () => r.pick(WORDS)).join(' ');
   const texts = isChat || r.chance(1, 8) ? Array.from({ length: numPrompts }, words) : undefined;
   const drawn = (): number[] => {
+    const earlier = said[r.below(said.length)];
+    if (earlier && r.chance(1, 3)) {
+      // The same prompt again, cut at a block or anywhere; or the next turn.
+      const kept = earlier.slice(0, 4 + r.below(Math.min(60, earlier.length)));
+      const cut = r.chance(1, 2) ? kept.slice(0, 4 * Math.floor(kept.length / 4)) : kept;
+      if (cut.at(-1)! >= 2 && cut.at(-1)! < 28) return cut;
+    }
     const prefix = r.chance(3, 4) ? r.pick(prefixes) : [];
     // The last one is whole: half a character would take the output's beginning for its other half.
     return [...prefix.slice(0, prefix.length - r.below(4)), ...tokensOf(r, r.below(16)), 2 + r.below(26)];
@@ -65,8 +74,8 @@ export function drawWish(r: Random, prefixes: Prefixes): Wish {
   const maxTokens = 2 + r.below(24);
   const isIgnoringEos = r.chance(1, 3);
   const ownStops = r.chance(1, 3) ? [7] : [];
-  const stops = r.chance(1, 5) ? [r.pick(['a', 'th', 'er', '4']), 'zz'] : [];
-  const minTokens = stops.length === 0 && r.chance(1, 6) ? 1 + r.below(2) : 0;
+  const hasStops = r.chance(1, 4);
+  const minTokens = !hasStops && r.chance(1, 6) ? 1 + r.below(2) : 0;
   const numLogprobs = r.chance(1, 5) ? r.below(4) : -1;
   const salt = r.pick(['', '', '', 'tenant', `own ${r.u32()}`]);
   const sampling: SamplingParams = {
@@ -75,11 +84,20 @@ export function drawWish(r: Random, prefixes: Prefixes): Wish {
     ...{ presencePenalty: r.pick([0, 0, 0.7]), numLogprobs, minTokens },
   };
   const stopTokenIds = [...(isIgnoringEos ? [] : [EOS]), ...ownStops];
-  const expected = prompts.map((prompt): Expected => {
-    const maxLength = prompt.length + maxTokens;
-    const plain = plainRun({ tokens: prompt, maxLength, stopTokenIds, sampling });
-    return { prompt, plain, ...cut(plain, stopTokenIds, ownStops, stops) };
+  const runs = prompts.map((prompt) => {
+    const plain = plainRun({ tokens: prompt, maxLength: prompt.length + maxTokens, stopTokenIds, sampling });
+    return { prompt, plain };
   });
+  // One that comes, over a token's end or within it, and one that does not.
+  const text = textOf(runs[0]?.plain.sampled.map(({ token }) => token) ?? []);
+  const at = r.below(text.length);
+  const stop = text.slice(at, at + 1 + r.below(4));
+  const stops = hasStops && stop !== '' && !stop.includes(REPLACEMENT) ? [stop, 'zz'] : [];
+  const expected = runs.map(({ prompt, plain }): Expected => ({
+    prompt,
+    plain,
+    ...cut(plain, stopTokenIds, ownStops, stops),
+  }));
   const logprobs =
     numLogprobs < 0 ? {} : isChat ? { logprobs: true, top_logprobs: numLogprobs } : { logprobs: numLogprobs };
   return {
