@@ -63,6 +63,8 @@ class DecodeSession {
   readonly #inbox: DecodeRequest[] = [];
   #wake: () => void = () => undefined;
   #isAdmitted = false;
+  /** The caller says nothing more. */
+  #hasSaidAll = false;
   /** How often missing blocks were reported. */
   #round = 0;
   /** Aborts the fetch of this round. */
@@ -88,6 +90,8 @@ class DecodeSession {
       if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);
       this.#wake();
     }
+    this.#hasSaidAll = true;
+    this.#wake();
   }
 
   /** R2: nothing of it stays, however it ended. A second call does nothing. */
@@ -196,13 +200,14 @@ class DecodeSession {
     for (;;) {
       const message = this.#inbox.shift();
       if (message) return message;
+      if (this.#signal.aborted) throw new Failure('cancelled', 'the caller went away');
+      if (this.#hasSaidAll) throw new Failure('invalid_request', 'the caller ended before it had said what to do');
       const arrived = new AbortController();
       this.#wake = () => {
         arrived.abort();
       };
       this.#signal.addEventListener('abort', this.#wake, { once: true });
       await this.#clock.sleep(ASK_TIMEOUT_MS, arrived.signal);
-      if (this.#signal.aborted) throw new Failure('cancelled', 'the caller went away');
       if (!arrived.signal.aborted)
         throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
     }

@@ -57,6 +57,8 @@ export interface EngineListener {
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
   onStored(link: AnchoredLink, origin: 'computed' | 'fetched'): void;
   onRemoved(key: BlockKey): void;
+  /** What was told so far is not to wait for the step that runs now: who has device blocks, and who has none any more. */
+  onPlanned(): void;
 }
 
 export class Engine {
@@ -173,6 +175,7 @@ export class Engine {
     if (work.length === 0) {
       return this.#finishIdlePrefills() || admitted.length > 0;
     }
+    this.#listener.onPlanned();
     await this.#run(work);
     this.lastStepMs = this.#clock.nowMs() - nowMs;
     this.numSteps++;

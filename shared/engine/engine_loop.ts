@@ -88,6 +88,9 @@ export class EngineLoop {
         onRemoved: (key) => {
           emit({ kind: 'removed', key });
         },
+        onPlanned: () => {
+          if (this.#events.length > 0) this.#flush();
+        },
       },
       clock,
     );

@@ -51,6 +51,7 @@ class Harness {
       onPrefilled: (id) => this.prefilled.add(id),
       onStored: (link) => this.links.set(link.key, link),
       onRemoved: (key) => this.links.delete(key),
+      onPlanned: () => undefined,
     };
     const { blockSize } = model.layout;
     this.engine = new Engine(

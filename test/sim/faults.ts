@@ -132,7 +132,7 @@ export class Faults {
     fabric.bytesPerMs = this.#random.pick([50, 100_000]);
     this.#after(500 + this.#random.below(1_500), 'links are fast again', () => {
       fabric.latencyMs = 0.2;
-      fabric.bytesPerMs = 100_000;
+      fabric.bytesPerMs = this.#cluster.shape.linkBytesPerMs;
     });
   }
 
@@ -183,7 +183,7 @@ export class Faults {
     fabric.healAll();
     Object.assign(fabric.faults, { flipsPerMillion: 0, duplicatesPerMillion: 0, reordersPerMillion: 0 });
     fabric.latencyMs = 0.2;
-    fabric.bytesPerMs = 100_000;
+    fabric.bytesPerMs = this.#cluster.shape.linkBytesPerMs;
     const all = [router, ...nodes];
     for (const node of all) {
       simulation.resume(node.process);

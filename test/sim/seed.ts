@@ -65,6 +65,7 @@ class SeedRun {
   readonly #random: Random;
   readonly #cluster: SimCluster;
   readonly #faults: Faults;
+  readonly #isCrowded: boolean;
   readonly #outcomes: ('running' | 'finished' | 'left' | 'stalled' | 'refused')[] = [];
   readonly #failures: string[] = [];
   readonly #prefixes: ReturnType<typeof drawPrefixes>;
@@ -78,23 +79,27 @@ class SeedRun {
     this.#seed = seed;
     this.#random = new Random(seed * 7_919 + 1);
     const r = this.#random;
+    // Few blocks for many sequences, and all of them fetched: they push each other out while their blocks are on their way.
+    const isCrowded = r.chance(1, 4);
+    this.#isCrowded = isCrowded;
     const shape: Shape = {
-      numPrefill: r.below(3),
-      numDecode: 1 + r.below(3),
+      numPrefill: isCrowded ? 1 + r.below(2) : r.below(3),
+      numDecode: isCrowded ? 1 : 1 + r.below(3),
       numStores: r.below(3),
       blockSize: 4,
-      numBlocks: r.pick([26, 28, 60]),
+      numBlocks: isCrowded ? 26 + r.below(8) : r.pick([26, 28, 60]),
       chunkTokens: r.pick([5, 16, 64]),
-      maxNumSeqs: 1 + r.below(8),
+      maxNumSeqs: isCrowded ? 8 : 1 + r.below(8),
       maxModelLen: 100,
-      dramSlots: r.pick([16, 24, 64]),
+      dramSlots: isCrowded ? 16 : r.pick([16, 24, 64]),
       diskRecords: r.pick([0, 6, 40]),
-      localPrefillTokens: r.pick([0, 6, 1_000]),
+      localPrefillTokens: isCrowded ? 0 : r.pick([0, 6, 1_000]),
       stepMs: r.pick([0.5, 3, 20]),
       maxWaiting: r.pick([2, 6, 64]),
       callWindow: r.pick([2, 8]),
+      linkBytesPerMs: isCrowded ? 100 : 100_000,
       hasFixedPorts: r.chance(1, 2),
-      maxRequests: r.pick([4, 64, 64]),
+      maxRequests: isCrowded ? 64 : r.pick([4, 64, 64]),
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
@@ -124,7 +129,7 @@ class SeedRun {
     for (const node of nodes) this.#cluster.start(node);
     if (r.chance(1, 4)) await this.#cluster.startLiar(r.pick(lies), this.#prefixes);
     const numRequests = 10 + r.below(6);
-    const spanMs = 300 + r.below(3_500);
+    const spanMs = this.#isCrowded ? 100 + r.below(300) : 300 + r.below(3_500);
     for (let i = 0; i < numRequests; i++) {
       simulation.at(r.below(spanMs), this.#cluster.http.client, 'a client asks', () => {
         this.#begin();
@@ -132,11 +137,11 @@ class SeedRun {
     }
     const numFaults = 3 + r.below(6);
     for (let i = 0; i < numFaults; i++) {
-      simulation.at(100 + r.below(spanMs), undefined, 'fault', () => {
+      simulation.at(100 + r.below(Math.max(spanMs, 1_000)), undefined, 'fault', () => {
         this.#faults.strike();
       });
     }
-    simulation.at(spanMs + 200, undefined, 'faults end', () => {
+    simulation.at(Math.max(spanMs, 1_000) + 200, undefined, 'faults end', () => {
       this.#faults.end();
     });
     const check = (owner: SimProcess | undefined): void => {
@@ -163,7 +168,8 @@ class SeedRun {
 
   #begin(): void {
     const r = this.#random;
-    const wish = drawWish(r, this.#prefixes, this.#said);
+    const drawn = { prefixes: this.#prefixes, said: this.#said, isCrowded: this.#isCrowded };
+    const wish = drawWish(r, drawn);
     for (const { prompt, plain } of wish.expected) {
       this.#cluster.truth.learn(prompt, plain, wish.salt);
       this.#said.push([...prompt, ...plain.sampled.map(({ token }) => token)]);

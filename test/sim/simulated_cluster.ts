@@ -46,8 +46,8 @@ const MAX_DRAIN_MS = 4_000;
 const isExpected = /the device was lost/;
 const MODEL_CONFIG = configDigest(readModelFolder(simModel).config);
 
-/** A message to an engine, the step that runs, and its answer take less. */
-const CROWDED_MS = 250;
+/** A message to an engine, and its answer, take less. */
+const CROWDED_MS = 20;
 
 /** What is left of a request that has ended is gone after this. */
 const MAX_ORPHANED_MS = 200;
@@ -71,6 +71,7 @@ export interface Shape {
   readonly maxWaiting: number;
   /** Messages of a call that are under way and not read. */
   readonly callWindow: number;
+  readonly linkBytesPerMs: number;
   /** A process that starts again listens where its predecessor did. */
   readonly hasFixedPorts: boolean;
   readonly maxRequests: number;
@@ -132,6 +133,7 @@ export class SimCluster {
       },
       onFault,
     });
+    this.fabric.bytesPerMs = shape.linkBytesPerMs;
     this.http = new SimHttp(this.fabric, onFault);
     this.format = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },

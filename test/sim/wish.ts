@@ -48,8 +48,11 @@ export function drawPrefixes(r: Random): Prefixes {
 
 const WORDS: [string, ...string[]] = ['the heron', 'in an inner', 'café', 'then', 'a 42', "it's on", 'why?'];
 
-/** `said`: what came of earlier requests. */
-export function drawWish(r: Random, prefixes: Prefixes, said: readonly (readonly number[])[]): Wish {
+/** `said`: what came of earlier requests; crowded ones share little and grow much. */
+export function drawWish(
+  r: Random,
+  { prefixes, said, isCrowded }: { prefixes: Prefixes; said: readonly (readonly number[])[]; isCrowded: boolean },
+): Wish {
   if (r.chance(1, 16)) return drawRubbish(r);
   const isChat = r.chance(1, 6);
   const numPrompts = isChat || r.chance(4, 5) ? 1 : 2 + r.below(2);
@@ -57,12 +60,13 @@ export function drawWish(r: Random, prefixes: Prefixes, said: readonly (readonly
   const texts = isChat || r.chance(1, 8) ? Array.from({ length: numPrompts }, words) : undefined;
   const drawn = (): number[] => {
     const earlier = said[r.below(said.length)];
-    if (earlier && r.chance(1, 3)) {
+    if (earlier && r.chance(1, isCrowded ? 8 : 3)) {
       // The same prompt again, cut at a block or anywhere; or the next turn.
       const kept = earlier.slice(0, 4 + r.below(Math.min(60, earlier.length)));
       const cut = r.chance(1, 2) ? kept.slice(0, 4 * Math.floor(kept.length / 4)) : kept;
       if (cut.at(-1)! >= 2 && cut.at(-1)! < 28) return cut;
     }
+    if (isCrowded) return [...tokensOf(r, 16 + r.below(24)), 2 + r.below(26)];
     const prefix = r.chance(3, 4) ? r.pick(prefixes) : [];
     // The last one is whole: half a character would take the output's beginning for its other half.
     return [...prefix.slice(0, prefix.length - r.below(4)), ...tokensOf(r, r.below(16)), 2 + r.below(26)];
@@ -71,7 +75,7 @@ export function drawWish(r: Random, prefixes: Prefixes, said: readonly (readonly
   const prompts = rendered
     ? rendered.map((text) => [...simTokenizer.encode({ text, addSpecialTokens: true, maxCharacters: 1e6 })])
     : Array.from({ length: numPrompts }, drawn);
-  const maxTokens = 2 + r.below(24);
+  const maxTokens = isCrowded ? 12 + r.below(30) : 2 + r.below(24);
   const isIgnoringEos = r.chance(1, 3);
   const ownStops = r.chance(1, 3) ? [7] : [];
   const hasStops = r.chance(1, 4);
