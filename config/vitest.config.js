@@ -22,6 +22,11 @@ const built = {
   },
 };
 
+/** Suites of a cluster or several, none of which looks at how long something takes. */
+const clusters = ['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold'].map(
+  (name) => `test/e2e/${name}.test.ts`,
+);
+
 const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 };
 
 export default defineConfig({
@@ -56,13 +61,29 @@ export default defineConfig({
         },
       },
       {
-        // Real processes on the same cores: one suite at a time.
+        // Real processes that wait for each other more than they compute: two suites at a time.
+        root,
+        plugins: [built],
+        test: {
+          ...shared,
+          name: 'clusters',
+          sequence: { groupOrder: 2 },
+          include: clusters,
+          pool: 'forks',
+          maxWorkers: 2,
+          testTimeout: 180_000,
+          hookTimeout: 120_000,
+        },
+      },
+      {
+        // Real processes on the same cores, and what is measured: one suite at a time.
         root,
         plugins: [built],
         test: {
           ...shared,
           name: 'e2e',
-          sequence: { groupOrder: 2 },
+          sequence: { groupOrder: 3 },
+          exclude: clusters,
           include: ['test/e2e/**/*.test.ts', 'test/sim/**/*.test.ts', 'test/bench/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,

@@ -16,6 +16,7 @@ import type {
   DecodeReply,
   DecodeRequest,
   DecodeStart,
+  Report,
   RequestContext,
   Source,
   TokenMessage,
@@ -121,9 +122,9 @@ export class AttemptRun {
   }
 
   #context(): RequestContext {
-    const { record } = this.#course;
+    const { record, numAttempts } = this.#course;
     // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
-    const requestId = `${record.id}.${record.attempts.length}`;
+    const requestId = `${record.id}.${numAttempts}`;
     const traceId = record.names.traceId ?? record.id;
     return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId };
   }
@@ -158,6 +159,7 @@ export class AttemptRun {
     const { record } = this.#course;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
+      if (reply.report) this.#options.conductor.learn(this.#chosen.decode, reply.report);
       if (record.ttftMs === undefined) record.firstToken(this.#attempt.report);
       record.phase = 'decoding';
     }
@@ -173,7 +175,7 @@ export class AttemptRun {
    */
   async #prefill(said: Said, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
     const { record, excluded } = this.#course;
-    const { network, clock, random } = this.#options;
+    const { network, clock, random, conductor } = this.#options;
     const { name } = instance.member;
     const entry: Attempt['prefills'][number] = {
       name,
@@ -190,11 +192,15 @@ export class AttemptRun {
     instance.numPlaced++;
     try {
       const request = { context: this.#context(), ...this.#chain(), sources };
+      const onReport = (report: Report): void => {
+        entry.report = report;
+        conductor.learn(instance, report);
+      };
       const onAgain = ({ message }: Failure): void => {
         record.note(`prefill ${name} is asked again: ${message}`);
       };
       await runPrefill(
-        { ...{ network, clock, random, instance, request, entry, onAgain }, timeoutMs: this.#timeoutMs },
+        { ...{ network, clock, random, instance, request, entry, onReport, onAgain }, timeoutMs: this.#timeoutMs },
         link.signal,
       );
       record.prefilled(entry, 'finished');

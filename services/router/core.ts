@@ -42,6 +42,7 @@ export function createCore(
     },
     onLost: (instance) => {
       feed.remove(instance);
+      conductor.forget(instance);
       const { address } = instance.member;
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },

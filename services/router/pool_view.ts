@@ -1,21 +1,21 @@
 /** `/api/pool`: what every node of the cluster holds and does, as of its last heartbeat. */
 import type { ClusterView, Instance } from './cluster_view.ts';
 import type { Bodies } from './bodies.ts';
-import type { RequestLog } from './request_log.ts';
+import type { Admission } from './conductor/admission.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
 export function poolView(
   view: ClusterView,
   index: PrefixIndex,
-  open: { readonly requests: RequestLog; readonly bodies: Bodies },
+  open: { readonly admission: Admission; readonly bodies: Bodies },
 ): Record<string, unknown> {
   return {
     model: view.model ? { ...view.model.format, namespace: view.model.digest } : null,
     index_keys: index.size,
     // All of them are zero when nothing runs (R2).
     router: {
-      requests: open.requests.numActive,
-      answers: open.requests.numAnswering,
+      requests: open.admission.numRequests,
+      answers: open.admission.numAnswers,
       body_bytes: open.bodies.allBytes,
     },
     nodes: view.all().map(nodeView),

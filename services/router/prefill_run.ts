@@ -7,7 +7,7 @@ import { asFailure, Failure } from '../../shared/base/failure.ts';
 import { pause } from '../../shared/base/pause.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { ask, type Network } from '../../shared/net/network.ts';
-import type { PrefillRequest } from '../../shared/protocol/messages.ts';
+import type { PrefillRequest, Report } from '../../shared/protocol/messages.ts';
 import type { Instance } from './cluster_view.ts';
 import type { Attempt } from './request_log.ts';
 
@@ -26,6 +26,7 @@ export interface PrefillJob {
   readonly timeoutMs: number;
   /** What people see of it. */
   readonly entry: Attempt['prefills'][number];
+  readonly onReport: (report: Report) => void;
   /** Once, when it is asked again for the first time. */
   readonly onAgain: (failure: Failure) => void;
 }
@@ -48,11 +49,14 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
   }
 }
 
-async function once({ network, instance, request, timeoutMs, entry }: PrefillJob, over: AbortSignal): Promise<void> {
+async function once(
+  { network, instance, request, timeoutMs, entry, onReport }: PrefillJob,
+  over: AbortSignal,
+): Promise<void> {
   if (over.aborted) throw new Failure('cancelled', 'nobody waits for it any more');
   for await (const reply of ask(network, instance.member.address, 'prefill', request, { signal: over, timeoutMs })) {
     entry.readyTokens = reply.numReady;
     entry.computedTokens = reply.numRun;
-    if (reply.report) entry.report = reply.report;
+    if (reply.report) onReport(reply.report);
   }
 }

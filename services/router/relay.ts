@@ -40,6 +40,7 @@ export interface Course {
   last: Failure | undefined;
   /** Of the next wait for a busy instance. */
   pauseMs: number;
+  numAttempts: number;
 }
 
 export class Relay {
@@ -64,6 +65,7 @@ export class Relay {
       excluded: new Exclusions(clock, random),
       last: undefined,
       pauseMs: PAUSE_MS,
+      numAttempts: 0,
     };
     let numIdle = 0;
     while (numIdle < MAX_IDLE_ATTEMPTS) {
@@ -82,6 +84,7 @@ export class Relay {
     const { chosen, links } = await this.#place(course);
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
+    course.numAttempts++;
     const attempt = new AttemptRun(this.#options, course, chosen, links);
     try {
       for await (const reply of attempt.run(signal)) {

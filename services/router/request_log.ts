@@ -243,7 +243,6 @@ function rounded(ms: number | undefined): number | null {
 export class RequestLog {
   readonly #active = new Set<RequestRecord>();
   readonly #recent: RequestRecord[] = [];
-  #numAnswering = 0;
   readonly #clock: Clock;
   readonly #onClosed: (record: RequestRecord) => void;
 
@@ -254,15 +253,6 @@ export class RequestLog {
 
   get numActive(): number {
     return this.#active.size;
-  }
-
-  /** Answers that have not left this process yet; a record ends before its answer does. */
-  get numAnswering(): number {
-    return this.#numAnswering;
-  }
-
-  answering(change: 1 | -1): void {
-    this.#numAnswering += change;
   }
 
   open(id: string, endpoint: string, names: RequestRecord['names']): RequestRecord {

@@ -8,6 +8,7 @@ import type { RoleContext, RunningRole } from '../../shared/instance/role.ts';
 import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './bodies.ts';
+import { Admission } from './conductor/admission.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { RouterMetrics } from './metrics.ts';
 import type { ApiContext } from './openai/api_context.ts';
@@ -67,14 +68,13 @@ async function build(context: RoleContext, { address }: Bound, listenFace: Liste
     isStrict: config.strict_parameters,
   });
   const bodies = new Bodies(config.max_body_bytes, ownLength, limits, threads, fail);
-  let isDraining = false;
+  const admission = new Admission(config.max_requests);
   const api: ApiContext = {
     ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen },
-    maxRequests: config.max_requests,
+    admission,
     requestTimeoutMs: config.request_timeout_ms,
     stalledReaderMs: config.stalled_reader_ms,
     drawSeed: () => random.u32(),
-    isDraining: () => isDraining,
     ending: ending.signal,
   };
   let closeFace: () => Promise<void> = () => Promise.resolve();
@@ -89,12 +89,11 @@ async function build(context: RoleContext, { address }: Bound, listenFace: Liste
       return { name, address: config.advertise || address, url: face.url, model: config.model };
     },
     finish: async (untilMs) => {
-      isDraining = true;
-      const isBusy = (): boolean => requests.numActive > 0 || requests.numAnswering > 0;
-      while (isBusy() && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+      admission.drain();
+      while (!admission.isIdle && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
       ending.abort(new Failure('overloaded', 'the router ended before the request did'));
       // Streams say so to their clients before their connections close.
-      while (isBusy() && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
+      while (!admission.isIdle && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
       await closeFace();
     },
     leave: () => {

@@ -28,6 +28,8 @@ export interface Conformance {
   readonly linearTolerance?: number;
   /** Products with int8 and int4 weights take activations as integers. */
   readonly quantisesActivations?: boolean;
+  /** Weights in these formats; all when it does not say. */
+  readonly formats?: readonly WeightFormat[];
 }
 
 const random = new Random(7);
@@ -234,12 +236,19 @@ function toNearestEven(value: number): number {
 
 const isInteger = (format: WeightFormat): boolean => format === 'int8' || format === 'int4';
 
+/** Of weights alone: products of every format, and rows of the embedding. */
+export function weightConformance(device: Conformance): void {
+  linearConformance(device);
+  tokenConformance(device);
+}
+
 function linearConformance({
   name,
   open,
   tolerance,
   linearTolerance = tolerance,
   quantisesActivations = false,
+  formats = weightFormats,
 }: Conformance): void {
   describe(`${name}: linear`, () => {
     const shapes = [
@@ -257,7 +266,7 @@ function linearConformance({
       [130, 31, 63],
       [11, 1_100, 24],
     ] as const;
-    for (const format of weightFormats) {
+    for (const format of formats) {
       for (const [i, [rows, inner, outputs]] of shapes.entries()) {
         const accumulate = i % 2 === 1;
         test(`${format} [${rows}, ${inner}] · [${outputs}, ${inner}]ᵀ + bias${accumulate ? ', added to what is there' : ''}`, async () => {
@@ -396,8 +405,8 @@ function linearConformance({
 }
 
 /** What reads tokens, positions and slots. */
-function tokenConformance({ name, open, tolerance }: Conformance): void {
-  for (const format of weightFormats) {
+function tokenConformance({ name, open, tolerance, formats = weightFormats }: Conformance): void {
+  for (const format of formats) {
     test(`${name}: embed gives the token's row in ${format}, the last token's too`, async () => {
       const [vocab, hidden] = [77, 50];
       const table = noise(vocab * hidden);

@@ -38,9 +38,12 @@ export class Faults {
     if (this.#areOver) return;
     const r = this.#random;
     const { nodes, router } = this.#cluster;
-    const node = this.#alive(nodes);
-    if (!node) return;
     this.numFaults++;
+    const node = this.#alive(nodes);
+    if (!node) {
+      this.#kill(router);
+      return;
+    }
     const peer = r.chance(1, 2) ? router : (this.#alive(nodes) ?? router);
     const kinds: [() => void, ...(() => void)[]] = [
       () => this.#kill(node),
@@ -139,7 +142,10 @@ export class Faults {
   #spoilDisk(): void {
     const r = this.#random;
     const store = this.#alive(this.#cluster.nodes.filter(({ role }) => role === 'store'));
-    if (!store) return;
+    if (!store) {
+      this.#flip();
+      return;
+    }
     const { disk } = store;
     const below = (bound: number): number => r.below(Math.max(1, bound));
     const kinds: [[string, () => void], ...[string, () => void][]] = [

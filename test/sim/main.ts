@@ -47,11 +47,15 @@ const startMs = performance.now();
 const failures: { seed: number; failures: readonly string[] }[] = [];
 const stats: Record<string, number> = {};
 let [numRun, numEvents, traceHash] = [0, 0, 0x811c9dc5];
+const least = { requests: Infinity, faults: Infinity, events: Infinity };
 for (let seed = from; seed < from + numSeeds; seed++) {
   if (minutes > 0 && performance.now() - startMs > minutes * 60_000) break;
   const result = await runSeed(seed);
   numRun++;
   numEvents += result.numEvents;
+  least.requests = Math.min(least.requests, result.numRequests);
+  least.faults = Math.min(least.faults, result.numFaults);
+  least.events = Math.min(least.events, result.numEvents);
   traceHash = Math.imul(traceHash ^ result.traceHash, 0x01000193) >>> 0;
   for (const [name, value] of Object.entries(result.stats)) stats[name] = (stats[name] ?? 0) + value;
   if (result.failures.length > 0) {
@@ -64,7 +68,7 @@ for (let seed = from; seed < from + numSeeds; seed++) {
   if (numRun % 500 === 0) process.stdout.write(`${numRun} seeds, ${failures.length} failed\n`);
 }
 const seconds = (performance.now() - startMs) / 1_000;
-const report = { seeds: numRun, failures, events: numEvents, traceHash: traceHash.toString(16), stats, seconds };
+const report = { seeds: numRun, failures, events: numEvents, traceHash: traceHash.toString(16), least, stats, seconds };
 process.stdout.write(
   `sim: ${numRun} seeds, ${failures.length} failed, ${numEvents} events, ${((1_000 * seconds) / numRun).toFixed(1)} ms a seed, hash ${report.traceHash}, ${JSON.stringify(stats)}\n`,
 );

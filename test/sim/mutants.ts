@@ -86,13 +86,13 @@ export const mutants: readonly Mutant[] = [
     name: 'failover draws from another random stream',
     file: 'services/router/attempt.js',
     from: 'sampling: generation.sampling,',
-    to: 'sampling: { ...generation.sampling, seed: generation.sampling.seed + this.#course.record.attempts.length - 1 },',
+    to: 'sampling: { ...generation.sampling, seed: generation.sampling.seed + this.#course.numAttempts - 1 },',
   },
   {
     name: 'failover forgets the last token',
     file: 'services/router/attempt.js',
     from: 'this.#tokens = [...course.tokens];',
-    to: 'this.#tokens = course.record.outputTokens > 0 ? course.tokens.slice(0, -1) : [...course.tokens];',
+    to: 'this.#tokens = course.numAttempts > 1 ? course.tokens.slice(0, -1) : [...course.tokens];',
   },
   {
     name: 'a preempted sequence keeps its place in the arrival window',
@@ -122,13 +122,13 @@ export const mutants: readonly Mutant[] = [
     name: 'failover forgets how long the output may be',
     file: 'services/router/attempt.js',
     from: 'maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen)',
-    to: 'maxLength: Math.min(generation.maxLength + this.#course.record.attempts.length - 1, chosen.decode.maxModelLen)',
+    to: 'maxLength: Math.min(generation.maxLength + this.#course.numAttempts - 1, chosen.decode.maxModelLen)',
   },
   {
     name: 'failover forgets the stop tokens',
     file: 'services/router/attempt.js',
     from: 'stopTokenIds: generation.stopTokenIds,',
-    to: 'stopTokenIds: this.#course.record.attempts.length > 1 ? [] : generation.stopTokenIds,',
+    to: 'stopTokenIds: this.#course.numAttempts > 1 ? [] : generation.stopTokenIds,',
   },
   {
     name: 'slots of records that were not used are not given back (R2)',
@@ -239,12 +239,6 @@ export const mutants: readonly Mutant[] = [
     to: '',
   },
   {
-    name: 'a holder goes on behind a block that it does not have',
-    file: 'shared/net/fetch_server.js',
-    from: 'if (!record || signal.aborted)\n                break;',
-    to: 'if (signal.aborted)\n                break;\n            if (!record)\n                continue;',
-  },
-  {
     name: 'offered records are not verified (K2)',
     file: 'services/store/offer_intake.js',
     from: 'if (!link || fault !== undefined) {',
@@ -255,12 +249,6 @@ export const mutants: readonly Mutant[] = [
     file: 'services/store/disk_tier.js',
     from: 'const generation = this.#generation;\n            const stored',
     to: 'const generation = this.#generation;\n            for (const { link, bytes } of fresh) this.#add({ key: link.key, digest: link.digest, bytes });\n            const stored',
-  },
-  {
-    name: 'a preempted sequence keeps its rows in the step',
-    file: 'shared/engine/scheduler.js',
-    from: 'if (at >= 0)\n                work.splice(at, 1);',
-    to: '',
   },
   {
     name: 'a preempted sequence is not told',
@@ -297,12 +285,6 @@ export const mutants: readonly Mutant[] = [
     file: 'services/decode/decode_service.js',
     from: 'let position = numTokens;',
     to: 'let position = numTokens - 1;',
-  },
-  {
-    name: 'an instance that comes back with holes in its events is believed',
-    file: 'services/router/index_feed.js',
-    from: 'const other = pages.find(({ epoch }) => epoch !== id);',
-    to: 'const other = undefined;',
   },
   {
     name: 'what a lost holder had stays in the index',
@@ -428,7 +410,7 @@ export const mutants: readonly Mutant[] = [
     name: 'usage counts a token twice',
     file: 'services/router/attempt.js',
     from: 'record.outputTokens++;',
-    to: 'record.outputTokens += 1 + Number(record.attempts.length > 1);',
+    to: 'record.outputTokens += 1 + Number(this.#course.numAttempts > 1);',
   },
   {
     name: 'an export that fails is waited for',

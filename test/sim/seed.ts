@@ -223,9 +223,10 @@ class SeedRun {
       this.#fail('there is no router');
       return;
     }
-    const { requests, bodies } = face.context;
+    const { admission, requests, bodies } = face.context;
     if (requests.numActive > 0) this.#fail(`R2: ${requests.numActive} requests are active`);
-    if (requests.numAnswering > 0) this.#fail(`R2: ${requests.numAnswering} answers are under way`);
+    const { numRequests, numAnswers } = admission;
+    if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (http.numOpen > 0) this.#fail(`R2: ${http.numOpen} connections of clients are open`);
     if (bodies.allBytes > 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
     for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'decode', 'snapshot'])) {

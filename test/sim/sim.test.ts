@@ -18,6 +18,8 @@ interface Report {
   readonly seeds: number;
   readonly events: number;
   readonly traceHash: string;
+  /** Of any seed. */
+  readonly least: { readonly requests: number; readonly faults: number; readonly events: number };
   readonly stats: Readonly<Record<string, number>>;
 }
 
@@ -48,6 +50,10 @@ test(
     const sum = (name: string): number => parts.reduce((total, { report }) => total + (report.stats[name] ?? 0), 0);
     const numSeeds = parts.reduce((total, { report }) => total + report.seeds, 0);
     assert(numSeeds >= NUM_SEEDS);
+    for (const { report } of parts) {
+      const { requests, faults, events } = report.least;
+      assert(requests >= 10 && faults >= 3 && events >= 500, `a seed has ${JSON.stringify(report.least)}`);
+    }
     // What a simulation that does nothing would not have.
     assert(sum('finished') >= 8 * numSeeds, `${sum('finished')} requests finished`);
     assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);

@@ -154,11 +154,11 @@ class SimExchange implements Sink {
     const arrival = context.bodies.begin(text.length);
     arrival.add(Buffer.from(text));
     const body = arrival.end();
-    context.requests.answering(1);
+    context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
     void serve(context, path, { names, body, gone: this.#gone.signal, sink: this }).then(() => {
       this.#isServed = true;
-      context.requests.answering(-1);
+      context.admission.answering(-1);
       if (this.#gone.signal.aborted) return;
       assert(this.#isEnded, `${path} was served and its answer has no end`);
     });

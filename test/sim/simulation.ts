@@ -22,7 +22,7 @@ export class SimProcess {
   /** Present while it is paused: what it will find. */
   parked: SimEvent[] | undefined;
   /** When it last went on after a pause. */
-  resumedMs = 0;
+  resumedMs = -Infinity;
   /** Wall clocks jump; nobody's differences may. */
   wallOffsetMs = 0;
 

@@ -6,12 +6,15 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ChainLink } from '../../../shared/kv/block_key.ts';
+import type { Report } from '../../../shared/protocol/messages.ts';
 import type { ClusterView, Instance } from '../cluster_view.ts';
 import type { PrefixIndex } from '../prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
+import { Prices } from './prices.ts';
 
-/** Decisions that are remembered (P1). */
+/** Decisions that are remembered, and instances in their snapshots (P1). */
 const MAX_LOGGED = 256;
+const MAX_LOGGED_INSTANCES = 16_384;
 
 /** Instances to keep away from, and holders not to ask, for one request. */
 interface Avoided {
@@ -57,6 +60,8 @@ export class Conductor {
   readonly #options: ConductorOptions;
   readonly #startMs: number;
   readonly #log: LoggedDecision[] = [];
+  readonly #prices = new Prices();
+  #numLogged = 0;
 
   constructor(options: ConductorOptions) {
     this.#options = options;
@@ -68,6 +73,17 @@ export class Conductor {
     return this.#log;
   }
 
+  /** A call there has ended, and says what it took. */
+  learn({ id }: Instance, report: Report): void {
+    // One that has left is not heard of again.
+    if (this.#options.view.byHolder(id)) this.#prices.learn(id, report);
+  }
+
+  /** It has left. */
+  forget({ id }: Instance): void {
+    this.#prices.forget(id);
+  }
+
   decide(asked: Asked): Outcome {
     const { requestId, numTokens, links, maxLength, isInsisting = false, decode } = asked;
     const question: Question = {
@@ -76,8 +92,7 @@ export class Conductor {
     };
     const snapshot = this.#snapshot(asked);
     const decision = this.#options.policy.decide(question, snapshot);
-    this.#log.push({ requestId, question, snapshot, decision });
-    if (this.#log.length > MAX_LOGGED) this.#log.shift();
+    this.#remember({ requestId, question, snapshot, decision });
     if (decision.kind !== 'place') return decision;
     const { view } = this.#options;
     const { placement } = decision;
@@ -86,6 +101,15 @@ export class Conductor {
     if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: 0 };
     const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
     return { kind: 'place', chosen: { ...placement, decode: chosenDecode, prefill } };
+  }
+
+  #remember(entry: LoggedDecision): void {
+    this.#log.push(entry);
+    this.#numLogged += sizeOf(entry);
+    while (this.#log.length > MAX_LOGGED || (this.#numLogged > MAX_LOGGED_INSTANCES && this.#log.length > 1)) {
+      const oldest = this.#log.shift();
+      if (oldest) this.#numLogged -= sizeOf(oldest);
+    }
   }
 
   #snapshot({ links, maxLength, avoided }: Asked): ClusterSnapshot {
@@ -101,6 +125,7 @@ export class Conductor {
         queueLength: instance.queueLength,
         isPlaceable: instance.isPlaceable,
         isAvoided: avoided.has(instance),
+        price: this.#prices.of(instance.id),
       }));
     const holders = [...index.runs(links)].flatMap(([id, run]) => {
       const holder = view.byHolder(id);
@@ -113,4 +138,8 @@ export class Conductor {
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };
   }
+}
+
+function sizeOf({ snapshot: { decode, prefill, holders } }: LoggedDecision): number {
+  return decode.length + prefill.length + holders.length;
 }

@@ -1,9 +1,18 @@
 /**
- * The plain policy: longest run, then least load; little to compute goes straight to decode. Prices are not known to it. A request
- * waits for a decode instance that is expected.
+ * The plain policy: longest run, then least load; little to compute goes straight to decode. It prices what it decides between and
+ * does not decide by it. A request waits for a decode instance that is expected.
  */
 import type { Source } from '../../../shared/protocol/messages.ts';
-import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
+import type {
+  Alternative,
+  ClusterSnapshot,
+  Decision,
+  InstanceSnapshot,
+  Placement,
+  Policy,
+  Question,
+} from './policy.ts';
+import type { Price } from './prices.ts';
 
 /** A longer run is worth a queue of this much longer; beyond that the cache would make a hot spot. */
 const MAX_EXTRA_QUEUE = 8;
@@ -32,10 +41,20 @@ export class LongestRun implements Policy {
     const decode = question.decode?.id ?? choose(eligible, runs)?.id;
     if (decode === undefined)
       return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
-    const alternatives = eligible
-      .filter(({ id }) => id !== decode)
-      .map(({ id, queueLength }) => ({ decode: id, run: runs.get(id) ?? 0, queueLength }));
-    return { kind: 'place', placement: this.#place(decode, question, snapshot, runs), alternatives };
+    const best = Math.max(0, ...runs.values());
+    const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
+      const run = question.decode?.id === id ? question.decode.from : (runs.get(id) ?? 0);
+      const numFetched = Math.max(0, best - run) * snapshot.blockSize;
+      const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
+      return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
+    };
+    const all = snapshot.decode.filter((one) => one.id === decode || eligible.includes(one)).map(priced);
+    return {
+      kind: 'place',
+      placement: this.#place(decode, question, snapshot, runs),
+      priceMs: all.find((one) => one.decode === decode)?.priceMs,
+      alternatives: all.filter((one) => one.decode !== decode),
+    };
   }
 
   #place(
@@ -80,6 +99,12 @@ export class LongestRun implements Policy {
       reason: `${hit}; ${numLeft} tokens to compute: prefill first`,
     };
   }
+}
+
+/** Undefined when a part that is needed was never measured. */
+function priceOf({ computeMs, fetchMs }: Price, numFetched: number, numComputed: number): number | undefined {
+  const fetch = numFetched === 0 ? 0 : fetchMs;
+  return fetch === undefined || computeMs === undefined ? undefined : fetch * numFetched + computeMs * numComputed;
 }
 
 function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {

@@ -4,6 +4,7 @@
  */
 import type { FailureCode } from '../../../shared/base/failure.ts';
 import type { Source } from '../../../shared/protocol/messages.ts';
+import type { Price } from './prices.ts';
 
 export interface InstanceSnapshot {
   /** One incarnation. */
@@ -18,6 +19,7 @@ export interface InstanceSnapshot {
   readonly isPlaceable: boolean;
   /** It failed this request, or was busy for it, a moment ago. */
   readonly isAvoided: boolean;
+  readonly price: Price;
 }
 
 /** Who may be asked for blocks. */
@@ -64,15 +66,22 @@ export interface Placement {
   readonly reason: string;
 }
 
-/** A decode instance that could have been chosen. */
-interface Alternative {
+/** A decode instance that could have been chosen, or was. */
+export interface Alternative {
   readonly decode: string;
   readonly run: number;
   readonly queueLength: number;
+  /** Until the first token, were it alone there and computed itself what nobody holds, ms; undefined: what it costs is not known. */
+  readonly priceMs: number | undefined;
 }
 
 export type Decision =
-  | { readonly kind: 'place'; readonly placement: Placement; readonly alternatives: readonly Alternative[] }
+  | {
+      readonly kind: 'place';
+      readonly placement: Placement;
+      readonly priceMs: number | undefined;
+      readonly alternatives: readonly Alternative[];
+    }
   /** Asked again when the cluster changes, and after `forMs` at the latest. */
   | { readonly kind: 'wait'; readonly why: 'all are avoided' | 'one is expected'; readonly forMs: number }
   | { readonly kind: 'reject'; readonly code: FailureCode; readonly message: string };

@@ -66,9 +66,9 @@ function createHttpServer(face: Face): FastifyInstance {
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
   });
-  const { clock, requests } = context;
+  const { clock, admission } = context;
   const answering = (change: 1 | -1): void => {
-    requests.answering(change);
+    admission.answering(change);
   };
   for (const path of endpointPaths) {
     app.post(path, withBody, async (request, reply) => {
@@ -165,7 +165,7 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
 function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
   const health = (): { code: number; body: object } => {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
-    const status = context.isDraining() ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
+    const status = context.admission.isDraining ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
     const roles = ['prefill', 'decode', 'store'] as const;
     const instances = Object.fromEntries(roles.map((role) => [role, view.of(role).length]));
     return { code: status === 'ok' ? 200 : 503, body: { status, instances } };

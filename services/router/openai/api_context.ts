@@ -1,6 +1,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ModelFolder } from '../../../shared/model/model_folder.ts';
 import type { Bodies } from '../bodies.ts';
+import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics.ts';
 import type { Relay } from '../relay.ts';
 import type { RequestLog } from '../request_log.ts';
@@ -18,12 +19,11 @@ export interface ApiContext {
   readonly requests: RequestLog;
   readonly metrics: RouterMetrics;
   readonly clock: Clock;
-  readonly maxRequests: number;
+  readonly admission: Admission;
   readonly requestTimeoutMs: number;
   readonly stalledReaderMs: number;
   readonly newId: () => string;
   readonly drawSeed: () => number;
-  readonly isDraining: () => boolean;
   /** Aborts, with a Failure as its reason, when the router cannot wait for what runs any longer. */
   readonly ending: AbortSignal;
 }

@@ -41,14 +41,16 @@ export async function* runPrompt(
   let finish: Piece['finish'];
   let failure: unknown;
   let lastMs = clock.nowMs();
+  let numTokens = 0;
   try {
     for await (const { token, finish: modelFinish } of relay.generate(generation, record, untilMs, signal)) {
-      if (record.outputTokens === 1) await prefillReported(record, clock, signal);
+      numTokens++;
+      if (numTokens === 1) await prefillReported(record, clock, signal);
       else metrics.interToken((clock.nowMs() - lastMs) / 1_000);
       lastMs = clock.nowMs();
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
-      const isSearched = record.outputTokens > sampling.minTokens;
+      const isSearched = numTokens > sampling.minTokens;
       let piece = isSilent ? '' : await text.push(token.id, isSearched);
       if (modelFinish) piece += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';

@@ -8,7 +8,6 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Body } from '../bodies.ts';
-import { admit } from '../conductor/admission.ts';
 import type { RequestRecord } from '../request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
@@ -56,8 +55,8 @@ export class RequestScope {
 
   /** A record of this request, closed with it. @throws Failure `overloaded` when too many requests are in flight. */
   open(endpoint: string): RequestRecord {
-    const { requests, maxRequests, newId, isDraining } = this.#context;
-    admit({ numActive: requests.numActive, maxRequests, isDraining: isDraining() });
+    const { admission, requests, newId } = this.#context;
+    admission.enter();
     const record = requests.open(newId(), endpoint, this.#names);
     this.#records.push(record);
     return record;
@@ -94,6 +93,7 @@ export class RequestScope {
     this.#link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
     for (const record of this.#records) {
+      this.#context.admission.leave();
       this.#context.requests.close(record, this.isGone ? 'cancelled' : 'failed', 'error', failure);
     }
   }

@@ -22,12 +22,14 @@ function instance(role: 'prefill' | 'decode' | 'store', name: string): Instance 
 }
 
 const all = [instance('decode', 'd1'), instance('decode', 'd2'), instance('prefill', 'p1'), instance('store', 's1')];
-const view = {
-  model: { format: { blockSize: 4 } },
-  of: (role: string) => all.filter(({ member }) => member.role === role),
-  byHolder: (id: string) => all.find((one) => one.id === id),
-  decodeSeenMs: () => 0,
-} as unknown as ClusterView;
+const viewOf = (instances: readonly Instance[]): ClusterView =>
+  ({
+    model: { format: { blockSize: 4 } },
+    of: (role: string) => instances.filter(({ member }) => member.role === role),
+    byHolder: (id: string) => instances.find((one) => one.id === id),
+    decodeSeenMs: () => 0,
+  }) as unknown as ClusterView;
+const view = viewOf(all);
 
 test('blocks are asked of those who are not avoided; the log has what was known, and the policy says the same of it again', () => {
   const index = new PrefixIndex();
@@ -53,4 +55,19 @@ test('blocks are asked of those who are not avoided; the log has what was known,
   for (let i = 0; i < 300; i++) conductor.decide({ ...asked, requestId: `r${i}` });
   assert.equal(conductor.log.length, 256, '(P1)');
   assert.equal(conductor.log.at(-1)?.requestId, 'r299');
+});
+
+test('a large cluster’s decisions are remembered for as many instances, not for as many decisions (P1)', () => {
+  const many = Array.from({ length: 400 }, (_, i) => instance('decode', `d${i}`));
+  const policy = new LongestRun(8);
+  const conductor = new Conductor({
+    view: viewOf(many),
+    index: new PrefixIndex(),
+    policy,
+    clock: new SimulatedClock(),
+  });
+  const avoided = { has: () => false, isHolder: () => true };
+  for (let i = 0; i < 100; i++) conductor.decide({ requestId: `r${i}`, numTokens: 42, links, maxLength: 64, avoided });
+  assert.equal(conductor.log.length, Math.floor(16_384 / 400));
+  assert.equal(conductor.log.at(-1)?.requestId, 'r99');
 });

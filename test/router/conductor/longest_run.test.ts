@@ -12,7 +12,7 @@ import type {
 
 const instance = (name: string, more: Partial<InstanceSnapshot> = {}): InstanceSnapshot => ({
   ...{ id: `${name}/e`, name, address: `${name}:1`, maxModelLen: 128, queueLength: 0 },
-  ...{ isPlaceable: true, isAvoided: false, ...more },
+  ...{ isPlaceable: true, isAvoided: false, price: { computeMs: undefined, fetchMs: undefined }, ...more },
 });
 
 function cluster(runs: Record<string, number>, more: Partial<ClusterSnapshot> = {}): ClusterSnapshot {
@@ -45,7 +45,9 @@ test('the longest run wins; what others hold beyond it is fetched, the rest pref
     { address: 'p2:1', start: 5, end: 10, isComputing: true },
   ]);
   assert.deepEqual(prefillSources, [{ address: 's1:1', start: 1, end: 5, isComputing: false }]);
-  assert.deepEqual(decision.kind === 'place' && decision.alternatives, [{ decode: 'd1/e', run: 0, queueLength: 0 }]);
+  assert.deepEqual(decision.kind === 'place' && decision.alternatives, [
+    { decode: 'd1/e', run: 0, queueLength: 0, priceMs: undefined },
+  ]);
 });
 
 test('little to compute goes straight to decode', () => {
@@ -101,4 +103,23 @@ test('a decode instance is waited for while one is expected; then the request is
   assert.equal(decide({ withoutDecodeMs: 61_000 }), 'reject');
   assert.equal(decide({ withoutDecodeMs: undefined, ageMs: 4_000 }), 'wait');
   assert.equal(decide({ withoutDecodeMs: undefined, ageMs: 6_000 }), 'reject');
+});
+
+test('what can be priced is: what it fetches and what it computes, by what each took there before', () => {
+  const decode = [
+    instance('d1', { price: { computeMs: 2, fetchMs: 0.5 } }),
+    instance('d2', { price: { computeMs: 1, fetchMs: undefined } }),
+    instance('d3', { price: { computeMs: 4, fetchMs: undefined } }),
+  ];
+  const decision = policy.decide(question, cluster({ d1: 2, s1: 5, d3: 5 }, { decode }));
+  assert(decision.kind === 'place');
+  // d3 holds the longest run: nothing to fetch, 42 - 20 tokens at 4 ms.
+  assert.equal(decision.placement.decode, 'd3/e');
+  assert.equal(decision.priceMs, 88);
+  assert.deepEqual(decision.alternatives, [
+    // 12 tokens to fetch at 0.5 ms, 22 to compute at 2 ms.
+    { decode: 'd1/e', run: 2, queueLength: 0, priceMs: 50 },
+    // It would fetch, and never has.
+    { decode: 'd2/e', run: 0, queueLength: 0, priceMs: undefined },
+  ]);
 });
