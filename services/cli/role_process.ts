@@ -41,6 +41,10 @@ export async function runRole(role: Role, config: Config, start: StartRole): Pro
     await running?.drain();
     process.exit(0);
   };
+  // Asked twice over the network it goes on; a second signal means now.
+  const drain = (): void => {
+    if (!isEnding) void end();
+  };
   process.on('SIGTERM', () => void end());
   process.on('SIGINT', () => void end());
   // The parent died without a word: nobody would end this process.
@@ -49,7 +53,7 @@ export async function runRole(role: Role, config: Config, start: StartRole): Pro
     process.title = `penstock ${role} ${config.name}`.trim();
     refuseOpenPorts(config);
     const host = realHost(config, createLog(config.name || role, config.log_level));
-    running = await start({ ...host, role, config, fail, drain: () => void end() });
+    running = await start({ ...host, role, config, fail, drain });
     const { ready } = running;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
     if (process.send) process.send(message);

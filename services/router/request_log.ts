@@ -251,10 +251,6 @@ export class RequestLog {
     this.#onClosed = onClosed;
   }
 
-  get numActive(): number {
-    return this.#active.size;
-  }
-
   open(id: string, endpoint: string, names: RequestRecord['names']): RequestRecord {
     const record = new RequestRecord(id, endpoint, names, this.#clock);
     this.#active.add(record);

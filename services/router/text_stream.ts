@@ -26,8 +26,8 @@ export class TextStream {
   #ids: number[];
   #readAt: number;
   #held = '';
-  /** The last two characters of the text. */
-  #tail = '';
+  /** The token before. */
+  #previous: number | undefined;
   /** The stop string that ended the text. */
   stop: string | undefined;
 
@@ -45,29 +45,26 @@ export class TextStream {
   /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
   async push(token: number, isSearched: boolean): Promise<string> {
     const plain = this.#plainText(token);
+    this.#previous = token;
     if (plain !== undefined) {
       this.#ids = [token];
       this.#readAt = 1;
-      return this.#release(this.#passed(plain), false, isSearched);
+      return this.#release(plain, false, isSearched);
     }
     this.#ids.push(token);
-    return this.#release(this.#passed(await this.#next(false)), false, isSearched);
+    return this.#release(await this.#next(false), false, isSearched);
   }
 
   /** What was held back, at the end of the output. */
   async flush(isSearched: boolean): Promise<string> {
-    return this.#release(this.#passed(await this.#next(true)), true, isSearched);
+    return this.#release(await this.#next(true), true, isSearched);
   }
 
-  /** Within a text and between whole characters most tokens need no tokenizer; a quote may change what follows it. */
+  /** Between whole characters, and after one that changes nothing behind it, most tokens need no tokenizer. */
   #plainText(token: number): string | undefined {
-    const isWithin = this.#readAt === this.#ids.length && this.#tail !== '' && !this.#tail.includes("'");
-    return isWithin ? this.#codec.plainText(token) : undefined;
-  }
-
-  #passed(text: string): string {
-    this.#tail = (this.#tail + text).slice(-2);
-    return text;
+    const before = this.#previous;
+    if (before === undefined || this.#readAt < this.#ids.length) return undefined;
+    return this.#codec.plainText(before) === undefined ? undefined : this.#codec.plainText(token);
   }
 
   async #next(isLast: boolean): Promise<string> {

@@ -139,8 +139,8 @@ export class TokenizerTools {
   }
 
   /**
-   * The token's text where it is the same wherever it stands within a text: measured between letters, so that no decoder needs to be
-   * known. Undefined where it depends: half a character, a special token, punctuation that takes the space before it away.
+   * The token's text where it is the same after any other such token, and changes nothing behind it: measured between letters, so that
+   * no decoder needs to be known. Undefined where it depends: half a character, a special token, punctuation that takes the space before it away.
    */
   plainText(id: number): string | undefined {
     const textOf = (...ids: number[]): string => this.#tokenizer.decode(ids, { skip_special_tokens: true });

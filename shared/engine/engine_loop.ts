@@ -117,7 +117,12 @@ export class EngineLoop {
         this.#slab = { memory: message.slab, payloadOffset: message.payloadOffset };
         return;
       case 'deliver': {
-        const { id, blockIndex, slot } = message;
+        const { id, blockIndex, slot, isEarly } = message;
+        if (!isEarly && this.engine.phaseOf(id) === 'waiting') {
+          // It was preempted while this was on its way: a slot held for it would keep those that can be admitted.
+          this.#events.push({ kind: 'consumed', slot });
+          return;
+        }
         const queue = this.#deliveries.get(id) ?? [];
         queue.push({ blockIndex, slot });
         this.#deliveries.set(id, queue);

@@ -22,7 +22,14 @@ export interface EngineWorkerData {
 
 export type ToEngine =
   | { readonly kind: 'attach'; readonly slab: SlabMemory; readonly payloadOffset: number }
-  | { readonly kind: 'deliver'; readonly id: number; readonly blockIndex: number; readonly slot: number }
+  | {
+      readonly kind: 'deliver';
+      readonly id: number;
+      readonly blockIndex: number;
+      readonly slot: number;
+      /** Its sequence waits, as far as the sender knows: the slot is one of those that waiting sequences may hold. */
+      readonly isEarly: boolean;
+    }
   | { readonly kind: 'proceed'; readonly id: number }
   | { readonly kind: 'cancel'; readonly id: number }
   /** Slots that the engine may fill with exports. */

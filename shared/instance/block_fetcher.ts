@@ -139,7 +139,11 @@ export class BlockFetcher {
   }
 
   /** Undefined when the block is on its way into the device, else what is wrong with the record. */
-  async #deliver({ id, links, signal }: FetchJob, blockIndex: number, slot: number): Promise<string | undefined> {
+  async #deliver(
+    { id, links, isAdmitted, signal }: FetchJob,
+    blockIndex: number,
+    slot: number,
+  ): Promise<string | undefined> {
     const { mover, layout, window, sendToEngine } = this.#options;
     const digest = links[blockIndex]?.digest;
     const verify = async (): Promise<string | undefined> =>
@@ -153,7 +157,7 @@ export class BlockFetcher {
       return fault ?? 'the request is gone';
     }
     // The engine computes what it was not given.
-    if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot });
+    if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot, isEarly: !isAdmitted() });
     else window.give(slot);
     return undefined;
   }

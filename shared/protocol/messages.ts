@@ -22,7 +22,7 @@ import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 import type { Token } from './generated/penstock/Token.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 3;
+export const PROTOCOL_VERSION = 4;
 
 type Message<T> = T extends Buffer
   ? T

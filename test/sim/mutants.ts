@@ -157,8 +157,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an arrived block is taken for the one after it',
     file: 'shared/instance/block_fetcher.js',
-    from: "sendToEngine({ kind: 'deliver', id, blockIndex, slot });",
-    to: "sendToEngine({ kind: 'deliver', id, blockIndex: blockIndex + 1, slot });",
+    from: "sendToEngine({ kind: 'deliver', id, blockIndex, slot, isEarly: !isAdmitted() });",
+    to: "sendToEngine({ kind: 'deliver', id, blockIndex: blockIndex + 1, slot, isEarly: !isAdmitted() });",
   },
   {
     name: 'a block is named before its last token is computed (K1)',
@@ -293,12 +293,6 @@ export const mutants: readonly Mutant[] = [
     to: 'this.#feeds.delete(instance.id);',
   },
   {
-    name: 'events that come while a snapshot is read are dropped',
-    file: 'services/router/index_feed.js',
-    from: 'feed.buffered.push(batch);',
-    to: ';',
-  },
-  {
     name: 'an event that comes twice is applied twice or out of order',
     file: 'services/router/index_feed.js',
     from: 'if (batch.sequence <= feed.sequence)\n            return;',
@@ -323,12 +317,6 @@ export const mutants: readonly Mutant[] = [
     to: 'said.end();',
   },
   {
-    name: 'a decode call goes on when its reader has left (R2)',
-    file: 'services/router/attempt.js',
-    from: 'void replies.return?.();',
-    to: '',
-  },
-  {
     name: 'a fetch from a lost holder is waited for',
     file: 'services/router/attempt.js',
     from: 'said.push({ giveUp: { round } });\n        };',
@@ -345,12 +333,6 @@ export const mutants: readonly Mutant[] = [
     file: 'services/router/openai/request_scope.js',
     from: 'this.body.release();',
     to: '',
-  },
-  {
-    name: 'bodies are not let go of when they are read',
-    file: 'services/router/bodies.js',
-    from: 'finally {\n            body.release();\n        }',
-    to: 'finally {\n        }',
   },
   {
     name: 'a request outlives its client (R2)',

@@ -14,7 +14,7 @@ import { unpackKeys } from '../../shared/protocol/packing.ts';
 import type { Face } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';
-import { REQUEST_MS, SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
+import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
 import type { Answer } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
 import { drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
@@ -31,6 +31,9 @@ export interface SeedResult {
   readonly stats: Readonly<Record<string, number>>;
 }
 
+/** Requests may take so long, faults and all; or, where the seed says so, not long enough for every fault. */
+const REQUEST_MS = 60_000;
+const SHORT_REQUEST_MS = 2_500;
 /** Until everything that is to end has ended, once faults have. */
 const QUIET_MS = 2 * REQUEST_MS + 10_000;
 /** Streams end, exports settle, heartbeats say so, offers reach the stores. */
@@ -66,7 +69,7 @@ class SeedRun {
   readonly #cluster: SimCluster;
   readonly #faults: Faults;
   readonly #isCrowded: boolean;
-  readonly #outcomes: ('running' | 'finished' | 'left' | 'stalled' | 'refused')[] = [];
+  readonly #outcomes: ('running' | 'finished' | 'left' | 'stalled' | 'refused' | 'late')[] = [];
   readonly #failures: string[] = [];
   readonly #prefixes: ReturnType<typeof drawPrefixes>;
   /** Prompts with their outputs: the next turn of a chat begins with one. */
@@ -100,6 +103,7 @@ class SeedRun {
       linkBytesPerMs: isCrowded ? 100 : 100_000,
       hasFixedPorts: r.chance(1, 2),
       maxRequests: isCrowded ? 64 : r.pick([4, 64, 64]),
+      requestMs: !isCrowded && r.chance(1, 6) ? SHORT_REQUEST_MS : REQUEST_MS,
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
@@ -192,11 +196,17 @@ class SeedRun {
     const { http, simulation } = this.#cluster;
     const clock = simulation.clockOf(http.client);
     for (;;) {
+      const { requestMs } = this.#cluster.shape;
+      const beganMs = simulation.nowMs;
       const answer = await http.ask(wish.path, JSON.stringify(wish.body), reader);
       const isAgain = isGoing(answer);
-      const fault = isAgain ? undefined : faultOf(wish, answer);
+      // Its time is over: then it is told why, and not before.
+      const isLate =
+        requestMs < REQUEST_MS && simulation.nowMs - beganMs >= requestMs && answer.text.includes('{"error":{');
+      const fault = isAgain || isLate ? undefined : faultOf(wish, answer);
       if (fault !== undefined) this.#fail(`request ${index} ${JSON.stringify(wish.body)}: ${fault}`);
       if (answer.end === 'left') this.#outcomes[index] = 'left';
+      else if (answer.end === 'whole' && isLate) this.#outcomes[index] = 'late';
       else if (answer.end === 'whole' && !isAgain)
         this.#outcomes[index] = wish.refusedWith === undefined ? 'finished' : 'refused';
       // What it had read is all that it reads.
@@ -224,7 +234,8 @@ class SeedRun {
       return;
     }
     const { admission, requests, bodies } = face.context;
-    if (requests.numActive > 0) this.#fail(`R2: ${requests.numActive} requests are active`);
+    const numActive = requests.list(1_000).filter(({ totalMs }) => totalMs === undefined).length;
+    if (numActive > 0) this.#fail(`R2: ${numActive} requests are active`);
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (http.numOpen > 0) this.#fail(`R2: ${http.numOpen} connections of clients are open`);
@@ -320,7 +331,13 @@ class SeedRun {
       failures: this.#failures,
       trace: simulation.trace,
       stats: {
-        ...{ finished: count('finished'), left: count('left'), stalled: count('stalled'), refused: count('refused') },
+        ...{
+          finished: count('finished'),
+          left: count('left'),
+          stalled: count('stalled'),
+          refused: count('refused'),
+          late: count('late'),
+        },
         ...{ failovers: numFailovers, preemptions: numPreemptions, flips: fabric.numFlips, retries: this.#numRetries },
         servedMs: Math.round(this.#servedMs),
       },

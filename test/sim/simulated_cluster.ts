@@ -37,8 +37,6 @@ import { Truth } from './truth.ts';
 import { simModel, simTokenizer } from './wish.ts';
 
 const HUB = 'router:8001';
-/** Requests may take so long, faults and all. */
-export const REQUEST_MS = 60_000;
 const STALLED_READER_MS = 3_000;
 const STEP_TIMEOUT_MS = 2_000;
 const MAX_DRAIN_MS = 4_000;
@@ -52,7 +50,8 @@ const CROWDED_MS = 20;
 /** What is left of a request that has ended is gone after this. */
 const MAX_ORPHANED_MS = 200;
 /** Of a member: what the router's configuration says, and its checks. */
-const MAX_SILENCE_MS = 4_000;
+const SILENCE_MS = 1_500;
+const MAX_SILENCE_MS = 2_500;
 
 /** What a seed fixes of a cluster. */
 export interface Shape {
@@ -75,6 +74,8 @@ export interface Shape {
   /** A process that starts again listens where its predecessor did. */
   readonly hasFixedPorts: boolean;
   readonly maxRequests: number;
+  /** A request may take so long. */
+  readonly requestMs: number;
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -292,6 +293,8 @@ export class SimCluster {
       assert(href.endsWith('disk_worker.js'), `nobody simulates ${href}`);
       return () =>
         new SimDiskThread(node.disk, clock, (digest, record) => {
+          if (node.disk.committed.size > this.shape.diskRecords)
+            this.faults.push(`P1: ${node.name} has ${node.disk.committed.size} records on its disk`);
           const fault = this.truth.faultOfRecord(digest, record);
           if (fault !== undefined) this.faults.push(`K1: ${node.name} commits a record: ${fault}`);
         });
@@ -375,7 +378,7 @@ export class SimCluster {
     const { nowMs } = this.simulation;
     if (!face) return;
     const { requests } = face.context;
-    const active = new Set(requests.list(requests.numActive).map(({ id }) => id));
+    const active = new Set(requests.list(1_000).flatMap(({ id, totalMs }) => (totalMs === undefined ? [id] : [])));
     for (const call of this.fabric.openCalls(['decode', 'prefill'])) {
       if (call.client !== process || active.has(call.recordId ?? '')) call.orphanedSinceMs = undefined;
       else call.orphanedSinceMs ??= nowMs;
@@ -428,8 +431,9 @@ export class SimCluster {
       'chunk-tokens': chunkTokens,
       'max-num-seqs': maxNumSeqs,
       'max-waiting': maxWaiting,
-      'request-timeout-ms': REQUEST_MS,
+      'request-timeout-ms': this.shape.requestMs,
       'max-requests': this.shape.maxRequests,
+      'silence-ms': SILENCE_MS,
       'stalled-reader-ms': STALLED_READER_MS,
       'step-timeout-ms': STEP_TIMEOUT_MS,
       'drain-timeout-ms': 2_000,

@@ -16,6 +16,8 @@ const STOPPED_MS = 10_000;
 /** The router lets go of a client that left, and cuts off one that stopped, within this. */
 const MAX_GONE_MS = 1_000;
 const MAX_STALLED_MS = 4_000;
+/** What the relay and the scope need to say that the time is over. */
+const MAX_LATE_MS = 2_500;
 
 export interface Reader {
   /** Of each chunk. */
@@ -154,6 +156,7 @@ class SimExchange implements Sink {
     const arrival = context.bodies.begin(text.length);
     arrival.add(Buffer.from(text));
     const body = arrival.end();
+    this.#expect(context.requestTimeoutMs + MAX_LATE_MS, 'R1: a request goes on when its time is over', () => false);
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
     void serve(context, path, { names, body, gone: this.#gone.signal, sink: this }).then(() => {

@@ -16,6 +16,9 @@ import { Prices } from './prices.ts';
 const MAX_LOGGED = 256;
 const MAX_LOGGED_INSTANCES = 16_384;
 
+/** A policy that names who is not there is asked again after this. */
+const GONE_MS = 100;
+
 /** Instances to keep away from, and holders not to ask, for one request. */
 interface Avoided {
   has(instance: Instance): boolean;
@@ -98,7 +101,7 @@ export class Conductor {
     const { placement } = decision;
     // Decided and done in one turn: who was there is there.
     const chosenDecode = decode?.instance ?? view.byHolder(placement.decode);
-    if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: 0 };
+    if (!chosenDecode) return { kind: 'wait', why: 'one is expected', forMs: GONE_MS };
     const prefill = placement.prefill === undefined ? undefined : view.byHolder(placement.prefill);
     return { kind: 'place', chosen: { ...placement, decode: chosenDecode, prefill } };
   }

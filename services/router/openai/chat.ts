@@ -21,6 +21,7 @@ export async function chat(context: ApiContext, scope: RequestScope): Promise<vo
   checkModel(context, body.model);
   scope.named(body.requestId);
   const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
+  record.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
   const pieces = scope.own(runPrompt(context, record, generation, scope));
   const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);

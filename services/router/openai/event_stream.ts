@@ -30,7 +30,7 @@ export async function sendEvents(
 }
 
 /** @throws Failure when the reader takes nothing in time, or the request ends. */
-async function drained({ sink, signal, isGone }: RequestScope, clock: Clock, timeoutMs: number): Promise<void> {
+async function drained({ sink, signal }: RequestScope, clock: Clock, timeoutMs: number): Promise<void> {
   const waiting = linkSignals(signal);
   const room = sink.drained(waiting.signal).then(() => {
     waiting.abort();
@@ -40,7 +40,7 @@ async function drained({ sink, signal, isGone }: RequestScope, clock: Clock, tim
   waiting.abort();
   await room;
   if (signal.aborted) throw new Failure('cancelled', 'the request ended while its reader had stopped');
-  if (!sink.isBehind || isGone) return;
+  if (!sink.isBehind) return;
   sink.destroy();
   throw new Failure('deadline_exceeded', `the reader took nothing for ${timeoutMs} ms`);
 }

@@ -30,11 +30,10 @@ export async function* runPrompt(
   { codec, relay, requests, metrics, clock }: ApiContext,
   record: RequestRecord,
   generation: Generation,
-  scope: Pick<RequestScope, 'signal' | 'untilMs'>,
+  scope: RequestScope,
 ): AsyncGenerator<Piece> {
   const { signal, untilMs } = scope;
   const { promptTokens, maxLength, sampling, ownStopTokenIds } = generation;
-  record.promptTokens = promptTokens.length;
   record.maxTokens = maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
@@ -64,6 +63,7 @@ export async function* runPrompt(
     if (outcome === 'failed') failure = error;
     throw error;
   } finally {
+    scope.leave(record);
     requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
   }
 }

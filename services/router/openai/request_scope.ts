@@ -27,6 +27,8 @@ export class RequestScope {
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
   readonly #records: RequestRecord[] = [];
+  /** Those that have not left yet. */
+  readonly #admitted = new Set<RequestRecord>();
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
 
@@ -59,7 +61,13 @@ export class RequestScope {
     admission.enter();
     const record = requests.open(newId(), endpoint, this.#names);
     this.#records.push(record);
+    this.#admitted.add(record);
     return record;
+  }
+
+  /** Its prompt has ended: another may come in. A second call does nothing. */
+  leave(record: RequestRecord): void {
+    if (this.#admitted.delete(record)) this.#context.admission.leave();
   }
 
   /** What the body calls the request, where no header has said it: for the records that are open and those to come. */
@@ -93,7 +101,7 @@ export class RequestScope {
     this.#link.release();
     await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));
     for (const record of this.#records) {
-      this.#context.admission.leave();
+      this.leave(record);
       this.#context.requests.close(record, this.isGone ? 'cancelled' : 'failed', 'error', failure);
     }
   }
