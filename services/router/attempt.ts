@@ -77,7 +77,7 @@ export class AttemptRun {
     this.#chosen = chosen;
     this.#links = links;
     this.#tokens = [...course.tokens];
-    this.#timeoutMs = Math.max(1, Math.floor(course.untilMs - options.clock.nowMs()));
+    this.#timeoutMs = Math.max(1, Math.ceil(course.untilMs - options.clock.nowMs()));
     this.#sources = chosen.decodeSources;
     this.#attempt = course.record.attempt(chosen.decode.member.name, chosen.reason);
   }
