@@ -38,6 +38,7 @@ function nodeView({ member, load, registration, isSuspect }: Instance): Record<s
     kv_usage: load?.kvUsage ?? null,
     open_streams: load?.openStreams ?? 0,
     arriving: load?.arriving ?? 0,
+    lent: load?.lent ?? 0,
     preemptions: load?.preemptions ?? 0,
     last_step_ms: load?.lastStepMs ?? 0,
     tiers: Object.fromEntries(

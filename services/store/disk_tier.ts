@@ -122,8 +122,9 @@ export class DiskTier {
     return this.#entries.size;
   }
 
-  get usedBytes(): number {
-    return this.#usedBytes;
+  /** Of the budget: records, and those that are being written. */
+  get takenBytes(): number {
+    return this.#usedBytes + this.#reservedBytes;
   }
 
   has(link: ChainLink): boolean {

@@ -71,6 +71,7 @@ async function build(
       running: counters.openStreams,
       openStreams: counters.openStreams,
       waiting: intake.numOpen,
+      lent: tiers.numLent,
       preemptions: 0,
       lastStepMs: 0,
       isDraining,

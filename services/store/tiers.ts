@@ -168,15 +168,21 @@ export class StoreTiers implements BlockSource {
     return this.#options.announcer.snapshot();
   }
 
+  /** Slots of DRAM that are being filled. */
+  get numLent(): number {
+    const dram = this.#dram;
+    return dram ? dram.slab.numSlots - dram.slab.numFree - dram.cache.size : 0;
+  }
+
   tiers(): Load['tiers'] {
     const { dramBytes, diskBytes } = this.#options;
     const cache = this.#dram?.cache;
-    const { counters, size, usedBytes } = this.disk;
+    const { counters, size, takenBytes } = this.disk;
     return {
       dram: tierStats(cache?.counters ?? newTierCounters(), cache?.size ?? 0, this.#dram?.recordBytes ?? 0, dramBytes),
       disk: {
         ...tierStats(counters, size, 0, diskBytes),
-        bytes: usedBytes,
+        bytes: takenBytes,
         ...(this.disk.fault === undefined ? {} : { fault: this.disk.fault }),
       },
     };

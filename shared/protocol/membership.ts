@@ -78,6 +78,8 @@ const loadSchema = z.object({
   openStreams: z.int().optional(),
   /** Slots of host memory that hold blocks on their way into the device. */
   arriving: z.int().optional(),
+  /** Slots of host memory without a record: those of arrivals, and what the engine was lent for exports. */
+  lent: z.int().optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });

@@ -8,15 +8,17 @@ import { narrowKeys } from '../../shared/kv/block_key.ts';
 import { narrowSlices } from '../../shared/net/fetch_server.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
-import { holderId } from '../../shared/protocol/membership.ts';
+import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { unpackKeys } from '../../shared/protocol/packing.ts';
+import type { Instance } from '../../services/router/cluster_view.ts';
 import type { Face } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';
-import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
+import { HUB, SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
 import type { Answer } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
+import { faultsOfStrangers } from './strangers.ts';
 import { drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
 
 export interface SeedResult {
@@ -40,6 +42,12 @@ const QUIET_MS = 2 * REQUEST_MS + 10_000;
 const SETTLE_MS = 4_000;
 /** A client whose router died asks again after this. */
 const RETRY_MS = 300;
+/** More than a holder serves at a time. */
+const MANY_SNAPSHOTS = 20;
+/** Of a record on disk. */
+const PAGE_BYTES = 4_096;
+/** What a draining router says to those that it cannot wait for. */
+const ENDED = 'the router ended before the request did';
 /** A reader that stops is cut off by its router. */
 const STOPS_AT = 200;
 
@@ -193,7 +201,7 @@ class SeedRun {
     wish: Wish,
     reader: { readonly readMs: number; readonly stopsAt: number; readonly leavesAt: number },
   ): Promise<void> {
-    const { http, simulation } = this.#cluster;
+    const { http, simulation, router } = this.#cluster;
     const clock = simulation.clockOf(http.client);
     for (;;) {
       const { requestMs } = this.#cluster.shape;
@@ -203,7 +211,12 @@ class SeedRun {
       // Its time is over: then it is told why, and not before.
       const isLate =
         requestMs < REQUEST_MS && simulation.nowMs - beganMs >= requestMs && answer.text.includes('{"error":{');
-      const fault = isAgain || isLate ? undefined : faultOf(wish, answer);
+      const isEarly = answer.text.includes(ENDED) && simulation.nowMs < router.drainsUntilMs;
+      const fault = isEarly
+        ? 'R2: the router ended it, and had time'
+        : isAgain || isLate
+          ? undefined
+          : faultOf(wish, answer);
       if (fault !== undefined) this.#fail(`request ${index} ${JSON.stringify(wish.body)}: ${fault}`);
       if (answer.end === 'left') this.#outcomes[index] = 'left';
       else if (answer.end === 'whole' && isLate) this.#outcomes[index] = 'late';
@@ -239,7 +252,7 @@ class SeedRun {
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (http.numOpen > 0) this.#fail(`R2: ${http.numOpen} connections of clients are open`);
-    if (bodies.allBytes > 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
+    if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
     for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'decode', 'snapshot'])) {
       this.#fail(`R2: a ${call.name} call of ${call.client.name} to ${call.address} is open`);
     }
@@ -251,12 +264,31 @@ class SeedRun {
       }
       if (instance.numPlaced !== 0) this.#fail(`R2: ${instance.numPlaced} requests are placed at ${node.name}`);
       const { load } = instance;
+      this.#checkMemory(node, load);
       const open = [load?.running, load?.waiting, load?.openStreams, load?.arriving ?? 0];
       if (open.some((count) => count !== 0))
         this.#fail(`R2: ${node.name} says running, waiting, open, arriving: ${open.join()}`);
       if (node.engine) this.#checkEngine(node, node.engine);
     }
     if (this.#failures.length === 0) await this.#checkIndex(face);
+    if (this.#failures.length === 0) await this.#checkStrangers(face);
+  }
+
+  async #checkStrangers({ view }: Face): Promise<void> {
+    const { fabric, simulation } = this.#cluster;
+    const settle = (isDone: () => boolean): Promise<void> =>
+      simulation.run(simulation.nowMs + 1_000, isDone, () => undefined);
+    for (const fault of await faultsOfStrangers(fabric, HUB, view.all(), settle)) this.#fail(fault);
+  }
+
+  /** R2: what was lent came back, and what was reserved was used or given back. */
+  #checkMemory({ name, role, disk }: Node, load: Load | undefined): void {
+    if (!load) return;
+    const lent = role === 'store' ? 0 : Math.floor(this.#cluster.shape.dramSlots / 4);
+    if (load.lent !== lent) this.#fail(`R2: ${load.lent} slots of host memory are lent at ${name}, not ${lent}`);
+    const stored = PAGE_BYTES * disk.committed.size;
+    const taken = load.tiers.disk?.bytes ?? 0;
+    if (taken !== stored) this.#fail(`R2: ${name} has taken ${taken} bytes of its disk for ${stored}`);
   }
 
   #checkEngine({ name }: Node, { loop, slots }: SimEngine): void {
@@ -272,26 +304,15 @@ class SeedRun {
 
   /** What the router believes that holders have is what they have. */
   async #checkIndex({ view, index }: Face): Promise<void> {
-    const { fabric, simulation } = this.#cluster;
     const auditor = new SimProcess('auditor');
-    const network = fabric.networkOf(auditor);
     const keys = new Set<bigint>();
+    // One that was read leaves room for the next.
+    const [first] = view.all();
+    if (first && this.#seed % 16 === 0)
+      for (let i = 0; i < MANY_SNAPSHOTS; i++) await this.#readSnapshot(auditor, first.member);
     for (const instance of view.all()) {
-      const pages: SnapshotPage[] = [];
-      const reader = { isDone: false };
-      const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
-      const reading = (async () => {
-        for await (const page of ask(network, instance.member.address, 'snapshot', {}, options)) pages.push(page);
-        reader.isDone = true;
-      })();
-      await simulation.run(
-        simulation.nowMs + 1_000,
-        () => reader.isDone,
-        () => undefined,
-      );
-      if (!reader.isDone) throw new Error(`${instance.member.name} gives no snapshot`);
-      await reading;
-      this.#checkAnnounced(instance.member.name, pages);
+      const pages = await this.#readSnapshot(auditor, instance.member);
+      this.#checkAnnounced(instance, pages);
       for (const key of pages.flatMap((page) => unpackKeys(page.keys))) {
         keys.add(key);
         const link = { key, parent: key, digest: '' as never };
@@ -303,8 +324,29 @@ class SeedRun {
     if (index.size !== keys.size) this.#fail(`the index has ${index.size} keys, holders have ${keys.size}`);
   }
 
+  async #readSnapshot(reader: SimProcess, { name, address }: Member): Promise<SnapshotPage[]> {
+    const { fabric, simulation } = this.#cluster;
+    const pages: SnapshotPage[] = [];
+    const reading = { isDone: false };
+    const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
+    const read = (async () => {
+      for await (const page of ask(fabric.networkOf(reader), address, 'snapshot', {}, options)) pages.push(page);
+      reading.isDone = true;
+    })();
+    await Promise.race([
+      read,
+      simulation.run(
+        simulation.nowMs + 1_000,
+        () => reading.isDone,
+        () => undefined,
+      ),
+    ]);
+    if (!reading.isDone) throw new Error(`${name} gives no snapshot`);
+    return pages;
+  }
+
   /** What a holder says it has in its device and on its disk is what is there. */
-  #checkAnnounced(name: string, pages: readonly SnapshotPage[]): void {
+  #checkAnnounced({ member: { name }, load }: Instance, pages: readonly SnapshotPage[]): void {
     const node = this.#cluster.nodes.find((one) => one.name === name);
     const said = (tier: Tier): Set<bigint> =>
       new Set(pages.filter((page) => page.tier === tiers.indexOf(tier)).flatMap((page) => unpackKeys(page.keys)));
@@ -315,6 +357,8 @@ class SeedRun {
       if (missing + extra > 0)
         this.#fail(`${name} announces ${extra} blocks of its ${tier} that are not there, ${missing} not at all`);
     };
+    const [inDram, held] = [said('dram').size, load?.tiers.dram?.blocks];
+    if (node && inDram !== held) this.#fail(`${name} announces ${inDram} blocks in host memory, and has ${held}`);
     if (node?.engine) compare('device', new Set(node.engine.loop.engine.pool.keys()));
     if (node?.role === 'store') compare('disk', new Set(node.disk.committed.keys()));
   }
@@ -348,5 +392,5 @@ class SeedRun {
 /** The router is going, or has enough to do: its client asks again. */
 function isGoing({ status, text }: Answer): boolean {
   const isLater = status === 503 && /draining|requests are in flight/.test(text);
-  return isLater || text.includes('the router ended before the request did');
+  return isLater || text.includes(ENDED);
 }

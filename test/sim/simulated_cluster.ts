@@ -36,9 +36,10 @@ import { SimProcess, Simulation } from './simulation.ts';
 import { Truth } from './truth.ts';
 import { simModel, simTokenizer } from './wish.ts';
 
-const HUB = 'router:8001';
+export const HUB = 'router:8001';
 const STALLED_READER_MS = 3_000;
 const STEP_TIMEOUT_MS = 2_000;
+const DRAIN_MS = 2_000;
 const MAX_DRAIN_MS = 4_000;
 /** Why a process may give up: what faults do. */
 const isExpected = /the device was lost/;
@@ -100,6 +101,8 @@ export interface Node {
   /** Once it has joined. */
   running: RunningRole | undefined;
   readonly disk: SimDisk;
+  /** Until then, when it drains, what runs may go on. */
+  drainsUntilMs: number;
   /** Why the last incarnation said that it could not go on. */
   failure: string | undefined;
 }
@@ -145,7 +148,16 @@ export class SimCluster {
         const name = `${role}-${i + 1}`;
         const process = new SimProcess(name);
         process.isDead = true;
-        return { name, role, process, engine: undefined, running: undefined, disk: new SimDisk(), failure: undefined };
+        return {
+          name,
+          role,
+          process,
+          engine: undefined,
+          running: undefined,
+          disk: new SimDisk(),
+          failure: undefined,
+          drainsUntilMs: 0,
+        };
       });
     this.truth = new Truth(formatDigest(this.format), shape.blockSize);
     [this.router] = named('router', 1) as [Node];
@@ -233,6 +245,7 @@ export class SimCluster {
     if (process.isDead || !running) return;
     this.simulation.note(`${node.name} drains`);
     node.running = undefined;
+    node.drainsUntilMs = this.simulation.nowMs + DRAIN_MS;
     const end = (): void => {
       if (!process.isDead) this.kill(node);
     };
@@ -377,7 +390,10 @@ export class SimCluster {
     const { face } = this;
     const { nowMs } = this.simulation;
     if (!face) return;
-    const { requests } = face.context;
+    const { requests, admission, bodies } = face.context;
+    if (admission.numRequests > this.shape.maxRequests)
+      this.faults.push(`P1: ${admission.numRequests} requests are let in`);
+    if (bodies.allBytes < 0) this.faults.push(`P1: ${bodies.allBytes} bytes of bodies are held`);
     const active = new Set(requests.list(1_000).flatMap(({ id, totalMs }) => (totalMs === undefined ? [id] : [])));
     for (const call of this.fabric.openCalls(['decode', 'prefill'])) {
       if (call.client !== process || active.has(call.recordId ?? '')) call.orphanedSinceMs = undefined;
@@ -436,7 +452,7 @@ export class SimCluster {
       'silence-ms': SILENCE_MS,
       'stalled-reader-ms': STALLED_READER_MS,
       'step-timeout-ms': STEP_TIMEOUT_MS,
-      'drain-timeout-ms': 2_000,
+      'drain-timeout-ms': DRAIN_MS,
       'dram-bytes': dramSlots * slotBytes,
       'disk-bytes': role === 'store' ? diskRecords * 4_096 : 0,
       'local-prefill-tokens': localPrefillTokens,

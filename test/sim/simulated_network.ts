@@ -30,7 +30,7 @@ interface Endpoint {
 /** A peer that does not answer at all for this long is lost, as keepalives have it. */
 const KEEPALIVE_MS = 15_000;
 /** A handler may go on for so long when its caller has left. */
-const MAX_ABANDONED_MS = 3_000;
+const MAX_ABANDONED_MS = 50;
 
 export interface LinkFaults {
   /** Of a million slices of records, so many arrive with a bit flipped. */
