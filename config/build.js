@@ -3,23 +3,33 @@
  * (.wgsl, .proto, .html).
  */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, mkdirSync, readdirSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
+/** Made after all that it is made from last changed. */
+function isNewer(file, sources) {
+  const changedMs = (path) => statSync(join(root, path)).mtimeMs;
+  return existsSync(join(root, file)) && sources.every((source) => changedMs(source) < changedMs(file));
+}
+
+const kernels = readdirSync(join(root, 'kernels/wasm')).filter((name) => name.endsWith('.ts'));
+const madeFrom = [...kernels.map((name) => `kernels/wasm/${name}`), 'config/build.js', 'package-lock.json'];
 mkdirSync(join(root, 'dist/kernels/wasm'), { recursive: true });
 for (const [file, features] of [
   ['kernels', 'simd,threads,bulk-memory'],
   ['kernels_relaxed', 'simd,threads,bulk-memory,relaxed-simd'],
 ]) {
+  const to = `dist/kernels/wasm/${file}.wasm`;
+  if (isNewer(to, madeFrom)) continue;
   execFileSync(
     process.execPath,
     [
       join(root, 'node_modules/assemblyscript/bin/asc.js'),
       'kernels/wasm/kernels.as.ts',
-      ...['-o', `dist/kernels/wasm/${file}.wasm`, '--enable', features, '--runtime', 'stub'],
+      ...['-o', to, '--enable', features, '--runtime', 'stub'],
       ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536', '--noAssert', '-O3'],
     ],
     { cwd: root, stdio: 'inherit' },

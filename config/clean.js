@@ -1,5 +1,14 @@
-/** Removes the build: a file that was deleted must not live on in it. */
-import { rmSync } from 'node:fs';
+/** Removes from the build what has no source any more: a file that was deleted must not live on in it. */
+import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-rmSync(fileURLToPath(new URL('../dist', import.meta.url)), { recursive: true, force: true });
+const root = fileURLToPath(new URL('..', import.meta.url));
+const dist = join(root, 'dist');
+
+for (const entry of existsSync(dist) ? readdirSync(dist, { recursive: true, withFileTypes: true }) : []) {
+  if (!entry.isFile() || !/\.(js|wgsl|proto|html)$/.test(entry.name)) continue;
+  const file = join(entry.parentPath, entry.name);
+  const source = join(root, relative(dist, file));
+  if (!existsSync(source.replace(/\.js$/, '.ts'))) rmSync(file);
+}

@@ -6,7 +6,9 @@ import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
 const [adapter = ''] = process.argv.slice(2);
-const suites = ['test/kernels/webgpu.test.ts', 'test/kernels/webgpu_models.test.ts', 'test/e2e/webgpu.test.ts'];
+const suites = ['kernels/webgpu', 'kernels/webgpu_models', 'e2e/webgpu', 'e2e/idle'].map(
+  (name) => `test/${name}.test.ts`,
+);
 const { status } = spawnSync(
   process.execPath,
   [

@@ -22,10 +22,14 @@ const built = {
   },
 };
 
-/** Suites of a cluster or several, none of which looks at how long something takes. */
-const clusters = ['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold'].map(
-  (name) => `test/e2e/${name}.test.ts`,
-);
+/** Suites of processes, none of which looks at how long something takes. */
+const processes = [
+  'test/house/*.test.ts',
+  'test/e2e/chaos/chaos.test.ts',
+  ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures', 'webgpu'].map(
+    (name) => `test/e2e/${name}.test.ts`,
+  ),
+];
 
 const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 };
 
@@ -42,7 +46,7 @@ export default defineConfig({
           name: 'unit',
           sequence: { groupOrder: 0 },
           include: ['test/**/*.test.ts'],
-          exclude: ['test/e2e/**', 'test/sim/**', 'test/bench/**', 'test/kernels/webgpu*.test.ts'],
+          exclude: ['test/e2e/**', 'test/house/**', 'test/sim/**', 'test/bench/**', 'test/kernels/webgpu*.test.ts'],
         },
       },
       {
@@ -66,9 +70,9 @@ export default defineConfig({
         plugins: [built],
         test: {
           ...shared,
-          name: 'clusters',
+          name: 'processes',
           sequence: { groupOrder: 2 },
-          include: clusters,
+          include: processes,
           pool: 'forks',
           maxWorkers: 2,
           testTimeout: 180_000,
@@ -83,7 +87,7 @@ export default defineConfig({
           ...shared,
           name: 'e2e',
           sequence: { groupOrder: 3 },
-          exclude: clusters,
+          exclude: processes,
           include: ['test/e2e/**/*.test.ts', 'test/sim/**/*.test.ts', 'test/bench/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,

@@ -16,7 +16,12 @@ import { errorBody, RemoteCalls } from './embedded_hub.ts';
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
 /** Published while the hub does not read: beyond this they are dropped, and the sequence numbers tell. */
-const MAX_BACKLOG_BYTES = 16 << 20;
+let maxBacklogBytes = 16 << 20;
+
+/** For drills: what a hub that does not read makes a process drop. */
+export function narrowBacklog(bytes: number): void {
+  maxBacklogBytes = bytes;
+}
 
 const EMPTY = Buffer.alloc(0);
 
@@ -49,7 +54,7 @@ export class HubClient implements Bus {
   }
 
   publish(subject: string, payload: Buffer): void {
-    if (!this.#remote || this.#backlogBytes > MAX_BACKLOG_BYTES) return;
+    if (!this.#remote || this.#backlogBytes > maxBacklogBytes) return;
     this.#send({ kind: BusKind.PUBLISH, subject, payload });
   }
 

@@ -1,12 +1,11 @@
 /**
  * Clusters with webgpu engines, under the software Vulkan driver or on a real GPU: the oracle on the deterministic set, pairs of a webgpu and a wasm
- * engine, devices that are lost while requests run, a device that costs nothing when idle.
+ * engine, devices that are lost while requests run.
  * Not covered: a real GPU, whose driver has its own bits. PROMPTS=n makes the pairs longer.
  * Budget: 150 s.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { Random } from '../../shared/base/random.ts';
@@ -204,35 +203,3 @@ test('a pair without a common weight format is refused with what to do', async (
   assert.equal(code, 2);
   assert.match(errors, /need one weight format: add --weights f16/);
 });
-
-test('an idle instance with a live GPU device uses no more of a core than one without, and 2 %', async () => {
-  const devices = ['--prefill-device', 'wasm', '--decode-device', gpu, '--weights', 'f16'];
-  const cluster = await Cluster.up(...devices, '--store', '0', '--chunk-tokens', '64');
-  try {
-    await cluster.completion({ prompt: [1, 2, 3], max_tokens: 8 });
-    await sleep(1_000);
-    // The other one, heartbeats and all, says what idling costs on this machine.
-    const pids = [cluster.pidOf('decode-1'), cluster.pidOf('prefill-1')];
-    // The quietest of three: a collection may fall into one.
-    const shares: number[] = [];
-    for (let i = 0; i < 3; i++) {
-      const before = pids.map(cpuSeconds);
-      await sleep(2_000);
-      const [withDevice = NaN, without = NaN] = pids.map((pid, n) => (cpuSeconds(pid) - before[n]!) / 2);
-      shares.push(withDevice - without);
-    }
-    const share = Math.min(...shares);
-    console.log(`idle: ${(100 * share).toFixed(2)} % of a core more`);
-    expect(share).toBeLessThan(0.02);
-  } finally {
-    await cluster.close();
-  }
-});
-
-/** User and system time of a process, all threads: fields 14 and 15 of its stat, in ticks of 10 ms. */
-function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    .replace(/^.*\) /, '')
-    .split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / 100;
-}

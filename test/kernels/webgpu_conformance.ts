@@ -6,7 +6,7 @@ import { conformance, weightConformance } from './conformance.ts';
 import { isSoftware, testAdapter, useVectorWidth } from './software_gpu.ts';
 
 export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
-  useVectorWidth(vectorWidth);
+  useVectorWidth(vectorWidth, { compiles: 'fast' });
   const devices = new Map<string, Promise<WebgpuDevice>>();
   const open = (id: string, options: Partial<Parameters<typeof createWebgpuDevice>[0]>): Promise<WebgpuDevice> => {
     const device =
@@ -28,17 +28,18 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   // The deterministic set uses no subgroups: whatever their size, its kernels are the same.
   if (vectorWidth === 256) conformance({ name: 'deterministic', open: deterministic, tolerance: 1e-5 });
   // Tiles of many rows hold x, and on matrix units the weights with their scales, as f16.
-  // At 16 lanes the driver's compiler takes minutes: there the widest and the narrowest format have to do.
   const linearTolerance = isSoftware ? 2e-3 : 1e-2;
-  const formats = vectorWidth === 512 ? (['f32', 'int4'] as const) : undefined;
-  conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance, ...(formats ? { formats } : {}) });
+  // Where the driver's compiler takes minutes, the widest and the narrowest format and half of the shapes have to do.
+  const sample = isSoftware ? ({ formats: ['f32', 'int4'], isSampled: true } as const) : {};
+  const wide = vectorWidth === 512 ? sample : {};
+  conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance, ...wide });
   if (vectorWidth === 256) {
     const withoutFeatures = ['subgroups', 'shader-f16'];
     const bare = (): Promise<WebgpuDevice> => open('bare', { kernelSet: 'fast', withoutFeatures });
     conformance({ name: 'fast, without subgroups and f16', open: bare, tolerance: 1e-5 });
     // Kernels as a real GPU gets them: loops unrolled, without guards, more and smaller workgroups.
     const unrolled = (): Promise<WebgpuDevice> => open('unrolled', { isTreatedAsHardware: true });
-    conformance({ name: 'deterministic, as for hardware', open: unrolled, tolerance: 1e-5 });
+    conformance({ name: 'deterministic, as for hardware', open: unrolled, tolerance: 1e-5, ...sample });
     // Every weight of more than 2 KiB is split.
     const narrow = (): Promise<WebgpuDevice> => open('narrow', { maxSliceBytes: 2_048 });
     weightConformance({ name: 'deterministic, weights in slices of 2 KiB', open: narrow, tolerance: 1e-5 });

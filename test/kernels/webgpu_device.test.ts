@@ -14,7 +14,7 @@ import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { useVectorWidth } from './software_gpu.ts';
 
-useVectorWidth(256);
+useVectorWidth(256, { compiles: 'fast' });
 const open = (more: Partial<WebgpuOptions> = {}): Promise<WebgpuDevice> =>
   createWebgpuDevice({ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0, ...more });
 

@@ -11,7 +11,7 @@ import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts
 import { goldenFolder, goldenModels } from '../support/golden.ts';
 import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
-useVectorWidth(256);
+useVectorWidth(256, { compiles: 'well' });
 
 goldenSuite({ device });
 // Tiles of many rows hold x as f16.

@@ -424,6 +424,199 @@ export const mutants: readonly Mutant[] = [
     from: 'this.#numMissing++;',
     to: '',
   },
+  {
+    name: 'a delivery that ends after its sequence was cancelled is named',
+    file: 'shared/engine/engine.js',
+    from: `this.pool.release(blocks);
+        if (this.phaseOf(id) !== 'loading')
+            return;`,
+    to: 'this.pool.release(blocks);',
+  },
+  {
+    name: 'what was delivered behind a gap is not counted once the gap is computed',
+    file: 'shared/engine/engine.js',
+    from: `sequence.passDelivered(blockSize);
+        if (sequence.request.kind === 'prefill') {`,
+    to: `if (sequence.request.kind === 'prefill') {`,
+  },
+  {
+    name: 'what waited for a preempted sequence loses its slots',
+    file: 'shared/engine/engine_loop.js',
+    from: `emit({ kind: 'consumed', slot });`,
+    to: 'void slot;',
+  },
+  {
+    name: 'a sequence that has proceeded waits for blocks again after a preemption',
+    file: 'shared/engine/engine.js',
+    from: 'sequence.isFetching = false;',
+    to: '',
+  },
+  {
+    name: 'hits that nobody uses count as room',
+    file: 'shared/engine/block_pool.js',
+    from: 'if (numBlocks - hits.length > this.numAvailable - numIdleHits)',
+    to: 'if (numBlocks - hits.length > this.numAvailable)',
+  },
+  {
+    name: 'a slot lent for an export of an evicted block is lost',
+    file: 'shared/engine/engine_loop.js',
+    from: 'this.#credits.push(slot);',
+    to: '',
+  },
+  {
+    name: 'the digest of a block does not depend on the blocks before it (K1)',
+    file: 'shared/kv/block_key.js',
+    from: `.update(Buffer.from(before?.digest ?? this.#root, 'hex'))`,
+    to: `.update(Buffer.from(this.#root, 'hex'))`,
+  },
+  {
+    name: 'what leaves host memory is not told to the index',
+    file: 'shared/kv/record_cache.js',
+    from: 'this.#options.onEvict(record);',
+    to: '',
+  },
+  {
+    name: 'events of one tier are told as those of another',
+    file: 'shared/net/announcer.js',
+    from: 'if (last?.operation === operation && last.tier === tier)',
+    to: 'if (last?.operation === operation)',
+  },
+  {
+    name: 'a snapshot that was read counts as being read',
+    file: 'shared/net/fetch_server.js',
+    from: 'numSnapshots--;',
+    to: '',
+  },
+  {
+    name: 'subscriptions are not made when the hub connects',
+    file: 'shared/bus/hub_client.js',
+    from: `for (const subject of this.#subscribers.keys())
+                    this.#send({ kind: BusKind.SUBSCRIBE, subject });`,
+    to: '',
+  },
+  {
+    name: 'what went out to the hub counts as waiting',
+    file: 'shared/bus/hub_client.js',
+    from: 'new Pushed(({ payload }) => (this.#backlogBytes -= payload.length))',
+    to: 'new Pushed()',
+  },
+  {
+    name: 'a fetch that gave up its wait for a slot is given one',
+    file: 'shared/instance/arrival_window.js',
+    from: `if (at >= 0)
+                    this.#waiters.splice(at, 1);`,
+    to: 'void at;',
+  },
+  {
+    name: 'a reader of a block that left is kept (R2)',
+    file: 'shared/instance/outbox.js',
+    from: `signal.addEventListener('abort', wake, { once: true });`,
+    to: '',
+  },
+  {
+    name: 'blocks of a short salted prompt are named without its salt',
+    file: 'shared/instance/engine_call.js',
+    from: 'return { root, tokens, links };',
+    to: 'return { root: layout.namespace, tokens, links };',
+  },
+  {
+    name: 'a device that hangs is not noticed',
+    file: 'shared/instance/engine_instance.js',
+    from: 'else if (clock.nowMs() - sinceMs > stepTimeoutMs) {',
+    to: 'else if (clock.nowMs() - sinceMs > 1_000 * stepTimeoutMs) {',
+  },
+  {
+    name: 'a decode instance that was there is not expected back',
+    file: 'services/router/conductor/longest_run.js',
+    from: 'withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs',
+    to: '0',
+  },
+  {
+    name: 'every prefill after the first round is given up before it begins',
+    file: 'services/router/attempt.js',
+    from: 'this.#unwanted = new AbortController();',
+    to: '',
+  },
+  {
+    name: 'block events that come during a snapshot are dropped',
+    file: 'services/router/index_feed.js',
+    from: `for (const batch of buffered)
+                    this.#receive(batch);`,
+    to: 'void buffered;',
+  },
+  {
+    name: 'who waits for an instance is not told that one has joined',
+    file: 'services/router/cluster_view.js',
+    from: `onJoined(instance);
+        this.#publishMembers();
+        this.#tellWatchers();`,
+    to: `onJoined(instance);
+        this.#publishMembers();`,
+  },
+  {
+    name: 'a second tier takes the place of the first',
+    file: 'services/router/prefix_index.js',
+    from: 'list[at] = number * TIER_BITS + (((list[at] ?? 0) % TIER_BITS) | bit);',
+    to: 'list[at] = number * TIER_BITS + bit;',
+  },
+  {
+    name: 'a stop string in the last token that may come counts as length',
+    file: 'services/router/openai/prompt_run.js',
+    from: `finish = text.stop === undefined ? modelFinish : 'stop';`,
+    to: `finish = modelFinish ?? (text.stop === undefined ? undefined : 'stop');`,
+  },
+  {
+    name: 'a body is counted off twice',
+    file: 'services/router/bodies.js',
+    from: `this.#allBytes -= size;
+            size = 0;`,
+    to: 'this.#allBytes -= size;',
+  },
+  {
+    name: 'a router that drains ends its requests at once',
+    file: 'services/router/router.js',
+    from: `while (!admission.isIdle && clock.nowMs() < untilMs)
+`,
+    to: `while (false)
+`,
+  },
+  {
+    name: 'requests are let in without end (P1)',
+    file: 'services/router/conductor/admission.js',
+    from: 'if (this.#numRequests >= this.#maxRequests) {',
+    to: 'if (false) {',
+  },
+  {
+    name: 'a prefill goes on when its caller has left (R2)',
+    file: 'services/prefill/prefill_service.js',
+    from: `signal.addEventListener('abort', giveUp, { once: true });`,
+    to: '',
+  },
+  {
+    name: 'a request with one token left is refused',
+    file: 'services/decode/decode_service.js',
+    from: 'maxLength <= chain.tokens.length)',
+    to: 'maxLength <= chain.tokens.length + 1)',
+  },
+  {
+    name: 'an offer asks again and again for a block its holder has lost',
+    file: 'services/store/offer_intake.js',
+    from: 'next += numSeen + 1;',
+    to: 'next += numSeen;',
+  },
+  {
+    name: 'room on disk that was reserved is not given back',
+    file: 'services/store/disk_tier.js',
+    from: 'this.#reservedBytes -= newBytes;',
+    to: '',
+  },
+  {
+    name: 'a slot for a record that cannot be read from disk is lost',
+    file: 'services/store/tiers.js',
+    from: `.catch(() => false))) {
+            dram.cache.giveSlot(slot);`,
+    to: '.catch(() => false))) {',
+  },
 ];
 
 export interface MutantResult {

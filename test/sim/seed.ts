@@ -5,6 +5,7 @@
  */
 import { Random } from '../../shared/base/random.ts';
 import { narrowKeys } from '../../shared/kv/block_key.ts';
+import { narrowBacklog } from '../../shared/bus/hub_client.ts';
 import { narrowSlices } from '../../shared/net/fetch_server.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
@@ -103,6 +104,7 @@ class SeedRun {
       maxNumSeqs: isCrowded ? 8 : 1 + r.below(8),
       maxModelLen: 100,
       dramSlots: isCrowded ? 16 : r.pick([16, 24, 64]),
+      storeSlots: r.pick([3, 12, 64]),
       diskRecords: r.pick([0, 6, 40]),
       localPrefillTokens: isCrowded ? 0 : r.pick([0, 6, 1_000]),
       stepMs: r.pick([0.5, 3, 20]),
@@ -116,6 +118,7 @@ class SeedRun {
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
     narrowSlices(r.pick([100, 4_096]));
+    narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
     this.#cluster = new SimCluster(shape, r);
     this.#faults = new Faults(this.#cluster, r);
     this.#prefixes = drawPrefixes(r);

@@ -65,6 +65,8 @@ export interface Shape {
   readonly maxNumSeqs: number;
   readonly maxModelLen: number;
   readonly dramSlots: number;
+  /** Of a store: what is on disk only must be read from there. */
+  readonly storeSlots: number;
   readonly diskRecords: number;
   readonly localPrefillTokens: number;
   readonly stepMs: number;
@@ -436,7 +438,8 @@ export class SimCluster {
   }
 
   #config(role: Role, name: string): Config {
-    const { blockSize, dramSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } = this.shape;
+    const { blockSize, dramSlots, storeSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } =
+      this.shape;
     const slotBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
     const args = {
       name: name,
@@ -453,7 +456,7 @@ export class SimCluster {
       'stalled-reader-ms': STALLED_READER_MS,
       'step-timeout-ms': STEP_TIMEOUT_MS,
       'drain-timeout-ms': DRAIN_MS,
-      'dram-bytes': dramSlots * slotBytes,
+      'dram-bytes': (role === 'store' ? storeSlots : dramSlots) * slotBytes,
       'disk-bytes': role === 'store' ? diskRecords * 4_096 : 0,
       'local-prefill-tokens': localPrefillTokens,
     };

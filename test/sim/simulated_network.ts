@@ -48,8 +48,10 @@ export class SimFabric {
   readonly window: number;
   readonly #endpoints = new Map<string, Endpoint>();
   readonly #calls = new Set<SimCall>();
-  /** `from>to`: when the last message of this direction arrives. */
+  /** By connection and direction: when its last message arrives. Those that two processes open to each other have no order. */
   readonly #lastMs = new Map<string, number>();
+  /** How much slower than the link this connection is. */
+  readonly #lags = new Map<string, number>();
   /** Directions that are partitioned, with what waits. */
   readonly #held = new Map<string, (() => void)[]>();
   readonly faults: LinkFaults = { flipsPerMillion: 0, duplicatesPerMillion: 0, reordersPerMillion: 0 };
@@ -146,20 +148,30 @@ export class SimFabric {
     return [...this.#calls].filter((call) => names.includes(call.name) && !call.client.isDead);
   }
 
-  /** From one process to another, in order, unless it is told to be late. */
-  send(from: SimProcess, to: SimProcess, bytes: number, label: string, deliver: () => void, lateMs = 0): void {
+  /** From one process to another, in order on its connection, unless it is told to be late. An answer goes back on the asker's. */
+  send(
+    from: SimProcess,
+    to: SimProcess,
+    bytes: number,
+    label: string,
+    deliver: () => void,
+    { lateMs = 0, isAnswer = false } = {},
+  ): void {
     const direction = `${from.name}>${to.name}`;
+    const connection = isAnswer ? `${direction} answers` : direction;
     const held = this.#held.get(direction);
     if (held) {
       held.push(() => {
-        this.send(from, to, bytes, label, deliver, lateMs);
+        this.send(from, to, bytes, label, deliver, { lateMs, isAnswer });
       });
       return;
     }
     const now = this.simulation.nowMs;
-    const arrivalMs = now + this.latencyMs + bytes / this.bytesPerMs;
-    const atMs = Math.max(arrivalMs, this.#lastMs.get(direction) ?? 0);
-    if (lateMs === 0) this.#lastMs.set(direction, atMs);
+    const lag = this.#lags.get(connection) ?? this.#random.pick([1, 1, 1, 4]);
+    this.#lags.set(connection, lag);
+    const arrivalMs = now + lag * this.latencyMs + bytes / this.bytesPerMs;
+    const atMs = Math.max(arrivalMs, this.#lastMs.get(connection) ?? 0);
+    if (lateMs === 0) this.#lastMs.set(connection, atMs);
     this.simulation.at(atMs - now + lateMs, to, `◄ ${from.name} ${label}`, deliver);
   }
 
@@ -232,6 +244,7 @@ export class SimCall {
   readonly #left = new AbortController();
   readonly #requests = new Pushed<object>();
   #isOver = false;
+  /** A handler runs for it. */
   #isServed = false;
   #first: object | undefined;
   /** Delivered once more when the call breaks: a reader must not take it for news. */
@@ -313,7 +326,7 @@ export class SimCall {
         // No faster than it goes out: what is pushed meanwhile waits with who pushes it.
         if (++numSent % this.#fabric.window === 0) {
           await new Promise<void>((resolve) => {
-            this.#fabric.send(server, this.client, 0, `${this.name} ack`, resolve);
+            this.#fabric.send(server, this.client, 0, `${this.name} ack`, resolve, { isAnswer: true });
           });
         }
       }
@@ -326,7 +339,9 @@ export class SimCall {
 
   #sendRequest(server: SimProcess, request: object, lateMs: number): void {
     this.#first ??= request;
-    this.#fabric.send(this.client, server, 200, `${this.name} request`, () => this.#requests.push(request), lateMs);
+    this.#fabric.send(this.client, server, 200, `${this.name} request`, () => this.#requests.push(request), {
+      lateMs,
+    });
   }
 
   /** What the bus does to messages that nobody waits for. */
@@ -339,6 +354,9 @@ export class SimCall {
   }
 
   #serve({ process, handlers }: Endpoint): void {
+    // Its connection broke before it came.
+    if (this.#left.signal.aborted) return;
+    this.#isServed = true;
     const handler = handlers[this.name] as unknown as AnyHandler | undefined;
     const run = async (): Promise<void> => {
       if (!handler) throw new Failure('cluster_mismatch', `nobody serves ${this.name}`);
@@ -358,7 +376,7 @@ export class SimCall {
     if (isSequence) this.#fabric.serving(process, 1);
     run()
       .finally(() => {
-        this.#isServed = true;
+        this.#isServed = false;
         if (isSequence) this.#fabric.serving(process, -1);
       })
       .then(
@@ -368,9 +386,16 @@ export class SimCall {
       .then((failure) => {
         void this.#requests.return();
         if (process.isDead) return;
-        this.#fabric.send(process, this.client, 0, `${this.name} ends${failure ? `: ${failure.code}` : ''}`, () => {
-          this.#end(failure && new Failure(failure.code, `${this.address}: ${failure.message}`));
-        });
+        this.#fabric.send(
+          process,
+          this.client,
+          0,
+          `${this.name} ends${failure ? `: ${failure.code}` : ''}`,
+          () => {
+            this.#end(failure && new Failure(failure.code, `${this.address}: ${failure.message}`));
+          },
+          { isAnswer: true },
+        );
       })
       .catch((error: unknown) => {
         throw error;
@@ -396,7 +421,7 @@ export class SimCall {
         this.#last = carried;
         this.replies.push(carried);
       },
-      lateMs,
+      { lateMs, isAnswer: true },
     );
   }
 
@@ -441,7 +466,7 @@ export class SimCall {
     const { server } = this;
     if (server && !this.#left.signal.aborted && ['decode', 'prefill', 'fetch'].includes(this.name)) {
       this.#fabric.simulation.at(MAX_ABANDONED_MS, server, 'looks after a call', () => {
-        if (!this.#isServed) this.#fabric.onFault(`R2: ${server.name} serves a ${this.name} call whose caller left`);
+        if (this.#isServed) this.#fabric.onFault(`R2: ${server.name} serves a ${this.name} call whose caller left`);
       });
     }
     this.#left.abort();
