@@ -538,13 +538,6 @@ export const mutants: readonly Mutant[] = [
     to: '',
   },
   {
-    name: 'block events that come during a snapshot are dropped',
-    file: 'services/router/index_feed.js',
-    from: `for (const batch of buffered)
-                    this.#receive(batch);`,
-    to: 'void buffered;',
-  },
-  {
     name: 'who waits for an instance is not told that one has joined',
     file: 'services/router/cluster_view.js',
     from: `onJoined(instance);
