@@ -29,8 +29,9 @@ interface Endpoint {
 
 /** A peer that does not answer at all for this long is lost, as keepalives have it. */
 const KEEPALIVE_MS = 15_000;
-/** A handler may go on for so long when its caller has left. */
+/** A handler may go on for so long when its caller has left; a store's may be in the middle of a slow read. */
 const MAX_ABANDONED_MS = 50;
+const MAX_ABANDONED_STORE_MS = 3_000;
 
 export interface LinkFaults {
   /** Of a million slices of records, so many arrive with a bit flipped. */
@@ -465,7 +466,8 @@ export class SimCall {
   #abandon(): void {
     const { server } = this;
     if (server && !this.#left.signal.aborted && ['decode', 'prefill', 'fetch'].includes(this.name)) {
-      this.#fabric.simulation.at(MAX_ABANDONED_MS, server, 'looks after a call', () => {
+      const limitMs = server.name.startsWith('store') ? MAX_ABANDONED_STORE_MS : MAX_ABANDONED_MS;
+      this.#fabric.simulation.at(limitMs, server, 'looks after a call', () => {
         if (this.#isServed) this.#fabric.onFault(`R2: ${server.name} serves a ${this.name} call whose caller left`);
       });
     }
