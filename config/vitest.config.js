@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs';
 import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer } from 'vitest/node';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -26,10 +27,30 @@ const built = {
 const processes = [
   'test/house/*.test.ts',
   'test/e2e/chaos/chaos.test.ts',
+  'test/sim/sim.test.ts',
   ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures', 'webgpu'].map(
     (name) => `test/e2e/${name}.test.ts`,
   ),
 ];
+
+/** What takes minutes, longest first: what starts last has the machine to itself, and should be short. */
+const long = [
+  'kernels/webgpu.test.ts',
+  'kernels/webgpu_models.test.ts',
+  ...['e2e/webgpu', 'chaos/chaos', 'e2e/oracle', 'e2e/hold', 'e2e/failures', 'sim/sim', 'house/lint'].map(
+    (name) => `${name}.test.ts`,
+  ),
+];
+
+class LongestFirst extends BaseSequencer {
+  async sort(files) {
+    const rank = ({ moduleId }) => {
+      const at = long.findIndex((name) => moduleId.endsWith(name));
+      return at < 0 ? long.length : at;
+    };
+    return (await super.sort(files)).sort((a, b) => rank(a) - rank(b));
+  }
+}
 
 const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 };
 
@@ -37,6 +58,7 @@ export default defineConfig({
   root,
   plugins: [built],
   test: {
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         root,
@@ -88,7 +110,7 @@ export default defineConfig({
           name: 'e2e',
           sequence: { groupOrder: 3 },
           exclude: processes,
-          include: ['test/e2e/**/*.test.ts', 'test/sim/**/*.test.ts', 'test/bench/**/*.test.ts'],
+          include: ['test/e2e/**/*.test.ts', 'test/bench/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,
           testTimeout: 180_000,
