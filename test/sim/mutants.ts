@@ -317,12 +317,6 @@ export const mutants: readonly Mutant[] = [
     to: 'said.end();',
   },
   {
-    name: 'a fetch from a lost holder is waited for',
-    file: 'services/router/attempt.js',
-    from: 'said.push({ giveUp: { round } });\n        };',
-    to: '};',
-  },
-  {
     name: 'a request that is over keeps its generators (R2)',
     file: 'services/router/openai/request_scope.js',
     from: 'await Promise.allSettled(this.#generators.map((generator) => generator.return(undefined)));',
@@ -419,12 +413,6 @@ export const mutants: readonly Mutant[] = [
     to: 'return false;',
   },
   {
-    name: "the router's answer to a missing block is not counted as a round",
-    file: 'services/router/attempt.js',
-    from: 'this.#numMissing++;',
-    to: '',
-  },
-  {
     name: 'a delivery that ends after its sequence was cancelled is named',
     file: 'shared/engine/engine.js',
     from: `this.pool.release(blocks);
@@ -438,12 +426,6 @@ export const mutants: readonly Mutant[] = [
     from: `sequence.passDelivered(blockSize);
         if (sequence.request.kind === 'prefill') {`,
     to: `if (sequence.request.kind === 'prefill') {`,
-  },
-  {
-    name: 'what waited for a preempted sequence loses its slots',
-    file: 'shared/engine/engine_loop.js',
-    from: `emit({ kind: 'consumed', slot });`,
-    to: 'void slot;',
   },
   {
     name: 'a sequence that has proceeded waits for blocks again after a preemption',
