@@ -87,7 +87,7 @@ async function pairCases(): Promise<Case[]> {
     return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
   });
   const codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
-  const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? 40 : 100));
+  const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? 24 : 100));
   // Short ones and long ones.
   const stride = Math.max(1, (cases.length + joined.length) / numWanted);
   const all = [...cases, ...joined].filter((_, i) => i % stride < 1);
