@@ -23,7 +23,7 @@ const built = {
   },
 };
 
-/** Suites of processes, none of which looks at how long something takes. */
+/** Suites of real processes, and long ones of a single process, none of which looks at how long something takes. */
 const processes = [
   'test/house/*.test.ts',
   'test/e2e/chaos/chaos.test.ts',
@@ -87,7 +87,7 @@ export default defineConfig({
         },
       },
       {
-        // Real processes that wait for each other more than they compute: two suites at a time.
+        // Nothing here looks at how long something takes, so two suites at a time.
         root,
         plugins: [built],
         test: {

@@ -170,8 +170,7 @@ export class StoreTiers implements BlockSource {
 
   /** Slots of DRAM that are being filled. */
   get numLent(): number {
-    const dram = this.#dram;
-    return dram ? dram.slab.numSlots - dram.slab.numFree - dram.cache.size : 0;
+    return this.#dram?.cache.numLent ?? 0;
   }
 
   tiers(): Load['tiers'] {

@@ -287,7 +287,7 @@ export class EngineInstance {
       kvUsage: engine ? 1 - engine.numAvailable / info.numBlocks : 0,
       isDraining: this.isDraining,
       arriving: this.#parts.window.numInUse,
-      lent: this.#slab.numSlots - this.#slab.numFree - cache.size,
+      lent: cache.numLent,
       tiers: { device, dram: tierStats(cache.counters, cache.size, slot, this.#slab.numSlots * slot) },
     };
   }

@@ -55,6 +55,11 @@ export class RecordCache {
     return this.#records.size;
   }
 
+  /** Slots of the slab that are taken and hold no record: something is on its way into or out of them. */
+  get numLent(): number {
+    return this.#slab.numSlots - this.#slab.numFree - this.size;
+  }
+
   has(key: BlockKey): boolean {
     return this.#records.has(key);
   }
