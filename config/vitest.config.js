@@ -3,6 +3,7 @@
  * so worker threads and WebAssembly are the real ones. `npm run build` comes first.
  */
 import { existsSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
@@ -28,19 +29,20 @@ const processes = [
   'test/house/*.test.ts',
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
+  'test/bench/**/*.test.ts',
   ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures', 'webgpu'].map(
     (name) => `test/e2e/${name}.test.ts`,
   ),
 ];
 
+/** More than there are cores: most suites wait for something now and then. */
+const maxWorkers = availableParallelism() + 1;
+
 /** What takes minutes, longest first: what starts last has the machine to itself, and should be short. */
 const long = [
-  'kernels/webgpu.test.ts',
-  'kernels/webgpu_models.test.ts',
-  ...['e2e/webgpu', 'chaos/chaos', 'e2e/oracle', 'e2e/hold', 'e2e/failures', 'sim/sim', 'house/lint'].map(
-    (name) => `${name}.test.ts`,
-  ),
-];
+  ...['sim/sim', 'kernels/webgpu', 'chaos/chaos', 'e2e/webgpu', 'kernels/webgpu_models', 'e2e/failures', 'e2e/hold'],
+  ...['e2e/oracle', 'house/lint', 'kernels/webgpu_subgroup_16', 'e2e/cli', 'e2e/golden_path', 'e2e/arrivals'],
+].map((name) => `${name}.test.ts`);
 
 class LongestFirst extends BaseSequencer {
   async sort(files) {
@@ -82,21 +84,21 @@ export default defineConfig({
           testTimeout: 180_000,
           sequence: { groupOrder: 1 },
           include: ['test/kernels/webgpu*.test.ts'],
-          maxWorkers: 2,
+          maxWorkers,
           pool: 'forks',
         },
       },
       {
-        // Nothing here looks at how long something takes, so two suites at a time.
+        // Nothing here looks at how long something takes, so several at a time.
         root,
         plugins: [built],
         test: {
           ...shared,
           name: 'processes',
-          sequence: { groupOrder: 2 },
+          sequence: { groupOrder: 1 },
           include: processes,
           pool: 'forks',
-          maxWorkers: 2,
+          maxWorkers,
           testTimeout: 180_000,
           hookTimeout: 120_000,
         },
@@ -108,9 +110,9 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'e2e',
-          sequence: { groupOrder: 3 },
+          sequence: { groupOrder: 2 },
           exclude: processes,
-          include: ['test/e2e/**/*.test.ts', 'test/bench/**/*.test.ts'],
+          include: ['test/e2e/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,
           testTimeout: 180_000,

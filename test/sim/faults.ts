@@ -53,6 +53,7 @@ export class Faults {
         this.#cluster.drain(r.chance(1, 6) ? router : node);
       },
       () => this.#pause(r.chance(1, 8) ? router : node),
+      () => this.#silence(node),
       () => this.#cut(node, peer),
       () => this.#partition(node, peer),
       () => this.#loseDevice(node),
@@ -81,6 +82,18 @@ export class Faults {
     simulation.pause(process);
     this.#after(200 + this.#random.below(6_000), `resume ${node.name}`, () => {
       simulation.resume(process);
+    });
+  }
+
+  /** Pauses whoever is fetched from, if anybody is, for longer than the router bears. */
+  #silence(node: Node): void {
+    const { simulation, fabric, nodes } = this.#cluster;
+    const servers = new Set(fabric.openCalls(['fetch']).map(({ server }) => server));
+    const holder = this.#alive(nodes.filter(({ process }) => servers.has(process))) ?? node;
+    simulation.note(`${holder.name} is silent`);
+    simulation.pause(holder.process);
+    this.#after(3_500 + this.#random.below(3_000), `resume ${holder.name}`, () => {
+      simulation.resume(holder.process);
     });
   }
 

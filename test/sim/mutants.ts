@@ -11,6 +11,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { projectPath } from '../support/project.ts';
 
+/** Most of what a seed makes is garbage at its end: with more room for it, Node spends a sixth less time. */
+export const YOUNG_SPACE = '--max-semi-space-size=64';
+
 interface Mutant {
   readonly name: string;
   /** In dist/. */
@@ -592,6 +595,19 @@ export const mutants: readonly Mutant[] = [
             dram.cache.giveSlot(slot);`,
     to: '.catch(() => false))) {',
   },
+  {
+    name: 'a fetch from a lost holder is waited for',
+    file: 'services/router/attempt.js',
+    from: `said.push({ giveUp: { round } });
+        };`,
+    to: '};',
+  },
+  {
+    name: 'the answer to a missing block is not counted as a round',
+    file: 'services/router/attempt.js',
+    from: 'this.#numMissing++;',
+    to: '',
+  },
 ];
 
 export interface MutantResult {
@@ -617,6 +633,7 @@ export async function hunt(mutant: Mutant, numSeeds: number): Promise<MutantResu
       source.replace(mutant.from, () => mutant.to),
     );
     const args = [
+      YOUNG_SPACE,
       join(folder, 'dist/test/sim/main.js'),
       '--seeds',
       String(numSeeds),

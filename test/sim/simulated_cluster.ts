@@ -50,6 +50,8 @@ const CROWDED_MS = 20;
 
 /** What is left of a request that has ended is gone after this. */
 const MAX_ORPHANED_MS = 200;
+/** An instance is told to leave a holder that is a member no more, on slow links too, within this. */
+const MAX_LOST_FETCH_MS = 500;
 /** Of a member: what the router's configuration says, and its checks. */
 const SILENCE_MS = 1_500;
 const MAX_SILENCE_MS = 2_500;
@@ -408,9 +410,33 @@ export class SimCluster {
     if (silent) this.faults.push(`${silent.member.name} is a member and was not heard for ${MAX_SILENCE_MS} ms`);
   }
 
+  /** Whether the router and this process hear each other, and have for a while. */
+  #isInTouch(process: SimProcess): boolean {
+    const { process: router } = this.router;
+    const sinceMs = this.simulation.nowMs - MAX_LOST_FETCH_MS;
+    const isAwake = (one: SimProcess): boolean => !one.isDead && !one.parked && one.resumedMs < sinceMs;
+    return isAwake(process) && isAwake(router) && !this.fabric.isParted(process, router);
+  }
+
+  /** Nobody goes on to fetch from a holder that the router has lost: it may be silent for long. */
+  #checkFetches({ name, process }: Node): void {
+    const { nowMs } = this.simulation;
+    const members = new Set(this.face?.view.all().map(({ member }) => member.address));
+    const isInTouch = this.#isInTouch(process);
+    for (const call of this.fabric.openCalls(['fetch'])) {
+      if (call.client !== process) continue;
+      if (!isInTouch || members.has(call.address)) call.orphanedSinceMs = undefined;
+      else call.orphanedSinceMs ??= nowMs;
+      if (nowMs - (call.orphanedSinceMs ?? nowMs) > MAX_LOST_FETCH_MS)
+        this.faults.push(`${name} fetches from ${call.address}, which the router has lost`);
+    }
+  }
+
   /** After an event of this process: E1, K3 for one block after the other, and whose the arrivals are. */
-  check({ name, engine, process }: Node): void {
+  check(node: Node): void {
+    const { name, engine, process } = node;
     if (!engine) return;
+    this.#checkFetches(node);
     const { loop, executable, held, slots } = engine;
     const { pool, load } = loop.engine;
     pool.checkIntegrity();

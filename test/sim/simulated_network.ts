@@ -196,6 +196,11 @@ export class SimFabric {
     });
   }
 
+  /** Whether something that one of them says waits. */
+  isParted(a: SimProcess, b: SimProcess): boolean {
+    return this.#held.has(`${a.name}>${b.name}`) || this.#held.has(`${b.name}>${a.name}`);
+  }
+
   heal(from: SimProcess, to: SimProcess): void {
     const direction = `${from.name}>${to.name}`;
     const held = this.#held.get(direction) ?? [];
