@@ -15,8 +15,8 @@ function isNewer(file, sources) {
   return existsSync(join(root, file)) && sources.every((source) => changedMs(source) < changedMs(file));
 }
 
-const kernels = readdirSync(join(root, 'kernels/wasm')).filter((name) => name.endsWith('.ts'));
-const madeFrom = [...kernels.map((name) => `kernels/wasm/${name}`), 'config/build.js', 'package-lock.json'];
+const kernels = readdirSync(join(root, 'kernels/wasm/as'));
+const madeFrom = [...kernels.map((name) => `kernels/wasm/as/${name}`), 'config/build.js', 'package-lock.json'];
 mkdirSync(join(root, 'dist/kernels/wasm'), { recursive: true });
 for (const [file, features] of [
   ['kernels', 'simd,threads,bulk-memory'],
@@ -28,7 +28,7 @@ for (const [file, features] of [
     process.execPath,
     [
       join(root, 'node_modules/assemblyscript/bin/asc.js'),
-      'kernels/wasm/kernels.as.ts',
+      'kernels/wasm/as/kernels.as.ts',
       ...['-o', to, '--enable', features, '--runtime', 'stub'],
       ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536', '--noAssert', '-O3'],
     ],

@@ -9,89 +9,15 @@
  * chunk or the thread count. Reductions have one order, given by shapes and absolute positions.
  */
 
+import assert from 'node:assert/strict';
+import type { KvDtype, Program } from './program.ts';
+import type { StoredRows } from './stored_rows.ts';
 import type { WeightFormat } from './weight_format.ts';
-
-/** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
-type RowKind = 'rows' | 'samples';
-
-export interface BufferSpec {
-  readonly rows: RowKind;
-  /** Values in a row, f32. */
-  readonly width: number;
-}
-
-/** A weight as a device holds it; `parts` are stacked along the outputs (q, k and v become one product). */
-export interface WeightSpec {
-  /** Outputs. A vector (norm, bias) has one output per value and `inner` 1. */
-  readonly outputs: number;
-  readonly inner: number;
-  readonly parts: readonly { readonly tensor: string; readonly outputs: number }[];
-}
-
-export type Operation =
-  /** out[rows, hidden] = table[token, :] */
-  | { readonly kind: 'embed'; readonly table: string; readonly out: string }
-  /** out[r, :] = weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon) */
-  | {
-      readonly kind: 'rms_norm';
-      readonly x: string;
-      readonly weight: string;
-      readonly out: string;
-      readonly epsilon: number;
-    }
-  /** out[r, outputs] (+)= x[r, inner] · weightᵀ (+ bias) */
-  | {
-      readonly kind: 'linear';
-      readonly x: string;
-      readonly weight: string;
-      readonly bias?: string;
-      readonly out: string;
-      readonly accumulate: boolean;
-    }
-  /** Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place (halves paired), stores k and v, rounded, at the row's slot. */
-  | { readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number }
-  /**
-   * out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. With a
-   * `window` a row sees that many tokens, its own included.
-   */
-  | {
-      readonly kind: 'attention';
-      readonly qkv: string;
-      readonly out: string;
-      readonly layer: number;
-      readonly scale: number;
-      readonly window?: number;
-    }
-  /** out[r, i] = silu(gate_up[r, i]) * gate_up[r, inner + i] */
-  | { readonly kind: 'silu_mul'; readonly gateUp: string; readonly out: string; readonly inner: number }
-  /** out[samples, width] = x[sample_row, :] */
-  | { readonly kind: 'gather_samples'; readonly x: string; readonly out: string }
-  /** Per sample: the best logits, the log-sum-exp. Reads what the batch's sample requests ask for. */
-  | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number };
-
-export type KvDtype = 'f16' | 'f32';
-
-export interface AttentionShape {
-  readonly layers: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  /** [max_positions, head_dim / 2] each, f32. */
-  readonly ropeCos: Float32Array;
-  readonly ropeSin: Float32Array;
-}
-
-export interface Program {
-  readonly operations: readonly Operation[];
-  readonly buffers: Readonly<Record<string, BufferSpec>>;
-  readonly weights: Readonly<Record<string, WeightSpec>>;
-  readonly attention?: AttentionShape;
-}
 
 /** Where weights come from, a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
-  /** Rows of the tensor in order, as f32; a slice is at most a few MiB. The array is only valid until the next one. */
-  slices(tensor: string): AsyncIterable<{ readonly rowStart: number; readonly values: Float32Array }>;
+  /** Rows of the tensor in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one. */
+  slices(tensor: string): AsyncIterable<StoredRows>;
   /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;
 }
@@ -117,16 +43,22 @@ export interface Segment {
   readonly start: number;
   /** Block ids that hold positions [0, start + tokens.length). */
   readonly blockTable: ArrayLike<number>;
-  /** Present when the last row is to be sampled. */
-  readonly sample?: SampleRequest;
+  /** Of rows in ascending order; of one row there may be several. */
+  readonly samples?: readonly SampleRequest[];
+  /** What the model computes with besides its own weights. @throws DeviceError: no device has adapters yet. */
+  readonly adapter?: string;
 }
 
 export interface SampleRequest {
+  /** Of the segment, counted from 0. */
+  readonly row: number;
   /** Best logits wanted, at most MAX_CANDIDATES. */
   readonly numCandidates: number;
-  /** Tokens whose logits are wanted besides (penalties, bias). */
+  /** Tokens whose logits are wanted besides (penalties, bias), at most MAX_CANDIDATES. */
   readonly askedTokens: readonly number[];
   readonly isFullRowWanted: boolean;
+  /** A bit a token, least significant first: only these are candidates. @throws DeviceError: no device masks yet. */
+  readonly allowedTokens?: Uint32Array;
 }
 
 export interface SampleResult {
@@ -141,20 +73,33 @@ export interface SampleResult {
 
 export const MAX_CANDIDATES = 128;
 
-/** KV of one block on the wire and in host memory: [layer][plane k, v][token][kv_head][head_dim]. */
-export function kvBlockBytes(
-  shape: Pick<AttentionShape, 'layers' | 'kvHeads' | 'headDim'>,
-  blockSize: number,
-  dtype: KvDtype,
-): number {
-  return shape.layers * 2 * blockSize * shape.kvHeads * shape.headDim * (dtype === 'f16' ? 2 : 4);
+/** What a batch asks for, in order. @throws DeviceError for what no device does yet. */
+export function samplesOf(batch: readonly Segment[]): SampleRequest[] {
+  const requests: SampleRequest[] = [];
+  for (const { tokens, samples = [], adapter } of batch) {
+    if (adapter !== undefined) throw new DeviceError(`there is no adapter ${adapter}`);
+    for (const request of samples) {
+      assert(
+        request.row >= 0 && request.row < tokens.length,
+        `a segment of ${tokens.length} rows has no ${request.row}`,
+      );
+      assert(request.numCandidates <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} candidates`);
+      assert(request.askedTokens.length <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} asked tokens`);
+      if (request.allowedTokens) throw new DeviceError('candidates cannot be masked on this device');
+      requests.push(request);
+    }
+  }
+  return requests;
 }
 
 export interface Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
-  /** One step: results for the segments that asked for a sample, in batch order. */
-  run(batch: readonly Segment[]): Promise<SampleResult[]>;
+  /**
+   * One step: results for what the batch asks for, in its order. `onLayer` is told when the step's KV of a layer is in the blocks; a device
+   * that cannot know before the end tells it then.
+   */
+  run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]>;
   /** Blocks' KV out of the device; each of `outs` has blockBytes bytes, and may lie in shared memory. */
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
   /** A step that is run afterwards reads them. */

@@ -59,6 +59,27 @@ export function packRows(format: WeightFormat, values: Float32Array, inner: numb
   return { data, scales };
 }
 
+/** The values of packed integers, [rows][inner] f32. */
+export function unpackRows(format: 'int8' | 'int4', { data, scales }: PackedRows, inner: number): Float32Array {
+  const rowWords = rowBytes(format, inner) / 4;
+  const perRow = scalesPerRow(format, inner);
+  const numRows = data.length / rowWords;
+  const out = new Float32Array(numRows * inner);
+  for (let row = 0; row < numRows; row++) {
+    for (let k = 0; k < inner; k++) {
+      const scale = fromHalf(scales[row * perRow + Math.floor(k / GROUP_SIZE)]!);
+      const word = (at: number): number => data[row * rowWords + at]!;
+      const q =
+        format === 'int8'
+          ? (word(k >> 2) << (24 - 8 * (k & 3))) >> 24
+          : ((word(k >> 3) >> (8 * (k & 3) + (k & 4))) & 15) - 8;
+      // The 0 makes a plain zero of a negative one.
+      out[row * inner + k] = q * scale + 0;
+    }
+  }
+  return out;
+}
+
 /** The values that {@link packRows} keeps, in place: what devices are held against. */
 export function roundRows(format: WeightFormat, values: Float32Array, inner: number): void {
   if (format === 'f32') return;

@@ -1,31 +1,76 @@
-/** What the compiled kernels export. Every thread has its own instance over one shared memory. */
+/** What the compiled kernels export; `as/` says what each does. Every thread has its own instance over one shared memory. */
 
-type Kernel = (...args: number[]) => number;
+/**
+ * `params` is where an operation's struct lies, `tile` where an attention tile does, the rest of what is named by a place a region of the
+ * caller's: all are byte offsets. Ranges are half-open.
+ */
+export interface Kernels {
+  embed(params: number, start: number, end: number): void;
+  rms_norm(params: number, start: number, end: number): void;
+  rope_store(params: number, start: number, end: number): void;
+  silu_mul(params: number, start: number, end: number, first: number, last: number): void;
+  gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
+  gather(params: number, start: number, end: number): void;
+  candidates(params: number, start: number, end: number): void;
+  /** Rows [first, first + rows) of a product's input; `last`: room for 32 f32. */
+  quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
+  linear_float(
+    params: number,
+    first: number,
+    rows: number,
+    panelStart: number,
+    panelEnd: number,
+    scratch: number,
+  ): void;
+  linear_int(
+    params: number,
+    quantised: number,
+    first: number,
+    rows: number,
+    panelStart: number,
+    panelEnd: number,
+    scratch: number,
+  ): void;
+  attention_tile(params: number, tile: number, kvHeadStart: number, kvHeadEnd: number, scratch: number): void;
+  attention_span(
+    params: number,
+    tile: number,
+    kvHeadStart: number,
+    kvHeadEnd: number,
+    span: number,
+    records: number,
+    scratch: number,
+  ): void;
+  attention_merge(
+    params: number,
+    tile: number,
+    kvHead: number,
+    records: number,
+    numSpans: number,
+    spanBytes: number,
+    scratch: number,
+  ): void;
+  /** Rows of f32 into the panels of a weight, from output `firstOutput` on. */
+  pack_rows(format: number, values: number, rows: number, inner: number, weight: number, firstOutput: number): void;
+  /** Rows of integers that were stored so, `scaleBytes` of scales each. */
+  pack_stored(
+    format: number,
+    data: number,
+    scales: number,
+    scaleBytes: number,
+    rows: number,
+    inner: number,
+    weight: number,
+    firstOutput: number,
+  ): void;
+  /** 1 when a multiply-add rounds once. */
+  is_fused(scratch: number): number;
+  multiply_add_loop(turns: number, scratch: number): void;
+  multiply_add_loop_int(turns: number, scratch: number): void;
+  multiply_add_loop_int4(turns: number, scratch: number): void;
+  read_loop(start: number, end: number): void;
+}
 
-export type KernelExports = Readonly<
-  Record<
-    | 'attention_merge'
-    | 'attention_span'
-    | 'attention_tile'
-    | 'candidates'
-    | 'embed'
-    | 'gather'
-    | 'is_fused'
-    | 'linear_float'
-    | 'linear_int'
-    | 'multiply_add_loop'
-    | 'multiply_add_loop_int'
-    | 'multiply_add_loop_int4'
-    | 'pack_rows'
-    | 'quantise'
-    | 'read_loop'
-    | 'rms_norm'
-    | 'rope_store'
-    | 'silu_mul',
-    Kernel
-  >
->;
-
-export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): KernelExports {
-  return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as KernelExports;
+export function instantiate(module: WebAssembly.Module, memory: WebAssembly.Memory): Kernels {
+  return new WebAssembly.Instance(module, { env: { memory } }).exports as unknown as Kernels;
 }

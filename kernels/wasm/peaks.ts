@@ -1,6 +1,6 @@
 /** What this machine can do at most, measured with the same threads and instructions that the kernels use. */
 import type { CompiledKernels } from './compiled_kernels.ts';
-import { OP_CELLS, OpCode } from './step_cells.ts';
+import type { PeakLoop } from './peak_loops.ts';
 import { StepThreads } from './step_threads.ts';
 
 export interface WasmPeaks {
@@ -38,11 +38,11 @@ export async function measurePeaks(
   // Pages that were never written are all one page.
   new Float64Array(memory.buffer).fill(1.1);
   new Int8Array(memory.buffer, 0, SCRATCH_BYTES * (numThreads + 1)).fill(0);
-  const bestMs = async (numOps: number, ...op: readonly number[]): Promise<number> => {
-    const ops = new Int32Array(new SharedArrayBuffer(numOps * OP_CELLS * 4));
-    for (let i = 0; i < numOps; i++) ops.set(op, i * OP_CELLS);
+  const bestMs = async (kind: PeakLoop, fields: Readonly<Record<string, number>>, count = 1): Promise<number> => {
+    const operations = Array.from({ length: count }, (_, index) => ({ kind, index, params: 0, fields }));
+    const scratchBytes = SCRATCH_BYTES;
     const threads = await StepThreads.start(module, memory, numThreads, {
-      ...{ ops, numOps, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES },
+      ...{ operations, scratch: SCRATCH_BYTES, scratchBytes },
     });
     const once = (): number => {
       const start = nowMs();
@@ -54,12 +54,13 @@ export async function measurePeaks(
     await threads.close();
     return Math.min(...times);
   };
+  const turns = { turns: TURNS };
   const perS = (work: number, ms: number): number => (work / ms) * 1_000;
   return {
-    f32FlopsPerS: perS(TURNS * 96 * numThreads, await bestMs(1, OpCode.multiplyAdd, TURNS)),
-    intOpsPerS: perS(TURNS * 192 * numThreads, await bestMs(1, OpCode.multiplyAddInt, TURNS)),
-    int4OpsPerS: perS(TURNS * 384 * numThreads, await bestMs(1, OpCode.multiplyAddInt4, TURNS)),
-    readBytesPerS: perS(readBytes, await bestMs(1, OpCode.read, PAGE_BYTES, readBytes)),
-    usPerBarrier: ((await bestMs(NUM_BARRIERS, OpCode.nothing)) / NUM_BARRIERS) * 1_000,
+    f32FlopsPerS: perS(TURNS * 96 * numThreads, await bestMs('multiply_add', turns)),
+    intOpsPerS: perS(TURNS * 192 * numThreads, await bestMs('multiply_add_int', turns)),
+    int4OpsPerS: perS(TURNS * 384 * numThreads, await bestMs('multiply_add_int4', turns)),
+    readBytesPerS: perS(readBytes, await bestMs('read', { from: PAGE_BYTES, bytes: readBytes })),
+    usPerBarrier: ((await bestMs('nothing', {}, NUM_BARRIERS)) / NUM_BARRIERS) * 1_000,
   };
 }

@@ -1,21 +1,23 @@
 /** What one thread has at hand while it walks a step, and how it gets its part of an operation. */
 import { Barrier } from './barrier.ts';
-import { instantiate, type KernelExports } from './kernel_exports.ts';
-import { OP_CELLS, type SharedStep } from './step_cells.ts';
+import { instantiate, type Kernels } from './kernel_exports.ts';
+import type { SharedStep } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
+
+/** Columns are dealt in whole vectors. */
+const COLUMN_UNIT = 4;
 
 export class StepContext {
   readonly shared: SharedStep;
-  readonly kernels: KernelExports;
+  readonly kernels: Kernels;
   readonly barrier: Barrier;
   /** The shared memory. */
   readonly u32: Uint32Array;
   /** This thread's own region. */
   readonly scratch: number;
   /** By operation, how its rows were dealt last: most steps have as many as the one before. */
-  readonly #products = new Map<number, ProductTasks>();
+  readonly #products: (ProductTasks | undefined)[] = [];
   readonly #thread: number;
-  readonly #floats: Float32Array;
 
   constructor(shared: SharedStep, thread: number) {
     this.shared = shared;
@@ -24,39 +26,39 @@ export class StepContext {
     this.u32 = new Uint32Array(shared.memory.buffer);
     this.scratch = shared.scratch + thread * shared.scratchBytes;
     this.#thread = thread;
-    this.#floats = new Float32Array(shared.ops.buffer);
   }
 
-  /** Cells of the operation at `at`. */
-  cells(at: number): Int32Array {
-    return this.shared.ops.subarray(at, at + OP_CELLS);
+  /** A cell of `control`. */
+  count(cell: number): number {
+    return this.shared.control[cell]!;
   }
 
-  /** A cell that holds a float. */
-  float(at: number, cell: number): number {
-    return this.#floats[at + cell]!;
-  }
-
-  /** The tasks of the product at `at`. */
-  productTasks(at: number, numRows: number, inner: number, numPanels: number): ProductTasks {
-    let tasks = this.#products.get(at);
+  /** The tasks of operation `index`, a product. */
+  productTasks(index: number, numRows: number, inner: number, numPanels: number): ProductTasks {
+    let tasks = this.#products[index];
     if (tasks?.numRows !== numRows) {
       tasks = productTasks(numRows, inner, numPanels, this.shared.numThreads);
-      this.#products.set(at, tasks);
+      this.#products[index] = tasks;
     }
     return tasks;
   }
 
-  /** The next task of the operation at `at`; each is given to one thread. */
-  nextTask(at: number): number {
-    return Atomics.add(this.shared.tasks, at / OP_CELLS, 1);
+  /** The next task of operation `index`; each is given to one thread. */
+  nextTask(index: number): number {
+    return Atomics.add(this.shared.tasks, index, 1);
   }
 
   /** Of work that is dealt beforehand, thread t's is [count·t/n, count·(t+1)/n), in whole units. */
-  share(count: number, unit = 1): [number, number] {
+  share(count: number, unit = 1): [start: number, end: number] {
     const { numThreads } = this.shared;
     const numUnits = Math.ceil(count / unit);
     const bound = (thread: number): number => Math.min(count, Math.floor((numUnits * thread) / numThreads) * unit);
     return [bound(this.#thread), bound(this.#thread + 1)];
+  }
+
+  /** Of a table, whole rows; columns where rows are few. */
+  shareTable(rows: number, columns: number): [start: number, end: number, first: number, last: number] {
+    if (rows >= 2 * this.shared.numThreads) return [...this.share(rows), 0, columns];
+    return [0, rows, ...this.share(columns, COLUMN_UNIT)];
   }
 }

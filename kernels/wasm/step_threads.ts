@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
 import { StepThread } from './step.ts';
-import { Control, type SharedStep } from './step_cells.ts';
+import { Control, type SharedStep } from './shared_step.ts';
 
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
 const SPIN_US = 20;
@@ -27,14 +27,14 @@ export class StepThreads {
     module: WebAssembly.Module,
     memory: WebAssembly.Memory,
     numThreads: number,
-    work: Pick<SharedStep, 'ops' | 'numOps' | 'scratch' | 'scratchBytes'>,
+    work: Pick<SharedStep, 'operations' | 'scratch' | 'scratchBytes'>,
   ): Promise<StepThreads> {
     const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
     const shared: SharedStep = {
       ...{ module, memory, numThreads, ...work },
       control: cells(Control.count),
       barrier: cells(BARRIER_CELLS),
-      tasks: cells(work.numOps),
+      tasks: cells(work.operations.length),
       numSpins: SPIN_US * spinsPerMicrosecond(),
     };
     const workers = Array.from(

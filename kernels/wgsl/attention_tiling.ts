@@ -1,5 +1,6 @@
 /** How attention is cut into work for the device. The bits do not depend on it (E2), but for the tile of tokens and the split. */
-import { DeviceError, type AttentionShape, type KvDtype, type LoadOptions, type Program } from '../device.ts';
+import { DeviceError, type LoadOptions } from '../device.ts';
+import type { KvDtype, OperationOf, Program } from '../program.ts';
 
 /** Tokens of a split: so many workgroups share one long sequence's decode step; shorter ones cost more merging. */
 export const SPLIT_TOKENS = 128;
@@ -11,6 +12,7 @@ const FULL_WORKGROUPS = 528;
 const SOFTWARE_WORKGROUPS = 8;
 const K_TILE_BYTES = 8_448;
 
+/** For all of a program's layers: a step's items are made once. */
 export interface AttentionTiling {
   /** Rows of one prefill item. */
   readonly tileRows: number;
@@ -18,47 +20,47 @@ export interface AttentionTiling {
   readonly splitBelowItems: number;
   /** Partials that a step may have; a sequence beyond takes all its splits in one workgroup: slow, and the same bits. */
   readonly maxPartials: number;
-  /** Tokens of a K tile. */
-  readonly tileTokens: number;
+  /** Values of a partial, and pairs of its sums. */
+  readonly partialValues: number;
+  readonly partialHeads: number;
   /** The window that every attention layer has, or 0: items skip only what no layer sees. */
   readonly window: number;
 }
 
-/** @throws DeviceError for shapes that the kernels do not have. */
+/** Undefined for a program without attention. @throws DeviceError for shapes that the kernels do not have. */
 export function attentionTiling(
-  shape: AttentionShape,
-  operations: Program['operations'],
+  { operations }: Program,
   options: LoadOptions,
   isSoftware: boolean,
-): AttentionTiling {
-  const { heads, kvHeads, headDim } = shape;
-  if (headDim % 4 !== 0) {
-    throw new DeviceError(`the webgpu device needs head_dim to be a multiple of 4, this model has ${headDim}`);
+): AttentionTiling | undefined {
+  const layers = operations.filter((op): op is OperationOf<'attention'> => op.kind === 'attention');
+  if (layers.length === 0) return undefined;
+  for (const { headDim } of layers) {
+    if (headDim % 4 !== 0) {
+      throw new DeviceError(`the webgpu device needs head_dim to be a multiple of 4, this model has ${headDim}`);
+    }
   }
-  const tileRows = Math.max(1, Math.floor((QUERIES_PER_ITEM * kvHeads) / heads));
+  const group = Math.max(...layers.map(({ heads, kvHeads }) => heads / kvHeads));
+  const kvHeads = Math.min(...layers.map((layer) => layer.kvHeads));
+  const partialValues = Math.max(...layers.map(({ heads, headDim }) => heads * headDim));
+  const partialHeads = Math.max(...layers.map(({ heads }) => heads));
+  const tileRows = Math.max(1, Math.floor(QUERIES_PER_ITEM / group));
   const splitBelowItems = Math.ceil((isSoftware ? SOFTWARE_WORKGROUPS : FULL_WORKGROUPS) / kvHeads);
-  const { maxSamples, maxRows, maxBlocksPerSequence, blockSize, kvDtype } = options;
+  const { maxSamples, maxRows, maxBlocksPerSequence, blockSize } = options;
   const splitsPerRow = Math.ceil((maxBlocksPerSequence * blockSize) / SPLIT_TOKENS);
   const numRows = Math.max(maxSamples, Math.min(maxRows, tileRows * splitBelowItems));
-  // heads · (head_dim + 2) values each.
-  const fitting = Math.floor(MAX_PARTIAL_BYTES / (heads * (headDim + 2) * 4));
+  const fitting = Math.floor(MAX_PARTIAL_BYTES / ((partialValues + 2 * partialHeads) * 4));
+  const windows = new Set(layers.map(({ window = 0 }) => window));
+  const [window = 0] = windows;
   return {
-    tileRows,
-    splitBelowItems,
+    ...{ tileRows, splitBelowItems, partialValues, partialHeads },
     maxPartials: Math.min(MAX_PARTIALS, fitting, numRows * splitsPerRow),
-    tileTokens: tileTokens(headDim, kvDtype),
-    window: windowOf(operations),
+    window: windows.size === 1 ? window : 0,
   };
 }
 
 /** Tokens of a K tile: as many as leave workgroup memory for the rest, a divisor of a split. */
-function tileTokens(headDim: number, kvDtype: KvDtype): number {
+export function tileTokens(headDim: number, kvDtype: KvDtype): number {
   const perToken = headDim * (kvDtype === 'f16' ? 2 : 4) + 4;
   return [32, 16, 8].find((tokens) => tokens * perToken <= K_TILE_BYTES) ?? 4;
-}
-
-function windowOf(operations: Program['operations']): number {
-  const windows = new Set(operations.flatMap((op) => (op.kind === 'attention' ? [op.window ?? 0] : [])));
-  const [first = 0] = windows;
-  return windows.size === 1 ? first : 0;
 }

@@ -12,6 +12,8 @@ import { polled } from './polling.ts';
 const STAGING_BYTES = 16 << 20;
 /** The next round's host copy runs while the last one's transfer does. */
 const RING = 2;
+/** Bytes that a thread moves. */
+const QUAD = 16;
 
 /** Of everything a transfer makes: the staging buffer and two rings. */
 export function transferBytes(blockBytes: number): number {
@@ -28,7 +30,8 @@ export class BlockTransfer {
   readonly #uploads: readonly GPUBuffer[];
   readonly #blockBytes: number;
   readonly #capacity: number;
-  readonly #groupsX: number;
+  /** By layer. */
+  readonly #groupsX: readonly number[];
 
   private constructor(parts: {
     device: GPUDevice;
@@ -40,7 +43,7 @@ export class BlockTransfer {
     uploads: readonly GPUBuffer[];
     blockBytes: number;
     capacity: number;
-    groupsX: number;
+    groupsX: readonly number[];
   }) {
     this.#device = parts.device;
     this.#pipelines = parts.pipelines;
@@ -54,21 +57,21 @@ export class BlockTransfer {
     this.#groupsX = parts.groupsX;
   }
 
-  /** `kv` has a buffer per layer. @throws DeviceError when the device is full. */
+  /** `kv` has a buffer per layer, `layerBytes` of a block each. @throws DeviceError when the device is full. */
   static async create(
     device: GPUDevice,
     memory: GpuMemory,
     kernels: KernelCache,
     kv: readonly GPUBuffer[],
-    blockBytes: number,
+    layerBytes: readonly number[],
     numBlocks: number,
   ): Promise<BlockTransfer> {
+    const blockBytes = layerBytes.reduce((sum, bytes) => sum + bytes, 0);
     const capacity = Math.max(
       1,
       Math.min(numBlocks, Math.floor(Math.min(STAGING_BYTES, memory.maxBytes) / blockBytes)),
     );
     const bytes = capacity * blockBytes;
-    const layerQuads = blockBytes / kv.length / 16;
     const list = await memory.storage('transfer', 'block list', capacity * 4);
     const staging = await memory.storage('transfer', 'block staging', bytes);
     const params = await memory.allocate(
@@ -78,9 +81,11 @@ export class BlockTransfer {
       GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
     );
     const values = new DataView(new ArrayBuffer(kv.length * PARAMS_STRIDE));
-    kv.forEach((_, layer) => {
-      const fields = { layer, layers: kv.length, layer_quads: layerQuads };
-      packParams(gatherBlocks, fields, values, layer * PARAMS_STRIDE);
+    let layerAt = 0;
+    layerBytes.forEach((layer, i) => {
+      const fields = { layer_at: layerAt / QUAD, layer_quads: layer / QUAD, record_quads: blockBytes / QUAD };
+      packParams(gatherBlocks, fields, values, i * PARAMS_STRIDE);
+      layerAt += layer;
     });
     device.queue.writeBuffer(params, 0, values.buffer);
     const ring = (label: string, usage: number): Promise<GPUBuffer[]> =>
@@ -94,11 +99,11 @@ export class BlockTransfer {
     return new BlockTransfer({
       ...{ device, list, staging, blockBytes, capacity, pipelines: { gather, scatter } },
       bindGroups: kv.map((layer, i) =>
-        kernels.bind(gatherBlocks, params, i * PARAMS_STRIDE, { list, kv: layer, staging }),
+        kernels.bind(gatherBlocks, { buffer: params, offset: i * PARAMS_STRIDE }, { list, kv: layer, staging }),
       ),
       downloads: await ring('block download', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST),
       uploads: await ring('block upload', GPUBufferUsage.MAP_WRITE | GPUBufferUsage.COPY_SRC),
-      groupsX: Math.ceil(layerQuads / gatherBlocks.constants.WORKGROUP_SIZE),
+      groupsX: layerBytes.map((layer) => Math.ceil(layer / QUAD / gatherBlocks.constants.WORKGROUP_SIZE)),
     });
   }
 
@@ -152,10 +157,10 @@ export class BlockTransfer {
     this.#device.queue.writeBuffer(this.#list, 0, Uint32Array.from(ids));
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
-    for (const bindGroup of this.#bindGroups) {
+    this.#bindGroups.forEach((bindGroup, layer) => {
       pass.setBindGroup(0, bindGroup);
-      pass.dispatchWorkgroups(this.#groupsX, ids.length);
-    }
+      pass.dispatchWorkgroups(this.#groupsX[layer]!, ids.length);
+    });
     pass.end();
   }
 }

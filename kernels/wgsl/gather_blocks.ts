@@ -3,7 +3,7 @@ import type { KernelSpec } from './kernel.ts';
 /** One layer of some blocks between the paged cache and contiguous records; SCATTER 1 puts them in. */
 export const gatherBlocks = {
   name: 'gather_blocks',
-  params: { layer: 'u32', layers: 'u32', layer_quads: 'u32' },
+  params: { layer_at: 'u32', layer_quads: 'u32', record_quads: 'u32' },
   buffers: {
     list: { access: 'read', dtype: 'u32' },
     kv: { access: 'read_write', dtype: 'vec4u' },

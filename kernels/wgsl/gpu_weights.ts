@@ -5,8 +5,10 @@
  * and a split never parts them.
  */
 import assert from 'node:assert/strict';
-import type { WeightSource, WeightSpec } from '../device.ts';
-import { packRows, rowBytes, scalesPerRow, type WeightFormat } from '../weight_format.ts';
+import type { WeightSource } from '../device.ts';
+import type { WeightSpec } from '../program.ts';
+import { numStored, packStored, toFloats } from '../stored_rows.ts';
+import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weight_format.ts';
 import { fillRandom } from './fill_random.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { packParams, PARAMS_STRIDE, type KernelCache } from './kernel.ts';
@@ -106,16 +108,18 @@ export class WeightLoader {
   ): Promise<void> {
     let firstOutput = 0;
     for (const part of spec.parts) {
-      for await (const { rowStart, values } of source.slices(part.tensor)) {
-        await this.#put(weight, firstOutput + rowStart, values);
-        onBytes(values.byteLength);
+      for await (const rows of source.slices(part.tensor)) {
+        const first = firstOutput + rows.rowStart;
+        if (spec.inner === 1) this.#putVector(weight, first, toFloats(rows, 1));
+        else await this.#put(weight, first, packStored(weight.format, rows, spec.inner));
+        onBytes(numStored(rows, spec.inner) * spec.inner * 4);
       }
       firstOutput += part.outputs;
     }
     assert(firstOutput === spec.outputs, `parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
 
-  /** Holds the gates (one half of the tensor, f32) while the ups stream in. */
+  /** Holds the gates (one half of the weight, packed) while the ups stream in. */
   async #loadPairs(
     weight: GpuWeight,
     spec: WeightSpec,
@@ -125,32 +129,38 @@ export class WeightLoader {
     const [gate, up] = spec.parts;
     assert(gate && up && spec.parts.length === 2 && gate.outputs === up.outputs, 'gate and up have one size');
     const { inner } = spec;
-    const gates = new Float32Array(gate.outputs * inner);
-    for await (const { rowStart, values } of source.slices(gate.tensor)) {
-      gates.set(values, rowStart * inner);
-      onBytes(values.byteLength);
+    const { format } = weight;
+    const [words, halves] = [rowBytes(format, inner) / 4, scalesPerRow(format, inner)];
+    const gates: PackedRows = {
+      data: new Uint32Array(gate.outputs * words),
+      scales: new Uint16Array(gate.outputs * halves),
+    };
+    for await (const rows of source.slices(gate.tensor)) {
+      const { data, scales } = packStored(format, rows, inner);
+      gates.data.set(data, rows.rowStart * words);
+      gates.scales.set(scales, rows.rowStart * halves);
+      onBytes(numStored(rows, inner) * inner * 4);
     }
-    for await (const { rowStart, values } of source.slices(up.tensor)) {
-      const pairs = new Float32Array(2 * values.length);
-      for (let row = 0; row * inner < values.length; row++) {
-        const from = (rowStart + row) * inner;
-        pairs.set(gates.subarray(from, from + inner), 2 * row * inner);
-        pairs.set(values.subarray(row * inner, (row + 1) * inner), (2 * row + 1) * inner);
-      }
+    for await (const rows of source.slices(up.tensor)) {
+      const { rowStart } = rows;
+      const ups = packStored(format, rows, inner);
+      const pairs = {
+        data: inPairs(gates.data.subarray(rowStart * words), ups.data, words),
+        scales: inPairs(gates.scales.subarray(rowStart * halves), ups.scales, halves),
+      };
       await this.#put(weight, 2 * rowStart, pairs);
-      onBytes(values.byteLength);
+      onBytes(numStored(rows, inner) * inner * 4);
     }
   }
 
-  /** Outputs [first, ...) with their inputs, as f32. */
-  async #put({ format, inner, slices }: GpuWeight, first: number, values: Float32Array): Promise<void> {
-    if (inner === 1) {
-      this.#upload(slices[0]!.data, first * 4, new Uint8Array(values.slice().buffer));
-      return;
-    }
-    const numRows = values.length / inner;
-    const { data, scales } = packRows(format, values, inner);
+  #putVector({ slices }: GpuWeight, first: number, values: Float32Array): void {
+    this.#upload(slices[0]!.data, first * 4, new Uint8Array(values.slice().buffer));
+  }
+
+  /** Outputs [first, ...) with their inputs. */
+  async #put({ format, inner, slices }: GpuWeight, first: number, { data, scales }: PackedRows): Promise<void> {
     const perRow = rowBytes(format, inner);
+    const numRows = data.byteLength / perRow;
     const scaleBytes = scalesPerRow(format, inner) * 2;
     for (const slice of slices) {
       const start = Math.max(first, slice.firstOutput);
@@ -206,11 +216,21 @@ export class WeightLoader {
     const encoder = device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
-    pass.setBindGroup(0, this.#kernels.bind(fillRandom, params, 0, { words: buffer }));
+    pass.setBindGroup(0, this.#kernels.bind(fillRandom, { buffer: params, offset: 0 }, { words: buffer }));
     pass.dispatchWorkgroups(gridX, Math.ceil(groups / gridX));
     pass.end();
     device.queue.submit([encoder.finish()]);
     await polled(device.queue.onSubmittedWorkDone());
     params.destroy();
   }
+}
+
+/** Rows of `perRow` elements: the first of `a`, the first of `b`, the second of `a`, and so on, as many as `b` has. */
+function inPairs<T extends Uint32Array<ArrayBuffer> | Uint16Array<ArrayBuffer>>(a: T, b: T, perRow: number): T {
+  const pairs = new (b.constructor as new (length: number) => T)(2 * b.length);
+  for (let at = 0; at < b.length; at += perRow) {
+    pairs.set(a.subarray(at, at + perRow), 2 * at);
+    pairs.set(b.subarray(at, at + perRow), 2 * at + perRow);
+  }
+  return pairs;
 }

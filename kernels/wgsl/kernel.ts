@@ -30,11 +30,17 @@ export interface Specialisation {
   readonly aliases?: Readonly<Record<string, string>>;
 }
 
+/** Where the numbers of one use lie. */
+export interface Uniform {
+  readonly buffer: GPUBuffer;
+  readonly offset: number;
+}
+
 /** Bytes from one dispatch's uniform to the next: the alignment that every adapter grants. */
 export const PARAMS_STRIDE = 256;
 
 export function wgslUrl(name: string): URL {
-  return new URL(`./${name}.wgsl`, import.meta.url);
+  return new URL(`./shaders/${name}.wgsl`, import.meta.url);
 }
 
 /** The WGSL text with its constants and types in place. @throws AssertionError for a name that the file does not have. */
@@ -108,18 +114,13 @@ export class KernelCache {
     });
   }
 
-  /** Made once at load; `paramsOffset` is where this use's uniform lies in `params`. */
-  bind(
-    spec: KernelSpec,
-    params: GPUBuffer,
-    paramsOffset: number,
-    buffers: Readonly<Record<string, GPUBuffer>>,
-  ): GPUBindGroup {
+  /** Made once at load. */
+  bind(spec: KernelSpec, uniform: Uniform, buffers: Readonly<Record<string, GPUBuffer>>): GPUBindGroup {
     return this.#device.createBindGroup({
       label: spec.name,
       layout: this.#layout(spec),
       entries: [
-        { binding: 0, resource: { buffer: params, offset: paramsOffset, size: paramsBytes(spec) } },
+        { binding: 0, resource: { ...uniform, size: paramsBytes(spec) } },
         ...Object.keys(spec.buffers).map((key, i) => {
           const buffer = buffers[key];
           assert(buffer, `${spec.name}: ${key} is not bound`);

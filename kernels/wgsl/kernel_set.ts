@@ -6,10 +6,11 @@
  *
  * Where an adapter lacks what a fast kernel needs, the deterministic one stands in.
  */
+import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { MatrixConfig, OpenAdapter } from './adapters.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
-import { MATMUL_TILE, matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from './linear.ts';
+import { MATMUL_TILE, matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from './linear_kernels.ts';
 
 export const kernelSets = ['deterministic', 'fast'] as const;
 export type KernelSet = (typeof kernelSets)[number];
@@ -64,7 +65,8 @@ export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilit
 
 interface LinearUse {
   readonly format: WeightFormat;
-  readonly isGated: boolean;
+  /** What makes one output of a pair, where they come in pairs. */
+  readonly gate: Gate['kind'] | undefined;
   /** Of the slice. */
   readonly outputs: number;
 }
@@ -73,6 +75,8 @@ export interface LinearVariant {
   readonly spec: KernelSpec;
   readonly specialisation: Specialisation;
 }
+
+const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2 };
 
 const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
 
@@ -83,7 +87,7 @@ export function formatConstant(format: WeightFormat): number {
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix }: Capabilities,
-  { format, isGated, outputs }: LinearUse,
+  { format, gate, outputs }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: LinearVariant])[];
@@ -91,8 +95,8 @@ export function linearVariants(
   readonly many: LinearVariant;
   readonly outputsPerWorkgroup: number;
 } {
-  const outputsPerWorkgroup = rowsOf(outputs, isGated, isSoftware);
-  const common = { FORMAT: FORMATS[format], GATED: isGated ? 1 : 0, UNROLLED: isSoftware ? 0 : 1 };
+  const outputsPerWorkgroup = rowsOf(outputs, gate !== undefined, isSoftware);
+  const common = { FORMAT: FORMATS[format], GATED: gate === undefined ? 0 : GATES[gate], UNROLLED: isSoftware ? 0 : 1 };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
   const vectorVariant = (columns: number, normed: boolean): LinearVariant => ({

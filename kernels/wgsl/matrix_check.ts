@@ -2,7 +2,9 @@
  * Whether an adapter's matrix units compute what they should. Drivers differ in how they lay matrices out, and no software driver has
  * any to test with: so a device tries a small product both ways before it trusts them with a model.
  */
-import type { Executable, LoadOptions, Program, WeightSource } from '../device.ts';
+import type { Executable, LoadOptions, WeightSource } from '../device.ts';
+import type { Program } from '../program.ts';
+import { floatRows } from '../stored_rows.ts';
 
 const [ROWS, INNER, OUTPUTS] = [70, 1_024, 80];
 /** Tiles of f16. */
@@ -12,6 +14,8 @@ const program: Program = {
   operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
   buffers: { x: { rows: 'rows', width: INNER }, out: { rows: 'rows', width: OUTPUTS } },
   weights: { w: { outputs: OUTPUTS, inner: INNER, parts: [{ tensor: 'w', outputs: OUTPUTS }] } },
+  kv: [],
+  rope: {},
 };
 
 const options: LoadOptions = {
@@ -30,7 +34,7 @@ const pattern = (length: number, step: number): Float32Array =>
 
 const weights: WeightSource = {
   async *slices() {
-    yield await Promise.resolve({ rowStart: 0, values: pattern(OUTPUTS * INNER, 0.37) });
+    yield await Promise.resolve(floatRows(pattern(OUTPUTS * INNER, 0.37)));
   },
 };
 

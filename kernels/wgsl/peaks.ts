@@ -66,7 +66,7 @@ export async function measurePeaks(
     repeats: number,
   ): Promise<number> => {
     const pipeline = await polled(kernels.pipeline(spec, specialisation));
-    const bindGroup = kernels.bind(spec, params, offset, buffers);
+    const bindGroup = kernels.bind(spec, { buffer: params, offset }, buffers);
     const submit = async (count: number): Promise<number> => {
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();

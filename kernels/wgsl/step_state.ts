@@ -7,7 +7,7 @@
  * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
-import { MAX_CANDIDATES, type LoadOptions, type Segment } from '../device.ts';
+import { MAX_CANDIDATES, samplesOf, type LoadOptions, type Segment } from '../device.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 export const Header = {
@@ -164,20 +164,18 @@ export class StepState {
     const { words } = this;
     const samplesAt = this.#end;
     words[Header.samplesAt] = samplesAt;
-    const requests = batch.flatMap(({ sample }) => (sample ? [sample] : []));
+    const requests = samplesOf(batch);
     let askedAt = samplesAt + 8 * requests.length;
     let [row, sampleIndex, resultWords] = [0, 0, 0];
-    for (const { tokens, sample } of batch) {
+    for (const { tokens, samples = [] } of batch) {
+      for (const { row: at, numCandidates, askedTokens } of samples) {
+        const wanted = Math.max(1, numCandidates);
+        words.set([row + at, wanted, askedAt, askedTokens.length, resultWords], samplesAt + 8 * sampleIndex++);
+        words.set(askedTokens, askedAt);
+        askedAt += askedTokens.length;
+        resultWords += 2 * wanted + 2 + askedTokens.length;
+      }
       row += tokens.length;
-      if (!sample) continue;
-      const { numCandidates, askedTokens } = sample;
-      assert(numCandidates <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} candidates`);
-      assert(askedTokens.length <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} asked tokens`);
-      const wanted = Math.max(1, numCandidates);
-      words.set([row - 1, wanted, askedAt, askedTokens.length, resultWords], samplesAt + 8 * sampleIndex++);
-      words.set(askedTokens, askedAt);
-      askedAt += askedTokens.length;
-      resultWords += 2 * wanted + 2 + askedTokens.length;
     }
     this.#end = askedAt;
     return { samples: requests.length, resultWords };

@@ -7,29 +7,21 @@
  * leaves and scattered when it comes.
  */
 import assert from 'node:assert/strict';
-import {
-  DeviceError,
-  kvBlockBytes,
-  MAX_CANDIDATES,
-  type Device,
-  type LoadOptions,
-  type Program,
-  type WeightSource,
-  type WeightSpec,
-} from '../device.ts';
+import { DeviceError, MAX_CANDIDATES, type Device, type LoadOptions, type WeightSource } from '../device.ts';
+import { kvBlockBytes, type Program, type WeightSpec } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
 import { BlockTransfer, transferBytes } from './block_transfer.ts';
 import { attentionTiling } from './attention_tiling.ts';
-import { rowStride, type Resources } from './dispatch.ts';
-import { candidateTiles, DispatchPlan } from './dispatch_plan.ts';
+import { DispatchPlan, rowStride } from './dispatch_plan.ts';
 import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
 import { formatMiB, GpuMemory, knownLimit, memoryLeft } from './gpu_memory.ts';
 import { weightBytes, WeightLoader, type GpuWeight } from './gpu_weights.ts';
-import { KernelCache, PARAMS_STRIDE } from './kernel.ts';
+import { KernelCache } from './kernel.ts';
 import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
 import { matricesAgree } from './matrix_check.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
+import { candidateTiles } from './ops/candidates.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
 import { rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
@@ -189,15 +181,13 @@ class Gpu implements WebgpuDevice {
   ): Promise<WebgpuExecutable> {
     const device = this.#device;
     const kernels = this.#kernels;
-    const { attention } = program;
-    const steps = fuse(program);
-    const { isSoftware } = this.capabilities;
-    const tiling = attention && attentionTiling(attention, program.operations, options, isSoftware);
-    const weights = await this.#loadWeights(program, source, options, memory, interleavedWeights(steps));
+    const operations = fuse(program);
+    const tiling = attentionTiling(program, options, this.capabilities.isSoftware);
+    const weights = await this.#loadWeights(program, source, options, memory, interleavedWeights(operations));
 
     const { maxRows, maxSamples } = options;
     const buffers = new Map<string, GPUBuffer>();
-    const unwritten = fusedAway(steps);
+    const unwritten = fusedAway(operations);
     for (const [name, { rows, width }] of Object.entries(program.buffers)) {
       if (unwritten.has(name)) continue;
       const numRows = rows === 'rows' ? maxRows : maxSamples;
@@ -205,39 +195,38 @@ class Gpu implements WebgpuDevice {
     }
     const candidates = program.operations.find((op) => op.kind === 'candidates');
     const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
-    const heads = attention?.heads ?? 0;
     const state = new StepState(options, tiling);
     const partials = tiling?.maxPartials ?? 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
+    const rope = new Map<string, GPUBuffer>();
+    for (const [name, { cos, sin }] of Object.entries(program.rope)) {
+      const angles = await storage(`rope angles ${name}`, cos.length * 8);
+      device.queue.writeBuffer(angles, 0, interleave(cos, sin));
+      rope.set(name, angles);
+    }
     const shared = {
-      angles: await storage('rope angles', (attention?.ropeCos.length ?? 0) * 8),
       step: await storage('step', state.words.byteLength),
-      parts: await storage('attention partials', partials * heads * (attention?.headDim ?? 0) * 4),
-      partStats: await storage('attention partial sums', partials * heads * 8),
+      parts: await storage('attention partials', partials * (tiling?.partialValues ?? 0) * 4),
+      partStats: await storage('attention partial sums', partials * (tiling?.partialHeads ?? 0) * 8),
       lists: await storage('candidate lists', maxSamples * tiles * MAX_CANDIDATES * 8),
       stats: await storage('candidate sums', maxSamples * tiles * 8),
       results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
       none: await storage('none', 16),
-      params: await memory.allocate(
-        'step',
-        'params',
-        Math.max(1, DispatchPlan.numParams(steps, weights)) * PARAMS_STRIDE,
-        GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
-      ),
     };
-    if (attention) device.queue.writeBuffer(shared.angles, 0, interleave(attention.ropeCos, attention.ropeSin));
 
     const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
-    const blockBytes = attention ? kvBlockBytes(attention, options.blockSize, options.kvDtype) : 0;
-    const numBlocks = attention ? await this.#numBlocks(options, memory, blockBytes, attention.layers, rowsBack) : 0;
+    const { blockSize, kvDtype } = options;
+    const layerBytes = program.kv.map((layer) => kvBlockBytes([layer], blockSize, kvDtype));
+    const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
+    const numBlocks = blockBytes > 0 ? await this.#numBlocks(options, memory, layerBytes, rowsBack) : 0;
     const kv: GPUBuffer[] = [];
-    for (let layer = 0; layer < (attention?.layers ?? 0); layer++) {
-      const bytes = (blockBytes / (attention?.layers ?? 1)) * numBlocks;
-      kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes));
+    for (const [layer, bytes] of layerBytes.entries()) {
+      kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes * numBlocks));
     }
-    const resources: Resources = { device, kernels, capabilities: this.capabilities, weights, buffers, kv, ...shared };
-    const dispatches = await DispatchPlan.make(program, steps, options, resources, tiling);
-    const transfer = attention && (await BlockTransfer.create(device, memory, kernels, kv, blockBytes, numBlocks));
+    const resources = { device, kernels, capabilities: this.capabilities, weights, buffers, kv, rope, ...shared };
+    const dispatches = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
+    const transfer =
+      blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layerBytes, numBlocks) : undefined;
     return WebgpuExecutable.create({
       ...{ device, program, options, numBlocks, blockBytes, memory, dispatches, state, buffers, transfer },
       step: shared.step,
@@ -274,11 +263,11 @@ class Gpu implements WebgpuDevice {
   async #numBlocks(
     { numBlocks: { min, max } }: LoadOptions,
     memory: GpuMemory,
-    blockBytes: number,
-    layers: number,
+    layerBytes: readonly number[],
     rowsBackBytes: number,
   ): Promise<number> {
-    const perLayer = Math.floor(memory.maxBytes / (blockBytes / layers));
+    const blockBytes = layerBytes.reduce((sum, bytes) => sum + bytes, 0);
+    const perLayer = Math.floor(memory.maxBytes / Math.max(...layerBytes));
     const { memoryBytes: budgetBytes, numSharing = 1 } = this.#options;
     const listing = this.#listing;
     // What is made after the KV blocks counts as taken.

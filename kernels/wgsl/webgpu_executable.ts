@@ -7,15 +7,16 @@
 import assert from 'node:assert/strict';
 import {
   DeviceError,
+  samplesOf,
   type Executable,
   type KernelProfile,
   type LoadOptions,
-  type Program,
   type SampleResult,
   type Segment,
 } from '../device.ts';
+import type { Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
-import { rowStride, type Dispatch } from './dispatch.ts';
+import { rowStride, type Dispatch } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
 import { attendedTokens, MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.ts';
@@ -86,7 +87,13 @@ export class WebgpuExecutable implements Executable {
     );
   }
 
-  async run(batch: readonly Segment[]): Promise<SampleResult[]> {
+  async run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]> {
+    const results = await this.#run(batch);
+    for (const layer of onLayer ? this.#parts.program.kv.keys() : []) onLayer?.(layer);
+    return results;
+  }
+
+  async #run(batch: readonly Segment[]): Promise<SampleResult[]> {
     this.#throwIfLost();
     const { device, results } = this.#parts;
     const counts = this.#upload(batch);
@@ -171,24 +178,22 @@ export class WebgpuExecutable implements Executable {
   ): SampleResult[] {
     const floats = new Float32Array(words.buffer);
     let at = 0;
-    return batch
-      .flatMap(({ sample }) => (sample ? [sample] : []))
-      .map(({ numCandidates, askedTokens }, i) => {
-        const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
-        const values = at + kept;
-        const stats = values + kept;
-        const asked = stats + 2;
-        const row = rows.get(i);
-        const result: SampleResult = {
-          candidateIds: words.slice(at, at + Math.min(numCandidates, kept)),
-          candidateLogits: floats.slice(values, values + Math.min(numCandidates, kept)),
-          logSumExp: floats[stats]! + Math.log(floats[stats + 1]!),
-          askedLogits: floats.slice(asked, asked + askedTokens.length),
-          ...(row ? { fullRow: row } : {}),
-        };
-        at += 2 * Math.max(1, numCandidates) + 2 + askedTokens.length;
-        return result;
-      });
+    return samplesOf(batch).map(({ numCandidates, askedTokens }, i) => {
+      const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
+      const values = at + kept;
+      const stats = values + kept;
+      const asked = stats + 2;
+      const row = rows.get(i);
+      const result: SampleResult = {
+        candidateIds: words.slice(at, at + Math.min(numCandidates, kept)),
+        candidateLogits: floats.slice(values, values + Math.min(numCandidates, kept)),
+        logSumExp: floats[stats]! + Math.log(floats[stats + 1]!),
+        askedLogits: floats.slice(asked, asked + askedTokens.length),
+        ...(row ? { fullRow: row } : {}),
+      };
+      at += 2 * Math.max(1, numCandidates) + 2 + askedTokens.length;
+      return result;
+    });
   }
 
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
@@ -301,9 +306,7 @@ export class WebgpuExecutable implements Executable {
 
 /** Samples, counted from the batch's first, that want all their logits. */
 function fullRowSamples(batch: readonly Segment[]): number[] {
-  return batch
-    .flatMap(({ sample }) => (sample ? [sample] : []))
-    .flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
+  return samplesOf(batch).flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
 }
 
 function inRounds(samples: readonly number[], size: number): number[][] {

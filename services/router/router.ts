@@ -5,7 +5,9 @@ import type { Config } from '../../shared/base/options.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { live, type Bound, type LifeBody } from '../../shared/instance/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/instance/role.ts';
-import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './bodies.ts';
 import { Admission } from './conductor/admission.ts';
@@ -51,7 +53,7 @@ async function build(context: RoleContext, { address }: Bound, listenFace: Liste
   const { view, index, conductor, relay } = createCore(context, {
     hub,
     vocabSize: folder.config.vocabSize,
-    modelConfig: configDigest(folder.config),
+    modelConfig: shapeDigest(shapeOf(folder)),
     signal: stopped.signal,
     onFailover: () => metrics?.failovers.inc(),
   });

@@ -203,7 +203,7 @@ export class Engine {
         tokens: sequence.tokens.slice(start, start + sequence.numPlanned),
         start,
         blockTable: sequence.blocks,
-        ...(sampleOf ? { sample: sampleOf } : {}),
+        ...(sampleOf ? { samples: [{ row: sequence.numPlanned - 1, ...sampleOf }] } : {}),
       };
     });
     const results = await this.#executable.run(batch);

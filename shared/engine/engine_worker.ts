@@ -1,7 +1,7 @@
 /** The engine thread: loads the model, runs the engine's loop, and ends in order when its device goes. */
 import { systemClock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
-import { configDigest } from '../model/model_folder.ts';
+import { shapeDigest } from '../model/model_shape.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
@@ -34,7 +34,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     return undefined;
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
-  const { executable, format, layout, numBlocks, folder, device, description } = model;
+  const { executable, format, layout, numBlocks, folder, shape, device, description } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
     ...{ executable, layout, numBlocks, maxWaiting, clock: systemClock, emit, pulse: beat },
@@ -48,7 +48,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   // What the device blocks hold is the longest context here, whatever the model could do.
   const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.blockSize);
   const { vocabSize } = folder.config;
-  const modelConfig = configDigest(folder.config);
+  const modelConfig = shapeDigest(shape);
   const loadMs = systemClock.nowMs() - startMs;
   emit({
     kind: 'ready',

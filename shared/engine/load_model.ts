@@ -1,5 +1,6 @@
 /** From a model folder to an engine-ready executable: device, program, weights, format. */
-import { DeviceError, kvBlockBytes, type Device, type Executable, type KvDtype } from '../../kernels/device.ts';
+import { DeviceError, type Device, type Executable } from '../../kernels/device.ts';
+import { kvBlockBytes, type KvDtype } from '../../kernels/program.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
@@ -9,7 +10,9 @@ import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
 import { servedLength } from '../model/served_length.ts';
 import { SafetensorsFile } from '../model/safetensors.ts';
-import { checkTensors, llamaProgram } from './llama_program.ts';
+import type { ModelShape } from '../model/model_shape.ts';
+import { programOf, shapeOf } from './architectures/registry.ts';
+import { checkTensors } from './check_tensors.ts';
 import { autoDevice, openDevice } from './open_device.ts';
 
 export interface LoadModelOptions {
@@ -39,6 +42,7 @@ export interface LoadModelOptions {
 
 export interface LoadedModel {
   readonly folder: ModelFolder;
+  readonly shape: ModelShape;
   readonly device: Device;
   /** For people: the device, and why it is not the one that `auto` would have liked. */
   readonly description: string;
@@ -80,9 +84,10 @@ async function loadOn(
   const folder = readModelFolder(options.modelPath);
   const device = await openDevice({ ...options, device: deviceName });
   const maxModelLen = servedLength(folder, options.maxModelLen);
-  const program = llamaProgram(folder.config, maxModelLen);
+  const shape = shapeOf(folder);
+  const program = programOf(folder.config, shape, maxModelLen);
   const { blockSize, kvDtype } = options;
-  const blockBytes = kvBlockBytes(folder.config, blockSize, kvDtype);
+  const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
   const weightFormat =
     options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'int8') : options.weightFormat;
@@ -103,7 +108,7 @@ async function loadOn(
     await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
     const numericsClass = `${device.numericsClass}/w-${weightFormat}`;
     const format: Format = {
-      model: file.fingerprint(JSON.stringify(folder.config)),
+      model: file.fingerprint(JSON.stringify(shape)),
       weightFormat,
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
@@ -115,12 +120,12 @@ async function loadOn(
     const layout: RecordLayout = {
       namespace: formatDigest(format),
       numericsClass,
-      numLayers: folder.config.layers,
+      numLayers: program.kv.length,
       blockSize,
       payloadBytes: blockBytes,
     };
     const description = device.description + why;
-    return { folder, device, description, executable, format, layout, numBlocks, maxModelLen };
+    return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen };
   } finally {
     await file.close();
   }
@@ -153,9 +158,9 @@ async function warmUp(
   const numTokens = Math.min(64, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
   if (numTokens < 1) return;
   const blockTable = Array.from({ length: Math.ceil((numTokens + 1) / blockSize) }, (_, i) => i);
-  const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: false };
+  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false }];
   for (let step = 0; step < WARM_UP_STEPS; step++) {
     await executable.run([{ tokens: new Array<number>(numTokens).fill(0), start: 0, blockTable }]);
-    await executable.run([{ tokens: [0], start: numTokens, blockTable, sample }]);
+    await executable.run([{ tokens: [0], start: numTokens, blockTable, samples }]);
   }
 }

@@ -44,8 +44,11 @@ export interface Context {
 
 type Adjustment = ReadonlyMap<number, (logit: number) => number>;
 
+/** What is wanted of a row, wherever that is. */
+export type Wanted = Omit<SampleRequest, 'row'>;
+
 /** What the device must return so that {@link sample} can decide exactly. */
-export function sampleRequest(params: SamplingParams, context: Context): SampleRequest {
+export function sampleRequest(params: SamplingParams, context: Context): Wanted {
   const adjusted = [...adjustments(params, context).keys()];
   const isGreedy = params.temperature === 0;
   // The winner is an adjusted token, or the best of those that are not: it is among the best (adjusted + 1).
@@ -60,12 +63,7 @@ export function sampleRequest(params: SamplingParams, context: Context): SampleR
 }
 
 /** `position` is the absolute position the token will have. */
-export function sample(
-  params: SamplingParams,
-  context: Context,
-  request: SampleRequest,
-  result: SampleResult,
-): SampledToken {
+export function sample(params: SamplingParams, context: Context, request: Wanted, result: SampleResult): SampledToken {
   const raw = rawLogits(request, result);
   const adjust = adjustments(params, context);
   const scored: [token: number, logit: number][] = [];
@@ -83,7 +81,7 @@ export function sample(
   };
 }
 
-function rawLogits(request: SampleRequest, result: SampleResult): Map<number, number> {
+function rawLogits(request: Wanted, result: SampleResult): Map<number, number> {
   const raw = new Map<number, number>();
   if (result.fullRow) {
     result.fullRow.forEach((logit, token) => raw.set(token, logit));

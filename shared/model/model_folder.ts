@@ -3,7 +3,6 @@
  *
  * Weights are not read here (`safetensors.ts`); the router reads a folder without touching them.
  */
-import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
@@ -19,26 +18,11 @@ export class ModelError extends Error {
 
 const positive = z.int().positive();
 
+/** What every configuration has; the rest is the architecture's. */
 const configSchema = z.looseObject({
   model_type: z.string(),
   vocab_size: positive,
-  hidden_size: positive,
-  intermediate_size: positive,
-  num_hidden_layers: positive,
-  num_attention_heads: positive,
-  num_key_value_heads: positive.nullish(),
-  head_dim: positive.nullish(),
   max_position_embeddings: positive,
-  rms_norm_eps: z.number().positive(),
-  rope_theta: z.number().positive().nullish(),
-  rope_scaling: z.unknown().optional(),
-  rope_parameters: z
-    .looseObject({ rope_theta: z.number().positive().nullish(), rope_type: z.string().nullish() })
-    .nullish(),
-  hidden_act: z.string(),
-  attention_bias: z.boolean().nullish(),
-  mlp_bias: z.boolean().nullish(),
-  tie_word_embeddings: z.boolean().nullish(),
   eos_token_id: z.union([z.int(), z.array(z.int())]).nullish(),
   quantization_config: z.unknown().optional(),
 });
@@ -53,21 +37,15 @@ const generationSchema = z.looseObject({
   repetition_penalty: z.number().nullish(),
 });
 
-/** Sizes of a Llama-architecture model. */
-export interface LlamaConfig {
+/** A config.json: what every model has, and the rest as an architecture reads it. */
+export interface ModelConfig {
+  /** Of the file, for messages. */
+  readonly path: string;
+  readonly modelType: string;
   readonly vocabSize: number;
-  readonly hidden: number;
-  readonly inner: number;
-  readonly layers: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
   readonly maxPositions: number;
-  readonly epsilon: number;
-  readonly ropeTheta: number;
-  readonly hasAttentionBias: boolean;
-  readonly hasMlpBias: boolean;
-  readonly isTied: boolean;
+  /** @throws ModelError when the file does not have what the schema asks for. */
+  read<T>(schema: z.ZodType<T>): T;
 }
 
 /** Defaults for requests; absent fields are neutral. */
@@ -83,7 +61,7 @@ export interface ModelFolder {
   readonly path: string;
   /** The folder's own name. */
   readonly name: string;
-  readonly config: LlamaConfig;
+  readonly config: ModelConfig;
   readonly eosTokenIds: readonly number[];
   readonly defaults: GenerationDefaults;
   readonly hasTokenizer: boolean;
@@ -103,23 +81,17 @@ export function readModelFolder(path: string): ModelFolder {
     );
   }
   const raw = readJson(folder, 'config.json', configSchema);
-  const config = toLlamaConfig(raw, join(folder, 'config.json'));
   const generation = existsSync(join(folder, 'generation_config.json'))
     ? readJson(folder, 'generation_config.json', generationSchema)
     : undefined;
   return {
     path: folder,
     name: basename(folder),
-    config,
+    config: toConfig(raw, join(folder, 'config.json')),
     eosTokenIds: [generation?.eos_token_id ?? raw.eos_token_id ?? []].flat(),
     defaults: generation ? toDefaults(generation) : {},
     hasTokenizer: existsSync(join(folder, 'tokenizer.json')),
   };
-}
-
-/** SHA-256 of what the configuration says, hex: equal for equal models, whatever else their files hold. */
-export function configDigest(config: LlamaConfig): string {
-  return createHash('sha256').update(JSON.stringify(config)).digest('hex');
 }
 
 function readJson<T>(folder: string, file: string, schema: z.ZodType<T>): T {
@@ -130,42 +102,24 @@ function readJson<T>(folder: string, file: string, schema: z.ZodType<T>): T {
   } catch (cause) {
     throw new ModelError(`cannot read ${path}: ${messageOf(cause)}`, { cause });
   }
-  const result = schema.safeParse(parsed);
+  return check(parsed, path, schema);
+}
+
+function check<T>(value: unknown, path: string, schema: z.ZodType<T>): T {
+  const result = schema.safeParse(value);
   if (!result.success) throw new ModelError(`${path}: ${z.prettifyError(result.error)}`);
   return result.data;
 }
 
-function toLlamaConfig(raw: z.infer<typeof configSchema>, path: string): LlamaConfig {
-  const refuse = (what: string): never => {
-    throw new ModelError(
-      `${path}: ${what} is not supported; this version serves the Llama architecture with plain rotary embedding`,
-    );
-  };
-  if (raw.model_type !== 'llama') refuse(`model_type ${JSON.stringify(raw.model_type)}`);
-  if (raw.hidden_act !== 'silu') refuse(`hidden_act ${JSON.stringify(raw.hidden_act)}`);
-  if (raw.rope_scaling !== null && raw.rope_scaling !== undefined) refuse('rope_scaling');
-  const ropeType = raw.rope_parameters?.rope_type;
-  if (ropeType && ropeType !== 'default') refuse(`rope_type ${JSON.stringify(ropeType)}`);
-  if (raw.quantization_config !== null && raw.quantization_config !== undefined) refuse('quantization_config');
-  const heads = raw.num_attention_heads;
-  const kvHeads = raw.num_key_value_heads ?? heads;
-  if (heads % kvHeads !== 0) refuse(`${heads} attention heads over ${kvHeads} KV heads`);
-  const headDim = raw.head_dim ?? raw.hidden_size / heads;
-  if (!Number.isInteger(headDim) || headDim % 2 !== 0) refuse(`head_dim ${headDim}`);
+function toConfig(raw: z.infer<typeof configSchema>, path: string): ModelConfig {
+  if (raw.quantization_config !== null && raw.quantization_config !== undefined)
+    throw new ModelError(`${path}: quantization_config is not supported in this version`);
   return {
+    path,
+    modelType: raw.model_type,
     vocabSize: raw.vocab_size,
-    hidden: raw.hidden_size,
-    inner: raw.intermediate_size,
-    layers: raw.num_hidden_layers,
-    heads,
-    kvHeads,
-    headDim,
     maxPositions: raw.max_position_embeddings,
-    epsilon: raw.rms_norm_eps,
-    ropeTheta: raw.rope_theta ?? raw.rope_parameters?.rope_theta ?? 10_000,
-    hasAttentionBias: raw.attention_bias ?? false,
-    hasMlpBias: raw.mlp_bias ?? false,
-    isTied: raw.tie_word_embeddings ?? false,
+    read: (schema) => check(raw, path, schema),
   };
 }
 

@@ -13,8 +13,11 @@ import { ModelError } from './model_folder.ts';
 
 const bytesOf = { F32: 4, F16: 2, BF16: 2 } as const;
 type Dtype = keyof typeof bytesOf;
+/** As devices name them. */
+const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
+type Stored = (typeof stored)[Dtype];
 
-/** A slice decodes to at most this many values (4 MiB of f32), so loading holds no second copy. */
+/** A slice has at most this many values (4 MiB as f32), so loading holds no second copy. */
 const SLICE_VALUES = 1 << 20;
 /** The format's own bound on the header. */
 const MAX_HEADER_BYTES = 100_000_000;
@@ -69,8 +72,8 @@ export class SafetensorsFile {
     }
   }
 
-  /** Rows in order, decoded to f32; the array is reused by the next slice. Hashes what it reads. */
-  async *slices(name: string): AsyncGenerator<{ rowStart: number; values: Float32Array }> {
+  /** Rows in order, as they are stored; the bytes are reused by the next slice. Hashes what it reads. */
+  async *slices(name: string): AsyncGenerator<{ rowStart: number; format: Stored; data: Uint8Array }> {
     const info = this.tensors.get(name);
     if (!info) throw new ModelError(`${this.path} has no tensor ${name}`);
     const [numRows = 1, inner] = [info.shape[0], info.shape.slice(1).reduce((a, b) => a * b, 1)];
@@ -78,15 +81,12 @@ export class SafetensorsFile {
     const rowsPerSlice = Math.max(1, Math.floor(SLICE_VALUES / inner));
     const hash = createHash('sha256');
     const bytes = Buffer.alloc(Math.min(rowsPerSlice, numRows) * rowBytes);
-    const decoded = new Float32Array(Math.min(rowsPerSlice, numRows) * inner);
     for (let rowStart = 0; rowStart < numRows; rowStart += rowsPerSlice) {
       const count = Math.min(rowsPerSlice, numRows - rowStart);
       const slice = bytes.subarray(0, count * rowBytes);
       await readFully(this.#file, slice, info.start + rowStart * rowBytes, this.path);
       hash.update(slice);
-      const values = decoded.subarray(0, count * inner);
-      decode(info.dtype, slice, values);
-      yield { rowStart, values };
+      yield { rowStart, format: stored[info.dtype], data: slice };
     }
     this.#hashes.set(name, hash.digest('hex'));
   }
@@ -154,33 +154,4 @@ async function readFully(file: FileHandle, into: Buffer, position: number, path:
       throw new ModelError(`${path} ended at ${position + done} while it was read: download it again`);
     done += bytesRead;
   }
-}
-
-function decode(dtype: Dtype, bytes: Buffer, out: Float32Array): void {
-  if (dtype === 'F32') {
-    Buffer.from(out.buffer, out.byteOffset, out.byteLength).set(bytes);
-    return;
-  }
-  const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, out.length);
-  if (dtype === 'BF16') {
-    const bits = new Uint32Array(out.buffer, out.byteOffset, out.length);
-    for (let i = 0; i < bits.length; i++) bits[i] = (halves[i] ?? 0) << 16;
-    return;
-  }
-  const table = (f16Table ??= makeF16Table());
-  for (let i = 0; i < out.length; i++) out[i] = table[halves[i] ?? 0] ?? 0;
-}
-
-let f16Table: Float32Array | undefined;
-
-/** Every f16 as f32; 256 KiB, made when the first f16 tensor is read. */
-function makeF16Table(): Float32Array {
-  return Float32Array.from({ length: 65_536 }, (_, half) => {
-    const sign = half & 0x8000 ? -1 : 1;
-    const exponent = (half >> 10) & 0x1f;
-    const mantissa = half & 0x3ff;
-    if (exponent === 0) return sign * mantissa * 2 ** -24;
-    if (exponent === 31) return mantissa ? NaN : sign * Infinity;
-    return sign * (1 + mantissa / 1024) * 2 ** (exponent - 15);
-  });
 }

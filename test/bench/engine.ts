@@ -14,15 +14,15 @@ import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
-import { llamaProgram } from '../../shared/engine/llama_program.ts';
-import type { LlamaConfig } from '../../shared/model/model_folder.ts';
+import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
+import { shapeOfUniform, type UniformModel } from './uniform_model.ts';
 import type { Figure } from './figures.ts';
 import { writeGguf } from './gguf.ts';
 import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from './llama_peer.ts';
 import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
 import { randomWeights } from './random_weights.ts';
 
-type Shape = Pick<LlamaConfig, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
+type Shape = Pick<UniformModel, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
 
 const shapes: Readonly<Record<string, Shape>> = {
   tiny: { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
@@ -119,7 +119,7 @@ async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
     for (const format of options.formats) {
       const limits: Limit[] = [{ name: 'measured', opsPerS, bytesPerS }];
       const model: BenchedModel = { shape, format, prefix: `engine/${shape}/${format}`, limits };
-      const openPeer = (weights: WeightSource, config: LlamaConfig): Promise<PeerModel | undefined> =>
+      const openPeer = (weights: WeightSource, config: UniformModel): Promise<PeerModel | undefined> =>
         orWithout(options, () => peerModel(peer, numThreads, model, config, weights, options.say));
       figures.push(...(await benchModel(device, model, options, openPeer)));
     }
@@ -217,14 +217,14 @@ async function benchModel(
   device: BenchedDevice,
   { shape: shapeName, format, prefix, limits }: BenchedModel,
   options: EngineBenchOptions,
-  openPeer?: (weights: WeightSource, config: LlamaConfig) => Promise<PeerModel | undefined>,
+  openPeer?: (weights: WeightSource, config: UniformModel) => Promise<PeerModel | undefined>,
 ): Promise<Figure[]> {
   const shape = shapes[shapeName];
   if (!shape) throw new Error(`no shape ${shapeName}: there are ${shapeNames.join(', ')}`);
   const { prefillTokens, batches, contexts, say, onFigure, budgetMs, hasProfile } = options;
   const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + GROWTH));
   const config = configOf(shape, longest);
-  const program = llamaProgram(config, longest);
+  const program = decoderProgram(shapeOfUniform(config), longest);
   const perSequence = Math.ceil(longest / BLOCK_SIZE);
   const numSeqs = Math.max(...batches);
   const wanted = Math.max(perSequence, numSeqs * Math.ceil((Math.max(...contexts) + GROWTH) / BLOCK_SIZE));
@@ -273,7 +273,7 @@ async function peerModel(
   peer: LlamaPeer | undefined,
   numThreads: number,
   { shape, format }: BenchedModel,
-  config: LlamaConfig,
+  config: UniformModel,
   weights: WeightSource,
   say: (line: string) => void,
 ): Promise<PeerModel | undefined> {
@@ -290,15 +290,12 @@ function peerName({ peer }: EngineBenchOptions): string {
   return peer === undefined || peer === 'all' ? 'llama.cpp' : `llama.cpp (at most ${peer})`;
 }
 
-function configOf(shape: Shape, maxPositions: number): LlamaConfig {
+function configOf(shape: Shape, maxPositions: number): UniformModel {
   return {
     ...shape,
     epsilon: 1e-5,
     ropeTheta: 10_000,
     maxPositions,
-    isTied: false,
-    hasAttentionBias: false,
-    hasMlpBias: false,
   };
 }
 

@@ -5,20 +5,23 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'vitest';
 import { roundRows } from '../../kernels/weight_format.ts';
-import { llamaProgram } from '../../shared/engine/llama_program.ts';
+import { toFloats } from '../../kernels/stored_rows.ts';
+import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { halfValue } from '../support/half.ts';
 import { writeGguf, type GgufFormat } from './gguf.ts';
 import { randomWeights } from './random_weights.ts';
+import { shapeOfUniform } from './uniform_model.ts';
 
 const config = {
   ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 300, maxPositions: 64 },
-  ...{ epsilon: 1e-5, ropeTheta: 10_000, isTied: false, hasAttentionBias: false, hasMlpBias: false },
+  ...{ epsilon: 1e-5, ropeTheta: 10_000 },
 };
-const source = randomWeights(llamaProgram(config, 64), 7);
+const source = randomWeights(decoderProgram(shapeOfUniform(config), 64), 7);
 
 async function tensor(name: string): Promise<Float32Array> {
   const parts: number[] = [];
-  for await (const { values } of source.slices(name)) parts.push(...values);
+  // All values in a row, whatever their tensor's shape.
+  for await (const rows of source.slices(name)) parts.push(...toFloats(rows, 1));
   return Float32Array.from(parts);
 }
 

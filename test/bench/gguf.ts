@@ -7,8 +7,9 @@
 import assert from 'node:assert/strict';
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import type { WeightSource } from '../../kernels/device.ts';
+import { toFloats } from '../../kernels/stored_rows.ts';
 import { packRows, paddedInner, type WeightFormat } from '../../kernels/weight_format.ts';
-import type { LlamaConfig } from '../../shared/model/model_folder.ts';
+import type { UniformModel } from './uniform_model.ts';
 
 export type GgufFormat = Exclude<WeightFormat, 'f32'>;
 
@@ -36,11 +37,10 @@ interface Tensor {
 /** Writes beside `path` first, so that a file of that name is a whole one. */
 export async function writeGguf(
   path: string,
-  config: LlamaConfig,
+  config: UniformModel,
   format: GgufFormat,
   source: WeightSource,
 ): Promise<void> {
-  assert(!config.isTied && !config.hasAttentionBias && !config.hasMlpBias, 'no tied embeddings, no biases');
   assert.equal(config.hidden, config.heads * config.headDim, 'heads fill the hidden width');
   const tensors = tensorsOf(config);
   const kindOf = ({ inner }: Tensor): (typeof types)['f32'] => types[inner === 1 ? 'f32' : format];
@@ -86,7 +86,7 @@ export async function writeGguf(
   }
 }
 
-function tensorsOf({ hidden, inner, heads, kvHeads, headDim, layers, vocabSize }: LlamaConfig): Tensor[] {
+function tensorsOf({ hidden, inner, heads, kvHeads, headDim, layers, vocabSize }: UniformModel): Tensor[] {
   const plain = (name: string, source: string, outputs: number, width: number): Tensor => ({
     ...{ name: `${name}.weight`, source: `${source}.weight`, outputs, inner: width, heads: 0 },
   });
@@ -115,11 +115,11 @@ async function* wholeRows(
   { source: name, outputs, inner, heads }: Tensor,
 ): AsyncGenerator<Float32Array> {
   if (heads === 0) {
-    for await (const { values } of source.slices(name)) yield values;
+    for await (const rows of source.slices(name)) yield toFloats(rows, inner);
     return;
   }
   const all = new Float32Array(outputs * inner);
-  for await (const { rowStart, values } of source.slices(name)) all.set(values, rowStart * inner);
+  for await (const rows of source.slices(name)) all.set(toFloats(rows, inner), rows.rowStart * inner);
   const headDim = outputs / heads;
   const interleaved = new Float32Array(all.length);
   for (let row = 0; row < outputs; row++) {
@@ -156,7 +156,7 @@ function encode(format: GgufFormat, values: Float32Array, inner: number): Uint8A
 
 type Entry = readonly [key: string, write: (writer: Writer) => void];
 
-function metadata(config: LlamaConfig, format: GgufFormat): Entry[] {
+function metadata(config: UniformModel, format: GgufFormat): Entry[] {
   const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, epsilon, ropeTheta, maxPositions } = config;
   const u32 = (key: string, value: number): Entry => [key, (w) => w.u32(UINT32).u32(value)];
   const f32 = (key: string, value: number): Entry => [key, (w) => w.u32(FLOAT32).f32(value)];

@@ -2,15 +2,10 @@
  * One engine with one model: prefill, decode, and the kernels of a step, beside the limits that its device showed in the same run and,
  * where there is one, beside a peer with the same weights, measured in turns.
  */
-import {
-  kvBlockBytes,
-  type Executable,
-  type KernelProfile,
-  type LoadOptions,
-  type Segment,
-} from '../../kernels/device.ts';
+import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
+import { kvPlaneBytes } from '../../kernels/program.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
-import type { LlamaConfig } from '../../shared/model/model_folder.ts';
+import type { UniformModel } from './uniform_model.ts';
 import { percentile, type Figure } from './figures.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
 
@@ -58,7 +53,7 @@ export const GROWTH = 224;
 const BLOCKS_A_CALL = 16;
 
 /** Values of all products of one row, and of one sample. */
-function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: LlamaConfig): {
+function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: UniformModel): {
   perRow: number;
   perSample: number;
 } {
@@ -68,12 +63,12 @@ function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSi
 
 export class ModelBench {
   readonly #executable: Profiled;
-  readonly #config: LlamaConfig;
+  readonly #config: UniformModel;
   readonly #load: LoadOptions;
   readonly #options: ModelBenchOptions;
   readonly #figures: Figure[] = [];
 
-  constructor(executable: Profiled, config: LlamaConfig, load: LoadOptions, options: ModelBenchOptions) {
+  constructor(executable: Profiled, config: UniformModel, load: LoadOptions, options: ModelBenchOptions) {
     this.#executable = executable;
     this.#config = config;
     this.#load = load;
@@ -123,7 +118,9 @@ export class ModelBench {
       tokens: this.#tokens(count, start),
       start,
       blockTable: Array.from({ length: numBlocks }, (_, i) => firstBlock + i),
-      ...(isSampled ? { sample: { numCandidates: 1, askedTokens: [], isFullRowWanted: false } } : {}),
+      ...(isSampled
+        ? { samples: [{ row: count - 1, numCandidates: 1, askedTokens: [], isFullRowWanted: false }] }
+        : {}),
     };
   }
 
@@ -234,11 +231,11 @@ export class ModelBench {
 
   /** Weights once, and every sequence's KV. */
   #stepBytes(batch: number, context: number): number {
-    const { format, blockSize } = this.#options;
-    const { hidden } = this.#config;
+    const { format } = this.#options;
+    const { hidden, layers, kvHeads, headDim } = this.#config;
     const { perRow, perSample } = productValues(this.#config);
     const perValue = (rowBytes(format, hidden) + 2 * scalesPerRow(format, hidden)) / hidden;
-    const kvBytes = kvBlockBytes(this.#config, blockSize, this.#load.kvDtype) / blockSize;
+    const kvBytes = 2 * layers * kvPlaneBytes(kvHeads * headDim, 1, this.#load.kvDtype);
     return (perRow + perSample) * perValue + batch * context * kvBytes;
   }
 

@@ -5,6 +5,7 @@
  * References of the same run: the same prompt on a cluster without prefill instances (aggregated), and the size of a token's KV.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { Cluster, harbour, mapConcurrently, type RequestView } from '../support/cluster.ts';
 import { Random } from '../../shared/base/random.ts';
@@ -19,8 +20,8 @@ export interface PathOptions {
 
 /** K and V of every layer and KV head, f16. */
 function kvBytesPerToken(): number {
-  const { layers, kvHeads, headDim } = readModelFolder(harbour).config;
-  return layers * 2 * kvHeads * headDim * 2;
+  const { layers } = shapeOf(readModelFolder(harbour));
+  return layers.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim * 2, 0);
 }
 
 export async function benchPath(options: PathOptions): Promise<Figure[]> {

@@ -1,6 +1,8 @@
 /** Weights of a model that was never trained, made on the fly: the same values for every engine that is measured. */
 import assert from 'node:assert/strict';
-import type { Program, WeightSource } from '../../kernels/device.ts';
+import type { WeightSource } from '../../kernels/device.ts';
+import type { Program } from '../../kernels/program.ts';
+import { floatRows } from '../../kernels/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 
 const POOL_SIZE = 1 << 20;
@@ -28,7 +30,7 @@ export function randomWeights({ weights }: Program, seed: number): WeightSource 
         for (let i = 0; i < slice.length; i++) {
           slice[i] = inner === 1 ? 1 : pool[(offset + i) & (POOL_SIZE - 1)]! * amplitude;
         }
-        yield await Promise.resolve({ rowStart, values: slice });
+        yield await Promise.resolve(floatRows(slice, rowStart));
       }
     },
   };

@@ -111,7 +111,9 @@ async function expected(
   const blockTable = Array.from({ length: Math.ceil((prompt.length + maxTokens) / 32) }, (_, i) => i);
   const sample = { numCandidates: 2, askedTokens: [], isFullRowWanted: false };
   for (let next = prompt, start = 0; tokens.length < maxTokens;) {
-    const [result] = await executable.run([{ tokens: next, start, blockTable, sample }]);
+    const [result] = await executable.run([
+      { tokens: next, start, blockTable, samples: [{ ...sample, row: next.length - 1 }] },
+    ]);
     const [best = NaN, second = NaN] = result?.candidateLogits ?? [];
     if (best - second < 2 * TOLERANCE * Math.abs(best)) firstClose = Math.min(firstClose, tokens.length);
     const token = result?.candidateIds[0] ?? NaN;

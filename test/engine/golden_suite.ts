@@ -31,8 +31,9 @@ export function goldenSuite(
         const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
         const want = logitsAt(name, golden, golden.prompt.length - 1, folder.config.vocabSize);
         const highest = maxAbs(want);
-        const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
-        const [result] = await executable.run([{ tokens: golden.prompt, start: 0, blockTable, sample }]);
+        const row = golden.prompt.length - 1;
+        const samples = [{ row, numCandidates: 1, askedTokens: [], isFullRowWanted: true }];
+        const [result] = await executable.run([{ tokens: golden.prompt, start: 0, blockTable, samples }]);
         assert(result?.fullRow);
         const error = maxAbs(result.fullRow.map((value, i) => value - (want[i] ?? 0))) / highest;
         assert(error <= bound, `${golden.prompt.length} tokens: max |Δ logit| / max |logit| is ${error}`);
@@ -62,9 +63,9 @@ async function everyRow(
 ): Promise<void> {
   assert.equal(golden.rows, golden.prompt.length);
   const blockTable = Array.from({ length: Math.ceil(golden.prompt.length / 32) }, (_, i) => i);
-  const sample = { numCandidates: 1, askedTokens: [], isFullRowWanted: true };
+  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: true }];
   for (const [position, token] of golden.prompt.entries()) {
-    const [result] = await executable.run([{ tokens: [token], start: position, blockTable, sample }]);
+    const [result] = await executable.run([{ tokens: [token], start: position, blockTable, samples }]);
     const want = logitsAt(name, golden, position, vocabSize);
     const error = maxAbs(want.map((logit, i) => (result?.fullRow?.[i] ?? NaN) - logit)) / maxAbs(want);
     assert(error <= bound, `position ${position} of ${golden.prompt.length}: ${error}`);

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { philox4x32, uniformAt } from '../../shared/engine/philox.ts';
-import { sample, sampleRequest, type SamplingParams } from '../../shared/engine/sampler.ts';
-import type { SampleRequest, SampleResult } from '../../kernels/device.ts';
+import { sample, sampleRequest, type SamplingParams, type Wanted } from '../../shared/engine/sampler.ts';
+import type { SampleResult } from '../../kernels/device.ts';
 import { greedy } from '../support/reference_loop.ts';
 
 /** What a device would return for these logits. */
-function answer(logits: readonly number[], request: SampleRequest, hasFullRow = request.isFullRowWanted): SampleResult {
+function answer(logits: readonly number[], request: Wanted, hasFullRow = request.isFullRowWanted): SampleResult {
   const order = logits.map((logit, token) => ({ logit, token })).sort((a, b) => b.logit - a.logit || a.token - b.token);
   const best = order.slice(0, request.numCandidates);
   return {

@@ -32,9 +32,9 @@ export async function bitsOf(
         start: 0,
         blockTable: [100 + i],
       }));
-      const sample = { numCandidates: 4, askedTokens: [], isFullRowWanted: true };
-      const part = { tokens: tokens.slice(start, start + chunk), start, blockTable: table, sample };
-      const [result] = await executable.run([...others, part]);
+      const part = tokens.slice(start, start + chunk);
+      const samples = [{ row: part.length - 1, numCandidates: 4, askedTokens: [], isFullRowWanted: true }];
+      const [result] = await executable.run([...others, { tokens: part, start, blockTable: table, samples }]);
       last = result?.fullRow;
     }
     const full = table.slice(0, Math.floor(NUM_TOKENS / blockSize));

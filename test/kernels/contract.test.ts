@@ -1,47 +1,35 @@
 /**
  * Every `.wgsl` file says what its `.ts` twin says: the same entry point, bindings, uniform fields and constants, in the same
- * order. Dawn cannot see two read-only buffers swapped, or two uniform fields in the wrong order; those would only be wrong
+ * order; and every struct of a wasm kernel what its class says. Dawn cannot see two read-only buffers swapped, or two uniform fields in the wrong order; those would only be wrong
  * numbers. And every kernel compiles for adapters that this machine does not have: Dawn's null adapter has every feature.
  * Budget: 10 s.
  */
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'vitest';
-import { attentionMerge } from '../../kernels/wgsl/attention_merge.ts';
-import { candidates, candidatesMerge } from '../../kernels/wgsl/candidates.ts';
-import { embed } from '../../kernels/wgsl/embed.ts';
 import { fillRandom } from '../../kernels/wgsl/fill_random.ts';
 import { gatherBlocks } from '../../kernels/wgsl/gather_blocks.ts';
-import { gatherSamples } from '../../kernels/wgsl/gather_samples.ts';
 import { specialise, wgslUrl, type KernelSpec } from '../../kernels/wgsl/kernel.ts';
 import { linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
-import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kernels/wgsl/linear.ts';
-import { pagedAttention } from '../../kernels/wgsl/paged_attention.ts';
+import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kernels/wgsl/linear_kernels.ts';
+import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
+import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
+import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
+import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
+import { geluMulKernel } from '../../kernels/wgsl/ops/gelu_mul.ts';
+import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
+import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
+import { siluMulKernel } from '../../kernels/wgsl/ops/silu_mul.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { takeOverPolling } from '../../kernels/wgsl/polling.ts';
-import { rmsNorm } from '../../kernels/wgsl/rms_norm.ts';
-import { ropeStore } from '../../kernels/wgsl/rope_store.ts';
-import { siluMul } from '../../kernels/wgsl/silu_mul.ts';
+import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
+import { wasmOperations } from '../../kernels/wasm/operations.ts';
 import { weightFormats } from '../../kernels/weight_format.ts';
 
 const kernels: KernelSpec[] = [
-  attentionMerge,
-  candidates,
-  candidatesMerge,
-  embed,
-  fillRandom,
-  gatherBlocks,
-  gatherSamples,
-  matmul,
-  matmulSubgroupMatrix,
-  matvec,
-  matvecOrdered,
-  pagedAttention,
-  peakFma,
-  peakRead,
-  rmsNorm,
-  ropeStore,
-  siluMul,
+  ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
+  ...[gatherSamplesKernel, geluMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
+  ...[pagedAttentionKernel, peakFma, peakRead, rmsNormKernel, ropeStoreKernel, siluMulKernel],
 ];
 
 /** Reads the declarations our convention puts on lines of their own. */
@@ -75,6 +63,27 @@ for (const kernel of kernels) {
     });
   });
 }
+
+test('wasm: every struct that kernels read has the fields of its class, in order', () => {
+  const folder = new URL('../../kernels/wasm/as/', import.meta.url);
+  const sources = readdirSync(folder).map((name) => readFileSync(new URL(name, folder), 'utf8'));
+  const classes = new Map<string, string[][]>();
+  for (const [, name = '', body = ''] of sources.join('\n').matchAll(/@unmanaged\nexport class (\w+) \{\n([^}]*)\}/g))
+    classes.set(
+      name,
+      [...body.matchAll(/^ {2}(\w+): (usize|u32|f32);$/gm)].map(([, field = '', type = '']) => [
+        field,
+        type === 'usize' ? 'u32' : type,
+      ]),
+    );
+  const structs = new Map(
+    [attentionTile, ...Object.values(wasmOperations).map(({ params }) => params)].map(({ name, fields }) => [
+      name,
+      Object.entries(fields),
+    ]),
+  );
+  assert.deepEqual(new Map([...structs].sort()), new Map([...classes].sort()));
+});
 
 test('every product compiles in every format, set and matrix configuration that an adapter may have', async () => {
   takeOverPolling();
@@ -112,9 +121,9 @@ test('every product compiles in every format, set and matrix configuration that 
   const sources = new Map<string, string>();
   for (const one of capabilities) {
     for (const format of weightFormats) {
-      for (const isGated of [false, true]) {
+      for (const gate of [undefined, 'silu_mul', 'gelu_mul'] as const) {
         for (const outputs of [64, 2_048, 4_096]) {
-          const { byColumns, normed, many } = linearVariants(one, { format, isGated, outputs }, true);
+          const { byColumns, normed, many } = linearVariants(one, { format, gate, outputs }, true);
           for (const variant of [...byColumns.map(([, v]) => v), normed, many]) {
             assert(variant);
             const { spec, specialisation } = variant;

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { compileKernels } from '../../kernels/wasm/compiled_kernels.ts';
 import * as constants from '../../kernels/wasm/kernel_constants.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { floatRows } from '../../kernels/stored_rows.ts';
 import { roundRows, weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import type { Executable, Segment } from '../../kernels/device.ts';
 import { Random } from '../../shared/base/random.ts';
@@ -69,10 +70,12 @@ async function loadProduct(
       operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
       buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
       weights: { w: { outputs, inner, parts: [{ tensor: 'w', outputs }] } },
+      kv: [],
+      rope: {},
     },
     {
       async *slices() {
-        yield await Promise.resolve({ rowStart: 0, values: weight });
+        yield await Promise.resolve(floatRows(weight));
       },
     },
     {
@@ -169,6 +172,8 @@ test('a model beyond the address space is refused with the sizes before anything
       operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
       buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
       weights: { w: { outputs, inner, parts: [{ tensor: 'w', outputs }] } },
+      kv: [],
+      rope: {},
     },
     { slices: () => assert.fail('nothing is read') },
     {

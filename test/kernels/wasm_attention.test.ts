@@ -1,8 +1,9 @@
 /** E2 of attention by itself on wasm: windows, groups, head sizes, chunks of every way through the kernels. Budget: 30 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import type { KvDtype } from '../../kernels/device.ts';
+import type { KvDtype } from '../../kernels/program.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { keysAndValues } from './conformance/suite.ts';
 import { Random } from '../../shared/base/random.ts';
 
 interface Shape {
@@ -45,10 +46,16 @@ async function rowsIn(
   const device = createWasmDevice(numThreads);
   const executable = await device.load(
     {
-      operations: [{ kind: 'attention', qkv: 'qkv', out: 'out', layer: 0, scale: 0.4, ...(window ? { window } : {}) }],
+      operations: [
+        {
+          ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer: 0, scale: 0.4, heads, kvHeads, headDim },
+          ...(window ? { window } : {}),
+        },
+      ],
       buffers: { qkv: { rows: 'rows', width }, out: { rows: 'rows', width: heads * headDim } },
       weights: {},
-      attention: { layers: 1, heads, kvHeads, headDim, ropeCos: new Float32Array(0), ropeSin: new Float32Array(0) },
+      kv: keysAndValues(1, kvHeads, headDim),
+      rope: {},
     },
     { slices: () => assert.fail('there are no weights') },
     {

@@ -4,11 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
-import type { LoadOptions, Program, WeightSource } from '../../kernels/device.ts';
+import type { LoadOptions, WeightSource } from '../../kernels/device.ts';
+import type { Program } from '../../kernels/program.ts';
 import { listAdapters, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { polled } from '../../kernels/wgsl/polling.ts';
 import { createWebgpuDevice, type WebgpuDevice, type WebgpuOptions } from '../../kernels/wgsl/webgpu_device.ts';
-import { llamaProgram } from '../../shared/engine/llama_program.ts';
+import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_device.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { goldenFolder } from '../support/golden.ts';
@@ -18,7 +20,7 @@ useVectorWidth(256, { compiles: 'fast' });
 const open = (more: Partial<WebgpuOptions> = {}): Promise<WebgpuDevice> =>
   createWebgpuDevice({ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0, ...more });
 
-const program: Program = llamaProgram(readModelFolder(goldenFolder('llama-tied')).config, 64);
+const program: Program = decoderProgram(shapeOf(readModelFolder(goldenFolder('llama-tied'))), 64);
 const random: WeightSource = { randomSeed: 1, slices: () => assert.fail('random weights are made on the device') };
 const options: LoadOptions = {
   maxRows: 8,
@@ -29,8 +31,8 @@ const options: LoadOptions = {
   blockSize: 32,
   numBlocks: { min: 2, max: 2 },
 };
-const one = { numCandidates: 1, askedTokens: [], isFullRowWanted: false };
-const batch = [{ tokens: [1, 2, 3], start: 0, blockTable: [0], sample: one }];
+const one = { row: 2, numCandidates: 1, askedTokens: [], isFullRowWanted: false };
+const batch = [{ tokens: [1, 2, 3], start: 0, blockTable: [0], samples: [one] }];
 
 test('a name picks a software adapter, an index or nothing does not', async () => {
   const software = { backend: 'vulkan', name: 'llvmpipe (LLVM 15)', isSoftware: true };

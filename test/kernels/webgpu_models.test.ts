@@ -13,8 +13,10 @@ import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu
 
 useVectorWidth(256, { compiles: 'well' });
 
-// On wasm all of them run; here what differs for kernels: odd sizes, head sizes, biases, a head of its own.
-const compiled = isSoftware ? (['llama-odd', 'llama-head-dim', 'llama-bias', 'llama-untied'] as const) : goldenModels;
+// On wasm all of them run; here what differs for kernels: odd sizes, head sizes, a head of its own, biases and windows.
+const compiled = isSoftware
+  ? (['llama-odd', 'llama-head-dim', 'llama-untied', 'qwen2-tied-window'] as const)
+  : goldenModels;
 goldenSuite({ device }, compiled);
 // Tiles of many rows hold x as f16.
 describe('fast', () => {

@@ -25,7 +25,9 @@ import { createPrefillHandlers } from '../../services/prefill/prefill_service.ts
 import { start as startBodyThread } from '../../services/router/body_worker.ts';
 import { startRouter, type Face } from '../../services/router/router.ts';
 import { startStore } from '../../services/store/store.ts';
-import { configDigest, readModelFolder } from '../../shared/model/model_folder.ts';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
 import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes } from './simulated_device.ts';
 import { SimDisk, SimDiskThread } from './simulated_disk.ts';
@@ -43,7 +45,7 @@ const DRAIN_MS = 2_000;
 const MAX_DRAIN_MS = 4_000;
 /** Why a process may give up: what faults do. */
 const isExpected = /the device was lost/;
-const MODEL_CONFIG = configDigest(readModelFolder(simModel).config);
+const MODEL_CONFIG = shapeDigest(shapeOf(readModelFolder(simModel)));
 
 /** A message to an engine, and its answer, take less. */
 const CROWDED_MS = 20;

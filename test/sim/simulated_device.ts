@@ -3,9 +3,15 @@
  * the block table and folds it into the logits. A wrong, torn, stale or foreign block changes the tokens.
  */
 import assert from 'node:assert/strict';
-import type { Executable, SampleRequest, SampleResult, Segment } from '../../kernels/device.ts';
+import type { Executable, SampleResult, Segment } from '../../kernels/device.ts';
 import type { Clock } from '../../shared/base/clock.ts';
-import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
+import {
+  sample,
+  sampleRequest,
+  type SampledToken,
+  type SamplingParams,
+  type Wanted,
+} from '../../shared/engine/sampler.ts';
 
 /** One per half of the KV, so that each half has a checksum of its own. */
 export const SIM_LAYERS = 2;
@@ -64,7 +70,7 @@ function logitsOf(hash: number): Float32Array {
   });
 }
 
-function resultOf(hash: number, request: SampleRequest): SampleResult {
+function resultOf(hash: number, request: Wanted): SampleResult {
   const logits = logitsOf(hash);
   const best = [...logits.keys()]
     .sort((a, b) => logits[b]! - logits[a]! || a - b)
@@ -183,7 +189,7 @@ export class SimExecutable implements Executable {
     return results;
   }
 
-  #compute({ tokens, start, blockTable, sample: request }: Segment): SampleResult[] {
+  #compute({ tokens, start, blockTable, samples = [] }: Segment): SampleResult[] {
     const { blockSize } = this.#options;
     const at = (position: number): number => {
       const block = blockTable[Math.floor(position / blockSize)];
@@ -197,13 +203,14 @@ export class SimExecutable implements Executable {
       const slot = at(position);
       [this.#low[slot], this.#high[slot]] = kvAfter(low, high, tokens[i]!, position);
     }
-    if (!request) return [];
-    let hash = 0x811c9dc5;
-    for (let position = 0; position < start + tokens.length; position++) {
-      const slot = at(position);
-      hash = fold(hash, this.#low[slot]!, this.#high[slot]!);
-    }
-    return [resultOf(hash, request)];
+    return samples.map((request) => {
+      let hash = 0x811c9dc5;
+      for (let position = 0; position <= start + request.row; position++) {
+        const slot = at(position);
+        hash = fold(hash, this.#low[slot]!, this.#high[slot]!);
+      }
+      return resultOf(hash, request);
+    });
   }
 
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {

@@ -1,4 +1,4 @@
-/** Golden vectors of the tiny Llama models, made by the reference implementation; test/golden/NAME. */
+/** Golden vectors of tiny models, made by the reference implementation; test/golden/NAME. */
 import { readFileSync } from 'node:fs';
 import { projectPath } from './project.ts';
 
@@ -10,6 +10,7 @@ export const goldenModels = [
   'llama-bf16',
   'llama-odd',
   'llama-bias',
+  'qwen2-tied-window',
 ] as const;
 
 export interface GoldenCase {

@@ -48,7 +48,8 @@ export async function generate(
   while (output.length < maxTokens) {
     const context = { tokens, promptLength: prompt.length, stopTokenIds };
     const request = sampleRequest(params, context);
-    const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, sample: request }]);
+    const samples = [{ row: tokens.length - start - 1, ...request }];
+    const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
     if (!result) throw new Error('the step returned no sample');
     const sampled = sample(params, context, request, result);
     start = tokens.length;

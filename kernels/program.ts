@@ -1,0 +1,142 @@
+/**
+ * A program: what a model computes in a step, as a list of operations over named buffers. Architectures emit it at load; a device
+ * decides how it runs. Dimension words as in device.ts.
+ */
+
+export type KvDtype = 'f16' | 'f32';
+
+/** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
+type RowKind = 'rows' | 'samples';
+
+export interface BufferSpec {
+  readonly rows: RowKind;
+  /** Values in a row, f32. */
+  readonly width: number;
+}
+
+/** A weight as a device holds it; `parts` are stacked along the outputs (q, k and v become one product). */
+export interface WeightSpec {
+  /** Outputs. A vector (norm, bias) has one output per value and `inner` 1. */
+  readonly outputs: number;
+  readonly inner: number;
+  readonly parts: readonly { readonly tensor: string; readonly outputs: number }[];
+}
+
+/** How a row of q, k and v is cut. */
+interface HeadShape {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+}
+
+interface GateShape {
+  readonly gateUp: string;
+  readonly out: string;
+  readonly inner: number;
+}
+
+export type Operation =
+  /** out[rows, hidden] = table[token, :] */
+  | { readonly kind: 'embed'; readonly table: string; readonly out: string }
+  /** out[r, :] = weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon) */
+  | {
+      readonly kind: 'rms_norm';
+      readonly x: string;
+      readonly weight: string;
+      readonly out: string;
+      readonly epsilon: number;
+    }
+  /** out[r, outputs] (+)= x[r, inner] · weightᵀ (+ bias) */
+  | {
+      readonly kind: 'linear';
+      readonly x: string;
+      readonly weight: string;
+      readonly bias?: string;
+      readonly out: string;
+      readonly accumulate: boolean;
+    }
+  /**
+   * Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place by the table `rope` (halves paired), stores k and v, rounded, at
+   * the row's slot in the layer's two planes.
+   */
+  | ({ readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number; readonly rope: string } & HeadShape)
+  /**
+   * out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. With a
+   * `window` a row sees that many tokens, its own included.
+   */
+  | ({
+      readonly kind: 'attention';
+      readonly qkv: string;
+      readonly out: string;
+      readonly layer: number;
+      readonly scale: number;
+      readonly window?: number;
+    } & HeadShape)
+  /** out[r, i] = silu(gate_up[r, i]) * gate_up[r, inner + i] */
+  | ({ readonly kind: 'silu_mul' } & GateShape)
+  /** out[r, i] = gelu(gate_up[r, i]) * gate_up[r, inner + i], GELU in its tanh form */
+  | ({ readonly kind: 'gelu_mul' } & GateShape)
+  /** out[samples, width] = x[sample_row, :] */
+  | { readonly kind: 'gather_samples'; readonly x: string; readonly out: string }
+  /** Per sample: the best logits, the log-sum-exp. Reads what the batch's sample requests ask for. */
+  | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number };
+
+export type OperationOf<K extends Operation['kind']> = Extract<Operation, { readonly kind: K }>;
+
+/** Makes one row of a product's gates and ups. */
+export type Gate = OperationOf<'silu_mul' | 'gelu_mul'>;
+
+export function isGate(op: Operation | undefined): op is Gate {
+  return op?.kind === 'silu_mul' || op?.kind === 'gelu_mul';
+}
+
+const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => readonly string[] } = {
+  embed: () => [],
+  rms_norm: ({ x }) => [x],
+  linear: ({ x, out, accumulate }) => (accumulate ? [x, out] : [x]),
+  rope_store: ({ qkv }) => [qkv],
+  attention: ({ qkv }) => [qkv],
+  silu_mul: ({ gateUp }) => [gateUp],
+  gelu_mul: ({ gateUp }) => [gateUp],
+  gather_samples: ({ x }) => [x],
+  candidates: ({ logits }) => [logits],
+};
+
+/** The buffers that it reads. */
+export function inputsOf(op: Operation): readonly string[] {
+  return (inputs[op.kind] as (op: Operation) => readonly string[])(op);
+}
+
+/** What a layer keeps of every token: the values of each plane, in the order of a block's record. Most have K and V, `kv_heads · head_dim` each. */
+export interface KvLayer {
+  readonly planes: readonly number[];
+}
+
+/** [max_positions, head_dim / 2] each, f32. */
+export interface RopeTable {
+  readonly cos: Float32Array;
+  readonly sin: Float32Array;
+}
+
+export interface Program {
+  readonly operations: readonly Operation[];
+  readonly buffers: Readonly<Record<string, BufferSpec>>;
+  readonly weights: Readonly<Record<string, WeightSpec>>;
+  /** By layer; none for a program without attention. */
+  readonly kv: readonly KvLayer[];
+  /** By the names that operations give. */
+  readonly rope: Readonly<Record<string, RopeTable>>;
+}
+
+/** Values of a plane in a block, in bytes. `width`: values per token. */
+export function kvPlaneBytes(width: number, blockSize: number, dtype: KvDtype): number {
+  return blockSize * width * (dtype === 'f16' ? 2 : 4);
+}
+
+/** KV of one block on the wire and in host memory: [layer][plane][token][value]. */
+export function kvBlockBytes(layers: readonly KvLayer[], blockSize: number, dtype: KvDtype): number {
+  return layers.reduce(
+    (sum, { planes }) => sum + planes.reduce((bytes, width) => bytes + kvPlaneBytes(width, blockSize, dtype), 0),
+    0,
+  );
+}

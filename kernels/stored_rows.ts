@@ -1,0 +1,99 @@
+/** Rows of a tensor as a file stores them: decoded where a device computes with another format, taken as they are where it does not. */
+import assert from 'node:assert/strict';
+import { packRows, rowBytes, scalesPerRow, unpackRows, type PackedRows, type WeightFormat } from './weight_format.ts';
+
+/** int8 and int4 lie as weight_format.ts has them, the others value by value; little-endian. */
+type StoredFormat = WeightFormat | 'bf16';
+
+export interface StoredRows {
+  /** Of the tensor. */
+  readonly rowStart: number;
+  readonly format: StoredFormat;
+  /** Whole rows; as valid as whoever gives them says. */
+  readonly data: Uint8Array;
+  /** Of int8 and int4: f16 [rows][scalesPerRow]. */
+  readonly scales?: Uint8Array;
+}
+
+/** Rows of f32, from `rowStart` on. */
+export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
+  return { rowStart, format: 'f32', data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) };
+}
+
+/** Of one row. */
+function storedBytes(format: StoredFormat, inner: number): number {
+  if (format === 'int8' || format === 'int4') return rowBytes(format, inner);
+  return inner * (format === 'f32' ? 4 : 2);
+}
+
+/** @throws AssertionError when they are not whole rows. */
+export function numStored({ format, data }: StoredRows, inner: number): number {
+  const numRows = data.length / storedBytes(format, inner);
+  assert(Number.isInteger(numRows), `${data.length} bytes are no whole rows of ${inner} in ${format}`);
+  return numRows;
+}
+
+/** [rows][inner] f32; may be a view of what was stored. */
+export function toFloats(rows: StoredRows, inner: number): Float32Array {
+  const { format, data } = rows;
+  const numValues = numStored(rows, inner) * inner;
+  if (format === 'f32') {
+    if (data.byteOffset % 4 === 0) return new Float32Array(data.buffer, data.byteOffset, numValues);
+    return new Float32Array(data.slice().buffer);
+  }
+  if (format === 'int8' || format === 'int4') {
+    const integers = storedIntegers(format, rows, inner);
+    assert(integers);
+    return unpackRows(format, asPacked(integers), inner);
+  }
+  const bytes = data.byteOffset % 2 === 0 ? data : data.slice();
+  const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, numValues);
+  const out = new Float32Array(numValues);
+  if (format === 'bf16') {
+    const bits = new Uint32Array(out.buffer);
+    for (let i = 0; i < numValues; i++) bits[i] = halves[i]! << 16;
+  } else {
+    const table = (f16Table ??= makeF16Table());
+    for (let i = 0; i < numValues; i++) out[i] = table[halves[i]!]!;
+  }
+  return out;
+}
+
+/** As weight_format.ts has them. */
+export interface StoredIntegers {
+  readonly data: Uint8Array;
+  readonly scales: Uint8Array;
+}
+
+/** What is stored in the very format that is wanted; undefined when it has to be made. */
+export function storedIntegers(format: WeightFormat, rows: StoredRows, inner: number): StoredIntegers | undefined {
+  if (rows.format !== format || (format !== 'int8' && format !== 'int4')) return undefined;
+  const { data, scales } = rows;
+  const scaleBytes = numStored(rows, inner) * scalesPerRow(format, inner) * 2;
+  assert(scales?.length === scaleBytes, `${format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
+  return { data, scales };
+}
+
+/** In the format that a device multiplies: integers of the same format are not rounded again. */
+export function packStored(format: WeightFormat, rows: StoredRows, inner: number): PackedRows {
+  const integers = storedIntegers(format, rows, inner);
+  return integers ? asPacked(integers) : packRows(format, toFloats(rows, inner), inner);
+}
+
+function asPacked({ data, scales }: StoredIntegers): PackedRows {
+  return { data: new Uint32Array(data.slice().buffer), scales: new Uint16Array(scales.slice().buffer) };
+}
+
+let f16Table: Float32Array | undefined;
+
+/** Every f16 as f32; 256 KiB, made when the first f16 tensor is read. */
+function makeF16Table(): Float32Array {
+  return Float32Array.from({ length: 65_536 }, (_, half) => {
+    const sign = half & 0x8000 ? -1 : 1;
+    const exponent = (half >> 10) & 0x1f;
+    const mantissa = half & 0x3ff;
+    if (exponent === 0) return sign * mantissa * 2 ** -24;
+    if (exponent === 31) return mantissa ? NaN : sign * Infinity;
+    return sign * (1 + mantissa / 1024) * 2 ** (exponent - 15);
+  });
+}

@@ -1,0 +1,175 @@
+/**
+ * Paged causal attention: consecutive rows of one sequence, some KV heads with all their query heads.
+ *
+ *   Online softmax over spans of SPAN tokens, each from nothing, blocks ascending and rescaled once per block, tokens ascending
+ *   inside; spans are then merged in order. What a row computes depends on its absolute position only, never on the tile, the
+ *   chunk or on which threads took which spans (E2). K and V are read after rounding to the KV dtype.
+ *
+ *   A few queries (row and head), as in decode: K and V are converted in registers, once for up to four heads, to 2^-112 of their
+ *   values; queries are 2^96 and weights 2^112 times as large instead, scores 2^-16 of theirs, and no bit differs (below 2^32).
+ *   Many, as in prefill: a block is unpacked into `scratch`, which the first cache level holds, and serves all of them.
+ *   Both add in the same order: a score in four lanes along head_dim, then (0 + 1) + (2 + 3); an output token by token.
+ *
+ *   record   what a span makes of one query: [head_dim] f32 not yet divided, then running max and sum, 8 bytes unused
+ *   scratch  see attention_parts.as.ts; then for attention_tile [heads][rows] records and [heads][rows][2] f32
+ *   window   tokens that a row sees, its own included; 0: all
+ *   head_dim and block_size are multiples of 4.
+ */
+import { attend_few } from './attention_few.as';
+import { attend_many } from './attention_many.as';
+import { AttentionParams, AttentionTile, first_visible, LOWEST, queries_at, query_bytes } from './attention_parts.as';
+import { exp1, multiply } from './simd.as';
+
+/** Queries from which unpacking a block pays. */
+const MANY: u32 = 9;
+/** Tokens of a span, in whole blocks, at least one. Shorter spans balance threads better and cost more merging. */
+export const SPAN: u32 = 128;
+
+/** The outputs of a tile's rows for KV heads [kvHeadStart, kvHeadEnd). */
+export function attention_tile(
+  params: AttentionParams,
+  tile: AttentionTile,
+  kvHeadStart: u32,
+  kvHeadEnd: u32,
+  scratch: usize,
+): void {
+  const group = params.group;
+  const blockSize = params.blockSize;
+  const rows = tile.rows;
+  const position = tile.position;
+  const outStride = params.outStride;
+  const out = params.out + (tile.row as usize) * outStride;
+  const headBytes: usize = (params.headDim as usize) << 2;
+  const recordBytes = headBytes + 16;
+  const numKvHeads = kvHeadEnd - kvHeadStart;
+  const numQueries = numKvHeads * group * rows;
+  const records = queries_at(scratch, blockSize, headBytes) + (numKvHeads as usize) * query_bytes(group * rows, headBytes);
+  const totals = records + (numQueries as usize) * recordBytes;
+  const headStart = kvHeadStart * group;
+  const numHeads = numKvHeads * group;
+
+  for (let head: u32 = 0; head < numHeads; head++) {
+    for (let i: u32 = 0; i < rows; i++) {
+      memory.fill(out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes, 0, headBytes);
+      const total = totals + (((head * rows + i) as usize) << 3);
+      store<f32>(total, LOWEST);
+      store<f32>(total, 0, 4);
+    }
+  }
+  const last = position + rows - 1;
+  const spanTokens = span_blocks(blockSize) * blockSize;
+  for (let span = first_visible(position, params.window) / spanTokens; span * spanTokens <= last; span++) {
+    attend_span(params, tile, kvHeadStart, kvHeadEnd, span, last / blockSize + 1, records, scratch);
+    for (let head: u32 = 0; head < numHeads; head++) {
+      for (let i: u32 = 0; i < rows; i++) {
+        const query = (head * rows + i) as usize;
+        const to = out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes;
+        merge(to, totals + (query << 3), records + query * recordBytes, headBytes);
+      }
+    }
+  }
+  for (let head: u32 = 0; head < numHeads; head++) {
+    for (let i: u32 = 0; i < rows; i++) {
+      const sum = load<f32>(totals + (((head * rows + i) as usize) << 3), 4);
+      const to = out + (i as usize) * outStride + ((headStart + head) as usize) * headBytes;
+      multiply(to, to, headBytes, (1.0 as f32) / sum);
+    }
+  }
+}
+
+/** One row's records of one span, for KV heads [kvHeadStart, kvHeadEnd): {@link attention_merge} makes the output of all spans'. */
+export function attention_span(
+  params: AttentionParams,
+  tile: AttentionTile,
+  kvHeadStart: u32,
+  kvHeadEnd: u32,
+  span: u32,
+  records: usize,
+  scratch: usize,
+): void {
+  const blockSize = params.blockSize;
+  const blockEnd = min<u32>((span + 1) * span_blocks(blockSize), tile.position / blockSize + 1);
+  attend_span(params, tile, kvHeadStart, kvHeadEnd, span, blockEnd, records, scratch);
+}
+
+/** The output of one row's KV head from records [spans][heads of its group], in order. `total`: room for 8 bytes. */
+export function attention_merge(
+  params: AttentionParams,
+  tile: AttentionTile,
+  kvHead: u32,
+  records: usize,
+  spans: u32,
+  spanBytes: usize,
+  total: usize,
+): void {
+  const headBytes: usize = (params.headDim as usize) << 2;
+  let out = params.out + (tile.row as usize) * params.outStride + ((kvHead * params.group) as usize) * headBytes;
+  for (let head: u32 = 0; head < params.group; head++) {
+    memory.fill(out, 0, headBytes);
+    store<f32>(total, LOWEST);
+    store<f32>(total, 0, 4);
+    let record = records + (head as usize) * (headBytes + 16);
+    for (let span: u32 = 0; span < spans; span++) {
+      merge(out, total, record, headBytes);
+      record += spanBytes;
+    }
+    multiply(out, out, headBytes, (1.0 as f32) / load<f32>(total, 4));
+    out += headBytes;
+  }
+}
+
+/** Adds a span's record to an output and its [max, sum]; a span that the row does not see changes nothing. */
+function merge(out: usize, total: usize, record: usize, headBytes: usize): void {
+  const sum = load<f32>(record + headBytes, 4);
+  if (sum == 0) return;
+  const highest = load<f32>(record + headBytes);
+  const before = load<f32>(total);
+  const highestNow = max<f32>(before, highest);
+  const keep = exp1(before - highestNow);
+  const take = exp1(highest - highestNow);
+  store<f32>(total, highestNow);
+  store<f32>(total, load<f32>(total, 4) * keep + sum * take, 4);
+  const keep4 = f32x4.splat(keep);
+  const take4 = f32x4.splat(take);
+  for (let d: usize = 0; d < headBytes; d += 16) {
+    v128.store(out + d, f32x4.add(f32x4.mul(v128.load(out + d), keep4), f32x4.mul(v128.load(record + d), take4)));
+  }
+}
+
+/** records[heads][rows] of one span; blocks before aheadEnd come next, here or in a later call of this thread. */
+function attend_span(
+  params: AttentionParams,
+  tile: AttentionTile,
+  kvHeadStart: u32,
+  kvHeadEnd: u32,
+  span: u32,
+  aheadEnd: u32,
+  records: usize,
+  scratch: usize,
+): void {
+  const rows = tile.rows;
+  const position = tile.position;
+  const group = params.group;
+  const blockSize = params.blockSize;
+  const headBytes: usize = (params.headDim as usize) << 2;
+  const recordBytes = headBytes + 16;
+  for (let i: u32 = 0; i < (kvHeadEnd - kvHeadStart) * group * rows; i++) {
+    const record = records + (i as usize) * recordBytes;
+    memory.fill(record, 0, recordBytes);
+    store<f32>(record + headBytes, LOWEST);
+  }
+  const lastPosition = position + rows - 1;
+  const spanBlocks = span_blocks(blockSize);
+  const start = max<u32>(span * spanBlocks, first_visible(position, params.window) / blockSize);
+  const end = min<u32>((span + 1) * spanBlocks, lastPosition / blockSize + 1);
+  if (rows * group >= MANY) {
+    attend_many(params, tile, kvHeadStart, kvHeadEnd, start, end, records, scratch);
+  } else {
+    attend_few(params, tile, kvHeadStart, kvHeadEnd, start, end, aheadEnd, records, scratch);
+  }
+}
+
+/** Blocks of a span. */
+function span_blocks(blockSize: u32): u32 {
+  return max<u32>(1, SPAN / blockSize);
+}

@@ -1,0 +1,241 @@
+/**
+ * Attention of few queries to a block: K and V are converted in registers, once for up to four heads, and the lines of the next block
+ * are touched on the way.
+ */
+import {
+  add_values,
+  ahead_at,
+  AttentionParams,
+  AttentionTile,
+  end_in,
+  queries_at,
+  softmax_of_four,
+  spare_at,
+  start_ahead,
+  start_in,
+  touch_ahead,
+} from './attention_parts.as';
+import { load4_f16_small, madd, multiply, sums_of_4 } from './simd.as';
+
+const TWO_96: f32 = 79228162514264337593543950336.0;
+const TWO_16: f32 = 65536.0;
+/** Tokens whose scores are computed between two bursts of touches. */
+const TOUCH_TOKENS: u32 = 8;
+
+/** Blocks [blockStart, blockEnd) of some KV heads for few queries; records [heads][rows], not yet divided. Blocks before aheadEnd are next. */
+export function attend_few(
+  params: AttentionParams,
+  tile: AttentionTile,
+  kvHeadStart: u32,
+  kvHeadEnd: u32,
+  blockStart: u32,
+  blockEnd: u32,
+  aheadEnd: u32,
+  records: usize,
+  scratch: usize,
+): void {
+  const rows = tile.rows;
+  const position = tile.position;
+  const kv = params.kv;
+  const planeBytes = params.planeBytes;
+  const blockBytes = params.blockBytes;
+  const blockTable = tile.blockTable;
+  const kvHeads = params.kvHeads;
+  const group = params.group;
+  const headDim = params.headDim;
+  const blockSize = params.blockSize;
+  const isF16 = params.isF16;
+  const window = params.window;
+  const scale = params.scale;
+  let qStride = params.qkvStride;
+  let q = params.qkv + (tile.row as usize) * qStride;
+  const headBytes: usize = (headDim as usize) << 2;
+  const recordBytes = headBytes + 16;
+  const rowRecords = (rows as usize) * recordBytes;
+  const ahead = ahead_at(scratch, blockSize);
+  const spare = spare_at(scratch, blockSize);
+  memory.fill(spare, 0, headBytes + 16);
+  const shift: usize = isF16 ? 1 : 2;
+  const tokenBytes: usize = ((kvHeads * headDim) as usize) << shift;
+  const numKvHeads = kvHeadEnd - kvHeadStart;
+  if (isF16) {
+    const scaledQ = queries_at(scratch, blockSize, headBytes);
+    const width = ((numKvHeads * group) as usize) * headBytes;
+    for (let i: u32 = 0; i < rows; i++) {
+      const from = q + (i as usize) * qStride + ((kvHeadStart * group) as usize) * headBytes;
+      multiply(from, scaledQ + (i as usize) * width, width, TWO_96);
+    }
+    // Where head 0 would be.
+    q = scaledQ - ((kvHeadStart * group) as usize) * headBytes;
+    qStride = width;
+  }
+  // As many as there are below, at least, where all of a block is seen.
+  const numBursts = numKvHeads * ((blockSize + TOUCH_TOKENS - 1) / TOUCH_TOKENS + (headDim + 7) / 8);
+  const scoreScale = isF16 ? scale * TWO_16 : scale;
+  const lastPosition = position + rows - 1;
+  for (let block = blockStart; block < blockEnd; block++) {
+    const first = block * blockSize;
+    const numTokens = min<u32>(blockSize, lastPosition - first + 1);
+    const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
+    // One head alone would read what is not its own.
+    const next: usize =
+      numKvHeads < kvHeads || block + 1 >= aheadEnd
+        ? 0
+        : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
+    const nextTokens = min<u32>(blockSize, lastPosition + 1 - min<u32>(lastPosition, first + blockSize));
+    start_ahead(ahead, next, tokenBytes * (nextTokens as usize), planeBytes, numBursts);
+    for (let h: u32 = 0; h < numKvHeads; h++) {
+      const kvHead = kvHeadStart + h;
+      const k = blockAt + (((kvHead * headDim) as usize) << shift);
+      const v = k + planeBytes;
+      const qHeads = q + ((kvHead * group) as usize) * headBytes;
+      const headRecords = records + ((h * group) as usize) * rowRecords;
+      for (let i: u32 = 0; i < rows; i++) {
+        const start = start_in(position + i, first, window);
+        const end = end_in(position + i, first, numTokens);
+        if (start >= end) continue;
+        const qRow = qHeads + (i as usize) * qStride;
+        let record = headRecords + (i as usize) * recordBytes;
+        const vStart = v + (start as usize) * tokenBytes;
+        for (let g: u32 = 0; g < group; g += 4) {
+          const at = qRow + (g as usize) * headBytes;
+          const numHeads = min<u32>(4, group - g);
+          scores_of(numHeads, isF16, at, headBytes, k, tokenBytes, start, end, scratch, ahead);
+          const record1 = numHeads > 1 ? record + rowRecords : spare;
+          const record2 = numHeads > 2 ? record1 + rowRecords : spare;
+          const record3 = numHeads > 3 ? record2 + rowRecords : spare;
+          softmax_of_four(
+            scratch, start, end, i32x4.splat(start), i32x4.splat(end), scoreScale, isF16,
+            record, record1, record2, record3, headBytes,
+          );
+          values_of(
+            numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, tokenBytes,
+            record, record1, record2, record3, headBytes, ahead,
+          );
+          record += (numHeads as usize) * rowRecords;
+        }
+      }
+    }
+  }
+}
+
+/** Scores [tokens][4] of `heads` heads. */
+function scores_of(
+  heads: u32,
+  isF16: u32,
+  q: usize,
+  headBytes: usize,
+  k: usize,
+  tokenBytes: usize,
+  start: u32,
+  end: u32,
+  scores: usize,
+  ahead: usize,
+): void {
+  for (let t = start; t < end; t += TOUCH_TOKENS) {
+    const last = min<u32>(end, t + TOUCH_TOKENS);
+    touch_ahead(ahead);
+    if (isF16) {
+      if (heads == 4) scores_of_2(4, 1, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 3) scores_of_2(3, 1, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 2) scores_of_2(2, 1, q, headBytes, k, tokenBytes, t, last, scores);
+      else scores_of_2(1, 1, q, headBytes, k, tokenBytes, t, last, scores);
+    } else {
+      if (heads == 4) scores_of_2(4, 0, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 3) scores_of_2(3, 0, q, headBytes, k, tokenBytes, t, last, scores);
+      else if (heads == 2) scores_of_2(2, 0, q, headBytes, k, tokenBytes, t, last, scores);
+      else scores_of_2(1, 0, q, headBytes, k, tokenBytes, t, last, scores);
+    }
+  }
+}
+
+/** Scores of tokens [start, end), two a turn, f16 to 2^-112 of it in registers. `heads` and `isF16` are constants. */
+// @ts-ignore: decorator
+@inline
+function scores_of_2(
+  heads: i32,
+  isF16: i32,
+  q: usize,
+  headBytes: usize,
+  k: usize,
+  tokenBytes: usize,
+  start: u32,
+  end: u32,
+  scores: usize,
+): void {
+  for (let t = start; t < end; t += 2) {
+    let k0 = k + (t as usize) * tokenBytes,
+      k1 = t + 1 < end ? k0 + tokenBytes : k0;
+    let a0 = f32x4.splat(0),
+      a1 = a0,
+      b0 = a0,
+      b1 = a0,
+      c0 = a0,
+      c1 = a0,
+      d0 = a0,
+      d1 = a0;
+    let qa = q,
+      qb = qa + headBytes,
+      qc = qb + headBytes,
+      qd = qc + headBytes;
+    for (const last = q + headBytes; qa < last; qa += 16) {
+      const x = isF16 ? load4_f16_small(k0) : v128.load(k0);
+      const y = isF16 ? load4_f16_small(k1) : v128.load(k1);
+      let z = v128.load(qa);
+      a0 = madd(z, x, a0);
+      a1 = madd(z, y, a1);
+      if (heads > 1) {
+        z = v128.load(qb);
+        b0 = madd(z, x, b0);
+        b1 = madd(z, y, b1);
+        qb += 16;
+      }
+      if (heads > 2) {
+        z = v128.load(qc);
+        c0 = madd(z, x, c0);
+        c1 = madd(z, y, c1);
+        qc += 16;
+      }
+      if (heads > 3) {
+        z = v128.load(qd);
+        d0 = madd(z, x, d0);
+        d1 = madd(z, y, d1);
+        qd += 16;
+      }
+      k0 += isF16 ? 8 : 16;
+      k1 += isF16 ? 8 : 16;
+    }
+    // The second of a last odd token lies beyond it.
+    const at = scores + ((t as usize) << 4);
+    v128.store(at, sums_of_4(a0, b0, c0, d0));
+    v128.store(at, sums_of_4(a1, b1, c1, d1), 16);
+  }
+}
+
+/** records[heads][head_dim] += weights · V. */
+function values_of(
+  heads: u32,
+  isF16: u32,
+  weights: usize,
+  end: usize,
+  v: usize,
+  tokenBytes: usize,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+  ahead: usize,
+): void {
+  if (isF16) {
+    if (heads == 4) add_values(4, 1, weights, end, v, tokenBytes, record0, record1, record2, record3, headBytes, ahead);
+    else if (heads == 3) add_values(3, 1, weights, end, v, tokenBytes, record0, record1, record2, 0, headBytes, ahead);
+    else if (heads == 2) add_values(2, 1, weights, end, v, tokenBytes, record0, record1, 0, 0, headBytes, ahead);
+    else add_values(1, 1, weights, end, v, tokenBytes, record0, 0, 0, 0, headBytes, ahead);
+  } else {
+    if (heads == 4) add_values(4, 0, weights, end, v, tokenBytes, record0, record1, record2, record3, headBytes, ahead);
+    else if (heads == 3) add_values(3, 0, weights, end, v, tokenBytes, record0, record1, record2, 0, headBytes, ahead);
+    else if (heads == 2) add_values(2, 0, weights, end, v, tokenBytes, record0, record1, 0, 0, headBytes, ahead);
+    else add_values(1, 0, weights, end, v, tokenBytes, record0, 0, 0, 0, headBytes, ahead);
+  }
+}

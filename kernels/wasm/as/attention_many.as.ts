@@ -1,0 +1,265 @@
+/**
+ * Attention of many queries to a block: it is unpacked once, in the first cache level, and serves them four at a time, a lane of the
+ * scores each. Their sums have the order that few queries have: see attention.as.ts.
+ *
+ *   q        packed by {@link pack_queries}: [queries / 4][head_dim / 4][4 queries][4] f32, queries [rows][heads of the group]
+ *   k        unpacked by {@link unpack_k}: [tokens / 2][head_dim / 4][2 tokens][4] f32
+ *   v        unpacked by {@link unpack_v}: [tokens][head_dim] f32
+ *   weights  scores, then weights [tokens][4 queries] f32
+ */
+import {
+  add_values,
+  AttentionParams,
+  AttentionTile,
+  end_in,
+  queries_at,
+  query_bytes,
+  softmax_of_four,
+  spare_at,
+  start_in,
+  unpacked_at,
+} from './attention_parts.as';
+import { load4_f16, madd, sums_of_4 } from './simd.as';
+
+/** Blocks [blockStart, blockEnd) of some KV heads for many queries; records [heads][rows], not yet divided. */
+export function attend_many(
+  params: AttentionParams,
+  tile: AttentionTile,
+  kvHeadStart: u32,
+  kvHeadEnd: u32,
+  blockStart: u32,
+  blockEnd: u32,
+  records: usize,
+  scratch: usize,
+): void {
+  const rows = tile.rows;
+  const position = tile.position;
+  const kv = params.kv;
+  const planeBytes = params.planeBytes;
+  const blockBytes = params.blockBytes;
+  const blockTable = tile.blockTable;
+  const kvHeads = params.kvHeads;
+  const group = params.group;
+  const headDim = params.headDim;
+  const blockSize = params.blockSize;
+  const isF16 = params.isF16;
+  const window = params.window;
+  const scale = params.scale;
+  const qStride = params.qkvStride;
+  const q = params.qkv + (tile.row as usize) * qStride;
+  const headBytes: usize = (headDim as usize) << 2;
+  const shift: usize = isF16 ? 1 : 2;
+  const tokenBytes: usize = ((kvHeads * headDim) as usize) << shift;
+  const numKvHeads = kvHeadEnd - kvHeadStart;
+  const rowRecords = (rows as usize) * (headBytes + 16);
+  const spare = spare_at(scratch, blockSize);
+  const unpackedK = unpacked_at(scratch, blockSize, headBytes);
+  const unpackedV = unpackedK + (blockSize as usize) * headBytes;
+  const packedQ = queries_at(scratch, blockSize, headBytes);
+  const queryBytes = query_bytes(rows * group, headBytes);
+  const lastPosition = position + rows - 1;
+  for (let h: u32 = 0; h < numKvHeads; h++) {
+    const from = q + (((kvHeadStart + h) * group) as usize) * headBytes;
+    pack_queries(from, qStride, rows, group, headBytes, packedQ + (h as usize) * queryBytes);
+  }
+  memory.fill(spare, 0, headBytes + 16);
+  for (let block = blockStart; block < blockEnd; block++) {
+    const first = block * blockSize;
+    const numTokens = min<u32>(blockSize, lastPosition - first + 1);
+    const blockAt = kv + (load<u32>(blockTable + ((block as usize) << 2)) as usize) * blockBytes;
+    for (let h: u32 = 0; h < numKvHeads; h++) {
+      const k = blockAt + ((((kvHeadStart + h) * headDim) as usize) << shift);
+      unpack_k(k, tokenBytes, unpackedK, numTokens, headBytes, isF16);
+      unpack_v(k + planeBytes, tokenBytes, unpackedV, numTokens, headBytes, isF16);
+      attend_block(
+        packedQ + (h as usize) * queryBytes, unpackedK, unpackedV, rows, group, position, first, numTokens, window, scale,
+        records + ((h * group) as usize) * rowRecords, rowRecords, spare, headBytes, scratch,
+      );
+    }
+  }
+}
+
+function pack_queries(q: usize, qStride: usize, rows: u32, group: u32, headBytes: usize, to: usize): void {
+  const numQueries = rows * group;
+  if (numQueries & 3) memory.fill(to + ((numQueries & ~3) as usize) * headBytes, 0, headBytes << 2);
+  let query: u32 = 0;
+  for (let i: u32 = 0; i < rows; i++) {
+    let from = q + (i as usize) * qStride;
+    for (let g: u32 = 0; g < group; g++, query++) {
+      let at = to + ((query & ~3) as usize) * headBytes + (((query & 3) as usize) << 4);
+      for (const end = from + headBytes; from < end; from += 16) {
+        v128.store(at, v128.load(from));
+        at += 64;
+      }
+    }
+  }
+}
+
+function unpack_k(from: usize, fromBytes: usize, to: usize, numTokens: u32, headBytes: usize, isF16: u32): void {
+  for (let t: u32 = 0; t < numTokens; t++) {
+    let at = to + ((t & ~1) as usize) * headBytes + (((t & 1) as usize) << 4);
+    let d = from;
+    for (const end = at + (headBytes << 1); at < end; at += 32) {
+      v128.store(at, isF16 ? load4_f16(d) : v128.load(d));
+      d += isF16 ? 8 : 16;
+    }
+    from += fromBytes;
+  }
+}
+
+function unpack_v(from: usize, fromBytes: usize, to: usize, numTokens: u32, headBytes: usize, isF16: u32): void {
+  for (let t: u32 = 0; t < numTokens; t++) {
+    if (isF16) for (let d: usize = 0; d < headBytes; d += 16) v128.store(to + d, load4_f16(from + (d >> 1)));
+    else memory.copy(to, from, headBytes);
+    from += fromBytes;
+    to += headBytes;
+  }
+}
+
+/** One block of one KV head for all queries of a tile; records [group][rows], rowRecords apart. `spare`: a record that nobody reads. */
+function attend_block(
+  q: usize,
+  k: usize,
+  v: usize,
+  rows: u32,
+  group: u32,
+  position: u32,
+  first: u32,
+  numTokens: u32,
+  window: u32,
+  scale: f32,
+  records: usize,
+  rowRecords: usize,
+  spare: usize,
+  headBytes: usize,
+  weights: usize,
+): void {
+  const recordBytes = headBytes + 16;
+  const numQueries = rows * group;
+  // Rows before the block see none of it.
+  let query: u32 = position >= first ? 0 : ((first - position) * group) & ~3;
+  let i = query / group;
+  let g = query - i * group;
+  for (; query < numQueries; query += 4) {
+    let starts = i32x4.splat(0),
+      ends = starts;
+    // What some query sees, and what every one does.
+    let start = numTokens,
+      end: u32 = 0,
+      lastStart: u32 = 0,
+      firstEnd = numTokens;
+    let record0 = spare,
+      record1 = spare,
+      record2 = spare,
+      record3 = spare;
+    for (let lane: u32 = 0; lane < 4; lane++) {
+      starts = i8x16.shuffle(starts, starts, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3);
+      ends = i8x16.shuffle(ends, ends, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3);
+      record0 = record1;
+      record1 = record2;
+      record2 = record3;
+      record3 = spare;
+      if (query + lane < numQueries) {
+        record3 = records + (g as usize) * rowRecords + (i as usize) * recordBytes;
+        const from = start_in(position + i, first, window);
+        const to = end_in(position + i, first, numTokens);
+        starts = i32x4.replace_lane(starts, 3, from);
+        ends = i32x4.replace_lane(ends, 3, to);
+        start = min<u32>(start, from);
+        end = max<u32>(end, to);
+        lastStart = max<u32>(lastStart, from);
+        firstEnd = min<u32>(firstEnd, to);
+        if (++g == group) {
+          g = 0;
+          i++;
+        }
+      }
+    }
+    if (start >= end) continue;
+    scores_of_four(q + (query as usize) * headBytes, headBytes, k, start & ~1, end, weights);
+    softmax_of_four(weights, start, end, starts, ends, scale, 0, record0, record1, record2, record3, headBytes);
+    if (lastStart >= firstEnd) lastStart = firstEnd = end;
+    if (start < lastStart) {
+      values_of_each(weights, v, starts, ends, start, lastStart, record0, record1, record2, record3, headBytes);
+    }
+    if (lastStart < firstEnd) {
+      const at = v + (lastStart as usize) * headBytes;
+      const to = weights + ((firstEnd as usize) << 4);
+      add_values(
+        4, 0, weights + ((lastStart as usize) << 4), to, at, headBytes, record0, record1, record2, record3, headBytes, 0,
+      );
+    }
+    if (firstEnd < end) {
+      values_of_each(weights, v, starts, ends, firstEnd, end, record0, record1, record2, record3, headBytes);
+    }
+  }
+}
+
+/** Two tokens a turn; the last turn may run beyond `end`, within the block. */
+function scores_of_four(q: usize, headBytes: usize, k: usize, start: u32, end: u32, scores: usize): void {
+  k += (start as usize) * headBytes;
+  for (let t = start; t < end; t += 2) {
+    let a0 = f32x4.splat(0),
+      a1 = a0,
+      a2 = a0,
+      a3 = a0,
+      b0 = a0,
+      b1 = a0,
+      b2 = a0,
+      b3 = a0;
+    let at = q;
+    for (const last = q + (headBytes << 2); at < last; at += 64) {
+      const x = v128.load(k);
+      const y = v128.load(k, 16);
+      let z = v128.load(at);
+      a0 = madd(z, x, a0);
+      b0 = madd(z, y, b0);
+      z = v128.load(at, 16);
+      a1 = madd(z, x, a1);
+      b1 = madd(z, y, b1);
+      z = v128.load(at, 32);
+      a2 = madd(z, x, a2);
+      b2 = madd(z, y, b2);
+      z = v128.load(at, 48);
+      a3 = madd(z, x, a3);
+      b3 = madd(z, y, b3);
+      k += 32;
+    }
+    const to = scores + ((t as usize) << 4);
+    v128.store(to, sums_of_4(a0, a1, a2, a3));
+    v128.store(to, sums_of_4(b0, b1, b2, b3), 16);
+  }
+}
+
+/**
+ * records[4 queries][head_dim] += weights · V of what each sees within [first, last): no token that a query does not see is multiplied, not even by 0, as it might be no
+ * number.
+ */
+function values_of_each(
+  weights: usize,
+  v: usize,
+  starts: v128,
+  ends: v128,
+  first: u32,
+  last: u32,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+): void {
+  starts = i32x4.max_u(starts, i32x4.splat(first));
+  ends = i32x4.min_u(ends, i32x4.splat(last));
+  values_of_one(weights, v, i32x4.extract_lane(starts, 0), i32x4.extract_lane(ends, 0), record0, headBytes);
+  values_of_one(weights + 4, v, i32x4.extract_lane(starts, 1), i32x4.extract_lane(ends, 1), record1, headBytes);
+  values_of_one(weights + 8, v, i32x4.extract_lane(starts, 2), i32x4.extract_lane(ends, 2), record2, headBytes);
+  values_of_one(weights + 12, v, i32x4.extract_lane(starts, 3), i32x4.extract_lane(ends, 3), record3, headBytes);
+}
+
+/** Of one query, whose weights are 16 bytes apart. */
+function values_of_one(weights: usize, v: usize, start: u32, end: u32, record: usize, headBytes: usize): void {
+  if (start >= end) return;
+  const at = v + (start as usize) * headBytes;
+  const to = weights + ((end as usize) << 4);
+  add_values(1, 0, weights + ((start as usize) << 4), to, at, headBytes, record, 0, 0, 0, headBytes, 0);
+}

@@ -1,0 +1,361 @@
+/**
+ * What both ways through a block share: which of its tokens a row sees, softmax and values of four queries, a lane of
+ * the scores each, and where things lie in a thread's scratch.
+ *
+ *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for what is touched ahead, a record that nobody reads, [2][block_size]
+ *            [head_dim] f32: a block's K and V, [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
+ */
+import { exp4, load4_f16_small, madd, multiply, touch_pages, TWO_112 } from './simd.as';
+
+export const LOWEST: f32 = -1e30;
+
+/**
+ *   qkv   [rows][heads + 2 · kv_heads][head_dim] f32; out [rows][heads][head_dim] f32
+ *   kv    plane K of this layer in block 0; plane V lies planeBytes after it; blocks are blockBytes apart
+ */
+// @ts-ignore: decorator
+@unmanaged
+export class AttentionParams {
+  qkv: usize;
+  qkvStride: usize;
+  out: usize;
+  outStride: usize;
+  kv: usize;
+  planeBytes: usize;
+  blockBytes: usize;
+  kvHeads: u32;
+  /** Query heads of a KV head. */
+  group: u32;
+  headDim: u32;
+  blockSize: u32;
+  isF16: u32;
+  /** Tokens that a row sees, its own included; 0: all. */
+  window: u32;
+  scale: f32;
+}
+
+/** Consecutive rows of one sequence. */
+// @ts-ignore: decorator
+@unmanaged
+export class AttentionTile {
+  row: u32;
+  rows: u32;
+  /** Of the first row. */
+  position: u32;
+  blockTable: usize;
+}
+
+// @ts-ignore: decorator
+@inline
+export function ahead_at(scratch: usize, blockSize: u32): usize {
+  return scratch + (((blockSize + 4) as usize) << 4);
+}
+
+// @ts-ignore: decorator
+@inline
+export function spare_at(scratch: usize, blockSize: u32): usize {
+  return ahead_at(scratch, blockSize) + 64;
+}
+
+// @ts-ignore: decorator
+@inline
+export function unpacked_at(scratch: usize, blockSize: u32, headBytes: usize): usize {
+  return spare_at(scratch, blockSize) + headBytes + 64;
+}
+
+// @ts-ignore: decorator
+@inline
+export function queries_at(scratch: usize, blockSize: u32, headBytes: usize): usize {
+  return unpacked_at(scratch, blockSize, headBytes) + 2 * (blockSize as usize) * headBytes;
+}
+
+/** Of one KV head. */
+// @ts-ignore: decorator
+@inline
+export function query_bytes(numQueries: u32, headBytes: usize): usize {
+  return (((numQueries + 3) & ~3) as usize) * headBytes;
+}
+
+/** The first position that a row sees; a window of 0 is none. */
+// @ts-ignore: decorator
+@inline
+export function first_visible(position: u32, window: u32): u32 {
+  return window > 0 && position >= window ? position + 1 - window : 0;
+}
+
+/** Tokens [start, end) of the block that begins at `first` are what a row sees of it. */
+// @ts-ignore: decorator
+@inline
+export function start_in(position: u32, first: u32, window: u32): u32 {
+  const from = first_visible(position, window);
+  return from > first ? from - first : 0;
+}
+
+// @ts-ignore: decorator
+@inline
+export function end_in(position: u32, first: u32, numTokens: u32): u32 {
+  return position < first ? 0 : min<u32>(numTokens, position - first + 1);
+}
+
+/**
+ * Scores [tokens][4 queries] of tokens [start, end) to weights e^(score · scale - max), times 2^112 when `isScaled`; a query sees
+ * [starts, ends) of them, what it does not see gets weight 0. What the records have so far is rescaled. Weights are added in four sums
+ * by the tokens' places in the block.
+ */
+// @ts-ignore: decorator
+@inline
+export function softmax_of_four(
+  scores: usize,
+  start: u32,
+  end: u32,
+  starts: v128,
+  ends: v128,
+  scale: f32,
+  isScaled: u32,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+): void {
+  const all = v128.and(i32x4.eq(starts, i32x4.splat(start)), i32x4.eq(ends, i32x4.splat(end)));
+  const isWhole = ((start | end) & 3) == 0 && i32x4.all_true(all);
+  const rescale = isWhole
+    ? isScaled
+      ? softmax_in_lanes(1, 1, scores, start, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+      : softmax_in_lanes(1, 0, scores, start, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+    : isScaled
+      ? softmax_in_lanes(0, 1, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes)
+      : softmax_in_lanes(0, 0, scores, start & ~3, end, starts, ends, scale, record0, record1, record2, record3, headBytes);
+  rescale_one(record0, headBytes, f32x4.extract_lane(rescale, 0));
+  rescale_one(record1, headBytes, f32x4.extract_lane(rescale, 1));
+  rescale_one(record2, headBytes, f32x4.extract_lane(rescale, 2));
+  rescale_one(record3, headBytes, f32x4.extract_lane(rescale, 3));
+}
+
+// @ts-ignore: decorator
+@inline
+function rescale_one(record: usize, headBytes: usize, factor: f32): void {
+  if (factor != 1) multiply(record, record, headBytes, factor);
+}
+
+/** `isWhole` and `isScaled` are constants. Returns by what the records have to be multiplied. */
+// @ts-ignore: decorator
+@inline
+function softmax_in_lanes(
+  isWhole: i32,
+  isScaled: i32,
+  scores: usize,
+  start: u32,
+  end: u32,
+  starts: v128,
+  ends: v128,
+  scale: f32,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+): v128 {
+  const from = scores + ((start as usize) << 4);
+  const to = scores + ((((end + 3) & ~3) as usize) << 4);
+  const scale4 = f32x4.splat(scale);
+  let highest = f32x4.splat(LOWEST);
+  let tokens = i32x4.splat(start);
+  for (let at = from; at < to; at += 16) {
+    let score = f32x4.mul(v128.load(at), scale4);
+    if (!isWhole) {
+      score = v128.bitselect(score, f32x4.splat(LOWEST), seen(tokens, starts, ends));
+      tokens = i32x4.add(tokens, i32x4.splat(1));
+    }
+    v128.store(at, score);
+    highest = f32x4.pmax(highest, score);
+  }
+  const before = four(record0 + headBytes, record1 + headBytes, record2 + headBytes, record3 + headBytes);
+  const sumBefore = four(record0 + headBytes + 4, record1 + headBytes + 4, record2 + headBytes + 4, record3 + headBytes + 4);
+  highest = f32x4.pmax(before, highest);
+  const rescale = exp4(f32x4.sub(before, highest));
+  let a = f32x4.splat(0),
+    b = a,
+    c = a,
+    d = a;
+  tokens = i32x4.splat(start);
+  for (let at = from; at < to; at += 64) {
+    a = f32x4.add(a, weight(isWhole, isScaled, at, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+    b = f32x4.add(b, weight(isWhole, isScaled, at + 16, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+    c = f32x4.add(c, weight(isWhole, isScaled, at + 32, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+    d = f32x4.add(d, weight(isWhole, isScaled, at + 48, highest, tokens, starts, ends));
+    tokens = i32x4.add(tokens, i32x4.splat(1));
+  }
+  const sum = f32x4.add(f32x4.mul(sumBefore, rescale), f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
+  // Max and sum lie side by side.
+  const low = i8x16.shuffle(highest, sum, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const high = i8x16.shuffle(highest, sum, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  v128.store64_lane(record0 + headBytes, low, 0);
+  v128.store64_lane(record1 + headBytes, low, 1);
+  v128.store64_lane(record2 + headBytes, high, 0);
+  v128.store64_lane(record3 + headBytes, high, 1);
+  return rescale;
+}
+
+// @ts-ignore: decorator
+@inline
+function weight(isWhole: i32, isScaled: i32, at: usize, highest: v128, tokens: v128, starts: v128, ends: v128): v128 {
+  let weight = exp4(f32x4.sub(v128.load(at), highest));
+  if (!isWhole) weight = v128.and(weight, seen(tokens, starts, ends));
+  v128.store(at, isScaled ? f32x4.mul(weight, f32x4.splat(TWO_112)) : weight);
+  return weight;
+}
+
+// @ts-ignore: decorator
+@inline
+function seen(tokens: v128, starts: v128, ends: v128): v128 {
+  return v128.andnot(i32x4.lt_s(tokens, ends), i32x4.lt_s(tokens, starts));
+}
+
+// @ts-ignore: decorator
+@inline
+function four(a: usize, b: usize, c: usize, d: usize): v128 {
+  let v = v128.load32_zero(a);
+  v = v128.load32_lane(b, v, 1);
+  v = v128.load32_lane(c, v, 2);
+  return v128.load32_lane(d, v, 3);
+}
+
+/**
+ * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
+ * word that nobody reads.
+ */
+export function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
+  store<u32>(ahead, next as u32);
+  store<u32>(ahead, planeBytes as u32, 4);
+  store<u32>(ahead, apart as u32, 8);
+  store<u32>(ahead, next ? numBursts : 0, 12);
+  store<u32>(ahead, 0, 16);
+}
+
+/** The next burst, in the shadow of what is computed then: a few lines of every page. */
+export function touch_ahead(ahead: usize): void {
+  const numBursts = load<u32>(ahead, 12);
+  const burst = load<u32>(ahead, 16);
+  if (burst >= numBursts) return;
+  store<u32>(ahead, burst + 1, 16);
+  const first = line_of(burst, numBursts);
+  const last = line_of(burst + 1, numBursts);
+  touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
+}
+
+/** Of the lines of a page, in bytes. */
+// @ts-ignore: decorator
+@inline
+function line_of(burst: u32, numBursts: u32): usize {
+  return (((burst << 6) / numBursts) as usize) << 6;
+}
+
+/** records[heads][head_dim] += weights · V, eight outputs at a time; `ahead` 0: nothing is touched on the way. */
+// @ts-ignore: decorator
+@inline
+export function add_values(
+  heads: i32,
+  isF16: i32,
+  w: usize,
+  end: usize,
+  v: usize,
+  tokenBytes: usize,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+  headBytes: usize,
+  ahead: usize,
+): void {
+  for (let d: usize = 0; d < headBytes; d += 32) {
+    if (ahead) touch_ahead(ahead);
+    const second: usize = d + 16 < headBytes ? 16 : 0;
+    const from = v + (isF16 ? d >> 1 : d);
+    values_of_8(heads, isF16, w, end, from, tokenBytes, second, record0 + d, record1 + d, record2 + d, record3 + d);
+  }
+}
+
+/**
+ * records[heads][8] += weights [tokens][4 queries] · V in registers, token by token; `second` is where the last four of the eight are, 0:
+ * there are only four. `heads` and `isF16`, which takes V to 2^-112 of it, are constants.
+ */
+// @ts-ignore: decorator
+@inline
+function values_of_8(
+  heads: i32,
+  isF16: i32,
+  w: usize,
+  end: usize,
+  v: usize,
+  tokenBytes: usize,
+  second: usize,
+  record0: usize,
+  record1: usize,
+  record2: usize,
+  record3: usize,
+): void {
+  let a0 = v128.load(record0),
+    a1 = v128.load(record0 + second),
+    b0 = a0,
+    b1 = a0,
+    c0 = a0,
+    c1 = a0,
+    d0 = a0,
+    d1 = a0;
+  if (heads > 1) {
+    b0 = v128.load(record1);
+    b1 = v128.load(record1 + second);
+  }
+  if (heads > 2) {
+    c0 = v128.load(record2);
+    c1 = v128.load(record2 + second);
+  }
+  if (heads > 3) {
+    d0 = v128.load(record3);
+    d1 = v128.load(record3 + second);
+  }
+  const secondV = isF16 ? second >> 1 : second;
+  for (; w < end; w += 16) {
+    const x = isF16 ? load4_f16_small(v) : v128.load(v);
+    const y = isF16 ? load4_f16_small(v + secondV) : v128.load(v + secondV);
+    let s = v128.load32_splat(w);
+    a0 = madd(s, x, a0);
+    a1 = madd(s, y, a1);
+    if (heads > 1) {
+      s = v128.load32_splat(w, 4);
+      b0 = madd(s, x, b0);
+      b1 = madd(s, y, b1);
+    }
+    if (heads > 2) {
+      s = v128.load32_splat(w, 8);
+      c0 = madd(s, x, c0);
+      c1 = madd(s, y, c1);
+    }
+    if (heads > 3) {
+      s = v128.load32_splat(w, 12);
+      d0 = madd(s, x, d0);
+      d1 = madd(s, y, d1);
+    }
+    v += tokenBytes;
+  }
+  // With only four, the first is what counts.
+  v128.store(record0 + second, a1);
+  v128.store(record0, a0);
+  if (heads > 1) {
+    v128.store(record1 + second, b1);
+    v128.store(record1, b0);
+  }
+  if (heads > 2) {
+    v128.store(record2 + second, c1);
+    v128.store(record2, c0);
+  }
+  if (heads > 3) {
+    v128.store(record3 + second, d1);
+    v128.store(record3, d0);
+  }
+}

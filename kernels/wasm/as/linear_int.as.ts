@@ -1,0 +1,234 @@
+/**
+ * y[rows, outputs] (+)= x[rows, inner] · wᵀ (+ bias) with int8 or int4 weights, for a range of panels.
+ *
+ *   q        x [rows ≤ ROW_BLOCK], quantised per row and group of 32 inputs (quantise.as.ts)
+ *   w        packed [panels][groups]: 8 scales f16, then for int8 [16 pairs of inputs][8 outputs][2] i8, for int4
+ *            [8][8 outputs][2] bytes whose low nibbles are inputs 4j and 4j + 1, the high ones 4j + 2 and 4j + 3, each plus 8
+ *   scratch  sums [ROW_BLOCK][8] f32, a cache line, a slice of int4 as int8
+ *
+ * Dot products within a group are exact integers: i16 pairs multiplied and added to i32, at most 32 · 127 · 127. int4 with
+ * relaxed SIMD multiplies i8 by the nibble as it is, 0 to 15, which is the seven-bit operand that makes the instruction exact
+ * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end; with plain SIMD it becomes int8 slice by slice. Groups are then scaled and added in order, one accumulator
+ * per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
+ */
+import { add_group, add_halves } from './int_groups.as';
+import { four_panels_int4, four_panels_int8 } from './linear_int_row.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, INT4, INT4_GROUP, INT8_GROUP, LinearParams, SINK } from './panels.as';
+import { Q_GROUP_BYTES } from './quantise.as';
+import { load4_f16, touch } from './simd.as';
+
+/** Groups of a panel whose weights stay in the first-level cache while rows pass: 4 KiB of int8. With few rows, one KiB. */
+export const SLICE_GROUPS: u32 = 16;
+const SHORT_SLICE_GROUPS: u32 = 4;
+
+/** Rows [first, first + rows), which `q` has quantised, and panels [panelStart, panelEnd). */
+export function linear_int(
+  params: LinearParams,
+  q: usize,
+  first: u32,
+  rows: u32,
+  panelStart: u32,
+  panelEnd: u32,
+  scratch: usize,
+): void {
+  const w = params.weight;
+  const isInt4: u32 = params.format == INT4 ? 1 : 0;
+  const bias = params.bias;
+  const yStride = params.outStride;
+  const y = params.out + (first as usize) * yStride;
+  const inner = params.inner;
+  const isAccumulating = params.isAccumulating;
+  const groups = (inner + 31) >> 5;
+  const groupBytes = isInt4 ? INT4_GROUP : INT8_GROUP;
+  const unpacked = scratch + AFTER_SUMS;
+  const panelBytes = (groups as usize) * groupBytes;
+  const qStride = (groups as usize) * Q_GROUP_BYTES;
+  let panel = panelStart;
+  const isStreamed = ASC_FEATURE_RELAXED_SIMD ? rows == 1 : rows == 1 && !isInt4;
+  if (isStreamed) {
+    // A panel of each quarter: four streams, as long as can be, which is what a CPU's prefetchers are best at.
+    const quarter = (panelEnd - panelStart) >> 2;
+    const apart = (quarter as usize) * panelBytes;
+    for (const end = panelStart + quarter; panel < end; panel++) {
+      const wPanels = w + (panel as usize) * panelBytes;
+      if (!isInt4) four_panels_int8(q, wPanels, apart, groups, scratch);
+      else if (ASC_FEATURE_RELAXED_SIMD) four_panels_int4(q, wPanels, apart, groups, scratch);
+      finish_four(y, scratch, bias, panel, quarter, isAccumulating);
+    }
+    panel = panelStart + 4 * quarter;
+  }
+  const most = rows > FEW_ROWS ? SLICE_GROUPS : SHORT_SLICE_GROUPS;
+  for (; panel < panelEnd; panel++) {
+    memory.fill(scratch, 0, (rows as usize) << 5);
+    const wPanel = w + (panel as usize) * panelBytes;
+    for (let group: u32 = 0; group < groups; group += most) {
+      const count = min<u32>(most, groups - group);
+      const from = wPanel + (group as usize) * groupBytes;
+      touch(from + (count as usize) * groupBytes, (count as usize) * groupBytes, scratch + SINK);
+      const qSlice = q + (group as usize) * Q_GROUP_BYTES;
+      if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
+      else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
+      else {
+        int4_to_int8(from, unpacked, count);
+        tiles_int8(qSlice, qStride, unpacked, count, scratch, rows);
+      }
+    }
+    for (let row: u32 = 0; row < rows; row++) {
+      const to = y + (row as usize) * yStride + ((panel as usize) << 5);
+      finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
+    }
+  }
+}
+
+function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+  let row: u32 = 0;
+  for (; row + 4 <= rows; row += 4) tile(4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+}
+
+/** Groups of int4 as groups of int8, for plain SIMD. */
+function int4_to_int8(from: usize, to: usize, count: u32): void {
+  const mask = i8x16.splat(15);
+  const eight = i8x16.splat(8);
+  for (let group: u32 = 0; group < count; group++) {
+    v128.store(to, v128.load(from));
+    for (let i: usize = 0; i < 128; i += 16) {
+      const v = v128.load(from + i, 16);
+      v128.store(to + 2 * i, i8x16.sub(v128.and(v, mask), eight), 16);
+      v128.store(to + 2 * i, i8x16.sub(v128.and(i16x8.shr_u(v, 4), mask), eight), 32);
+    }
+    from += INT4_GROUP;
+    to += INT8_GROUP;
+  }
+}
+
+function tiles_int4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+  let row: u32 = 0;
+  for (; row + 4 <= rows; row += 4) {
+    tile_relaxed(4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  }
+  for (; row + 2 <= rows; row += 2) {
+    tile_relaxed(2, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  }
+  if (row < rows) tile_relaxed(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+}
+
+// @ts-ignore: decorator
+@inline
+function at(q: usize, qStride: usize, row: u32): usize {
+  return q + (row as usize) * qStride;
+}
+
+/** sums[rows][8] += q[rows, count groups] · w; `rows` is a constant, so that each size is its own code. */
+// @ts-ignore: decorator
+@inline
+function tile(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+  let q1 = q0 + qStride,
+    q2 = q1 + qStride,
+    q3 = q2 + qStride;
+  for (const end = q0 + (count as usize) * Q_GROUP_BYTES; q0 < end; ) {
+    let a0 = i32x4.splat(0);
+    let b0 = a0,
+      a1 = a0,
+      b1 = a0,
+      a2 = a0,
+      b2 = a0,
+      a3 = a0,
+      b3 = a0;
+    const scaleAt = w;
+    w += 16;
+    // One pair of inputs a turn: with more, the compiler holds so many loads ahead that sums leave their registers.
+    for (const last = w + 256; w < last; w += 16) {
+      const wa = v128.load_ext<i8>(w);
+      const wb = v128.load_ext<i8>(w, 8);
+      let s = v128.load32_splat(q0, 16);
+      a0 = i32x4.add(a0, i32x4.dot_i16x8_s(s, wa));
+      b0 = i32x4.add(b0, i32x4.dot_i16x8_s(s, wb));
+      q0 += 4;
+      if (rows > 1) {
+        s = v128.load32_splat(q1, 16);
+        a1 = i32x4.add(a1, i32x4.dot_i16x8_s(s, wa));
+        b1 = i32x4.add(b1, i32x4.dot_i16x8_s(s, wb));
+        q1 += 4;
+      }
+      if (rows > 2) {
+        s = v128.load32_splat(q2, 16);
+        a2 = i32x4.add(a2, i32x4.dot_i16x8_s(s, wa));
+        b2 = i32x4.add(b2, i32x4.dot_i16x8_s(s, wb));
+        q2 += 4;
+        s = v128.load32_splat(q3, 16);
+        a3 = i32x4.add(a3, i32x4.dot_i16x8_s(s, wa));
+        b3 = i32x4.add(b3, i32x4.dot_i16x8_s(s, wb));
+        q3 += 4;
+      }
+    }
+    q0 += 16;
+    q1 += 16;
+    q2 += 16;
+    q3 += 16;
+    const scaleA = load4_f16(scaleAt);
+    const scaleB = load4_f16(scaleAt + 8);
+    add_group(sums, a0, b0, scaleA, scaleB, q0);
+    if (rows > 1) add_group(sums + 32, a1, b1, scaleA, scaleB, q1);
+    if (rows > 2) {
+      add_group(sums + 64, a2, b2, scaleA, scaleB, q2);
+      add_group(sums + 96, a3, b3, scaleA, scaleB, q3);
+    }
+  }
+}
+
+/** As {@link tile} for int4: i16 lanes are outputs, half of a group's pairs each in `a` and `b`. */
+// @ts-ignore: decorator
+@inline
+function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+  let q1 = q0 + qStride,
+    q2 = q1 + qStride,
+    q3 = q2 + qStride;
+  const mask = i8x16.splat(15);
+  for (const end = q0 + (count as usize) * Q_GROUP_BYTES; q0 < end; ) {
+    let a0 = i32x4.splat(0);
+    let b0 = a0,
+      a1 = a0,
+      b1 = a0,
+      a2 = a0,
+      b2 = a0,
+      a3 = a0,
+      b3 = a0;
+    const scaleAt = w;
+    w += 16;
+    for (const last = w + 128; w < last; w += 16) {
+      const v = v128.load(w);
+      const low = v128.and(v, mask);
+      const high = v128.and(i16x8.shr_u(v, 4), mask);
+      a0 = i16x8.add(a0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 16), low));
+      b0 = i16x8.add(b0, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q0, 20), high));
+      q0 += 8;
+      if (rows > 1) {
+        a1 = i16x8.add(a1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 16), low));
+        b1 = i16x8.add(b1, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q1, 20), high));
+        q1 += 8;
+      }
+      if (rows > 2) {
+        a2 = i16x8.add(a2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 16), low));
+        b2 = i16x8.add(b2, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q2, 20), high));
+        q2 += 8;
+        a3 = i16x8.add(a3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 16), low));
+        b3 = i16x8.add(b3, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load32_splat(q3, 20), high));
+        q3 += 8;
+      }
+    }
+    q0 += 16;
+    q1 += 16;
+    q2 += 16;
+    q3 += 16;
+    const scaleA = load4_f16(scaleAt);
+    const scaleB = load4_f16(scaleAt + 8);
+    add_halves(sums, a0, b0, scaleA, scaleB, q0);
+    if (rows > 1) add_halves(sums + 32, a1, b1, scaleA, scaleB, q1);
+    if (rows > 2) {
+      add_halves(sums + 64, a2, b2, scaleA, scaleB, q2);
+      add_halves(sums + 96, a3, b3, scaleA, scaleB, q3);
+    }
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * Kernels that treat every row by itself: rms_norm, rope_store, gather. Threads split rows.
+ *
+ * Strides are bytes; row strides are multiples of 32, so vector tails may run into a row's own padding. Pure functions on
+ * raw pointers, as in linear_float.as.ts. A kernel's params are what is known at load; the caller's part of a step comes after them.
+ */
+import { sum4, to_f16 } from './simd.as';
+
+// @ts-ignore: decorator
+@unmanaged
+export class RmsNormParams {
+  x: usize;
+  xStride: usize;
+  weight: usize;
+  out: usize;
+  outStride: usize;
+  width: u32;
+  epsilon: f32;
+}
+
+/** out[r, :] = weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon). The sum runs in four lanes, then a tail, in one order. */
+export function rms_norm(params: RmsNormParams, start: u32, end: u32): void {
+  const width = params.width;
+  const weight = params.weight;
+  const vectorEnd = (width & ~3) as usize << 2;
+  const rowEnd = (width as usize) << 2;
+  for (let row = start; row < end; row++) {
+    const from: usize = params.x + (row as usize) * params.xStride;
+    const to: usize = params.out + (row as usize) * params.outStride;
+    let squares = f32x4.splat(0);
+    let i: usize = 0;
+    for (; i < vectorEnd; i += 16) {
+      const v = v128.load(from + i);
+      squares = f32x4.add(squares, f32x4.mul(v, v));
+    }
+    let sum = sum4(squares);
+    for (; i < rowEnd; i += 4) {
+      const v = load<f32>(from + i);
+      sum += v * v;
+    }
+    const scale: f32 = (1.0 as f32) / sqrt<f32>(sum / (width as f32) + params.epsilon);
+    const scale4 = f32x4.splat(scale);
+    for (i = 0; i < vectorEnd; i += 16) {
+      v128.store(to + i, f32x4.mul(v128.load(weight + i), f32x4.mul(v128.load(from + i), scale4)));
+    }
+    for (; i < rowEnd; i += 4) store<f32>(to + i, load<f32>(weight + i) * (load<f32>(from + i) * scale));
+  }
+}
+
+/**
+ *   positions, slots [rows] u32; slot = block · block_size + offset
+ *   kv               plane K of this layer in block 0; plane V lies planeBytes after it; blocks are blockBytes apart
+ */
+// @ts-ignore: decorator
+@unmanaged
+export class RopeStoreParams {
+  qkv: usize;
+  stride: usize;
+  positions: usize;
+  slots: usize;
+  cos: usize;
+  sin: usize;
+  heads: u32;
+  kvHeads: u32;
+  headDim: u32;
+  kv: usize;
+  planeBytes: usize;
+  blockBytes: usize;
+  blockSize: u32;
+  isF16: u32;
+}
+
+/**
+ * Rotates q and k of a row in place by the angle of its position (i pairs with i + head_dim/2, as Hugging Face does), then
+ * stores k and v, rounded to the KV dtype, at the row's slot.
+ */
+export function rope_store(params: RopeStoreParams, start: u32, end: u32): void {
+  const heads = params.heads;
+  const kvHeads = params.kvHeads;
+  const headDim = params.headDim;
+  const blockSize = params.blockSize;
+  const isF16 = params.isF16;
+  const half = headDim >> 1;
+  const kvWidth = kvHeads * headDim;
+  for (let row = start; row < end; row++) {
+    const base: usize = params.qkv + (row as usize) * params.stride;
+    const position = load<u32>(params.positions + ((row as usize) << 2));
+    const angle: usize = ((position * half) as usize) << 2;
+    for (let head: u32 = 0; head < heads + kvHeads; head++) {
+      const at: usize = base + (((head * headDim) as usize) << 2);
+      rotate(at, at + ((half as usize) << 2), params.cos + angle, params.sin + angle, half);
+    }
+    const slot = load<u32>(params.slots + ((row as usize) << 2));
+    const block = slot / blockSize;
+    const offset = slot - block * blockSize;
+    const kFrom: usize = base + (((heads * headDim) as usize) << 2);
+    const vFrom: usize = kFrom + ((kvWidth as usize) << 2);
+    const shift: usize = isF16 ? 1 : 2;
+    const kTo: usize = params.kv + (block as usize) * params.blockBytes + (((offset * kvWidth) as usize) << shift);
+    round_store(kFrom, kTo, kvWidth, isF16);
+    round_store(vFrom, kTo + params.planeBytes, kvWidth, isF16);
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function rotate(lowAt: usize, highAt: usize, cos: usize, sin: usize, half: u32): void {
+  const end = (half as usize) << 2;
+  let i: usize = 0;
+  for (; i + 16 <= end; i += 16) {
+    const low = v128.load(lowAt + i);
+    const high = v128.load(highAt + i);
+    const c = v128.load(cos + i);
+    const s = v128.load(sin + i);
+    v128.store(lowAt + i, f32x4.sub(f32x4.mul(low, c), f32x4.mul(high, s)));
+    v128.store(highAt + i, f32x4.add(f32x4.mul(high, c), f32x4.mul(low, s)));
+  }
+  for (; i < end; i += 4) {
+    const low = load<f32>(lowAt + i);
+    const high = load<f32>(highAt + i);
+    const c = load<f32>(cos + i);
+    const s = load<f32>(sin + i);
+    store<f32>(lowAt + i, low * c - high * s);
+    store<f32>(highAt + i, high * c + low * s);
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function round_store(from: usize, to: usize, width: u32, isF16: u32): void {
+  if (isF16) {
+    for (let i: u32 = 0; i < width; i++) store<u16>(to + ((i as usize) << 1), to_f16(load<f32>(from + ((i as usize) << 2))));
+  } else {
+    memory.copy(to, from, (width as usize) << 2);
+  }
+}
+
+// @ts-ignore: decorator
+@unmanaged
+export class GatherParams {
+  x: usize;
+  sampleRows: usize;
+  out: usize;
+  /** The row stride of both. */
+  rowBytes: usize;
+}
+
+/** out[s, :] = x[sampleRows[s], :]. */
+export function gather(params: GatherParams, start: u32, end: u32): void {
+  const bytes = params.rowBytes;
+  for (let sample = start; sample < end; sample++) {
+    const row = load<u32>(params.sampleRows + ((sample as usize) << 2));
+    memory.copy(params.out + (sample as usize) * bytes, params.x + (row as usize) * bytes, bytes);
+  }
+}

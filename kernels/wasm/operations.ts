@@ -1,0 +1,95 @@
+/** All operations of the wasm device: a kind that is missing here does not compile. */
+import type { KernelProfile, Segment, LoadOptions } from '../device.ts';
+import type { Operation, OperationOf, Program } from '../program.ts';
+import { attention } from './ops/attention.ts';
+import { candidates } from './ops/candidates.ts';
+import { embed } from './ops/embed.ts';
+import { gatherSamples } from './ops/gather_samples.ts';
+import { geluMul } from './ops/gelu_mul.ts';
+import { linear } from './ops/linear.ts';
+import type { Load, PlacedOperation, Placement, WasmOperation, Work } from './ops/operation.ts';
+import { rmsNorm } from './ops/rms_norm.ts';
+import { ropeStore } from './ops/rope_store.ts';
+import { siluMul } from './ops/silu_mul.ts';
+import { peakLoops } from './peak_loops.ts';
+import type { StepContext } from './step_context.ts';
+import type { Struct } from './struct.ts';
+
+type Fields = Readonly<Record<string, number>>;
+
+export const wasmOperations = {
+  embed,
+  rms_norm: rmsNorm,
+  linear,
+  rope_store: ropeStore,
+  attention,
+  silu_mul: siluMul,
+  gelu_mul: geluMul,
+  gather_samples: gatherSamples,
+  candidates,
+} satisfies { readonly [K in Operation['kind']]: WasmOperation<OperationOf<K>, Fields> };
+
+/** The operation's own entry: that its kinds agree is what the table says, which the compiler cannot follow through an index. */
+function entryOf(op: Operation): WasmOperation<Operation, Fields> {
+  return wasmOperations[op.kind];
+}
+
+export function paramsOf(op: Operation): Struct<Fields> {
+  return entryOf(op).params;
+}
+
+export function place(op: Operation, index: number, params: number, placement: Placement): PlacedOperation {
+  return { kind: op.kind, index, params, fields: entryOf(op).place(op, placement) };
+}
+
+/** What a thread needs for itself, for whichever operation needs most. */
+export function scratchBytesOf(load: Load): number {
+  const bytes = load.program.operations.map((op) => entryOf(op).scratchBytes?.(op, load) ?? 0);
+  return Math.ceil(Math.max(64, ...bytes) / 64) * 64;
+}
+
+function workOf(op: Operation, load: Load, batch: readonly Segment[]): Work & { label: string } {
+  return { label: op.kind, ...entryOf(op).work(op, load, batch) };
+}
+
+type Run = (step: StepContext, op: PlacedOperation) => void;
+
+const runs = new Map<string, Run>([
+  ...Object.entries<WasmOperation<never, Fields>>(wasmOperations).map(([kind, operation]): [string, Run] => [
+    kind,
+    (step, op) => {
+      operation.run(step, op);
+    },
+  ]),
+  ...Object.entries(peakLoops),
+]);
+
+/** How a thread runs its part of it. */
+export function runOf({ kind }: PlacedOperation): Run {
+  const run = runs.get(kind);
+  if (!run) throw new Error(`no operation ${kind}`);
+  return run;
+}
+
+/** Times of a step's operations, equal ones together, with the work that they did. `ms`: of every operation, in order. */
+export function profileOf(
+  program: Program,
+  options: LoadOptions,
+  batch: readonly Segment[],
+  ms: readonly number[],
+): KernelProfile[] {
+  const byLabel = new Map<string, KernelProfile>();
+  program.operations.forEach((op, i) => {
+    const { label, bytes, flops, kind } = workOf(op, { program, options }, batch);
+    const before = byLabel.get(label);
+    byLabel.set(label, {
+      label,
+      numLaunches: (before?.numLaunches ?? 0) + 1,
+      ms: (before?.ms ?? 0) + (ms[i] ?? 0),
+      bytes: (before?.bytes ?? 0) + bytes,
+      flops: (before?.flops ?? 0) + flops,
+      ...(kind ? { kind } : {}),
+    });
+  });
+  return [...byLabel.values()];
+}

@@ -1,0 +1,182 @@
+/** Attention: tasks are tiles of rows and heads, or, where rows are few and contexts long, spans of tokens. */
+import { DeviceError, type LoadOptions } from '../../device.ts';
+import type { Operation, OperationOf, Program } from '../../program.ts';
+import { Control } from '../shared_step.ts';
+import type { StepContext } from '../step_context.ts';
+import { struct } from '../struct.ts';
+import { AttentionTasks, headsAtOnce, spanBlocks } from '../task_split.ts';
+import { operation, type PlacedOperation } from './operation.ts';
+
+/** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
+export const TILE_ROWS = 16;
+
+/** Consecutive rows of one sequence; `blockTable` is where it lies. */
+export const attentionTile = struct('AttentionTile', { row: 'u32', rows: 'u32', position: 'u32', blockTable: 'u32' });
+
+/** What attention makes of one query in one span. */
+function recordBytes(headDim: number): number {
+  return headDim * 4 + 16;
+}
+
+/** Queries are packed four at a time. */
+function inFours(count: number): number {
+  return Math.ceil(count / 4) * 4;
+}
+
+/** Room for the records of spans: [tiles][spans][heads]. */
+const MAX_RECORD_BYTES = 32 << 20;
+
+export interface SpanRecords {
+  /** Of all heads. */
+  readonly spanBytes: number;
+  readonly maxSpans: number;
+  readonly maxTiles: number;
+}
+
+const isAttention = (op: Operation): op is OperationOf<'attention'> => op.kind === 'attention';
+
+/** For all of a program's layers, which attend one after the other. */
+export function spanRecordsOf({ operations }: Program, options: LoadOptions, numThreads: number): SpanRecords {
+  const layers = operations.filter(isAttention);
+  if (layers.length === 0 || numThreads === 1) return { spanBytes: 0, maxSpans: 0, maxTiles: 0 };
+  const spanBytes = Math.max(...layers.map(({ heads, headDim }) => heads * recordBytes(headDim)));
+  const maxSpans = Math.ceil(options.maxBlocksPerSequence / spanBlocks(options.blockSize));
+  const maxTiles = Math.min(options.maxRows, 4 * numThreads, Math.floor(MAX_RECORD_BYTES / (maxSpans * spanBytes)));
+  return { spanBytes, maxSpans, maxTiles };
+}
+
+interface Fields extends Readonly<Record<string, number>> {
+  readonly kvHeads: number;
+  readonly group: number;
+  readonly headDim: number;
+  readonly blockSize: number;
+  readonly window: number;
+  readonly tiles: number;
+  readonly records: number;
+  readonly spanBytes: number;
+  readonly maxSpans: number;
+}
+
+export const attention = operation('attention', {
+  params: struct('AttentionParams', {
+    qkv: 'u32',
+    qkvStride: 'u32',
+    out: 'u32',
+    outStride: 'u32',
+    kv: 'u32',
+    planeBytes: 'u32',
+    blockBytes: 'u32',
+    kvHeads: 'u32',
+    group: 'u32',
+    headDim: 'u32',
+    blockSize: 'u32',
+    isF16: 'u32',
+    window: 'u32',
+    scale: 'f32',
+  }),
+  place: (op, { options, regions, blockBytes, spanRecords, buffer, planes }) => {
+    const { heads, kvHeads, headDim } = op;
+    if (headDim % 4 !== 0)
+      throw new DeviceError(`the wasm device needs head_dim to be a multiple of 4, this model has ${headDim}`);
+    if (heads % kvHeads !== 0) throw new DeviceError(`${heads} heads are no multiple of ${kvHeads} KV heads`);
+    const [qkv, out] = [buffer(op.qkv), buffer(op.out)];
+    return {
+      qkv: qkv.at,
+      qkvStride: qkv.stride,
+      out: out.at,
+      outStride: out.stride,
+      ...planes(op.layer),
+      blockBytes,
+      kvHeads,
+      group: heads / kvHeads,
+      headDim,
+      blockSize: options.blockSize,
+      isF16: options.kvDtype === 'f16' ? 1 : 0,
+      window: op.window ?? 0,
+      scale: op.scale,
+      tiles: regions.tiles,
+      records: spanRecords.at,
+      spanBytes: spanRecords.spanBytes,
+      maxSpans: spanRecords.maxSpans,
+    };
+  },
+  run: (step, op) => {
+    const numTiles = step.count(Control.numTiles);
+    const split = step.count(Control.attention);
+    if (split === AttentionTasks.spans) {
+      attendSpans(step, op, numTiles);
+      return;
+    }
+    const { index, params, fields } = op;
+    const { kvHeads, tiles } = fields;
+    const headsPerTask = split === AttentionTasks.tiles ? kvHeads : 1;
+    const tasksPerTile = kvHeads / headsPerTask;
+    for (let task = step.nextTask(index); task < numTiles * tasksPerTile; task = step.nextTask(index)) {
+      const head = (task % tasksPerTile) * headsPerTask;
+      const tile = tiles + Math.floor(task / tasksPerTile) * attentionTile.bytes;
+      step.kernels.attention_tile(params, tile, head, head + headsPerTask, step.scratch);
+    }
+  },
+  work: ({ heads, kvHeads, headDim, window = Infinity }, { options: { kvDtype } }, batch) => {
+    const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+    let [numSeen, numPairs] = [0, 0];
+    for (const { tokens, start } of batch) {
+      for (let i = 1; i <= tokens.length; i++) numPairs += Math.min(window, start + i);
+      numSeen += Math.min(window + tokens.length - 1, start + tokens.length);
+    }
+    const isDecode = batch.every(({ tokens }) => tokens.length === 1);
+    return { bytes: isDecode ? numSeen * tokenBytes : 0, flops: 4 * numPairs * heads * headDim, kind: 'f32' };
+  },
+  scratchBytes: ({ heads, kvHeads, headDim }, { options: { blockSize } }) => {
+    // One KV head of a whole tile, or all of one row's.
+    const group = heads / kvHeads;
+    const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));
+    const headBytes = headDim * 4;
+    return (
+      16 * (blockSize + 4) +
+      128 +
+      headBytes +
+      2 * blockSize * headBytes +
+      numQueries * (headBytes + recordBytes(headDim) + 8)
+    );
+  },
+});
+
+/** Spans of all tiles, of one row each; then, when they are there, what they make together. */
+function attendSpans(step: StepContext, { index, params, fields }: PlacedOperation<Fields>, numTiles: number): void {
+  const { barrier, kernels, scratch, shared, u32 } = step;
+  const { kvHeads, group, headDim, blockSize, window, tiles, records, spanBytes, maxSpans } = fields;
+  const spanTokens = spanBlocks(blockSize) * blockSize;
+  const tileAt = (tile: number): number => tiles + tile * attentionTile.bytes;
+  const recordsOf = (tile: number): number => records + tile * maxSpans * spanBytes;
+  const spansOf = (tile: number): [number, number] => {
+    const position = u32[(tileAt(tile) + attentionTile.offsets.position) / 4]!;
+    const first = window > 0 && position >= window ? position + 1 - window : 0;
+    return [Math.floor(first / spanTokens), Math.floor(position / spanTokens) + 1];
+  };
+  let numSpans = 0;
+  for (let tile = 0; tile < numTiles; tile++) numSpans += spansOf(tile)[1] - spansOf(tile)[0];
+  const numHeads = headsAtOnce(numSpans, kvHeads, shared.numThreads);
+  const groupBytes = group * recordBytes(headDim);
+  let mine = step.nextTask(index);
+  let task = 0;
+  for (let tile = 0; tile < numTiles; tile++) {
+    const [start, end] = spansOf(tile);
+    for (let head = 0; head < kvHeads; head += numHeads) {
+      for (let span = start; span < end; span++, task++) {
+        if (task !== mine) continue;
+        mine = step.nextTask(index);
+        const to = recordsOf(tile) + (span - start) * spanBytes + head * groupBytes;
+        kernels.attention_span(params, tileAt(tile), head, head + numHeads, span, to, scratch);
+      }
+    }
+  }
+  barrier.arrive();
+  const [first, last] = step.share(numTiles * kvHeads);
+  for (let part = first; part < last; part++) {
+    const [tile, head] = [Math.floor(part / kvHeads), part % kvHeads];
+    const [start, end] = spansOf(tile);
+    const from = recordsOf(tile) + head * groupBytes;
+    kernels.attention_merge(params, tileAt(tile), head, from, end - start, spanBytes, scratch);
+  }
+}

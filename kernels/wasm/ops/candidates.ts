@@ -1,0 +1,35 @@
+import { MAX_CANDIDATES } from '../../device.ts';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const candidates = operation('candidates', {
+  params: struct('CandidatesParams', {
+    logits: 'u32',
+    stride: 'u32',
+    vocab: 'u32',
+    counts: 'u32',
+    ids: 'u32',
+    values: 'u32',
+    stats: 'u32',
+    maxCandidates: 'u32',
+  }),
+  place: (op, { regions, buffer }) => {
+    const logits = buffer(op.logits);
+    return {
+      logits: logits.at,
+      stride: logits.stride,
+      vocab: op.vocab,
+      counts: regions.sampleCounts,
+      ids: regions.candidateIds,
+      values: regions.candidateValues,
+      stats: regions.sampleStats,
+      maxCandidates: MAX_CANDIDATES,
+    };
+  },
+  run: (step, { params }) => {
+    step.kernels.candidates(params, ...step.share(step.count(Control.numSamples)));
+  },
+  // Once for the best, once for the sum.
+  work: (op, load, batch) => rowWork(load, [op.logits, op.logits], batch),
+});

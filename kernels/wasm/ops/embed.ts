@@ -1,0 +1,29 @@
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const embed = operation('embed', {
+  params: struct('EmbedParams', {
+    tokens: 'u32',
+    table: 'u32',
+    format: 'u32',
+    width: 'u32',
+    out: 'u32',
+    outStride: 'u32',
+  }),
+  place: (op, { regions, weight, buffer }) => {
+    const [table, out] = [weight(op.table), buffer(op.out)];
+    return {
+      tokens: regions.tokens,
+      table: table.at,
+      format: table.format,
+      width: table.spec.inner,
+      out: out.at,
+      outStride: out.stride,
+    };
+  },
+  run: (step, { params }) => {
+    step.kernels.embed(params, ...step.share(step.count(Control.numRows)));
+  },
+  work: (op, load, batch) => rowWork(load, [op.out], batch),
+});

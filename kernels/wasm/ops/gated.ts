@@ -1,0 +1,30 @@
+/** What gates have in common: their struct, and that few rows are dealt by columns. */
+import type { Gate } from '../../program.ts';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { rowWork, type WasmOperation } from './operation.ts';
+
+const params = struct('GateParams', { gateUp: 'u32', gateUpStride: 'u32', out: 'u32', outStride: 'u32', inner: 'u32' });
+
+type Fields = Parameters<typeof params.write>[2];
+
+/** The kind is the kernel's name. */
+export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
+  return {
+    params,
+    place: (op, { buffer }) => {
+      const [gateUp, out] = [buffer(op.gateUp), buffer(op.out)];
+      return {
+        gateUp: gateUp.at,
+        gateUpStride: gateUp.stride,
+        out: out.at,
+        outStride: out.stride,
+        inner: op.inner,
+      };
+    },
+    run: (step, op) => {
+      step.kernels[kind](op.params, ...step.shareTable(step.count(Control.numRows), op.fields.inner));
+    },
+    work: (op, load, batch) => rowWork(load, [op.gateUp, op.out], batch),
+  };
+}

@@ -1,0 +1,17 @@
+import assert from 'node:assert/strict';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const gatherSamples = operation('gather_samples', {
+  params: struct('GatherParams', { x: 'u32', sampleRows: 'u32', out: 'u32', rowBytes: 'u32' }),
+  place: (op, { regions, buffer }) => {
+    const [x, out] = [buffer(op.x), buffer(op.out)];
+    assert(x.stride === out.stride, `gather ${op.x}: widths differ`);
+    return { x: x.at, sampleRows: regions.sampleRows, out: out.at, rowBytes: x.stride };
+  },
+  run: (step, { params }) => {
+    step.kernels.gather(params, ...step.share(step.count(Control.numSamples)));
+  },
+  work: (op, load, batch) => rowWork(load, [op.out, op.out], batch),
+});

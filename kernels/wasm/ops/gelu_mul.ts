@@ -1,0 +1,3 @@
+import { gatedMul } from './gated.ts';
+
+export const geluMul = gatedMul('gelu_mul');

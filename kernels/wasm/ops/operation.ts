@@ -1,0 +1,100 @@
+/**
+ * What an operation of a program is on the wasm device: where its inputs and outputs lie, a thread's part of running it, and the work that it
+ * is. One file an operation; `operations.ts` has them all.
+ */
+import type { KernelProfile, LoadOptions, Segment } from '../../device.ts';
+import type { Operation, OperationOf, Program, WeightSpec } from '../../program.ts';
+import type { StepContext } from '../step_context.ts';
+import type { Struct } from '../struct.ts';
+
+/** What every thread has of an operation, from load on. */
+export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
+  readonly kind: string;
+  readonly index: number;
+  /** Where its struct lies, which the kernels read. */
+  readonly params: number;
+  readonly fields: Fields;
+}
+
+interface PlacedBuffer {
+  /** In bytes. */
+  readonly at: number;
+  readonly stride: number;
+  /** In values. */
+  readonly width: number;
+  /** The cell of `control` with its rows in a step. */
+  readonly count: number;
+}
+
+/** The regions that a step fills before it runs, and reads afterwards. Byte offsets. */
+export interface StepRegions {
+  readonly tokens: number;
+  readonly positions: number;
+  readonly slots: number;
+  readonly blockTables: number;
+  readonly tiles: number;
+  readonly sampleRows: number;
+  readonly sampleCounts: number;
+  readonly candidateIds: number;
+  readonly candidateValues: number;
+  readonly sampleStats: number;
+}
+
+/** A loaded program's memory, as an operation asks for it. @throws AssertionError for a name that the program does not have. */
+export interface Placement {
+  readonly options: LoadOptions;
+  readonly regions: StepRegions;
+  readonly blockBytes: number;
+  /** Room for what spans of attention make, while several threads attend to one row. */
+  readonly spanRecords: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
+  readonly buffer: (name: string) => PlacedBuffer;
+  readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
+  readonly rope: (name: string) => { readonly cos: number; readonly sin: number };
+  /** The first plane of a layer in block 0, and the bytes from there to the second. */
+  readonly planes: (layer: number) => { readonly kv: number; readonly planeBytes: number };
+}
+
+/** What a program was loaded with. */
+export interface Load {
+  readonly program: Program;
+  readonly options: LoadOptions;
+}
+
+export type Work = Pick<KernelProfile, 'bytes' | 'flops' | 'kind'> & { readonly label?: string };
+
+export interface WasmOperation<Op extends Operation, Fields extends Readonly<Record<string, number>>> {
+  /** Of `fields`, what the kernels read. */
+  readonly params: Struct<Fields>;
+  /** Where everything lies; once, at load. @throws DeviceError for a shape that the kernels do not have. */
+  place(op: Op, at: Placement): Fields;
+  /** A thread's part. */
+  run(step: StepContext, op: PlacedOperation<Fields>): void;
+  /** Bytes that must be read, and arithmetic, of a step. */
+  work(op: Op, load: Load, batch: readonly Segment[]): Work;
+  /** A thread needs so much room for itself. */
+  scratchBytes?(op: Op, load: Load): number;
+}
+
+/** So that the fields of `place` are those of the others. */
+export function operation<K extends Operation['kind'], Fields extends Readonly<Record<string, number>>>(
+  _kind: K,
+  made: Pick<WasmOperation<OperationOf<K>, Fields>, 'place' | 'work' | 'scratchBytes'> &
+    Pick<WasmOperation<OperationOf<K>, NoInfer<Fields>>, 'params' | 'run'>,
+): WasmOperation<OperationOf<K>, Fields> {
+  return made;
+}
+
+/** Rows of a buffer in a step. */
+export function numRows({ program }: Load, buffer: string, batch: readonly Segment[]): number {
+  const isSampled = program.buffers[buffer]?.rows === 'samples';
+  return batch.reduce((sum, { tokens, samples = [] }) => sum + (isSampled ? samples.length : tokens.length), 0);
+}
+
+/** Of an operation that reads and writes rows of f32, and computes next to nothing. */
+export function rowWork(load: Load, buffers: readonly string[], batch: readonly Segment[]): Work {
+  const bytes = buffers.reduce(
+    (sum, name) => sum + 4 * numRows(load, name, batch) * (load.program.buffers[name]?.width ?? 0),
+    0,
+  );
+  return { bytes, flops: 0, kind: 'f32' };
+}

@@ -1,0 +1,31 @@
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const rmsNorm = operation('rms_norm', {
+  params: struct('RmsNormParams', {
+    x: 'u32',
+    xStride: 'u32',
+    weight: 'u32',
+    out: 'u32',
+    outStride: 'u32',
+    width: 'u32',
+    epsilon: 'f32',
+  }),
+  place: (op, { buffer, weight }) => {
+    const [x, out] = [buffer(op.x), buffer(op.out)];
+    return {
+      x: x.at,
+      xStride: x.stride,
+      weight: weight(op.weight).at,
+      out: out.at,
+      outStride: out.stride,
+      width: x.width,
+      epsilon: op.epsilon,
+      count: x.count,
+    };
+  },
+  run: (step, { params, fields }) => {
+    step.kernels.rms_norm(params, ...step.share(step.count(fields.count)));
+  },
+  work: (op, load, batch) => rowWork(load, [op.x, op.out], batch),
+});

@@ -1,0 +1,43 @@
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const ropeStore = operation('rope_store', {
+  params: struct('RopeStoreParams', {
+    qkv: 'u32',
+    stride: 'u32',
+    positions: 'u32',
+    slots: 'u32',
+    cos: 'u32',
+    sin: 'u32',
+    heads: 'u32',
+    kvHeads: 'u32',
+    headDim: 'u32',
+    kv: 'u32',
+    planeBytes: 'u32',
+    blockBytes: 'u32',
+    blockSize: 'u32',
+    isF16: 'u32',
+  }),
+  place: (op, { options, regions, blockBytes, buffer, rope, planes }) => {
+    const qkv = buffer(op.qkv);
+    return {
+      qkv: qkv.at,
+      stride: qkv.stride,
+      positions: regions.positions,
+      slots: regions.slots,
+      ...rope(op.rope),
+      heads: op.heads,
+      kvHeads: op.kvHeads,
+      headDim: op.headDim,
+      ...planes(op.layer),
+      blockBytes,
+      blockSize: options.blockSize,
+      isF16: options.kvDtype === 'f16' ? 1 : 0,
+    };
+  },
+  run: (step, { params }) => {
+    step.kernels.rope_store(params, ...step.share(step.count(Control.numRows)));
+  },
+  work: (op, load, batch) => rowWork(load, [op.qkv, op.qkv], batch),
+});

@@ -1,0 +1,3 @@
+import { gatedMul } from './gated.ts';
+
+export const siluMul = gatedMul('silu_mul');

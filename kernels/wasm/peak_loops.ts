@@ -1,0 +1,27 @@
+/** Loops that measure what the machine can do, as operations of a step; see peaks.ts. */
+import type { PlacedOperation } from './ops/operation.ts';
+import type { StepContext } from './step_context.ts';
+
+/** What the read loop takes at a time. */
+const READ_BYTES = 128;
+
+/** Fields: `turns` of arithmetic; `from` and `bytes` to read. */
+export const peakLoops = {
+  multiply_add: ({ kernels, scratch }, { fields: { turns } }) => {
+    kernels.multiply_add_loop(turns!, scratch);
+  },
+  multiply_add_int: ({ kernels, scratch }, { fields: { turns } }) => {
+    kernels.multiply_add_loop_int(turns!, scratch);
+  },
+  multiply_add_int4: ({ kernels, scratch }, { fields: { turns } }) => {
+    kernels.multiply_add_loop_int4(turns!, scratch);
+  },
+  read: (step, { fields: { from, bytes } }) => {
+    const [start, end] = step.share(bytes!, READ_BYTES);
+    step.kernels.read_loop(from! + start, from! + end);
+  },
+  /** Only the barrier. */
+  nothing: () => undefined,
+} satisfies Readonly<Record<string, (step: StepContext, op: PlacedOperation) => void>>;
+
+export type PeakLoop = keyof typeof peakLoops;

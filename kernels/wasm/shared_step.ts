@@ -1,0 +1,29 @@
+/** What the threads of a step share. */
+import type { PlacedOperation } from './ops/operation.ts';
+
+/** Cells of `control`, written before a step. */
+export const Control = {
+  stepCount: 0,
+  stop: 1,
+  numRows: 2,
+  numSamples: 3,
+  numTiles: 4,
+  attention: 5,
+  count: 6,
+} as const;
+
+/** `barrier` is the cells of one {@link Barrier}. */
+export interface SharedStep {
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
+  readonly control: Int32Array;
+  readonly barrier: Int32Array;
+  readonly operations: readonly PlacedOperation[];
+  /** Per operation, how many of its tasks are taken in this step. */
+  readonly tasks: Int32Array;
+  readonly numThreads: number;
+  readonly numSpins: number;
+  /** One scratch region per thread, this far apart. */
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}

@@ -1,0 +1,65 @@
+/**
+ * The products `out[r, o] (+)= x[r, :] · weight[o, :] (+ bias[o])`: four kernels with one contract, so that one bind group and one
+ * uniform serve whichever a step's row count calls for.
+ */
+import type { KernelSpec } from './kernel.ts';
+
+const contract = {
+  uses: ['linear', 'gate', 'weight_rows'],
+  params: {
+    outputs: 'u32',
+    first_output: 'u32',
+    quads: 'u32',
+    scales_per_output: 'u32',
+    x_stride: 'u32',
+    out_stride: 'u32',
+    has_bias: 'u32',
+    is_accumulating: 'u32',
+    count_at: 'u32',
+    grid_y: 'u32',
+    half_outputs: 'u32',
+    inverse_norm_width: 'f32',
+    epsilon: 'f32',
+  },
+  buffers: {
+    x: { access: 'read', dtype: 'vec4f' },
+    weight: { access: 'read', dtype: 'vec4u' },
+    scales: { access: 'read', dtype: 'u32' },
+    bias: { access: 'read', dtype: 'f32' },
+    norm: { access: 'read', dtype: 'vec4f' },
+    step: { access: 'read', dtype: 'u32' },
+    out: { access: 'read_write', dtype: 'f32' },
+  },
+} as const;
+
+const vectorConstants = { FORMAT: 0, ROWS: 4, COLUMNS: 1, GATED: 0, NORMED: 0, UNROLLED: 1, WORKGROUP_SIZE: 128 };
+
+/** Few rows, any order of summation; needs subgroups. */
+export const matvec = { name: 'matvec', ...contract, constants: vectorConstants } as const satisfies KernelSpec;
+
+/** Few rows, the order of {@link matmul}. */
+export const matvecOrdered = {
+  name: 'matvec_ordered',
+  ...contract,
+  uses: [...contract.uses, 'row_scale'],
+  constants: vectorConstants,
+} as const satisfies KernelSpec;
+
+/** Many rows; tiles of f32 or f16. */
+export const matmul = {
+  name: 'matmul',
+  ...contract,
+  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1 },
+  aliases: { Element: 'f32' },
+} as const satisfies KernelSpec;
+
+/** Many rows, on matrix units. */
+export const matmulSubgroupMatrix = {
+  name: 'matmul_subgroup_matrix',
+  ...contract,
+  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
+  aliases: { Element: 'f16' },
+} as const satisfies KernelSpec;
+
+/** Outputs and rows of one workgroup of matmul and matmul_subgroup_matrix. */
+export const MATMUL_TILE = 64;

@@ -1,0 +1,31 @@
+/** All operations of the webgpu device: a kind that is missing here does not compile. */
+import type { Operation, OperationOf } from '../program.ts';
+import type { DispatchPlan } from './dispatch_plan.ts';
+import { attention } from './ops/attention.ts';
+import { candidates } from './ops/candidates.ts';
+import { embed } from './ops/embed.ts';
+import { geluMul } from './ops/gelu_mul.ts';
+import { gatherSamples } from './ops/gather_samples.ts';
+import { linear } from './ops/linear.ts';
+import type { Fusion, WgslOperation } from './ops/operation.ts';
+import { rmsNorm } from './ops/rms_norm.ts';
+import { ropeStore } from './ops/rope_store.ts';
+import { siluMul } from './ops/silu_mul.ts';
+
+const wgslOperations = {
+  embed,
+  rms_norm: rmsNorm,
+  linear,
+  rope_store: ropeStore,
+  attention,
+  silu_mul: siluMul,
+  gelu_mul: geluMul,
+  gather_samples: gatherSamples,
+  candidates,
+} satisfies { readonly [K in Operation['kind']]: WgslOperation<OperationOf<K>> };
+
+/** @throws DeviceError for what the kernels do not have. */
+export function addDispatches(plan: DispatchPlan, op: Operation, fusion: Fusion): void {
+  // That kinds agree is what the table says, which the compiler cannot follow through an index.
+  (wgslOperations[op.kind] as WgslOperation<Operation>)(plan, op, fusion);
+}

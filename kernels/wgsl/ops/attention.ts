@@ -1,0 +1,108 @@
+import type { KernelSpec } from '../kernel.ts';
+import { SPLIT_TOKENS, tileTokens } from '../attention_tiling.ts';
+import { Header } from '../step_state.ts';
+import { operation } from './operation.ts';
+
+/** Flash attention over block tables; one workgroup per work item and KV head, all query heads of that head in it. */
+export const pagedAttentionKernel = {
+  name: 'paged_attention',
+  params: {
+    kv_heads: 'u32',
+    qkv_stride: 'u32',
+    out_stride: 'u32',
+    items_at: 'u32',
+    scale: 'f32',
+    window: 'u32',
+  },
+  buffers: {
+    qkv: { access: 'read', dtype: 'vec4f' },
+    kv: { access: 'read', dtype: 'u32' },
+    step: { access: 'read', dtype: 'u32' },
+    out: { access: 'read_write', dtype: 'vec4f' },
+    parts: { access: 'read_write', dtype: 'vec4f' },
+    part_stats: { access: 'read_write', dtype: 'vec2f' },
+  },
+  constants: {
+    WORKGROUP_SIZE: 128,
+    BLOCK_SIZE: 32,
+    HEAD_DIM: 64,
+    GROUP: 1,
+    TILE_ROWS: 1,
+    QUERY_BLOCK: 1,
+    TOKENS: 32,
+    SPLIT: 256,
+    KV_F16: 1,
+    HAS_WINDOW: 0,
+    UNROLLED: 1,
+  },
+} as const satisfies KernelSpec;
+
+/** Merges the partials of a row's splits in order; one workgroup per head and row. */
+export const attentionMergeKernel = {
+  name: 'attention_merge',
+  params: { heads: 'u32', out_stride: 'u32' },
+  buffers: {
+    parts: { access: 'read', dtype: 'vec4f' },
+    part_stats: { access: 'read', dtype: 'vec2f' },
+    step: { access: 'read', dtype: 'u32' },
+    out: { access: 'read_write', dtype: 'vec4f' },
+  },
+  constants: { WORKGROUP_SIZE: 64, HEAD_DIM: 64 },
+} as const satisfies KernelSpec;
+
+export const attention = operation('attention', (plan, op) => {
+  const { heads, kvHeads, headDim, scale, window = 0 } = op;
+  const { step, parts, partStats, capabilities } = plan.resources;
+  const { blockSize, kvDtype } = plan.options;
+  const [qkv, out] = [plan.buffer(op.qkv), plan.buffer(op.out)];
+  const group = heads / kvHeads;
+  const constants = {
+    BLOCK_SIZE: blockSize,
+    HEAD_DIM: headDim,
+    GROUP: group,
+    TOKENS: tileTokens(headDim, kvDtype),
+    SPLIT: SPLIT_TOKENS,
+    KV_F16: kvDtype === 'f16' ? 1 : 0,
+    HAS_WINDOW: window > 0 ? 1 : 0,
+    UNROLLED: capabilities.isSoftware ? 0 : 1,
+  };
+  const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+  const add = (
+    label: string,
+    rows: number,
+    itemsAt: number,
+    count: 'decodeItems' | 'prefillItems',
+    pairs: 'decodePairs' | 'prefillPairs',
+  ): void => {
+    plan.push({
+      label,
+      spec: pagedAttentionKernel,
+      specialisation: { constants: { ...constants, TILE_ROWS: rows, QUERY_BLOCK: rows * group >= 16 ? 4 : 1 } },
+      params: {
+        kv_heads: kvHeads,
+        qkv_stride: qkv.stride,
+        out_stride: out.stride,
+        items_at: itemsAt,
+        scale,
+        window,
+      },
+      bindings: { qkv: qkv.buffer, kv: plan.kv(op.layer), step, out: out.buffer, parts, part_stats: partStats },
+      grid: (counts) => [counts[count], kvHeads, 1],
+      // An item's rows share what they read.
+      work: (_counts, attended) => ({
+        bytes: (attended[pairs] / rows) * tokenBytes,
+        flops: 4 * attended[pairs] * heads * headDim,
+      }),
+    });
+  };
+  add('attention (prefill)', plan.tiling.tileRows, Header.prefillItemsAt, 'prefillItems', 'prefillPairs');
+  add('attention (decode)', 1, Header.decodeItemsAt, 'decodeItems', 'decodePairs');
+  plan.push({
+    spec: attentionMergeKernel,
+    specialisation: { constants: { HEAD_DIM: headDim } },
+    params: { heads, out_stride: out.stride },
+    bindings: { parts, part_stats: partStats, step, out: out.buffer },
+    grid: ({ merges }) => [heads, merges, 1],
+    work: () => ({ bytes: 0, flops: 0 }),
+  });
+});

@@ -1,0 +1,114 @@
+/** Products: a kernel for few rows by their number, one with the norm before it, one for many. */
+import assert from 'node:assert/strict';
+import type { Gate } from '../../program.ts';
+import { paddedInner, scalesPerRow } from '../../weight_format.ts';
+import type { Dispatch, DispatchPlan } from '../dispatch_plan.ts';
+import type { GpuWeight, WeightSlice } from '../gpu_weights.ts';
+import { columnsFor, linearVariants, manyGrid, vectorGrid, type LinearVariant } from '../kernel_set.ts';
+import { matmulSubgroupMatrix } from '../linear_kernels.ts';
+import { Header } from '../step_state.ts';
+import { operation } from './operation.ts';
+
+export const linear = operation('linear', (plan, op, { norm, gated }) => {
+  const { none, step } = plan.resources;
+  const [x, out] = [plan.buffer(op.x), plan.buffer(gated ? gated.out : op.out)];
+  const normX = norm && plan.buffer(norm.x);
+  const weight = plan.weight(op.weight);
+  const { inner, outputs } = weight;
+  assert(paddedInner(inner) <= x.stride, `linear ${op.weight}: inputs differ`);
+  assert((gated ? outputs / 2 : outputs) <= out.spec.width, `linear ${op.weight}: outputs differ`);
+  for (const slice of weight.slices) {
+    addSlice(plan, {
+      ...{ weight, slice, gate: gated?.kind },
+      count: x.spec.rows,
+      params: {
+        x_stride: x.stride,
+        out_stride: out.stride,
+        has_bias: op.bias === undefined ? 0 : 1,
+        is_accumulating: op.accumulate ? 1 : 0,
+        inverse_norm_width: 1 / (normX?.spec.width ?? 1),
+        epsilon: norm?.epsilon ?? 0,
+      },
+      bindings: {
+        x: x.buffer,
+        scales: slice.scales ?? none,
+        bias: op.bias === undefined ? none : plan.vector(op.bias),
+        norm: norm ? plan.vector(norm.weight) : none,
+        step,
+        out: out.buffer,
+      },
+      normX: normX?.buffer,
+    });
+  }
+});
+
+interface SliceUse {
+  readonly weight: GpuWeight;
+  readonly slice: WeightSlice;
+  readonly gate: Gate['kind'] | undefined;
+  readonly count: 'rows' | 'samples';
+  /** What the weight does not say. */
+  readonly params: Readonly<Record<string, number>>;
+  readonly bindings: Readonly<Record<string, GPUBuffer>>;
+  /** What is normalised on the way in when there is one row. */
+  readonly normX: GPUBuffer | undefined;
+}
+
+function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bindings, normX }: SliceUse): void {
+  const { device, kernels, capabilities } = plan.resources;
+  const { format, inner, outputs } = weight;
+  const { byColumns, normed, many, outputsPerWorkgroup } = linearVariants(
+    capabilities,
+    { format, gate, outputs: slice.outputs },
+    normX !== undefined,
+  );
+  const numGroups = Math.ceil(slice.outputs / outputsPerWorkgroup);
+  const gridY = Math.min(numGroups, device.limits.maxComputeWorkgroupsPerDimension);
+  const values = {
+    ...params,
+    outputs: slice.outputs,
+    first_output: slice.firstOutput,
+    quads: paddedInner(inner) / 4,
+    scales_per_output: scalesPerRow(format, inner),
+    count_at: Header[count],
+    grid_y: gridY,
+    half_outputs: outputs / 2,
+  };
+  const buffers = { ...bindings, weight: slice.data };
+  const pipelineOf = ({ spec, specialisation }: LinearVariant): Promise<GPUComputePipeline> =>
+    kernels.pipeline(spec, specialisation);
+  const kind = many.spec === matmulSubgroupMatrix ? 'linear (matrix)' : 'linear';
+  plan.add(many.spec, values, async (uniform): Promise<Dispatch> => {
+    // The kernels share one contract, but a layout is per kernel: bind groups for those with few rows and those with many.
+    const vectorSpec = byColumns[0]![1].spec;
+    const vectorGroup = kernels.bind(vectorSpec, uniform, buffers);
+    const manyGroup = kernels.bind(many.spec, uniform, buffers);
+    const normedGroup = normX && kernels.bind(vectorSpec, uniform, { ...buffers, x: normX });
+    const [columns, manyPipeline, normedPipeline] = await Promise.all([
+      Promise.all(byColumns.map(async ([number, variant]) => [number, await pipelineOf(variant)] as const)),
+      pipelineOf(many),
+      normed && pipelineOf(normed),
+    ]);
+    const pipelines = new Map(columns);
+    return {
+      label: `${kind} ${outputs}×${inner} ${format}${gate ? ' gated' : ''}${normX ? ' after norm' : ''}`,
+      work: (counts) => ({
+        bytes: slice.data.size + (slice.scales?.size ?? 0),
+        flops: 2 * slice.outputs * inner * counts[count],
+      }),
+      launch: (counts) => {
+        const numRows = counts[count];
+        if (numRows === 0) return undefined;
+        if (numRows === 1 && normedPipeline && normedGroup) {
+          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, numGroups, gridY), bindGroup: normedGroup };
+        }
+        const perGroup = columnsFor(numRows, capabilities.isSoftware);
+        if (perGroup === undefined) {
+          return { pipeline: manyPipeline, grid: manyGrid(numRows, slice.outputs), bindGroup: manyGroup };
+        }
+        const pipeline = pipelines.get(perGroup)!;
+        return { pipeline, grid: vectorGrid(numRows, perGroup, numGroups, gridY), bindGroup: vectorGroup };
+      },
+    };
+  });
+}

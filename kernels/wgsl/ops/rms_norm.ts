@@ -1,0 +1,28 @@
+import type { KernelSpec } from '../kernel.ts';
+import { operation } from './operation.ts';
+
+/** `out[r, :] = weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
+export const rmsNormKernel = {
+  name: 'rms_norm',
+  uses: ['row_scale'],
+  params: { inverse_hidden: 'f32', stride: 'u32', epsilon: 'f32' },
+  buffers: {
+    x: { access: 'read', dtype: 'vec4f' },
+    weight: { access: 'read', dtype: 'vec4f' },
+    out: { access: 'read_write', dtype: 'vec4f' },
+  },
+  constants: { WORKGROUP_SIZE: 128 },
+} as const satisfies KernelSpec;
+
+/** Left out of steps with one row when the product after it normalises on the way in. */
+export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
+  const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
+  const count = x.spec.rows;
+  plan.push({
+    spec: rmsNormKernel,
+    params: { inverse_hidden: 1 / x.spec.width, stride: x.stride, epsilon: op.epsilon },
+    bindings: { x: x.buffer, weight: plan.vector(op.weight), out: out.buffer },
+    grid: (counts) => [isNormOfNext && counts[count] === 1 ? 0 : counts[count], 1, 1],
+    work: (counts) => ({ bytes: counts[count] * x.stride * 8, flops: 0 }),
+  });
+});

@@ -1,0 +1,80 @@
+// What the four products share: the uniform, the bindings, and what is done with a sum; appended to the kernels that say
+// `uses: ['linear']`. linear_kernels.ts declares it.
+//
+//   x        [rows][x_stride] f32, padded with zeros to whole groups of 32
+//   weight   [outputs][inner] in FORMAT, the slice that starts at `first_output`
+//   bias     [all outputs]    f32, read when has_bias is 1
+//   norm     [x_stride]       f32, read by kernels that normalise x on the way in
+//   step     the step's header; [count_at] is the number of rows
+//   out      [rows][out_stride] f32
+//   GATED    1, 2: outputs come in pairs (gate, up); out[r, o / 2] = silu(gate) * up, or gelu(gate) * up
+
+const GATED: u32 = 0;
+const UNROLLED: u32 = 1;
+
+struct Params {
+  outputs: u32,
+  first_output: u32,
+  quads: u32,
+  scales_per_output: u32,
+  x_stride: u32,
+  out_stride: u32,
+  has_bias: u32,
+  is_accumulating: u32,
+  count_at: u32,
+  grid_y: u32,
+  half_outputs: u32,
+  inverse_norm_width: f32,
+  epsilon: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4f>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4u>;
+@group(0) @binding(3) var<storage, read> scales: array<u32>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read> norm: array<vec4f>;
+@group(0) @binding(6) var<storage, read> step: array<u32>;
+@group(0) @binding(7) var<storage, read_write> out: array<f32>;
+
+// `output` counts from the slice's first; `next` is the sum of the output after it, for pairs (gate, up).
+fn finish(row: u32, output: u32, sum: f32, next: f32) {
+  let absolute = params.first_output + output;
+  if (GATED > 0) {
+    if ((absolute & 1) == 1) {
+      return;
+    }
+    var gate = sum + bias_of(absolute);
+    let up = next + bias_of(absolute + 1);
+    if (GATED == 1) {
+      gate = silu(gate);
+    } else {
+      gate = gelu(gate);
+    }
+    out[row * params.out_stride + (absolute >> 1)] = gate * up;
+    return;
+  }
+  let at = row * params.out_stride + absolute;
+  var value = sum + bias_of(absolute);
+  if (params.is_accumulating == 1) {
+    value += out[at];
+  }
+  out[at] = value;
+}
+
+fn bias_of(output: u32) -> f32 {
+  if (params.has_bias == 0) {
+    return 0.0;
+  }
+  // Interleaved pairs: the bias lies as the model has it, gates first.
+  if (GATED > 0) {
+    return bias[(output & 1) * params.half_outputs + (output >> 1)];
+  }
+  return bias[output];
+}
+
+// A loop's end that the compiler does not know (no row has 2^31 values): for the software driver, which would spend seconds on what it
+// unrolls. Where UNROLLED is 1, kernel.ts leaves the call out.
+fn bound(end: u32) -> u32 {
+  return end + (params.x_stride >> 31);
+}

@@ -1,0 +1,26 @@
+/** Models whose layers are all alike, of the form that every engine knows: what is measured is a size, not a checkpoint. */
+import type { ModelShape } from '../../shared/model/model_shape.ts';
+
+export interface UniformModel {
+  readonly hidden: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly inner: number;
+  readonly vocabSize: number;
+  readonly maxPositions: number;
+  readonly epsilon: number;
+  readonly ropeTheta: number;
+}
+
+export function shapeOfUniform(model: UniformModel): ModelShape {
+  const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, maxPositions, epsilon, ropeTheta } = model;
+  const layer = { heads, kvHeads, headDim, window: 0, rope: 'plain', inner, activation: 'silu' as const };
+  const biases = { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false };
+  return {
+    ...{ vocabSize, hidden, maxPositions, epsilon, isTied: false },
+    layers: Array.from({ length: layers }, () => ({ ...layer, ...biases })),
+    ropes: { plain: { theta: ropeTheta, dim: headDim } },
+  };
+}

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
+import type { KvDtype } from '../../../kernels/program.ts';
+import {
+  close,
+  keysAndValues,
+  loaded,
+  noise,
+  numBlocksThere,
+  options,
+  pack,
+  roundTo,
+  type Conformance,
+} from './suite.ts';
+
+interface AttentionCase {
+  readonly rows: number;
+  readonly start: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly kvDtype: KvDtype;
+  readonly window?: number;
+}
+
+export function attentionConformance(device: Conformance): void {
+  const { name, tolerance, sampled = 1 } = device;
+  describe(`${name}: attention`, () => {
+    const cases = [
+      { rows: 1, start: 0, heads: 1, kvHeads: 1, headDim: 4, kvDtype: 'f32' },
+      { rows: 1, start: 31, heads: 4, kvHeads: 2, headDim: 64, kvDtype: 'f16' },
+      { rows: 1, start: 32, heads: 4, kvHeads: 1, headDim: 12, kvDtype: 'f32' },
+      { rows: 33, start: 40, heads: 6, kvHeads: 2, headDim: 12, kvDtype: 'f16' },
+      { rows: 2, start: 126, heads: 2, kvHeads: 2, headDim: 128, kvDtype: 'f16' },
+      { rows: 1, start: 127, heads: 8, kvHeads: 1, headDim: 64, kvDtype: 'f16' },
+      { rows: 1, start: 128, heads: 2, kvHeads: 2, headDim: 8, kvDtype: 'f32' },
+      { rows: 1, start: 520, heads: 3, kvHeads: 1, headDim: 64, kvDtype: 'f16' },
+      { rows: 1, start: 1_150, heads: 9, kvHeads: 3, headDim: 64, kvDtype: 'f16' },
+      { rows: 70, start: 210, heads: 9, kvHeads: 3, headDim: 64, kvDtype: 'f16' },
+      { rows: 1, start: 400, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', window: 100 },
+      { rows: 40, start: 230, heads: 2, kvHeads: 1, headDim: 16, kvDtype: 'f32', window: 33 },
+      { rows: 3, start: 10, heads: 2, kvHeads: 1, headDim: 16, kvDtype: 'f16', window: 1 },
+    ] as readonly AttentionCase[];
+    for (const [i, { rows, start, heads, kvHeads, headDim, kvDtype, window = 0 }] of cases.entries()) {
+      if (i % sampled !== sampled - 1) continue;
+      test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${window ? `, window ${window}` : ''}`, async () => {
+        const [width, layers, layer, scale] = [(heads + 2 * kvHeads) * headDim, 2, 1, 1 / Math.sqrt(headDim)];
+        const executable = await loaded(
+          device,
+          {
+            operations: [
+              {
+                ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer, scale, heads, kvHeads, headDim },
+                ...(window ? { window } : {}),
+              },
+            ],
+            buffers: { qkv: { rows: 'rows', width }, out: { rows: 'rows', width: heads * headDim } },
+            kv: keysAndValues(layers, kvHeads, headDim),
+          },
+          {},
+          { kvDtype },
+        );
+        const numBlocks = Math.ceil((start + rows) / options.blockSize);
+        const blockTable = Array.from({ length: numBlocks }, (_, i) => (i * 7 + 3) % numBlocksThere);
+        const values = blockTable.map(() =>
+          roundTo(kvDtype, noise(layers * 2 * options.blockSize * kvHeads * headDim)),
+        );
+        await executable.importBlocks(
+          blockTable,
+          values.map((one) => pack(kvDtype, one)),
+        );
+        const qkv = noise(rows * width);
+        await executable.write('qkv', qkv);
+        await executable.run([{ tokens: new Array<number>(rows).fill(0), start, blockTable }]);
+        const at = (plane: number, token: number, kvHead: number, d: number): number =>
+          values[Math.floor(token / options.blockSize)]?.[
+            (((layer * 2 + plane) * options.blockSize + (token % options.blockSize)) * kvHeads + kvHead) * headDim + d
+          ] ?? NaN;
+        const expected: number[] = [];
+        for (let row = 0; row < rows; row++) {
+          for (let head = 0; head < heads; head++) {
+            const kvHead = Math.floor(head / (heads / kvHeads));
+            const scores = Array.from({ length: start + row + 1 }, (_, token) => {
+              let dot = 0;
+              for (let d = 0; d < headDim; d++)
+                dot += (qkv[row * width + head * headDim + d] ?? 0) * at(0, token, kvHead, d);
+              return window > 0 && token + window <= start + row ? -Infinity : dot * scale;
+            });
+            const highest = Math.max(...scores);
+            const weights = scores.map((score) => Math.exp(score - highest));
+            const sum = weights.reduce((a, b) => a + b, 0);
+            for (let d = 0; d < headDim; d++) {
+              expected.push(
+                weights.reduce((total, weight, token) => total + (weight / sum) * at(1, token, kvHead, d), 0),
+              );
+            }
+          }
+        }
+        close(await executable.read('out', rows), expected, tolerance);
+
+        const exported = blockTable.map(() => new Uint8Array(executable.blockBytes));
+        await executable.exportBlocks(blockTable, exported);
+        assert.deepEqual(
+          exported.map((bytes) => Buffer.from(bytes).toString('hex')),
+          values.map((one) => Buffer.from(pack(kvDtype, one)).toString('hex')),
+          'blocks come out as they went in',
+        );
+        await executable.close();
+      });
+    }
+  });
+}

@@ -1,0 +1,32 @@
+import { test } from 'vitest';
+import { roundRows, weightFormats } from '../../../kernels/weight_format.ts';
+import { close, loaded, noise, type Conformance } from './suite.ts';
+
+export function embedConformance(device: Conformance): void {
+  const { name, formats = weightFormats } = device;
+  for (const format of formats) {
+    test(`${name}: embed gives the token's row in ${format}, the last token's too`, async () => {
+      const [vocab, hidden] = [77, 50];
+      const table = noise(vocab * hidden);
+      const executable = await loaded(
+        device,
+        {
+          operations: [{ kind: 'embed', table: 'w', out: 'out' }],
+          buffers: { out: { rows: 'rows', width: hidden } },
+          weights: { w: { outputs: vocab, inner: hidden, parts: [{ tensor: 'w', outputs: vocab }] } },
+        },
+        { w: table },
+        { weightFormat: format },
+      );
+      const tokens = [0, 76, 1, 40, 40];
+      await executable.run([
+        { tokens: tokens.slice(0, 3), start: 0, blockTable: [0] },
+        { tokens: tokens.slice(3), start: 7, blockTable: [1] },
+      ]);
+      roundRows(format, table, hidden);
+      const expected = tokens.flatMap((token) => [...table.subarray(token * hidden, (token + 1) * hidden)]);
+      close(await executable.read('out', tokens.length), expected, 1e-7);
+      await executable.close();
+    });
+  }
+}

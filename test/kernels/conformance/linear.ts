@@ -1,0 +1,221 @@
+import { describe, test } from 'vitest';
+import {
+  packRows,
+  roundRows,
+  unpackRows,
+  weightFormats,
+  type PackedRows,
+  type WeightFormat,
+} from '../../../kernels/weight_format.ts';
+import { gates } from './gates.ts';
+import { close, loaded, noise, segments, type Conformance } from './suite.ts';
+
+/** x · weightᵀ in f64, of the values that the format keeps. */
+function product(x: Float32Array, weight: Float32Array, inner: number): number[] {
+  const [rows, outputs] = [x.length / inner, weight.length / inner];
+  return Array.from({ length: rows * outputs }, (_, i) => {
+    const [row, output] = [Math.floor(i / outputs), i % outputs];
+    let sum = 0;
+    for (let k = 0; k < inner; k++) sum += x[row * inner + k]! * weight[output * inner + k]!;
+    return sum;
+  });
+}
+
+/** What a device that quantises activations multiplies: per row and group of 32, q · (max |x| / 127), computed in f32. */
+function quantised(x: Float32Array, inner: number): Float32Array {
+  const { fround } = Math;
+  const values = new Float32Array(x.length);
+  for (let start = 0; start < x.length; start += inner) {
+    for (let k = 0; k < inner; k += 32) {
+      const group = x.subarray(start + k, start + Math.min(inner, k + 32));
+      const largest = group.reduce((highest, value) => Math.max(highest, Math.abs(value)), 0);
+      const [scale, inverse] = [fround(largest / 127), largest > 0 ? fround(127 / largest) : 0];
+      for (let i = 0; i < group.length; i++) values[start + k + i] = toNearestEven(fround(group[i]! * inverse)) * scale;
+    }
+  }
+  return values;
+}
+
+function toNearestEven(value: number): number {
+  const floor = Math.floor(value);
+  if (value - floor !== 0.5) return Math.round(value);
+  return floor % 2 === 0 ? floor : floor + 1;
+}
+
+const isInteger = (format: WeightFormat): format is 'int8' | 'int4' => format === 'int8' || format === 'int4';
+
+/** Rows whose largest integers are not the format's largest, as another writer of files leaves them: rounded again, they would change. */
+function storedIntegers(format: 'int8' | 'int4', outputs: number, inner: number): PackedRows {
+  const packed = packRows(format, noise(outputs * inner), inner);
+  // Two thirds of each, towards zero.
+  const bytes = new Uint8Array(packed.data.buffer);
+  const less = (nibble: number): number => Math.trunc(((nibble - 8) * 2) / 3) + 8;
+  bytes.forEach((byte, i) => {
+    bytes[i] =
+      format === 'int8' ? Math.trunc((((byte << 24) >> 24) * 2) / 3) : less(byte & 15) | (less(byte >> 4) << 4);
+  });
+  return packed;
+}
+
+export function linearConformance(device: Conformance): void {
+  const {
+    name,
+    tolerance,
+    linearTolerance = tolerance,
+    quantisesActivations = false,
+    formats = weightFormats,
+  } = device;
+  describe(`${name}: linear`, () => {
+    const shapes = [
+      [1, 4, 8],
+      [1, 100, 333],
+      [2, 257, 31],
+      [5, 63, 9],
+      [4, 64, 64],
+      [7, 129, 17],
+      [9, 64, 66],
+      [16, 96, 5],
+      [17, 33, 70],
+      [64, 32, 64],
+      [65, 160, 65],
+      [130, 31, 63],
+      [11, 1_100, 24],
+    ] as const;
+    for (const format of formats) {
+      for (const [i, [rows, inner, outputs]] of shapes.entries()) {
+        const accumulate = i % 2 === 1;
+        test(`${format} [${rows}, ${inner}] · [${outputs}, ${inner}]ᵀ + bias${accumulate ? ', added to what is there' : ''}`, async () => {
+          const [x, weight, bias, before] = [
+            noise(rows * inner),
+            noise(outputs * inner),
+            noise(outputs),
+            noise(rows * outputs),
+          ];
+          const executable = await loaded(
+            device,
+            {
+              operations: [{ kind: 'linear', x: 'x', weight: 'w', bias: 'b', out: 'out', accumulate }],
+              buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
+              weights: {
+                w: { outputs, inner, parts: [{ tensor: 'w', outputs }] },
+                b: { outputs, inner: 1, parts: [{ tensor: 'b', outputs }] },
+              },
+            },
+            { w: weight, b: bias },
+            { weightFormat: format },
+          );
+          await executable.write('x', x);
+          await executable.write('out', before);
+          await executable.run(segments(rows));
+          const kept = weight.slice();
+          roundRows(format, kept, inner);
+          const multiplied = quantisesActivations && isInteger(format) ? quantised(x, inner) : x;
+          const expected = product(multiplied, kept, inner).map(
+            (sum, at) => sum + bias[at % outputs]! + (accumulate ? before[at]! : 0),
+          );
+          close(await executable.read('out', rows), expected, linearTolerance);
+          await executable.close();
+        });
+      }
+    }
+
+    for (const format of formats.filter(isInteger)) {
+      test(`${format} that was stored so is not rounded again`, async () => {
+        const [rows, inner, outputs] = [3, 100, 13];
+        const packed = storedIntegers(format, outputs, inner);
+        const executable = await loaded(
+          device,
+          {
+            operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
+            buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
+            weights: { w: { outputs, inner, parts: [{ tensor: 'w', outputs }] } },
+          },
+          {
+            w: {
+              rowStart: 0,
+              format,
+              data: new Uint8Array(packed.data.buffer),
+              scales: new Uint8Array(packed.scales.buffer),
+            },
+          },
+          { weightFormat: format },
+        );
+        const x = noise(rows * inner);
+        await executable.write('x', x);
+        await executable.run(segments(rows));
+        const multiplied = quantisesActivations ? quantised(x, inner) : x;
+        const expected = product(multiplied, unpackRows(format, packed, inner), inner);
+        close(await executable.read('out', rows), expected, linearTolerance);
+        await executable.close();
+      });
+    }
+
+    for (const [format, rows, hidden, inner, gate = 'silu_mul'] of [
+      ['f32', 1, 65, 34],
+      ['f16', 1, 64, 33],
+      ['int8', 3, 96, 40],
+      ['int4', 1, 100, 17],
+      ['int4', 33, 64, 70],
+      ['f16', 70, 40, 130],
+      ['f16', 2, 40, 26, 'gelu_mul'],
+      ['int8', 40, 64, 34, 'gelu_mul'],
+    ] as const) {
+      test(`${format} norm, gate and up, ${gate}, product of ${rows} rows: [${hidden}] to [${inner}]`, async () => {
+        const tensors = {
+          norm: noise(hidden),
+          gate: noise(inner * hidden),
+          up: noise(inner * hidden),
+          bias: noise(2 * inner),
+        };
+        const executable = await loaded(
+          device,
+          {
+            operations: [
+              { kind: 'rms_norm', x: 'x', weight: 'norm', out: 'normed', epsilon: 1e-5 },
+              { kind: 'linear', x: 'normed', weight: 'w', bias: 'b', out: 'gate_up', accumulate: false },
+              { kind: gate, gateUp: 'gate_up', out: 'out', inner },
+            ],
+            buffers: {
+              x: { rows: 'rows', width: hidden },
+              normed: { rows: 'rows', width: hidden },
+              gate_up: { rows: 'rows', width: 2 * inner },
+              out: { rows: 'rows', width: inner },
+            },
+            weights: {
+              norm: { outputs: hidden, inner: 1, parts: [{ tensor: 'norm', outputs: hidden }] },
+              w: {
+                outputs: 2 * inner,
+                inner: hidden,
+                parts: [
+                  { tensor: 'gate', outputs: inner },
+                  { tensor: 'up', outputs: inner },
+                ],
+              },
+              b: { outputs: 2 * inner, inner: 1, parts: [{ tensor: 'bias', outputs: 2 * inner }] },
+            },
+          },
+          tensors,
+          { weightFormat: format },
+        );
+        const x = noise(rows * hidden);
+        await executable.write('x', x);
+        await executable.run(segments(rows));
+        const normed = x.map((value, i) => {
+          const row = x.subarray(i - (i % hidden), i - (i % hidden) + hidden);
+          const meanSquare = row.reduce((sum, v) => sum + v * v, 0) / hidden;
+          return (tensors.norm[i % hidden]! * value) / Math.sqrt(meanSquare + 1e-5);
+        });
+        for (const weight of [tensors.gate, tensors.up]) roundRows(format, weight, hidden);
+        const areQuantised = quantisesActivations && isInteger(format);
+        const multiplied = areQuantised ? quantised(normed, hidden) : normed;
+        const [gated, ups] = [product(multiplied, tensors.gate, hidden), product(multiplied, tensors.up, hidden)];
+        const expected = gated.map(
+          (value, i) => gates[gate](value + tensors.bias[i % inner]!) * (ups[i]! + tensors.bias[inner + (i % inner)]!),
+        );
+        // Where a norm's last bit differs from the equation's, an integer may be the next one.
+        close(await executable.read('out', rows), expected, areQuantised ? 1e-2 : 4 * linearTolerance);
+        await executable.close();
+      });
+    }
+  });
+}

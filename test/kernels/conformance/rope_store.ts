@@ -1,0 +1,63 @@
+import { test } from 'vitest';
+import type { Segment } from '../../../kernels/device.ts';
+import { close, keysAndValues, loaded, noise, options, unpack, type Conformance } from './suite.ts';
+
+export function ropeStoreConformance(device: Conformance): void {
+  const { name, tolerance } = device;
+  for (const [headDim, heads, kvHeads, kvDtype] of [
+    [4, 2, 1, 'f32'],
+    [12, 3, 3, 'f16'],
+    [64, 4, 2, 'f16'],
+  ] as const) {
+    test(`${name}: rope_store rotates heads of ${headDim} and stores k and v in ${kvDtype} at their slots`, async () => {
+      const [half, width, layers, layer] = [headDim / 2, (heads + 2 * kvHeads) * headDim, 2, 1];
+      const [ropeCos, ropeSin] = [noise(300 * half), noise(300 * half)];
+      const executable = await loaded(
+        device,
+        {
+          operations: [{ kind: 'rope_store', qkv: 'qkv', layer, rope: 'table', heads, kvHeads, headDim }],
+          buffers: { qkv: { rows: 'rows', width } },
+          kv: keysAndValues(layers, kvHeads, headDim),
+          rope: { table: { cos: ropeCos, sin: ropeSin } },
+        },
+        {},
+        { kvDtype },
+      );
+      const batch: Segment[] = [
+        { tokens: [0, 0, 0], start: 30, blockTable: [7, 2] },
+        { tokens: [0], start: 64, blockTable: [1, 3, 11] },
+      ];
+      const positions = [30, 31, 32, 64];
+      const qkv = noise(4 * width);
+      await executable.write('qkv', qkv);
+      await executable.run(batch);
+      const rotated = [...qkv];
+      positions.forEach((position, row) => {
+        for (let head = 0; head < heads + kvHeads; head++) {
+          for (let i = 0; i < half; i++) {
+            const at = row * width + head * headDim + i;
+            const [c, s] = [ropeCos[position * half + i]!, ropeSin[position * half + i]!];
+            const [low, high] = [qkv[at]!, qkv[at + half]!];
+            rotated[at] = low * c - high * s;
+            rotated[at + half] = high * c + low * s;
+          }
+        }
+      });
+      close(await executable.read('qkv', 4), rotated, tolerance);
+      const blockOf = [7, 7, 2, 11];
+      const blocks = [7, 2, 11].map(() => new Uint8Array(executable.blockBytes));
+      await executable.exportBlocks([7, 2, 11], blocks);
+      positions.forEach((position, row) => {
+        const bytes = blocks[[7, 2, 11].indexOf(blockOf[row]!)]!;
+        for (const plane of [0, 1]) {
+          const kvWidth = kvHeads * headDim;
+          const from = ((layer * 2 + plane) * options.blockSize + (position % options.blockSize)) * kvWidth;
+          const values = unpack(kvDtype, bytes).subarray(from, from + kvWidth);
+          const want = rotated.slice(row * width + (heads + plane * kvHeads) * headDim).slice(0, kvWidth);
+          close(values, want, kvDtype === 'f16' ? 2 ** -11 : tolerance);
+        }
+      });
+      await executable.close();
+    });
+  }
+}
