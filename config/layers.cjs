@@ -49,19 +49,19 @@ module.exports = {
       name: 'protocol-stands-on-kv',
       severity: 'error',
       from: { path: '^shared/protocol/' },
-      to: { path: '^shared/(model|bus|net|engine|instance)/' },
+      to: { path: '^shared/(model|bus|net|engine|node)/' },
     },
     {
       name: 'net-and-engine-are-strangers',
       severity: 'error',
       from: { path: '^shared/(net|engine)/' },
-      to: { path: '^shared/(bus|net|engine|instance)/', pathNot: '^shared/$1/' },
+      to: { path: '^shared/(bus|net|engine|node)/', pathNot: '^shared/$1/' },
     },
     {
       name: 'the-bus-stands-on-the-network',
       severity: 'error',
       from: { path: '^shared/bus/' },
-      to: { path: '^shared/(engine|instance)/' },
+      to: { path: '^shared/(engine|node)/' },
     },
     {
       name: 'only-the-driver-knows-grpc',

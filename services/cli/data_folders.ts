@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
-import type { DataFolder, DataFolders } from '../../shared/instance/role.ts';
+import type { DataFolder, DataFolders } from '../../shared/node/role.ts';
 
 export const dataFolders: DataFolders = { refuseShared, claim };
 

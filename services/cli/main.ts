@@ -3,7 +3,7 @@
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
-import type { StartRole } from '../../shared/instance/role.ts';
+import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines

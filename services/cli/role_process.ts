@@ -10,7 +10,7 @@ import { createLog } from '../../shared/base/log.ts';
 import { ConfigError, isLoopback, type Config } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
-import type { Host, Ready, RunningRole, StartRole } from '../../shared/instance/role.ts';
+import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';

@@ -1,6 +1,5 @@
-/** The decode role: turns blocks into tokens. */
-import { startEngineRole } from '../../shared/instance/engine_role.ts';
-import type { StartRole } from '../../shared/instance/role.ts';
-import { createDecodeHandlers } from './decode_service.ts';
+/** The decode role: turns blocks into tokens. An engine as any other, which the router places decodes at. */
+import { startEngineRole } from '../../shared/node/engine_role.ts';
+import type { StartRole } from '../../shared/node/role.ts';
 
-export const start: StartRole = (context) => startEngineRole(context, createDecodeHandlers);
+export const start: StartRole = startEngineRole;

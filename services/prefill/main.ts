@@ -1,6 +1,5 @@
-/** The prefill role: turns tokens into blocks. */
-import { startEngineRole } from '../../shared/instance/engine_role.ts';
-import type { StartRole } from '../../shared/instance/role.ts';
-import { createPrefillHandlers } from './prefill_service.ts';
+/** The prefill role: turns tokens into blocks. An engine as any other, which the router places prefills at. */
+import { startEngineRole } from '../../shared/node/engine_role.ts';
+import type { StartRole } from '../../shared/node/role.ts';
 
-export const start: StartRole = (context) => startEngineRole(context, createPrefillHandlers);
+export const start: StartRole = startEngineRole;

@@ -1,6 +1,6 @@
 /** What a router knows and decides, without its HTTP face: members, the index of their blocks, the relay of requests. */
 import type { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
-import type { RoleContext } from '../../shared/instance/role.ts';
+import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView } from './cluster_view.ts';
 import { IndexFeed } from './index_feed.ts';
 import { Conductor } from './conductor/conductor.ts';

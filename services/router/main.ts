@@ -1,5 +1,5 @@
 /** The router role: OpenAI API, placement, relay, dashboard; hub of the embedded bus. */
-import type { StartRole } from '../../shared/instance/role.ts';
+import type { StartRole } from '../../shared/node/role.ts';
 import { listenHttp } from './http/http_server.ts';
 import { startRouter } from './router.ts';
 

@@ -1,8 +1,8 @@
 /** The store role: opens the disk tier, serves what survived, takes offers. */
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
-import { liveAsMember, type Place, type RoleBody } from '../../shared/instance/member_life.ts';
-import type { DataFolder, RoleContext, RunningRole } from '../../shared/instance/role.ts';
+import { liveAsMember, type Place, type RoleBody } from '../../shared/node/member_life.ts';
+import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { startMover } from '../../shared/kv/mover.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';

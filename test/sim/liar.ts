@@ -1,7 +1,7 @@
 /** A store that lies: it announces blocks that others hold, and serves another block, another model's, or damage in their place. */
 import { silentLog } from '../../shared/base/log.ts';
 import type { Clock } from '../../shared/base/clock.ts';
-import { ClusterMember } from '../../shared/instance/cluster_member.ts';
+import { ClusterMember } from '../../shared/node/cluster_member.ts';
 import type { ChainLink, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';

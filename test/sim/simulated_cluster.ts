@@ -10,8 +10,8 @@ import type { ThreadModule } from '../../shared/base/threads.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
-import { startEngineRole } from '../../shared/instance/engine_role.ts';
-import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/instance/role.ts';
+import { startEngineRole } from '../../shared/node/engine_role.ts';
+import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { chainOf, type BlockKey, type ChainLink } from '../../shared/kv/block_key.ts';
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
@@ -20,8 +20,6 @@ import { headerBytes, recordBytes, type RecordLayout } from '../../shared/kv/rec
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackLinks } from '../../shared/protocol/packing.ts';
-import { createDecodeHandlers } from '../../services/decode/decode_service.ts';
-import { createPrefillHandlers } from '../../services/prefill/prefill_service.ts';
 import { start as startBodyThread } from '../../services/router/body_worker.ts';
 import { startRouter, type Face } from '../../services/router/router.ts';
 import { startStore } from '../../services/store/store.ts';
@@ -233,8 +231,8 @@ export class SimCluster {
     const context = this.#context(node.role, process, node);
     const starting = {
       router: () => startRouter(context, this.http.listenFor(process)),
-      prefill: () => startEngineRole(context, createPrefillHandlers),
-      decode: () => startEngineRole(context, createDecodeHandlers),
+      prefill: () => startEngineRole(context),
+      decode: () => startEngineRole(context),
       store: () => startStore(context),
     }[node.role]();
     starting.then(

@@ -1,7 +1,7 @@
 /** What a simulated client asks of the API, what it must get, and whether it did: the one oracle. */
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
-import { neutralSampling } from '../../shared/instance/engine_call.ts';
+import { neutralSampling } from '../../shared/node/engine_call.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../services/router/text_stream.ts';

@@ -5,7 +5,7 @@
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
-import { ClusterMember } from '../../shared/instance/cluster_member.ts';
+import { ClusterMember } from '../../shared/node/cluster_member.ts';
 import type { ChainLink, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';

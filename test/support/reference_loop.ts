@@ -4,7 +4,7 @@
  */
 import type { Executable } from '../../kernels/device.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
-import { neutralSampling } from '../../shared/instance/engine_call.ts';
+import { neutralSampling } from '../../shared/node/engine_call.ts';
 import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
 
 export const greedy = neutralSampling;

@@ -10,15 +10,13 @@
  * The random stream of a token is (seed, absolute position), so a call with a longer list goes on where another instance
  * was lost (R1). When the caller goes away nothing stays behind (R2).
  */
-import { Failure } from '../../shared/base/failure.ts';
-import type { Clock } from '../../shared/base/clock.ts';
-import { Pushed } from '../../shared/base/pushed.ts';
-import { linkSignals } from '../../shared/base/signal.ts';
-import type { SamplingParams } from '../../shared/engine/sampler.ts';
-import type { EngineInstance, SequenceEvent } from '../../shared/instance/engine_instance.ts';
-import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from '../../shared/instance/engine_call.ts';
-import type { RoleContext } from '../../shared/instance/role.ts';
-import type { Handlers, ServedCall } from '../../shared/net/network.ts';
+import { Failure } from '../base/failure.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { Pushed } from '../base/pushed.ts';
+import { linkSignals } from '../base/signal.ts';
+import type { SamplingParams } from '../engine/sampler.ts';
+import type { Handlers, ServedCall } from '../net/network.ts';
 import type {
   DecodeReply,
   DecodeRequest,
@@ -26,14 +24,20 @@ import type {
   MoreSources,
   SamplingMessage,
   TokenMessage,
-} from '../../shared/protocol/messages.ts';
+} from '../protocol/messages.ts';
+import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from './engine_call.ts';
+import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
+import { runSequence, type Fetch } from './sequence_run.ts';
 
 /** A router that has not answered `missing_from` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
 /** A caller sends a start and then at most one message per question; more is not worth keeping (P1). */
 const MAX_INBOX = 16;
 
-export function createDecodeHandlers(instance: EngineInstance, { log, clock }: RoleContext): Handlers {
+export function createDecodeHandler(
+  instance: EngineInstance,
+  { log, clock }: { readonly log: Log; readonly clock: Clock },
+): Pick<Handlers, 'decode'> {
   return {
     async *decode(requests, call) {
       const session = new DecodeSession(call, instance, clock);
@@ -62,7 +66,6 @@ class DecodeSession {
   readonly #left: ReturnType<typeof linkSignals>;
   readonly #inbox: DecodeRequest[] = [];
   #wake: () => void = () => undefined;
-  #isAdmitted = false;
   /** The caller says nothing more. */
   #hasSaidAll = false;
   /** How often missing blocks were reported. */
@@ -122,42 +125,37 @@ class DecodeSession {
   async #serve(chain: CallChain, start: DecodeStart): Promise<void> {
     const { tokens, links } = chain;
     const numLocal = this.#instance.numLocal(links);
-    const hasFetch = links.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
-    const isFetching = hasFetch || start.sources.some(({ end }) => end > numLocal);
-    let id = 0;
-    const done = new Promise<void>((resolve, reject) => {
-      id = this.#instance.submit(
-        {
+    const isLeft = links.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
+    const hasFetch = isLeft || start.sources.some(({ end }) => end > numLocal);
+    let position = tokens.length;
+    try {
+      await runSequence(this.#instance, {
+        context: contextOf(start),
+        signal: this.#signal,
+        request: {
           kind: 'decode',
           ...chain,
           promptLength: start.promptLength,
           maxLength: start.maxLength,
           stopTokenIds: start.stopTokenIds,
           sampling: samplingOf(start.sampling),
-          isFetching,
         },
-        this.#listener(tokens.length, resolve, reject),
-      );
-      const leave = (): void => {
-        this.#instance.cancel(id);
-        reject(new Failure('cancelled', 'the caller went away'));
-      };
-      this.#signal.addEventListener('abort', leave, { once: true });
-      if (this.#signal.aborted) leave();
-    });
-    // Both may fail; the first failure is the call's, and the sequence must not outlive it.
-    done.catch(() => undefined);
-    try {
-      if (isFetching) {
-        // A refusal does not wait for blocks that nobody will use.
-        await Promise.race([this.#fetch(id, chain, numLocal, start), done]);
-        this.#instance.proceed(id);
-      }
-      await done;
+        feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, numLocal, start) : undefined,
+        onEvent: (event) => {
+          if (event.kind === 'token') this.#say(event, position++);
+        },
+      });
     } finally {
       this.leave();
-      this.#instance.cancel(id);
     }
+  }
+
+  #say({ sampled, report, finish }: TokenEvent, position: number): void {
+    this.replies.push({
+      token: tokenMessage(sampled, position),
+      report: report ? reportOf(report, this.#fetchedBytes) : null,
+      finishReason: finish ?? '',
+    });
   }
 
   #tokensOf(numBlocks: number): number {
@@ -165,22 +163,24 @@ class DecodeSession {
   }
 
   /** Returns when every block came, or what is left is little enough to compute here. */
-  async #fetch(id: number, { tokens, links }: CallChain, numLocal: number, start: DecodeStart): Promise<void> {
-    const context = contextOf(start);
+  async #feed(
+    fetch: Fetch,
+    until: AbortSignal,
+    { tokens, links }: CallChain,
+    numLocal: number,
+    start: DecodeStart,
+  ): Promise<void> {
     let sources = start.sources;
     let maxSelfCompute = start.maxSelfCompute;
     let from = numLocal;
     for (;;) {
-      const round = linkSignals(this.#signal, this.#fetching.signal);
-      const { reached, fetchedBytes, reason } = await this.#instance.fetcher.run({
-        ...{ id, links, from, sources, context, timeoutMs: context.timeoutMs },
-        ...{ isAdmitted: () => this.#isAdmitted, signal: round.signal },
-      });
+      const round = linkSignals(until, this.#fetching.signal);
+      const { reached, fetchedBytes, reason } = await fetch(from, sources, round.signal);
       round.release();
       this.#fetchedBytes += fetchedBytes;
       from = reached;
       const left = tokens.length - this.#tokensOf(reached);
-      if (reached === links.length || left <= maxSelfCompute || this.#signal.aborted) return;
+      if (reached === links.length || left <= maxSelfCompute || until.aborted) return;
       this.#round++;
       this.#fetching = new AbortController();
       this.replies.push({ missing: { block: reached, reason }, report: null, finishReason: '' });
@@ -212,26 +212,11 @@ class DecodeSession {
         throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
     }
   }
-
-  #listener(numTokens: number, resolve: () => void, reject: (error: Error) => void): (event: SequenceEvent) => void {
-    let position = numTokens;
-    return (event) => {
-      if (event.kind === 'admitted') this.#isAdmitted = true;
-      else if (event.kind === 'preempted') this.#isAdmitted = false;
-      else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
-      else if (event.kind === 'token') {
-        this.replies.push({
-          token: tokenMessage(event.sampled, position++),
-          report: event.report ? reportOf(event.report, this.#fetchedBytes) : null,
-          finishReason: event.finish ?? '',
-        });
-        if (event.finish) resolve();
-      }
-    };
-  }
 }
 
-function tokenMessage(sampled: Extract<SequenceEvent, { kind: 'token' }>['sampled'], position: number): TokenMessage {
+type TokenEvent = Extract<SequenceEvent, { kind: 'token' }>;
+
+function tokenMessage(sampled: TokenEvent['sampled'], position: number): TokenMessage {
   return {
     id: sampled.token,
     logprob: sampled.logprob === undefined ? [] : [sampled.logprob],

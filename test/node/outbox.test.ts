@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';
-import { Outbox } from '../../shared/instance/outbox.ts';
+import { Outbox } from '../../shared/node/outbox.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
 import type { RecordLayout } from '../../shared/kv/record.ts';

@@ -1,9 +1,12 @@
-/** An engine-owning role, prefill or decode: loads the model, serves its blocks and its role's own call, drains. */
+/**
+ * What prefill and decode processes are: an engine that serves its blocks and both calls, whatever it is placed for, which its role says.
+ */
 import { createFetchHandlers } from '../net/fetch_server.ts';
-import type { Handlers } from '../net/network.ts';
 import { subjects } from '../protocol/membership.ts';
+import { createDecodeHandler } from './decode_call.ts';
 import { EngineInstance } from './engine_instance.ts';
 import { liveAsMember, type Place, type RoleBody } from './member_life.ts';
+import { createPrefillHandler } from './prefill_call.ts';
 import type { RoleContext, RunningRole } from './role.ts';
 
 /** Looked at this often while draining. */
@@ -11,13 +14,11 @@ const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
 
-export type CreateHandlers = (instance: EngineInstance, context: RoleContext) => Handlers;
-
-export function startEngineRole(context: RoleContext, createHandlers: CreateHandlers): Promise<RunningRole> {
-  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place, createHandlers));
+export function startEngineRole(context: RoleContext): Promise<RunningRole> {
+  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place));
 }
 
-async function build(context: RoleContext, place: Place, createHandlers: CreateHandlers): Promise<RoleBody> {
+async function build(context: RoleContext, place: Place): Promise<RoleBody> {
   const { config, network, threads, clock, random, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
@@ -74,7 +75,7 @@ async function build(context: RoleContext, place: Place, createHandlers: CreateH
   const { format, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
-    handlers: { fetch, snapshot, ...createHandlers(instance, context) },
+    handlers: { fetch, snapshot, ...createPrefillHandler(instance), ...createDecodeHandler(instance, context) },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
     finish: async (untilMs) => {

@@ -5,8 +5,8 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { readCommandLine } from '../../shared/base/options.ts';
-import { liveAsMember } from '../../shared/instance/member_life.ts';
-import type { RoleContext } from '../../shared/instance/role.ts';
+import { liveAsMember } from '../../shared/node/member_life.ts';
+import type { RoleContext } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallName, type Listener } from '../../shared/net/network.ts';
 

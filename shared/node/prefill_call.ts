@@ -1,0 +1,93 @@
+/**
+ * `Prefill(tokens, sources)`: fetch the blocks that exist, compute the full blocks that are left, sample nothing.
+ *
+ * Blocks go out by themselves: to whoever waits for them with an open fetch stream, then to their home store. The call only
+ * reports progress; when it ends early its blocks stay, they are a cache.
+ */
+import { Failure } from '../base/failure.ts';
+import { Pushed } from '../base/pushed.ts';
+import { linkSignals } from '../base/signal.ts';
+import { answering, type Handlers } from '../net/network.ts';
+import type { PrefillReply, PrefillRequest, Report } from '../protocol/messages.ts';
+import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from './engine_call.ts';
+import type { EngineInstance } from './engine_instance.ts';
+import { runSequence } from './sequence_run.ts';
+
+export function createPrefillHandler(instance: EngineInstance): Pick<Handlers, 'prefill'> {
+  return {
+    prefill: answering<'prefill'>(async function* (request, call) {
+      const left = linkSignals(call.signal);
+      // Bounded by the chunks of the prompt.
+      const replies = new Pushed<PrefillReply>();
+      servePrefill(replies, request, instance, left.signal).then(
+        () => replies.end(),
+        (error: unknown) => replies.end(error),
+      );
+      try {
+        yield* replies;
+      } finally {
+        left.release();
+        left.abort();
+      }
+    }),
+  };
+}
+
+async function servePrefill(
+  replies: Pushed<PrefillReply>,
+  request: PrefillRequest,
+  instance: EngineInstance,
+  signal: AbortSignal,
+): Promise<void> {
+  const requestId = request.context?.requestId ?? '';
+  instance.outbox.begin(requestId);
+  let isBusy = false;
+  try {
+    const chain = await checkCall(instance, request);
+    const report = await compute(replies, request, instance, chain, signal);
+    const numReady = chain.links.length * instance.info.layout.blockSize;
+    replies.push({ numReady, numRun: report.computedTokens, report });
+  } catch (error) {
+    isBusy = error instanceof Failure && error.code === 'overloaded';
+    throw error;
+  } finally {
+    // Whoever waits for a block that is not here now must not wait in vain; but a caller that was refused because this instance
+    // is busy comes back, and its fetch waits.
+    if (!isBusy || signal.aborted) instance.outbox.end(requestId);
+    else instance.outbox.postpone(requestId);
+  }
+}
+
+async function compute(
+  replies: Pushed<PrefillReply>,
+  { context, sources }: PrefillRequest,
+  instance: EngineInstance,
+  chain: CallChain,
+  signal: AbortSignal,
+): Promise<Report> {
+  const { tokens, links } = chain;
+  const numLocal = instance.numLocal(links);
+  let fetchedBytes = 0;
+  const last = await runSequence(instance, {
+    context: contextOf({ context }),
+    signal,
+    request: {
+      kind: 'prefill',
+      ...chain,
+      promptLength: tokens.length,
+      maxLength: tokens.length,
+      stopTokenIds: [],
+      sampling: neutralSampling,
+    },
+    feed: sources.some(({ end }) => end > numLocal)
+      ? async (fetch, until) => {
+          ({ fetchedBytes } = await fetch(numLocal, sources, until));
+        }
+      : undefined,
+    onEvent: (event) => {
+      if (event.kind === 'progress') replies.push({ numReady: event.numReady, numRun: event.numRun, report: null });
+    },
+  });
+  if (last.kind !== 'prefilled') throw new Failure('internal', `a prefill ended with ${last.kind}`);
+  return reportOf(last.report, fetchedBytes);
+}

@@ -1,0 +1,76 @@
+/**
+ * One sequence of this instance for one call, whichever it is: submitted, given the blocks that are fetched for it, computed, and gone
+ * when its caller leaves (R2).
+ *
+ *   submit ──► feed (fetch rounds, as the call's policy has them) ──► proceed ──► its last event
+ *      └── refused, or left: the feed is not waited for
+ */
+import { Failure } from '../base/failure.ts';
+import { linkSignals } from '../base/signal.ts';
+import type { SequenceRequest } from '../engine/sequence.ts';
+import type { RequestContext, Source } from '../protocol/messages.ts';
+import type { FetchOutcome } from './block_fetcher.ts';
+import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
+
+/** What a sequence says last. */
+export type LastEvent = Extract<SequenceEvent, { kind: 'token' | 'prefilled' }>;
+
+/** Fetches blocks from `from` on for the sequence; returns how far that came. */
+export type Fetch = (from: number, sources: readonly Source[], signal: AbortSignal) => Promise<FetchOutcome>;
+
+export interface Run {
+  readonly context: RequestContext;
+  readonly request: Omit<SequenceRequest, 'id' | 'isFetching'>;
+  /** The caller's. */
+  readonly signal: AbortSignal;
+  /** Undefined: there is nothing to fetch. Blocks are awaited until it returns; its signal ends when nobody waits for them. */
+  readonly feed: ((fetch: Fetch, signal: AbortSignal) => Promise<void>) | undefined;
+  /** Tokens and progress. */
+  readonly onEvent: (event: Extract<SequenceEvent, { kind: 'token' | 'progress' }>) => void;
+}
+
+/** @throws Failure when the sequence is refused, or its caller leaves. */
+export async function runSequence(instance: EngineInstance, run: Run): Promise<LastEvent> {
+  const { context, request, signal, feed, onEvent } = run;
+  let isAdmitted = false;
+  let id = 0;
+  const done = new Promise<LastEvent>((resolve, reject) => {
+    id = instance.submit({ ...request, isFetching: feed !== undefined }, (event) => {
+      if (event.kind === 'admitted') isAdmitted = true;
+      else if (event.kind === 'preempted') isAdmitted = false;
+      else if (event.kind === 'refused') reject(new Failure(event.code, event.message));
+      else if (event.kind === 'prefilled') resolve(event);
+      else {
+        onEvent(event);
+        if (event.kind === 'token' && event.finish) resolve(event);
+      }
+    });
+    const leave = (): void => {
+      instance.cancel(id);
+      reject(new Failure('cancelled', 'the caller went away'));
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    if (signal.aborted) leave();
+  });
+  // Both may fail; the first failure is the call's, and the sequence must not outlive it.
+  done.catch(() => undefined);
+  const fed = linkSignals(signal);
+  const fetch: Fetch = (from, sources, until) =>
+    instance.fetcher.run({
+      ...{ id, links: request.links, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
+      isAdmitted: () => isAdmitted,
+    });
+  try {
+    if (feed) {
+      // A refusal does not wait for blocks that nobody will use.
+      await Promise.race([feed(fetch, fed.signal), done]);
+      fed.abort();
+      instance.proceed(id);
+    }
+    return await done;
+  } finally {
+    fed.release();
+    fed.abort();
+    instance.cancel(id);
+  }
+}
