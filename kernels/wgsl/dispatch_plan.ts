@@ -43,6 +43,14 @@ export interface Dispatch {
   readonly work: (counts: StepCounts, attended: AttendedTokens) => Work;
 }
 
+/** One place of the list into a pass. */
+export function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch['launch']>): void {
+  if (!launch) return;
+  pass.setPipeline(launch.pipeline);
+  pass.setBindGroup(0, launch.bindGroup);
+  pass.dispatchWorkgroups(...launch.grid);
+}
+
 /** What every place of the list can bind. */
 export interface Resources {
   readonly device: GPUDevice;

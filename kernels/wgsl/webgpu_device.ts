@@ -8,18 +8,18 @@
  */
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, type Device, type LoadOptions, type WeightSource } from '../device.ts';
-import { kvBlockBytes, type Program, type WeightSpec } from '../program.ts';
-import type { WeightFormat } from '../weight_format.ts';
+import { kvBlockBytes, type Program } from '../program.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
-import { BlockTransfer, transferBytes } from './block_transfer.ts';
+import { BlockTransfer } from './block_transfer.ts';
 import { attentionTiling } from './attention_tiling.ts';
 import { DispatchPlan, rowStride } from './dispatch_plan.ts';
 import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
-import { formatMiB, GpuMemory, knownLimit, memoryLeft } from './gpu_memory.ts';
-import { weightBytes, WeightLoader, type GpuWeight } from './gpu_weights.ts';
+import { GpuMemory } from './gpu_memory.ts';
+import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import { KernelCache } from './kernel.ts';
 import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
 import { matricesAgree } from './matrix_check.ts';
+import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { candidateTiles } from './ops/candidates.ts';
 import { polled } from './polling.ts';
@@ -218,7 +218,8 @@ class Gpu implements WebgpuDevice {
     const { blockSize, kvDtype } = options;
     const layerBytes = program.kv.map((layer) => kvBlockBytes([layer], blockSize, kvDtype));
     const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
-    const numBlocks = blockBytes > 0 ? await this.#numBlocks(options, memory, layerBytes, rowsBack) : 0;
+    const numBlocks =
+      blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, rowsBack, this.#room) : 0;
     const kv: GPUBuffer[] = [];
     for (const [layer, bytes] of layerBytes.entries()) {
       kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes * numBlocks));
@@ -235,6 +236,11 @@ class Gpu implements WebgpuDevice {
     });
   }
 
+  get #room(): Room {
+    const { memoryBytes: budgetBytes, numSharing = 1 } = this.#options;
+    return { listing: this.#listing, budgetBytes, numSharing };
+  }
+
   async #loadWeights(
     program: Program,
     source: WeightSource,
@@ -244,7 +250,7 @@ class Gpu implements WebgpuDevice {
   ): Promise<Map<string, GpuWeight>> {
     const loader = new WeightLoader(this.#device, memory, this.#kernels);
     const entries = Object.entries(program.weights);
-    refuseWhatCannotFit(entries, weightFormat, this.#listing, this.#options.memoryBytes);
+    refuseWhatCannotFit(entries, weightFormat, this.#room);
     const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
     let doneBytes = 0;
     const weights = new Map<string, GpuWeight>();
@@ -258,52 +264,6 @@ class Gpu implements WebgpuDevice {
     await polled(this.#device.queue.onSubmittedWorkDone());
     return weights;
   }
-
-  /** As many as fit in what is left, within what was asked for. @throws DeviceError with the sizes. */
-  async #numBlocks(
-    { numBlocks: { min, max } }: LoadOptions,
-    memory: GpuMemory,
-    layerBytes: readonly number[],
-    rowsBackBytes: number,
-  ): Promise<number> {
-    const blockBytes = layerBytes.reduce((sum, bytes) => sum + bytes, 0);
-    const perLayer = Math.floor(memory.maxBytes / Math.max(...layerBytes));
-    const { memoryBytes: budgetBytes, numSharing = 1 } = this.#options;
-    const listing = this.#listing;
-    // What is made after the KV blocks counts as taken.
-    const takenBytes = memory.totalBytes + transferBytes(blockBytes) + rowsBackBytes;
-    // A stated number is only held against what is known; to fill what is left, it must be found out.
-    const left =
-      min === max
-        ? Math.max(0, knownLimit(listing, budgetBytes) - (budgetBytes > 0 ? takenBytes : 0))
-        : await memoryLeft({ listing, takenBytes, numSharing, budgetBytes, wantedBytes: max * blockBytes });
-    const numBlocks = Math.min(max, perLayer, Math.floor(left / blockBytes));
-    if (numBlocks >= min) return numBlocks;
-    const why =
-      numBlocks === perLayer
-        ? `one layer's buffer holds at most ${perLayer} (a binding has ${formatMiB(memory.maxBytes)} here)`
-        : `${formatMiB(left)} are left for ${numBlocks}`;
-    throw new DeviceError(
-      `${min} KV blocks of ${formatMiB(blockBytes)} do not fit: ${why}; ${memory.summary()} are taken. ` +
-        'Use a smaller --weights format, a smaller --max-model-len, fewer --kv-blocks or another device',
-    );
-  }
-}
-
-/** @throws DeviceError, before anything is read, when the weights alone are too large for what is known of the memory. */
-function refuseWhatCannotFit(
-  entries: readonly (readonly [string, WeightSpec])[],
-  format: WeightFormat,
-  listing: AdapterListing,
-  budgetBytes: number,
-): void {
-  const bytes = entries.reduce((sum, [, spec]) => sum + weightBytes(spec, format), 0);
-  const there = knownLimit(listing, budgetBytes);
-  if (bytes <= there) return;
-  const whose = budgetBytes > 0 ? '--device-memory allows' : 'this machine has free';
-  throw new DeviceError(
-    `the weights take ${formatMiB(bytes)} in ${format}, ${whose} ${formatMiB(there)}: use a smaller --weights format or another device`,
-  );
 }
 
 /** Interleaves [cosine, sine]. */

@@ -16,9 +16,10 @@ import {
 } from '../device.ts';
 import type { Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
-import { rowStride, type Dispatch } from './dispatch_plan.ts';
+import { encode, rowStride, type Dispatch } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
+import { profileDispatches } from './profile.ts';
 import { attendedTokens, MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.ts';
 
 /** Full rows of logits that come back at once; more go in rounds. */
@@ -27,10 +28,6 @@ const MAX_ROWS_BACK = 8;
 export function rowsBackBytes(vocab: number, maxSamples: number): number {
   return Math.min(MAX_ROWS_BACK, maxSamples) * vocab * 4;
 }
-
-/** Of a profile: shorter times are the clock's noise. */
-const MEASURABLE_MS = 5;
-const MAX_REPEATS = 2_048;
 
 export interface ExecutableParts {
   readonly device: GPUDevice;
@@ -246,49 +243,11 @@ export class WebgpuExecutable implements Executable {
     return out;
   }
 
-  /**
-   * Each kernel of a step by itself: the launches of one label one after the other, so that each layer's weights come from memory as
-   * they do in a step, repeated until the time is long enough to measure. What it computes is overwritten by the next step.
-   */
-  async profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
+  /** What the kernels of a step cost; what it computes is overwritten by the next one. */
+  profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
     const { device, dispatches } = this.#parts;
-    const counts = this.#upload(batch);
-    const timed = async (launches: readonly ReturnType<Dispatch['launch']>[], repeats: number): Promise<number> => {
-      const encoder = device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
-      for (let i = 0; i < repeats; i++) for (const launch of launches) encode(pass, launch);
-      pass.end();
-      const start = nowMs();
-      device.queue.submit([encoder.finish()]);
-      await this.#finish(device.queue.onSubmittedWorkDone());
-      return nowMs() - start;
-    };
-    const byLabel = new Map<string, Dispatch[]>();
-    for (const dispatch of dispatches) {
-      if (!dispatch.launch(counts)) continue;
-      byLabel.set(dispatch.label, [...(byLabel.get(dispatch.label) ?? []), dispatch]);
-    }
-    const profiles: KernelProfile[] = [];
-    for (const [label, group] of byLabel) {
-      const launches = group.map(({ launch }) => launch(counts));
-      await timed(launches, 1);
-      let ms = 0;
-      for (let repeats = 2; repeats <= MAX_REPEATS; repeats *= 4) {
-        // The difference leaves the submit's own cost out.
-        const [few, many] = [await timed(launches, 1), await timed(launches, 1 + repeats)];
-        ms = Math.max(0, many - few) / repeats;
-        if (many - few > MEASURABLE_MS) break;
-      }
-      const work = group.map((dispatch) => dispatch.work(counts, attendedTokens(batch)));
-      profiles.push({
-        label,
-        numLaunches: group.length,
-        ms,
-        bytes: work.reduce((sum, { bytes }) => sum + bytes, 0),
-        flops: work.reduce((sum, { flops }) => sum + flops, 0),
-      });
-    }
-    return profiles;
+    const done = (): Promise<void> => this.#finish(device.queue.onSubmittedWorkDone());
+    return profileDispatches(device, dispatches, this.#upload(batch), attendedTokens(batch), done, nowMs);
   }
 
   /** Dispatches that a step of this batch has. */
@@ -311,11 +270,4 @@ function fullRowSamples(batch: readonly Segment[]): number[] {
 
 function inRounds(samples: readonly number[], size: number): number[][] {
   return Array.from({ length: Math.ceil(samples.length / size) }, (_, i) => samples.slice(i * size, (i + 1) * size));
-}
-
-function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch['launch']>): void {
-  if (!launch) return;
-  pass.setPipeline(launch.pipeline);
-  pass.setBindGroup(0, launch.bindGroup);
-  pass.dispatchWorkgroups(...launch.grid);
 }

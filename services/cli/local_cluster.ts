@@ -10,13 +10,14 @@ import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import { ConfigError, environmentOf, type CommandLine, type Config } from '../../shared/base/options.ts';
+import { ConfigError, environmentOf, flagsFor, type CommandLine, type OptionTable } from '../../shared/base/options.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { SafetensorsFile } from '../../shared/model/safetensors.ts';
 import type { ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
 import { LogLines } from './log_lines.ts';
+import type { ClusterConfig, RoleTables } from './tables.ts';
 
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
@@ -37,10 +38,12 @@ interface Child {
 }
 
 export class LocalCluster {
-  readonly #config: Config;
+  readonly #config: ClusterConfig;
   readonly #isJson: boolean;
   readonly #isLogLevelSet: boolean;
-  readonly #args: readonly string[];
+  readonly #tables: RoleTables;
+  readonly #flags: CommandLine<OptionTable>['flags'];
+  readonly #file: string | undefined;
   readonly #clock: Clock;
   readonly #children: Child[] = [];
   /** Chosen once, kept over restarts of the router. */
@@ -51,11 +54,23 @@ export class LocalCluster {
   readonly #token: string;
   #isEnding = false;
 
-  constructor({ config, isJson, isSet }: CommandLine, clock: Clock, args: readonly string[]) {
+  constructor(
+    {
+      config,
+      flags,
+      file,
+      isJson,
+      isSet,
+    }: Omit<CommandLine<OptionTable>, 'config'> & { readonly config: ClusterConfig },
+    tables: RoleTables,
+    clock: Clock,
+  ) {
     this.#config = config;
+    this.#tables = tables;
+    this.#flags = flags;
+    this.#file = file;
     this.#isJson = isJson;
     this.#isLogLevelSet = isSet.has('log_level');
-    this.#args = args.filter((arg) => arg !== '--json');
     this.#clock = clock;
     this.#token = config.cluster_token || randomBytes(24).toString('hex');
   }
@@ -186,25 +201,18 @@ export class LocalCluster {
   }
 
   #fork(role: Role, name: string): ChildProcess {
-    const { config } = this;
+    const config = this.#config;
+    const isEngine = role === 'prefill' || role === 'decode';
     const flags =
       role === 'router'
-        ? [...this.#routerFlags()]
-        : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...this.#deviceFlags(role)];
-    const threads = config.threads || this.#coresEach();
-    const level = this.#isLogLevelSet ? config.log_level : 'warn';
+        ? this.#routerFlags()
+        : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...(isEngine ? this.#engineFlags(role, name) : [])];
     const child = fork(
       fileURLToPath(new URL('./main.js', import.meta.url)),
       [
-        role,
-        ...this.#args,
-        ...this.#drillFlags(name),
-        '--name',
-        name,
-        '--threads',
-        String(threads),
-        '--log-level',
-        level,
+        ...[role, ...flagsFor(this.#tables[role], this.#flags)],
+        ...(this.#file === undefined ? [] : ['--config', this.#file]),
+        ...['--name', name, '--log-level', this.#isLogLevelSet ? config.log_level : 'warn'],
         ...flags,
       ],
       {
@@ -223,23 +231,16 @@ export class LocalCluster {
     return child;
   }
 
-  get config(): Config {
-    return this.#config;
-  }
-
-  /** The second instance of a role loses its device after twice as many steps, so that not all are gone at once. */
-  #drillFlags(name: string): string[] {
-    const steps = this.#config.lose_device_after_steps * Number(/\d+$/.exec(name)?.[0] ?? 1);
-    return steps > 0 ? ['--lose-device-after-steps', String(steps)] : [];
-  }
-
-  #deviceFlags(role: Role): string[] {
-    const { prefill_device: prefill, decode_device: decode } = this.#config;
-    const device = role === 'prefill' ? prefill : role === 'decode' ? decode : '';
+  #engineFlags(role: 'prefill' | 'decode', name: string): string[] {
+    const { threads, prefill_device: prefill, decode_device: decode, lose_device_after_steps: steps } = this.#config;
+    const device = role === 'prefill' ? prefill : decode;
+    // The second instance of a role loses its device after twice as many steps, so that not all are gone at once.
+    const loseAfter = steps * Number(/\d+$/.exec(name)?.[0] ?? 1);
     return [
       ...(device === '' ? [] : ['--device', device]),
       ...(this.#isMixed() ? ['--mix-numerics'] : []),
-      ...['--device-sharing', String(this.#numSharing(role))],
+      ...['--device-sharing', String(this.#numSharing(role)), '--threads', String(threads || this.#coresEach())],
+      ...(loseAfter > 0 ? ['--lose-device-after-steps', String(loseAfter)] : []),
     ];
   }
 
@@ -251,7 +252,7 @@ export class LocalCluster {
   }
 
   /** Engines on this role's device. */
-  #numSharing(role: Role): number {
+  #numSharing(role: 'prefill' | 'decode'): number {
     const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
     const [ofPrefill, ofDecode] = [prefillDevice || device, decodeDevice || device];
     const own = role === 'prefill' ? ofPrefill : ofDecode;

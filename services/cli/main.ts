@@ -3,8 +3,10 @@
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
+import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
+import { loadTables, roles, tableOf, type ClusterConfig } from './tables.ts';
 
 const HELP = `penstock: large language model serving, prefill and decode on separate machines
 
@@ -36,13 +38,13 @@ const roleHelp: Record<string, string> = {
   store: 'penstock store: keeps KV blocks in DRAM and on SSD',
 };
 
-const roles = ['router', 'prefill', 'decode', 'store'];
 const EXIT_USAGE = 2;
 
 async function main(): Promise<void> {
   const [command, ...args] = process.argv.slice(2);
+  const tables = await loadTables();
   if (command === undefined || command === 'help' || command === '--help' || command === '-h') {
-    process.stdout.write(`${HELP}\n${optionsHelp()}\n`);
+    process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
   }
   if (command === '--version' || command === 'version') {
@@ -52,13 +54,16 @@ async function main(): Promise<void> {
   if (![...roles, 'up', 'devices', 'config'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);
   }
-  const line = readCommandLine(args, process.env);
+  const table = tableOf(command, tables);
+  const owners = { ...tables, up: tableOf('up', tables) };
+  const line = readCommandLine(table, { command, tables: owners }, args, process.env);
   if (line.isHelp) {
     const head = roleHelp[command];
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
-    process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(command)}\n`);
+    process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(table)}\n`);
   } else if (command === 'config') {
-    const shown = { ...line.config, cluster_token: line.config.cluster_token === '' ? '' : '(set)' };
+    const { cluster_token: token } = line.config as unknown as ProcessConfig;
+    const shown = { ...line.config, cluster_token: token === '' ? '' : '(set)' };
     const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
   } else if (command === 'devices') {
@@ -69,13 +74,14 @@ async function main(): Promise<void> {
       import('./local_cluster.ts'),
       import('../../shared/base/clock.ts'),
     ]);
-    await new LocalCluster(line, systemClock, args).run();
+    const config = line.config as unknown as ClusterConfig;
+    await new LocalCluster({ ...line, config }, tables, systemClock).run();
   } else {
     // Services meet on the wire only, so a role is loaded by address.
     const module = new URL(`../${command}/main.js`, import.meta.url).href;
-    const { start } = (await import(module)) as { start: StartRole };
+    const { start } = (await import(module)) as { start: StartRole<ProcessConfig> };
     const { runRole } = await import('./role_process.ts');
-    await runRole(command as Role, line.config, start);
+    await runRole(command as Role, line.config as unknown as ProcessConfig, start);
   }
 }
 

@@ -7,9 +7,10 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { createLog } from '../../shared/base/log.ts';
-import { ConfigError, isLoopback, type Config } from '../../shared/base/options.ts';
+import { ConfigError, isLoopback } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
+import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
@@ -25,7 +26,7 @@ export interface ReadyMessage extends Ready {
 const EXIT_REFUSED = 1;
 const EXIT_USAGE = 2;
 
-export async function runRole(role: Role, config: Config, start: StartRole): Promise<void> {
+export async function runRole(role: Role, config: ProcessConfig, start: StartRole<ProcessConfig>): Promise<void> {
   const say = (line: string): void => {
     process.stderr.write(`penstock ${role}: ${line}\n`);
   };
@@ -67,7 +68,7 @@ export async function runRole(role: Role, config: Config, start: StartRole): Pro
 }
 
 /** The real one. */
-function realHost(config: Config, log: Host['log']): Host {
+function realHost(config: ProcessConfig, log: Host['log']): Host {
   const clock = systemClock;
   return {
     ...{ clock, log, newId, die: endNow, folders: dataFolders, threads: workerThreads },
@@ -90,7 +91,8 @@ function endNow(): void {
 }
 
 /** Whoever listens beyond this machine needs a token. */
-function refuseOpenPorts({ bind, hub_bind: hubBind, cluster_token: token }: Config): void {
+function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string }): void {
+  const { bind, hub_bind: hubBind = '', cluster_token: token } = config;
   const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
   if (open !== undefined && token === '') {
     throw new ConfigError(

@@ -9,7 +9,7 @@ import { asFailure, type Failure } from '../../shared/base/failure.ts';
 import { Pushed } from '../../shared/base/pushed.ts';
 import type { Random } from '../../shared/base/random.ts';
 import { linkSignals } from '../../shared/base/signal.ts';
-import type { ChainLink } from '../../shared/kv/block_key.ts';
+import type { BlockHash } from '../../shared/kv/block_key.ts';
 import type { Scope } from '../../shared/kv/format.ts';
 import type { Network } from '../../shared/net/network.ts';
 import type {
@@ -19,7 +19,7 @@ import type {
   Report,
   RequestContext,
   Source,
-  TokenMessage,
+  SampledMessage,
 } from '../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
 import type { ClusterView, Instance } from './cluster_view.ts';
@@ -32,7 +32,7 @@ import type { Attempt } from './request_log.ts';
 const MAX_PREFILLS = 4;
 
 export interface GeneratedToken {
-  readonly token: TokenMessage;
+  readonly sampled: SampledMessage;
   /** With the last token. */
   readonly finish: 'stop' | 'length' | undefined;
 }
@@ -54,7 +54,7 @@ export class AttemptRun {
   readonly #course: Course;
   readonly #chosen: Chosen;
   /** Full blocks before the tail of {@link #tokens}. */
-  readonly #links: readonly ChainLink[];
+  readonly #hashes: readonly BlockHash[];
   /** What was there when it began. */
   readonly #tokens: readonly number[];
   readonly #timeoutMs: number;
@@ -71,11 +71,11 @@ export class AttemptRun {
   /** Taken in this attempt. */
   #numTokens = 0;
 
-  constructor(options: AttemptOptions, course: Course, chosen: Chosen, links: readonly ChainLink[]) {
+  constructor(options: AttemptOptions, course: Course, chosen: Chosen, hashes: readonly BlockHash[]) {
     this.#options = options;
     this.#course = course;
     this.#chosen = chosen;
-    this.#links = links;
+    this.#hashes = hashes;
     this.#tokens = [...course.tokens];
     this.#timeoutMs = Math.max(1, Math.ceil(course.untilMs - options.clock.nowMs()));
     this.#sources = chosen.decodeSources;
@@ -100,8 +100,8 @@ export class AttemptRun {
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(said, reply.missing.block, reply.missing.reason);
         // R1: what comes twice is dropped before it counts.
-        if (!reply.token || reply.token.position < this.#tokens.length + this.#numTokens) continue;
-        const generated = this.#take(reply, reply.token);
+        if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
+        const generated = this.#take(reply, reply.sampled);
         if (generated.finish) this.#attempt.outcome = 'finished';
         yield generated;
       }
@@ -129,11 +129,11 @@ export class AttemptRun {
     return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId };
   }
 
-  #chain(): { namespace: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
+  #chain(): { format: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
     const digest = this.#options.view.model?.digest;
-    const last = this.#links.at(-1)?.digest;
+    const last = this.#hashes.at(-1)?.digest;
     return {
-      namespace: digest ? packDigest(digest) : Buffer.alloc(0),
+      format: digest ? packDigest(digest) : Buffer.alloc(0),
       scope: this.#course.generation.scope,
       tokens: packTokens(this.#tokens),
       lastDigest: last ? packDigest(last) : Buffer.alloc(0),
@@ -155,7 +155,7 @@ export class AttemptRun {
     };
   }
 
-  #take(reply: DecodeReply, token: TokenMessage): GeneratedToken {
+  #take(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
     const { record } = this.#course;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
@@ -166,7 +166,7 @@ export class AttemptRun {
     record.outputTokens++;
     this.#numTokens++;
     const finish = reply.finishReason === 'stop' || reply.finishReason === 'length' ? reply.finishReason : undefined;
-    return { token, finish };
+    return { sampled, finish };
   }
 
   /**
@@ -262,7 +262,7 @@ export class AttemptRun {
     const asked = {
       requestId: record.id,
       numTokens,
-      links: this.#links,
+      hashes: this.#hashes,
       maxLength: numTokens + 1,
       avoided: excluded,
       decode: { instance: decode, from: block },

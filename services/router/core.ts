@@ -5,6 +5,7 @@ import { ClusterView } from './cluster_view.ts';
 import { IndexFeed } from './index_feed.ts';
 import { Conductor } from './conductor/conductor.ts';
 import { LongestRun } from './conductor/longest_run.ts';
+import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './prefix_index.ts';
 import { Relay } from './relay.ts';
 
@@ -25,7 +26,13 @@ export interface RouterCore {
 }
 
 export function createCore(
-  { config, network, clock, random, log }: Pick<RoleContext, 'config' | 'network' | 'clock' | 'random' | 'log'>,
+  {
+    config,
+    network,
+    clock,
+    random,
+    log,
+  }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log'>,
   { hub, vocabSize, modelConfig, signal, onFailover }: CoreOptions,
 ): RouterCore {
   const index = new PrefixIndex();

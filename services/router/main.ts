@@ -1,6 +1,7 @@
 /** The router role: OpenAI API, placement, relay, dashboard; hub of the embedded bus. */
 import type { StartRole } from '../../shared/node/role.ts';
 import { listenHttp } from './http/http_server.ts';
+import type { RouterConfig } from './options.ts';
 import { startRouter } from './router.ts';
 
-export const start: StartRole = (context) => startRouter(context, listenHttp);
+export const start: StartRole<RouterConfig> = (context) => startRouter(context, listenHttp);

@@ -10,7 +10,7 @@ export function poolView(
   open: { readonly admission: Admission; readonly bodies: Bodies },
 ): Record<string, unknown> {
   return {
-    model: view.model ? { ...view.model.format, namespace: view.model.digest } : null,
+    model: view.model ? { ...view.model.format, digest: view.model.digest } : null,
     index_keys: index.size,
     // All of them are zero when nothing runs (R2).
     router: {

@@ -1,10 +1,10 @@
 /**
  * Who holds which blocks, in which tiers. Soft state, fed by block events.
  *
- * A question is a chain of links; the answer is, per holder, how long a run from the first block it has. Bounded (P1) by
+ * A question is a chain of hashes; the answer is, per holder, how long a run from the first block it has. Bounded (P1) by
  * MAX_KEYS: beyond it new keys are not indexed, and what is not indexed is computed or found by its holder itself.
  */
-import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
+import type { BlockKey, BlockHash } from '../../shared/kv/block_key.ts';
 import { tiers, type BlockRun } from '../../shared/protocol/block_events.ts';
 
 const MAX_KEYS = 8_000_000;
@@ -100,11 +100,11 @@ export class PrefixIndex {
   }
 
   /** Per holder, the number of blocks it has without a hole from the first on; holders of none are left out. */
-  runs(links: readonly ChainLink[]): Map<string, number> {
+  runs(hashes: readonly BlockHash[]): Map<string, number> {
     this.#sweepSome(SWEEP_ENTRIES);
     const runs = new Map<string, number>();
     let active: Set<number> | undefined;
-    for (const [index, { key }] of links.entries()) {
+    for (const [index, { key }] of hashes.entries()) {
       const here = new Set((this.#entries.get(key) ?? []).map((entry) => Math.floor(entry / TIER_BITS)));
       active = active === undefined ? here : new Set([...active].filter((number) => here.has(number)));
       if (active.size === 0) break;

@@ -8,7 +8,7 @@
  */
 import { asFailure, Failure } from '../../shared/base/failure.ts';
 import { pause } from '../../shared/base/pause.ts';
-import type { ChainLink } from '../../shared/kv/block_key.ts';
+import type { BlockHash } from '../../shared/kv/block_key.ts';
 import { AttemptRun, type AttemptOptions, type GeneratedToken } from './attempt.ts';
 import type { Chosen } from './conductor/conductor.ts';
 import { Exclusions } from './exclusions.ts';
@@ -81,17 +81,17 @@ export class Relay {
   /** True when the request is finished; false when the next attempt is worth it. @throws Failure when none is. */
   async *#attempt(course: Course): AsyncGenerator<GeneratedToken, boolean> {
     const { generation, tokens, excluded, record, signal } = course;
-    const { chosen, links } = await this.#place(course);
+    const { chosen, hashes } = await this.#place(course);
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
     course.numAttempts++;
-    const attempt = new AttemptRun(this.#options, course, chosen, links);
+    const attempt = new AttemptRun(this.#options, course, chosen, hashes);
     try {
       for await (const reply of attempt.run(signal)) {
-        if (reply.token.position !== tokens.length) {
-          throw new Failure('internal', `token ${reply.token.position} came when ${tokens.length} was next`);
+        if (reply.sampled.position !== tokens.length) {
+          throw new Failure('internal', `token ${reply.sampled.position} came when ${tokens.length} was next`);
         }
-        tokens.push(reply.token.id);
+        tokens.push(reply.sampled.token);
         yield reply;
         if (reply.finish) return true;
       }
@@ -121,7 +121,7 @@ export class Relay {
    * Where the request goes next. Waits, until its own deadline, for a decode instance that is expected, and says so.
    * @throws Failure why there is none.
    */
-  async #place(course: Course): Promise<{ chosen: Chosen; links: readonly ChainLink[] }> {
+  async #place(course: Course): Promise<{ chosen: Chosen; hashes: readonly BlockHash[] }> {
     const { tokens, chain, excluded, record, signal } = course;
     const { clock, conductor, view } = this.#options;
     record.phase = 'placing';
@@ -131,15 +131,15 @@ export class Relay {
       const leftMs = course.untilMs - clock.nowMs();
       if (leftMs <= 0) throw course.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
       const { model } = view;
-      const links = model ? await chain.links(model, tokens) : [];
+      const hashes = model ? await chain.hashes(model, tokens) : [];
       // Decided after the wait: the cluster may be another by now.
       const asked = {
         requestId: record.id,
-        ...{ numTokens: tokens.length, links, maxLength: this.#needed(course), avoided: excluded, isInsisting },
+        ...{ numTokens: tokens.length, hashes, maxLength: this.#needed(course), avoided: excluded, isInsisting },
       };
       const outcome = conductor.decide(asked);
       if (outcome.kind === 'reject') throw course.last ?? new Failure(outcome.code, outcome.message);
-      if (outcome.kind === 'place') return { chosen: outcome.chosen, links };
+      if (outcome.kind === 'place') return { chosen: outcome.chosen, hashes };
       if (outcome.why === 'all are avoided') {
         // Nobody else is left: those that failed or were busy are tried, after a moment.
         await this.#pause(outcome.forMs, signal);

@@ -2,7 +2,7 @@
  * The block chain of one request, derived once and extended as the request generates: placement, relay and failover share it.
  */
 import type { Clock } from '../../shared/base/clock.ts';
-import { KeyChain, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { KeyChain, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, type Scope } from '../../shared/kv/format.ts';
 import type { ClusterModel } from './cluster_view.ts';
 
@@ -16,11 +16,11 @@ export class RequestChain {
     this.#scope = scope;
   }
 
-  /** Links of the full blocks before the tail of `tokens`, which only ever grow. */
-  async links({ digest, format }: ClusterModel, tokens: readonly number[]): Promise<readonly ChainLink[]> {
+  /** Hashes of the full blocks before the tail of `tokens`, which only ever grow. */
+  async hashes({ digest, format }: ClusterModel, tokens: readonly number[]): Promise<readonly BlockHash[]> {
     const { blockSize } = format;
     if (this.#chain?.digest !== digest)
       this.#chain = { digest, chain: new KeyChain(chainRoot(digest, this.#scope), blockSize) };
-    return this.#chain.chain.prefillLinks(tokens, this.#clock);
+    return this.#chain.chain.prefillHashes(tokens, this.#clock);
   }
 }

@@ -1,7 +1,6 @@
 /** The router role: hub of the embedded bus, what it knows of its cluster, the API; and the face that shows them. */
 import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
-import type { Config } from '../../shared/base/options.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
@@ -14,6 +13,7 @@ import { Admission } from './conductor/admission.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { RouterMetrics } from './metrics.ts';
 import type { ApiContext } from './openai/api_context.ts';
+import type { RouterConfig } from './options.ts';
 import { RequestLog } from './request_log.ts';
 import { TextCodec } from './text.ts';
 
@@ -23,7 +23,7 @@ const DRAIN_POLL_MS = 20;
 /** What a router shows: the API, and a look inside. */
 export interface Face extends Omit<RouterCore, 'relay'> {
   readonly context: ApiContext;
-  readonly config: Config;
+  readonly config: RouterConfig;
 }
 
 /** HTTP is a driver: whoever listens shows the face to clients. @throws Error naming the address. */
@@ -32,14 +32,18 @@ export type ListenFace = (
   face: Face,
 ) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
 
-export function startRouter(context: RoleContext, listenFace: ListenFace): Promise<RunningRole> {
+export function startRouter(context: RoleContext<RouterConfig>, listenFace: ListenFace): Promise<RunningRole> {
   const { config } = context;
   return live(context, { bind: config.hub_bind, shutdownGraceMs: SHUTDOWN_GRACE_MS }, (bound) =>
     build(context, bound, listenFace),
   );
 }
 
-async function build(context: RoleContext, { address }: Bound, listenFace: ListenFace): Promise<LifeBody> {
+async function build(
+  context: RoleContext<RouterConfig>,
+  { address }: Bound,
+  listenFace: ListenFace,
+): Promise<LifeBody> {
   const { config, threads, clock, random, newId, log, fail } = context;
   const folder = readModelFolder(config.model);
   const ownLength = servedLength(folder, config.max_model_len);

@@ -2,7 +2,7 @@
  * The process that owns the LMDB environment. LMDB maps its file: a damaged page can end the process that reads or deletes, so
  * that is this one, and the store starts another.
  *
- *   blocks   key (u64 big-endian) → record        entries  key → digest, namespace, bytes, order of arrival
+ *   blocks   key (u64 big-endian) → record        entries  key → digest, format, bytes, order of arrival
  *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown
  *
  * S1: a commit that returned survives kill -9: it is in the page cache at least. What power loss can tear is wiped: an environment
@@ -26,7 +26,7 @@ export interface DiskEntry {
 export interface StagedRecord {
   readonly key: BlockKey;
   readonly digest: Digest;
-  readonly namespace: Digest;
+  readonly format: Digest;
   readonly record: Uint8Array;
 }
 
@@ -157,10 +157,10 @@ const methods = {
     staged = [];
     const { root, blocks, entries } = disk();
     root.transactionSync(() => {
-      for (const { key, digest, namespace, record } of records) {
+      for (const { key, digest, format, record } of records) {
         const entry = Buffer.alloc(ENTRY_BYTES);
         entry.write(digest, 0, 'hex');
-        entry.write(namespace, 16, 'hex');
+        entry.write(format, 16, 'hex');
         entry.writeUInt32LE(record.length, 32);
         entry.writeDoubleLE(order++, 36);
         blocks.putSync(keyBytes(key), Buffer.from(record.buffer, record.byteOffset, record.length));

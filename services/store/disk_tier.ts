@@ -9,8 +9,8 @@ import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
-import type { BlockKey, ChainLink } from '../../shared/kv/block_key.ts';
-import { newTierCounters } from '../../shared/kv/record_cache.ts';
+import type { BlockKey, BlockHash } from '../../shared/kv/block_key.ts';
+import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { isForRoom } from './disk_errors.ts';
 import type { DiskEntry } from './disk_process.ts';
 import type { DiskThread } from './disk_worker.ts';
@@ -40,7 +40,7 @@ export interface DiskTierOptions {
 }
 
 export interface DiskWrite {
-  readonly link: ChainLink;
+  readonly hash: BlockHash;
   readonly slot: number;
   readonly bytes: number;
 }
@@ -127,12 +127,12 @@ export class DiskTier {
     return this.#usedBytes + this.#reservedBytes;
   }
 
-  has(link: ChainLink): boolean {
-    return this.bytesOf(link) !== undefined;
+  has(hash: BlockHash): boolean {
+    return this.bytesOf(hash) !== undefined;
   }
 
   /** Size of the record, undefined when this very block is not here. */
-  bytesOf({ key, digest }: ChainLink): number | undefined {
+  bytesOf({ key, digest }: BlockHash): number | undefined {
     const entry = this.#entries.get(key);
     return entry?.digest === digest ? entry.bytes : undefined;
   }
@@ -163,8 +163,8 @@ export class DiskTier {
 
   /** Writes what fits, oldest out first. Resolves when it is durable (S1) or given up; never throws. */
   async put(writes: readonly DiskWrite[]): Promise<void> {
-    const others = writes.flatMap(({ link }) => this.#putting.get(link.key) ?? []);
-    const own = this.#putFresh(writes.filter(({ link }) => !this.#putting.has(link.key)));
+    const others = writes.flatMap(({ hash }) => this.#putting.get(hash.key) ?? []);
+    const own = this.#putFresh(writes.filter(({ hash }) => !this.#putting.has(hash.key)));
     await Promise.all([own, ...others]);
   }
 
@@ -173,9 +173,9 @@ export class DiskTier {
     if (this.fault !== undefined) return;
     let newBytes = 0;
     // More than the whole budget at once, those that are being put already included: the first ones, which a prefix needs first.
-    const fresh = writes.filter(({ link, bytes }) => {
+    const fresh = writes.filter(({ hash, bytes }) => {
       const total = this.#reservedBytes + newBytes + pagedBytes(bytes);
-      if (this.#entries.has(link.key) || total > budgetBytes) return false;
+      if (this.#entries.has(hash.key) || total > budgetBytes) return false;
       newBytes += pagedBytes(bytes);
       return true;
     });
@@ -185,29 +185,29 @@ export class DiskTier {
     const settled = new Promise<void>((resolve) => {
       settle = resolve;
     });
-    for (const { link } of fresh) this.#putting.set(link.key, settled);
+    for (const { hash } of fresh) this.#putting.set(hash.key, settled);
     try {
       await this.#makeRoom(budgetBytes - this.#reservedBytes);
       const generation = this.#generation;
       const stored = new Set(
         await worker.call(
           'put',
-          fresh.map(({ link, slot, bytes }) => ({ slot, bytes, key: link.key, digest: link.digest })),
+          fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest })),
         ),
       );
       // The environment may have been begun anew by a call behind this one.
       if (generation !== this.#generation) return;
       this.counters.offered += stored.size;
       this.counters.stored += stored.size;
-      for (const { link, bytes } of fresh) {
-        if (stored.has(link.key)) this.#add({ key: link.key, digest: link.digest, bytes });
+      for (const { hash, bytes } of fresh) {
+        if (stored.has(hash.key)) this.#add({ key: hash.key, digest: hash.digest, bytes });
       }
     } catch (error) {
       await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
       if (isForRoom(error)) await this.#relieve();
     } finally {
       this.#reservedBytes -= newBytes;
-      for (const { link } of fresh) this.#putting.delete(link.key);
+      for (const { hash } of fresh) this.#putting.delete(hash.key);
       settle();
     }
   }
@@ -219,15 +219,15 @@ export class DiskTier {
   }
 
   /** Into the slot; false when the record is missing or damaged, and then it is gone from here. */
-  async get(link: ChainLink, slot: number): Promise<boolean> {
-    const entry = this.#entries.get(link.key);
-    if (entry?.digest !== link.digest) {
+  async get(hash: BlockHash, slot: number): Promise<boolean> {
+    const entry = this.#entries.get(hash.key);
+    if (entry?.digest !== hash.digest) {
       this.counters.misses++;
       return false;
     }
     let fault: string | undefined;
     try {
-      fault = await this.#options.worker.call('get', { key: link.key, digest: link.digest, slot });
+      fault = await this.#options.worker.call('get', { key: hash.key, digest: hash.digest, slot });
     } catch (error) {
       this.counters.misses++;
       await this.#failed(error, 'the disk tier could not read a block');
@@ -235,13 +235,13 @@ export class DiskTier {
     }
     if (fault === undefined) {
       this.counters.hits++;
-      if (this.#entries.delete(link.key)) this.#entries.set(link.key, entry);
+      if (this.#entries.delete(hash.key)) this.#entries.set(hash.key, entry);
       return true;
     }
     this.counters.misses++;
     this.numFailures++;
     this.#options.log.warn({ fault }, 'a record on disk is unusable and was dropped');
-    await this.#remove([link.key]).catch((error: unknown) => this.#failed(error, 'a record could not be deleted'));
+    await this.#remove([hash.key]).catch((error: unknown) => this.#failed(error, 'a record could not be deleted'));
     return false;
   }
 

@@ -181,7 +181,7 @@ export class DiskThread {
         const header = readHeader(record);
         if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) continue;
         // One at a time: a batch of large records is not held three times over.
-        await to.call('stage', { key, digest, namespace: header.namespace, record });
+        await to.call('stage', { key, digest, format: header.format, record });
         stored.push(key);
       }
       await to.call('commit', undefined);
@@ -195,7 +195,7 @@ export class DiskThread {
     if (!record) return 'it is not in the environment';
     const header = readHeader(record);
     if ('fault' in header) return header.fault;
-    const wrong = verifyRecord(record, { namespace: header.namespace, digest });
+    const wrong = verifyRecord(record, { format: header.format, digest });
     if (wrong !== undefined) return wrong;
     if (!this.#slab || record.length > this.#slab.slotBytes) return `its ${record.length} bytes do not fit a slot`;
     slotBytes(this.#slab, slot).set(record);

@@ -9,12 +9,12 @@ import { messageOf } from '../../shared/base/failure.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { pause } from '../../shared/base/pause.ts';
 import type { Log } from '../../shared/base/log.ts';
-import type { BlockKey, ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
 import { openFetch, type ArrivalSlot, type FetchLine } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
-import { unpackDigest, unpackLinks } from '../../shared/protocol/packing.ts';
+import { unpackDigest, unpackHashes } from '../../shared/protocol/packing.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreTiers } from './tiers.ts';
 
@@ -48,14 +48,14 @@ export class OfferIntake {
   /** @throws Failure when the offer is malformed or there is no room for it. */
   async take(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
     if (this.numOpen >= MAX_OFFERS) throw new Failure('overloaded', `${MAX_OFFERS} offers are being taken`);
-    const offered = unpackLinks(offer.links);
+    const offered = unpackHashes(offer.hashes);
     if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || offer.source === '') {
       throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');
     }
-    const lacking = offered.filter((link) => this.#tiers.lacks(link) && !this.#arriving.has(link.key));
+    const lacking = offered.filter((hash) => this.#tiers.lacks(hash) && !this.#arriving.has(hash.key));
     const isLacking = new Set(lacking);
     const others = offered.flatMap(({ key }) => this.#arriving.get(key) ?? []);
-    this.#tiers.noteDuplicates(offered.filter((link) => !isLacking.has(link)));
+    this.#tiers.noteDuplicates(offered.filter((hash) => !isLacking.has(hash)));
     this.numOpen++;
     const fetched = this.#fetchAll(offer, lacking, signal);
     const settled = fetched.catch(() => undefined);
@@ -65,8 +65,8 @@ export class OfferIntake {
       // What another offer is bringing is not held before it is there.
       await Promise.all(others);
       await this.#writeDown(offered);
-      const durable = offered.filter((link) => this.#tiers.disk.has(link)).length;
-      const held = offered.filter((link) => !isLacking.has(link) && !this.#tiers.lacks(link)).length;
+      const durable = offered.filter((hash) => this.#tiers.disk.has(hash)).length;
+      const held = offered.filter((hash) => !isLacking.has(hash) && !this.#tiers.lacks(hash)).length;
       return { stored, held, durable };
     } finally {
       this.numOpen--;
@@ -75,9 +75,9 @@ export class OfferIntake {
   }
 
   /** Commits what is in DRAM and not on disk. */
-  async #writeDown(links: readonly ChainLink[]): Promise<void> {
-    for (let at = 0; at < links.length; at += WRITE_BATCH) {
-      await this.#commit(links.slice(at, at + WRITE_BATCH).flatMap((link) => this.#tiers.writeOf(link) ?? []));
+  async #writeDown(hashes: readonly BlockHash[]): Promise<void> {
+    for (let at = 0; at < hashes.length; at += WRITE_BATCH) {
+      await this.#commit(hashes.slice(at, at + WRITE_BATCH).flatMap((hash) => this.#tiers.writeOf(hash) ?? []));
     }
   }
 
@@ -91,7 +91,7 @@ export class OfferIntake {
   }
 
   /** A fetch ends at the first block that its holder lost meanwhile: go on behind it. */
-  async #fetchAll(offer: OfferRequest, lacking: readonly ChainLink[], signal: AbortSignal): Promise<number> {
+  async #fetchAll(offer: OfferRequest, lacking: readonly BlockHash[], signal: AbortSignal): Promise<number> {
     let stored = 0;
     for (let next = 0; next < lacking.length && !signal.aborted;) {
       const { numTaken, numSeen } = await this.#fetchRun(offer, lacking.slice(next), signal);
@@ -103,14 +103,14 @@ export class OfferIntake {
 
   async #fetchRun(
     offer: OfferRequest,
-    links: readonly ChainLink[],
+    hashes: readonly BlockHash[],
     signal: AbortSignal,
   ): Promise<{ numTaken: number; numSeen: number }> {
     const dram = await this.#tiers.openDram(offer.recordBytes);
-    const namespace = unpackDigest(offer.namespace);
+    const format = unpackDigest(offer.format);
     const stream = openFetch(this.#line, offer.source, {
       context: { requestId: 'offer', tenant: '', priority: 0, timeoutMs: FETCH_TIMEOUT_MS, traceId: '' },
-      ...{ namespace, links, signal },
+      ...{ format, hashes, signal },
       waitMs: 0,
       timeoutMs: FETCH_TIMEOUT_MS,
       patienceMs: FETCH_PATIENCE_MS,
@@ -138,27 +138,27 @@ export class OfferIntake {
     try {
       for await (const { index, slot } of stream.records(takeSlot, giveSlot)) {
         numSeen++;
-        const link = links[index];
-        const fault = link ? await this.#verify(slot, namespace, link).catch(messageOf) : 'nobody asked for it';
-        if (!link || fault !== undefined) {
+        const hash = hashes[index];
+        const fault = hash ? await this.#verify(slot, format, hash).catch(messageOf) : 'nobody asked for it';
+        if (!hash || fault !== undefined) {
           this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
           giveSlot(slot);
           continue;
         }
-        const write = this.#tiers.accept(dram, link, slot);
+        const write = this.#tiers.accept(dram, hash, slot);
         numTaken++;
         if (write) arrived.push(write);
         if (arrived.length >= WRITE_BATCH) await flush();
       }
     } catch (error) {
       this.#log.warn({ source: offer.source, error: messageOf(error) }, 'an offer could not be fetched');
-      numSeen = links.length;
+      numSeen = hashes.length;
     }
     await flush();
     return { numTaken, numSeen };
   }
 
-  #verify(slot: number, namespace: Digest, { digest }: ChainLink): Promise<string | undefined> {
-    return this.#mover.call('verify', { slot, want: { namespace, digest } });
+  #verify(slot: number, format: Digest, { digest }: BlockHash): Promise<string | undefined> {
+    return this.#mover.call('verify', { slot, want: { format, digest } });
   }
 }

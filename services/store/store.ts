@@ -10,6 +10,7 @@ import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
 import type { start } from './disk_worker.ts';
 import { OfferIntake } from './offer_intake.ts';
+import type { StoreConfig } from './options.ts';
 import { StoreTiers } from './tiers.ts';
 
 const SHUTDOWN_GRACE_MS = 2_000;
@@ -18,7 +19,7 @@ const CLOSE_WAIT_MS = 5_000;
 /** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
 const MAX_FETCH_STREAMS = 8_192;
 
-export async function startStore(context: RoleContext): Promise<RunningRole> {
+export async function startStore(context: RoleContext<StoreConfig>): Promise<RunningRole> {
   const { config, folders } = context;
   // Before the address is known: the folder must be the same at the next start.
   const folderName = config.name || `store@${config.advertise || config.bind || '127.0.0.1:0'}`;
@@ -28,7 +29,7 @@ export async function startStore(context: RoleContext): Promise<RunningRole> {
 }
 
 async function build(
-  { config, network, threads, folders, clock, random, log, fail, kill }: RoleContext,
+  { config, network, threads, folders, clock, random, log, fail, kill }: RoleContext<StoreConfig>,
   { member, publish }: Place,
   folderName: string,
 ): Promise<RoleBody> {

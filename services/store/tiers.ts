@@ -12,9 +12,10 @@ import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import type { ChainLink } from '../../shared/kv/block_key.ts';
+import type { BlockHash } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
-import { newTierCounters, RecordCache } from '../../shared/kv/record_cache.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/net/announcer.ts';
@@ -85,8 +86,8 @@ export class StoreTiers implements BlockSource {
     }
     const slab = new Slab(recordBytes, numSlots);
     const cache = new RecordCache(slab, {
-      onEvict: ({ link }) => {
-        announcer.removed('dram', link.key);
+      onEvict: ({ hash }) => {
+        announcer.removed('dram', hash.key);
       },
       isWanted: (key) => this.wanted.has(key),
     });
@@ -98,26 +99,26 @@ export class StoreTiers implements BlockSource {
   }
 
   /** Neither in DRAM nor on disk. */
-  lacks(link: ChainLink): boolean {
-    return !this.#dram?.cache.has(link.key) && !this.disk.has(link);
+  lacks(hash: BlockHash): boolean {
+    return !this.#dram?.cache.has(hash.key) && !this.disk.has(hash);
   }
 
   /**
    * A block that is in DRAM and not on disk, on its way there: pinned until {@link committed}. Undefined when there is nothing to
    * write, or no disk to write it to.
    */
-  writeOf(link: ChainLink): DiskWrite | undefined {
+  writeOf(hash: BlockHash): DiskWrite | undefined {
     const dram = this.#dram;
-    if (!dram || !this.canStore || this.disk.has(link)) return undefined;
-    const record = dram.cache.find(link);
+    if (!dram || !this.canStore || this.disk.has(hash)) return undefined;
+    const record = dram.cache.find(hash);
     if (!record) return undefined;
-    dram.cache.pin(link.key);
-    return { link, slot: record.slot, bytes: dram.recordBytes };
+    dram.cache.pin(hash.key);
+    return { hash, slot: record.slot, bytes: dram.recordBytes };
   }
 
   /** The disk has them, or has given them up: their slots may be used again. */
   committed(writes: readonly DiskWrite[]): void {
-    for (const { link } of writes) this.#dram?.cache.unpin(link.key);
+    for (const { hash } of writes) this.#dram?.cache.unpin(hash.key);
   }
 
   get canStore(): boolean {
@@ -125,42 +126,42 @@ export class StoreTiers implements BlockSource {
   }
 
   /** Offered again: counted, so that the dedup factor says how often a block was spared its place. */
-  noteDuplicates(links: readonly ChainLink[]): void {
-    for (const link of links) {
-      if (this.#dram?.cache.has(link.key)) this.#dram.cache.counters.offered++;
-      if (this.disk.has(link)) this.disk.counters.offered++;
+  noteDuplicates(hashes: readonly BlockHash[]): void {
+    for (const hash of hashes) {
+      if (this.#dram?.cache.has(hash.key)) this.#dram.cache.counters.offered++;
+      if (this.disk.has(hash)) this.disk.counters.offered++;
     }
   }
 
   /** Takes over a verified record; pinned, with a write to put on disk, where there is a disk. */
-  accept(dram: Dram, link: ChainLink, slot: number): DiskWrite | undefined {
-    this.#keep(dram, link, slot);
-    return this.writeOf(link);
+  accept(dram: Dram, hash: BlockHash, slot: number): DiskWrite | undefined {
+    this.#keep(dram, hash, slot);
+    return this.writeOf(hash);
   }
 
-  #keep(dram: Dram, link: ChainLink, slot: number): void {
-    if (dram.cache.put(link, slot)) this.#options.announcer.stored('dram', link.key);
+  #keep(dram: Dram, hash: BlockHash, slot: number): void {
+    if (dram.cache.put(hash, slot)) this.#options.announcer.stored('dram', hash.key);
     else dram.cache.giveSlot(slot);
   }
 
-  async read(link: ChainLink): Promise<Buffer | undefined> {
-    const found = this.#dram?.cache.find(link);
+  async read(hash: BlockHash): Promise<Buffer | undefined> {
+    const found = this.#dram?.cache.find(hash);
     if (this.#dram && found) {
       this.#dram.cache.counters.hits++;
       return Buffer.from(slotBytes(this.#dram.slab.memory, found.slot));
     }
     if (this.#dram) this.#dram.cache.counters.misses++;
-    const bytes = this.disk.bytesOf(link);
+    const bytes = this.disk.bytesOf(hash);
     if (bytes === undefined) return undefined;
     const dram = await this.openDram(bytes);
     const slot = dram.cache.takeSlot();
     if (slot === undefined) return undefined;
-    if (!(await this.disk.get(link, slot).catch(() => false))) {
+    if (!(await this.disk.get(hash, slot).catch(() => false))) {
       dram.cache.giveSlot(slot);
       return undefined;
     }
     const record = Buffer.from(slotBytes(dram.slab.memory, slot));
-    this.#keep(dram, link, slot);
+    this.#keep(dram, hash, slot);
     return record;
   }
 

@@ -8,15 +8,15 @@
  * K2 for local hits: a key whose digest differs is a miss.
  */
 import assert from 'node:assert/strict';
-import type { BlockKey, ChainLink } from '../kv/block_key.ts';
-import { newTierCounters } from '../kv/record_cache.ts';
+import type { BlockKey, BlockHash } from '../kv/block_key.ts';
+import { newTierCounters } from '../kv/tier_counters.ts';
 
 export class BlockPool {
   readonly numBlocks: number;
   readonly counters = newTierCounters();
   readonly #free: number[];
   readonly #numRefs: Uint32Array;
-  readonly #linkOf: (ChainLink | undefined)[];
+  readonly #hashOf: (BlockHash | undefined)[];
   readonly #byKey = new Map<BlockKey, number>();
   /** Keyed blocks nobody uses, in order of use. */
   readonly #cached = new Set<number>();
@@ -26,7 +26,7 @@ export class BlockPool {
     this.numBlocks = numBlocks;
     this.#free = Array.from({ length: numBlocks }, (_, i) => numBlocks - 1 - i);
     this.#numRefs = new Uint32Array(numBlocks);
-    this.#linkOf = new Array<ChainLink | undefined>(numBlocks).fill(undefined);
+    this.#hashOf = new Array<BlockHash | undefined>(numBlocks).fill(undefined);
     this.#onRemoved = onRemoved;
   }
 
@@ -44,30 +44,30 @@ export class BlockPool {
     return this.#byKey.keys();
   }
 
-  /** The block of this very link, or undefined. */
-  find(link: ChainLink): number | undefined {
-    const block = this.#byKey.get(link.key);
-    return block !== undefined && this.#linkOf[block]?.digest === link.digest ? block : undefined;
+  /** The block of this very hash, or undefined. */
+  find(hash: BlockHash): number | undefined {
+    const block = this.#byKey.get(hash.key);
+    return block !== undefined && this.#hashOf[block]?.digest === hash.digest ? block : undefined;
   }
 
   /**
-   * All or nothing: the longest run of `links` that is here, then fresh blocks up to `numBlocks` in all. Every block of the
+   * All or nothing: the longest run of `hashes` that is here, then fresh blocks up to `numBlocks` in all. Every block of the
    * answer is referenced once. Undefined, and nothing changed, when there is not enough room.
    */
   acquire(
-    links: readonly ChainLink[],
+    hashes: readonly BlockHash[],
     numBlocks: number,
   ): { readonly blocks: number[]; readonly numHits: number } | undefined {
     const hits: number[] = [];
-    for (const link of links.slice(0, numBlocks)) {
-      const block = this.find(link);
+    for (const hash of hashes.slice(0, numBlocks)) {
+      const block = this.find(hash);
       if (block === undefined) break;
       hits.push(block);
     }
     const numIdleHits = hits.filter((block) => this.#numRefs[block] === 0).length;
     if (numBlocks - hits.length > this.numAvailable - numIdleHits) return undefined;
     this.counters.hits += hits.length;
-    this.counters.misses += Math.min(links.length, numBlocks) - hits.length;
+    this.counters.misses += Math.min(hashes.length, numBlocks) - hits.length;
     for (const block of hits) this.reference(block);
     const blocks = [...hits];
     while (blocks.length < numBlocks) blocks.push(this.#take());
@@ -89,20 +89,20 @@ export class BlockPool {
     for (const block of [...blocks].reverse()) {
       assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was taken`);
       if (--this.#numRefs[block]! > 0) continue;
-      if (this.#linkOf[block]) this.#cached.add(block);
+      if (this.#hashOf[block]) this.#cached.add(block);
       else this.#free.push(block);
     }
   }
 
   /** Names a block that became full. False when another block holds this key already; this one then stays private. */
-  seal(block: number, link: ChainLink): boolean {
+  seal(block: number, hash: BlockHash): boolean {
     assert(this.#numRefs[block]! > 0, `block ${block} is sealed without an owner`);
-    if (this.#linkOf[block]) return false;
+    if (this.#hashOf[block]) return false;
     this.counters.offered++;
-    if (this.#byKey.has(link.key)) return false;
+    if (this.#byKey.has(hash.key)) return false;
     this.counters.stored++;
-    this.#byKey.set(link.key, block);
-    this.#linkOf[block] = link;
+    this.#byKey.set(hash.key, block);
+    this.#hashOf[block] = hash;
     return true;
   }
 
@@ -112,11 +112,11 @@ export class BlockPool {
       [block] = this.#cached;
       assert(block !== undefined, 'a block is taken only when one is available');
       this.#cached.delete(block);
-      const link = this.#linkOf[block]!;
-      this.#byKey.delete(link.key);
-      this.#linkOf[block] = undefined;
+      const hash = this.#hashOf[block]!;
+      this.#byKey.delete(hash.key);
+      this.#hashOf[block] = undefined;
       this.counters.evictions++;
-      this.#onRemoved(link.key);
+      this.#onRemoved(hash.key);
     }
     this.#numRefs[block] = 1;
     return block;
@@ -126,12 +126,12 @@ export class BlockPool {
   checkIntegrity(): void {
     let numUsed = 0;
     for (let block = 0; block < this.numBlocks; block++) {
-      const link = this.#linkOf[block];
-      if (link) assert.equal(this.#byKey.get(link.key), block, `block ${block} is not under its key`);
+      const hash = this.#hashOf[block];
+      if (hash) assert.equal(this.#byKey.get(hash.key), block, `block ${block} is not under its key`);
       const isUsed = this.#numRefs[block]! > 0;
       if (isUsed) numUsed++;
       assert(!(isUsed && this.#cached.has(block)), `block ${block} is used and cached`);
-      assert(!this.#cached.has(block) || link, `block ${block} is cached without a key`);
+      assert(!this.#cached.has(block) || hash, `block ${block} is cached without a key`);
     }
     const sum = this.#free.length + this.#cached.size + numUsed;
     assert.equal(sum, this.numBlocks, `E1: ${this.#free.length} free + ${this.#cached.size} cached + ${numUsed} used`);

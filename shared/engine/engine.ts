@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import type { Executable, Segment } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
-import type { AnchoredLink, BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
 import { sample, sampleRequest, type Context, type SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
@@ -55,7 +55,7 @@ export interface EngineListener {
   onProgress(id: number, numReady: number, numRun: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
-  onStored(link: AnchoredLink, origin: 'computed' | 'fetched'): void;
+  onStored(hash: AnchoredHash, origin: 'computed' | 'fetched'): void;
   onRemoved(key: BlockKey): void;
   /** What was told so far is not to wait for the step that runs now: who has device blocks, and who has none any more. */
   onPlanned(): void;
@@ -118,11 +118,11 @@ export class Engine {
     const { blockSize } = this.#options;
     const first = sequence.numComputed / blockSize;
     const end = sequence.hittableBlocks(blockSize);
-    const put: { index: number; block: number; link: AnchoredLink; payload: Uint8Array }[] = [];
+    const put: { index: number; block: number; hash: AnchoredHash; payload: Uint8Array }[] = [];
     for (const { blockIndex: index, payload } of arrivals) {
-      const [block, link] = [sequence.phase.blocks[index], sequence.chain.links[index]];
-      if (block === undefined || !link || index < first || index >= end || sequence.delivered.has(index)) continue;
-      put.push({ index, block, link, payload });
+      const [block, hash] = [sequence.phase.blocks[index], sequence.chain.hashes[index]];
+      if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) continue;
+      put.push({ index, block, hash, payload });
     }
     if (put.length === 0) return;
     const blocks = put.map(({ block }) => block);
@@ -135,9 +135,9 @@ export class Engine {
     this.pool.release(blocks);
     if (this.phaseOf(id) !== 'loading') return;
     sequence.numFetched += put.length * blockSize;
-    for (const { index, block, link } of put) {
+    for (const { index, block, hash } of put) {
       sequence.delivered.add(index);
-      this.#seal(block, link, 'fetched');
+      this.#seal(block, hash, 'fetched');
     }
     sequence.passDelivered(blockSize);
   }
@@ -151,8 +151,8 @@ export class Engine {
   }
 
   /** Blocks' KV into their `out`s; says for each whether the pool held it. */
-  async exportTo(wanted: readonly { readonly link: ChainLink; readonly out: Uint8Array }[]): Promise<boolean[]> {
-    const found = wanted.map(({ link, out }) => ({ block: this.pool.find(link), out }));
+  async exportTo(wanted: readonly { readonly hash: BlockHash; readonly out: Uint8Array }[]): Promise<boolean[]> {
+    const found = wanted.map(({ hash, out }) => ({ block: this.pool.find(hash), out }));
     const held = found.flatMap(({ block, out }) => (block === undefined ? [] : [{ block, out }]));
     const blocks = held.map(({ block }) => block);
     for (const block of blocks) this.pool.reference(block);
@@ -228,12 +228,12 @@ export class Engine {
     sequence.numRun += count;
     sequence.chain.extend(sequence.tokens);
     for (let index = firstBlock; index < lastBlock; index++) {
-      const [block, link] = [sequence.blocks[index], sequence.chain.links[index]];
+      const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
       assert(
-        block !== undefined && link,
+        block !== undefined && hash,
         `block ${index} of ${sequence.tokens.length} tokens is computed but not named`,
       );
-      this.#seal(block, link, 'computed');
+      this.#seal(block, hash, 'computed');
     }
     sequence.passDelivered(blockSize);
     if (sequence.request.kind === 'prefill') {
@@ -241,8 +241,8 @@ export class Engine {
     }
   }
 
-  #seal(block: number, link: AnchoredLink, origin: 'computed' | 'fetched'): void {
-    if (this.pool.seal(block, link)) this.#listener.onStored(link, origin);
+  #seal(block: number, hash: AnchoredHash, origin: 'computed' | 'fetched'): void {
+    if (this.pool.seal(block, hash)) this.#listener.onStored(hash, origin);
   }
 
   #take(sequence: Sequence, sampled: SampledToken): void {

@@ -51,8 +51,8 @@ export class EngineLoop {
   constructor(options: EngineLoopOptions) {
     this.#options = options;
     const { executable, layout, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, clock } = options;
-    this.#exports = new ExportQueue(numBlocks, (link) => {
-      this.#events.push({ kind: 'export_failed', link });
+    this.#exports = new ExportQueue(numBlocks, (hash) => {
+      this.#events.push({ kind: 'export_failed', hash });
     });
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.payloadBytes));
     const { blockSize } = layout;
@@ -81,9 +81,9 @@ export class EngineLoop {
         onPrefilled: (id, report) => {
           emit({ kind: 'prefilled', id, report });
         },
-        onStored: (link, origin) => {
-          emit({ kind: 'stored', link });
-          if (origin === 'computed') this.#exports.computed(link, link.anchor);
+        onStored: (hash, origin) => {
+          emit({ kind: 'stored', hash });
+          if (origin === 'computed') this.#exports.computed(hash, hash.anchor);
         },
         onRemoved: (key) => {
           emit({ kind: 'removed', key });
@@ -138,7 +138,7 @@ export class EngineLoop {
         this.#credits.push(...message.slots);
         return;
       case 'export':
-        this.#exports.asked(message.link);
+        this.#exports.asked(message.hash);
         return;
       case 'stop':
         this.#isStopping = true;
@@ -208,15 +208,15 @@ export class EngineLoop {
       .map((entry) => ({ entry, slot: this.#credits.pop()! }));
     if (batch.length === 0) return false;
     const isHeld = await this.engine.exportTo(
-      batch.map(({ entry, slot }) => ({ link: entry.link, out: this.#payload(slot) })),
+      batch.map(({ entry, slot }) => ({ hash: entry.hash, out: this.#payload(slot) })),
     );
     batch.forEach(({ entry, slot }, i) => {
-      const { link } = entry;
+      const { hash } = entry;
       if (isHeld[i]) {
-        this.#events.push({ kind: 'exported', link, slot, anchor: this.#exports.copied(entry) });
+        this.#events.push({ kind: 'exported', hash, slot, anchor: this.#exports.copied(entry) });
       } else {
         this.#credits.push(slot);
-        this.#exports.failed(link.key);
+        this.#exports.failed(hash.key);
       }
     });
     // Also when the pool held none of them: there may be more.

@@ -1,7 +1,7 @@
 /** What the control thread and the engine thread say to each other. Slots are those of the shared slab. */
 import type { FailureCode } from '../base/failure.ts';
-import type { BlockKey, ChainLink } from '../kv/block_key.ts';
-import type { TierCounters } from '../kv/record_cache.ts';
+import type { BlockKey, BlockHash } from '../kv/block_key.ts';
+import type { TierCounters } from '../kv/tier_counters.ts';
 import type { Format } from '../kv/format.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { SlabMemory } from '../kv/slab.ts';
@@ -35,7 +35,7 @@ export type ToEngine =
   /** Slots that the engine may fill with exports. */
   | { readonly kind: 'grant'; readonly slots: readonly number[] }
   /** Somebody wants a block that is only in the device tier. */
-  | { readonly kind: 'export'; readonly link: ChainLink }
+  | { readonly kind: 'export'; readonly hash: BlockHash }
   /** Finish the step that runs, let the device go, say so. */
   | { readonly kind: 'stop' };
 
@@ -52,19 +52,19 @@ export type EngineEvent =
   | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
   | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }
-  | { readonly kind: 'stored'; readonly link: ChainLink }
+  | { readonly kind: 'stored'; readonly hash: BlockHash }
   | { readonly kind: 'removed'; readonly key: BlockKey }
   /** The delivered slot is free again. */
   | { readonly kind: 'consumed'; readonly slot: number }
   /** The slot holds the block's payload; its header is the mover's to write. */
   | {
       readonly kind: 'exported';
-      readonly link: ChainLink;
+      readonly hash: BlockHash;
       readonly slot: number;
       /** Present when the block was computed here and has not been offered to its home store yet. */
       readonly anchor: BlockKey | undefined;
     }
-  | { readonly kind: 'export_failed'; readonly link: ChainLink };
+  | { readonly kind: 'export_failed'; readonly hash: BlockHash };
 
 export interface EngineLoad {
   readonly numRunning: number;

@@ -3,23 +3,23 @@
  *
  * Bounded (P1) by the device's blocks: the oldest is dropped for one more, and whoever waits for it is told.
  */
-import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 
 export interface Export {
-  readonly link: ChainLink;
+  readonly hash: BlockHash;
   /** With a block that was computed here and has not been offered to its home store yet. */
   readonly anchor: BlockKey | undefined;
 }
 
 export class ExportQueue {
   readonly #maxBlocks: number;
-  readonly #onFailed: (link: ChainLink) => void;
+  readonly #onFailed: (hash: BlockHash) => void;
   readonly #exports = new Map<BlockKey, Export>();
   /** Those that somebody waits for: a subset of `#exports`' keys. */
   readonly #asked = new Set<BlockKey>();
 
   /** `onFailed`: a block that was asked for will not be copied. */
-  constructor(maxBlocks: number, onFailed: (link: ChainLink) => void) {
+  constructor(maxBlocks: number, onFailed: (hash: BlockHash) => void) {
     this.#maxBlocks = maxBlocks;
     this.#onFailed = onFailed;
   }
@@ -29,14 +29,14 @@ export class ExportQueue {
   }
 
   /** Computed just now: the pool's other tiers want it. */
-  computed(link: ChainLink, anchor: BlockKey): void {
-    this.#add({ link, anchor });
+  computed(hash: BlockHash, anchor: BlockKey): void {
+    this.#add({ hash, anchor });
   }
 
   /** Somebody waits for it. */
-  asked(link: ChainLink): void {
-    this.#asked.add(link.key);
-    this.#add({ link, anchor: undefined });
+  asked(hash: BlockHash): void {
+    this.#asked.add(hash.key);
+    this.#add({ hash, anchor: undefined });
   }
 
   /** Up to `count`; they stay until they are {@link copied} or have {@link failed}. */
@@ -52,10 +52,10 @@ export class ExportQueue {
   }
 
   /** It is out. Asked for or computed again meanwhile: the copy serves that too. @returns the newest anchor there is. */
-  copied({ link, anchor }: Export): BlockKey | undefined {
-    const latest = this.#exports.get(link.key);
-    this.#exports.delete(link.key);
-    this.#asked.delete(link.key);
+  copied({ hash, anchor }: Export): BlockKey | undefined {
+    const latest = this.#exports.get(hash.key);
+    this.#exports.delete(hash.key);
+    this.#asked.delete(hash.key);
     return latest?.anchor ?? anchor;
   }
 
@@ -63,12 +63,12 @@ export class ExportQueue {
   failed(key: BlockKey): void {
     const entry = this.#exports.get(key);
     this.#exports.delete(key);
-    if (this.#asked.delete(key) && entry) this.#onFailed(entry.link);
+    if (this.#asked.delete(key) && entry) this.#onFailed(entry.hash);
   }
 
-  #add({ link, anchor }: Export): void {
-    const queued = this.#exports.get(link.key);
-    this.#exports.set(link.key, { link, anchor: queued?.anchor ?? anchor });
+  #add({ hash, anchor }: Export): void {
+    const queued = this.#exports.get(hash.key);
+    this.#exports.set(hash.key, { hash, anchor: queued?.anchor ?? anchor });
     const [oldest] = this.#exports.keys();
     if (this.#exports.size > this.#maxBlocks && oldest !== undefined) this.failed(oldest);
   }

@@ -118,7 +118,7 @@ async function loadOn(
       shard: 'all',
     };
     const layout: RecordLayout = {
-      namespace: formatDigest(format),
+      format: formatDigest(format),
       numericsClass,
       numLayers: program.kv.length,
       blockSize,

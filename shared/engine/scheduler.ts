@@ -98,8 +98,8 @@ export class Scheduler {
     const { blockSize } = this.#limits;
     const admitted: Sequence[] = [];
     for (let head = this.#waiting[0]; head && this.#held.length < this.#maxHeld; head = this.#waiting[0]) {
-      const links = head.chain.links.slice(0, head.hittableBlocks(blockSize));
-      const acquired = this.#pool.acquire(links, Math.ceil(head.target(blockSize) / blockSize));
+      const hashes = head.chain.hashes.slice(0, head.hittableBlocks(blockSize));
+      const acquired = this.#pool.acquire(hashes, Math.ceil(head.target(blockSize) / blockSize));
       if (!acquired) break;
       this.#waiting.shift();
       this.#held.push(head);

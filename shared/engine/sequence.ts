@@ -8,7 +8,7 @@
  * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left
  * and samples until it stops.
  */
-import { KeyChain, numPrefillBlocks, type AnchoredLink, type Digest } from '../kv/block_key.ts';
+import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import type { SamplingParams } from './sampler.ts';
 
 export interface SequenceRequest {
@@ -18,7 +18,7 @@ export interface SequenceRequest {
   readonly root: Digest;
   readonly tokens: readonly number[];
   /** Of its first full blocks, as whoever submits it has derived them; the sequence derives the rest as it comes. */
-  readonly links: readonly AnchoredLink[];
+  readonly hashes: readonly AnchoredHash[];
   /** Tokens from here on are output: penalties and limits count them. */
   readonly promptLength: number;
   /** The list never grows beyond this; at least tokens.length. */
@@ -59,7 +59,7 @@ export class Sequence {
   constructor(request: SequenceRequest, blockSize: number, nowMs: number) {
     this.request = request;
     this.tokens = [...request.tokens];
-    this.chain = new KeyChain(request.root, blockSize, request.links);
+    this.chain = new KeyChain(request.root, blockSize, request.hashes);
     this.chain.extend(this.tokens);
     this.isFetching = request.isFetching;
     this.submittedMs = nowMs;

@@ -17,14 +17,14 @@ export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
 /** 128 bits as 32 hex digits. */
 export type Digest = string & { readonly [brand]: 'Digest' };
 
-export interface ChainLink {
+export interface BlockHash {
   readonly key: BlockKey;
   readonly parent: BlockKey;
   readonly digest: Digest;
 }
 
-/** A link in its chain: blocks of one anchor share a home store, so that a run stays together. */
-export interface AnchoredLink extends ChainLink {
+/** A hash in its chain: blocks of one anchor share a home store, so that a run stays together. */
+export interface AnchoredHash extends BlockHash {
   /** The key at the last multiple of {@link ANCHOR_BLOCKS}. */
   readonly anchor: BlockKey;
 }
@@ -48,36 +48,36 @@ export function numPrefillBlocks(numTokens: number, blockSize: number): number {
 
 /** The chain of one token list, extended as the list grows. */
 export class KeyChain {
-  readonly links: AnchoredLink[];
+  readonly hashes: AnchoredHash[];
   readonly #root: Digest;
   readonly #blockSize: number;
 
-  /** `links`: of its first blocks, where they are known. */
-  constructor(root: Digest, blockSize: number, links: readonly AnchoredLink[] = []) {
+  /** `hashes`: of its first blocks, where they are known. */
+  constructor(root: Digest, blockSize: number, hashes: readonly AnchoredHash[] = []) {
     this.#root = root;
     this.#blockSize = blockSize;
-    this.links = [...links];
+    this.hashes = [...hashes];
   }
 
   /**
-   * Links of the full blocks before the tail of `tokens`, derived a millisecond at a time: 128k tokens take 60 ms of a thread that
+   * Hashes of the full blocks before the tail of `tokens`, derived a millisecond at a time: 128k tokens take 60 ms of a thread that
    * others wait for.
    */
-  async prefillLinks(tokens: ArrayLike<number>, clock: Clock): Promise<readonly AnchoredLink[]> {
+  async prefillHashes(tokens: ArrayLike<number>, clock: Clock): Promise<readonly AnchoredHash[]> {
     const numBlocks = numPrefillBlocks(tokens.length, this.#blockSize);
-    while (this.links.length < numBlocks) {
-      this.extend(tokens, Math.min(numBlocks, this.links.length + SLICE_BLOCKS));
-      if (this.links.length < numBlocks) await clock.turn();
+    while (this.hashes.length < numBlocks) {
+      this.extend(tokens, Math.min(numBlocks, this.hashes.length + SLICE_BLOCKS));
+      if (this.hashes.length < numBlocks) await clock.turn();
     }
-    return this.links.slice(0, numBlocks);
+    return this.hashes.slice(0, numBlocks);
   }
 
-  /** Adds links until every full block of `tokens` has one, or `maxBlocks` have. Tokens already covered must not change (K3). */
-  extend(tokens: ArrayLike<number>, maxBlocks = Infinity): readonly AnchoredLink[] {
+  /** Adds hashes until every full block of `tokens` has one, or `maxBlocks` have. Tokens already covered must not change (K3). */
+  extend(tokens: ArrayLike<number>, maxBlocks = Infinity): readonly AnchoredHash[] {
     const numBlocks = Math.min(maxBlocks, Math.floor(tokens.length / this.#blockSize));
     const body = Buffer.alloc(8 + this.#blockSize * 4);
-    for (let block = this.links.length; block < numBlocks; block++) {
-      const before = this.links[block - 1];
+    for (let block = this.hashes.length; block < numBlocks; block++) {
+      const before = this.hashes[block - 1];
       const parent = before?.key ?? rootKey(this.#root);
       body.writeBigUInt64LE(parent);
       for (let i = 0; i < this.#blockSize; i++) body.writeUInt32LE(tokens[block * this.#blockSize + i] ?? 0, 8 + i * 4);
@@ -88,9 +88,9 @@ export class KeyChain {
         .slice(0, 32) as Digest;
       const key = (xxh64(body) & keyMask) as BlockKey;
       const anchor = block % ANCHOR_BLOCKS === 0 ? key : (before?.anchor ?? key);
-      this.links.push({ key, parent, digest, anchor });
+      this.hashes.push({ key, parent, digest, anchor });
     }
-    return this.links;
+    return this.hashes;
   }
 }
 
@@ -99,6 +99,6 @@ export function chainOf(
   blockSize: number,
   tokens: ArrayLike<number>,
   maxBlocks?: number,
-): readonly AnchoredLink[] {
+): readonly AnchoredHash[] {
   return new KeyChain(root, blockSize).extend(tokens, maxBlocks);
 }

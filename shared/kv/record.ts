@@ -6,31 +6,31 @@
  *   [4, 8)    header bytes            [64, 72)  numerics class, XXH64 of its name
  *   [8, 12)   payload bytes           [72, 76)  layers
  *   [12, 16)  reserved, 0             [76, 80)  tokens
- *   [16, 32)  namespace digest        [80, 88)  XXH64 of the header with these eight bytes 0
+ *   [16, 32)  format digest        [80, 88)  XXH64 of the header with these eight bytes 0
  *   [32, 40)  key                     [88, 88 + 8·layers)  XXH64 of each layer's payload
  *   [40, 48)  parent key              then 0 up to a multiple of 256, where the payload starts
  *
  * All little-endian. Payload: [layer][plane k, v][token][kv_head][head_dim]. A layer has its own checksum, so that layers can
  * travel and be verified by themselves. No token ids: the disk tier is no log of prompts.
  */
-import type { BlockKey, ChainLink, Digest } from './block_key.ts';
+import type { BlockKey, BlockHash, Digest } from './block_key.ts';
 import { xxh64 } from './hash.ts';
 
 const MAGIC = 0x31564b50;
 const CHECKSUMS_AT = 88;
 const ALIGNMENT = 256;
 
-/** What all records of one namespace have in common. */
+/** What all records of one format have in common. */
 export interface RecordLayout {
-  readonly namespace: Digest;
+  readonly format: Digest;
   readonly numericsClass: string;
   readonly numLayers: number;
   readonly blockSize: number;
   readonly payloadBytes: number;
 }
 
-export interface RecordHeader extends ChainLink {
-  readonly namespace: Digest;
+export interface RecordHeader extends BlockHash {
+  readonly format: Digest;
   readonly numLayers: number;
   readonly numTokens: number;
   readonly headerBytes: number;
@@ -47,17 +47,17 @@ export function recordBytes(layout: Pick<RecordLayout, 'numLayers' | 'payloadByt
 }
 
 /** Writes the header in front of a payload that is already in place; computes every checksum. */
-export function sealRecord(record: Uint8Array, layout: RecordLayout, link: ChainLink): void {
+export function sealRecord(record: Uint8Array, layout: RecordLayout, hash: BlockHash): void {
   const { numLayers, payloadBytes } = layout;
   const size = headerBytes(numLayers);
   const header = Buffer.alloc(size);
   header.writeUInt32LE(MAGIC, 0);
   header.writeUInt32LE(size, 4);
   header.writeUInt32LE(payloadBytes, 8);
-  header.write(layout.namespace, 16, 'hex');
-  header.writeBigUInt64LE(link.key, 32);
-  header.writeBigUInt64LE(link.parent, 40);
-  header.write(link.digest, 48, 'hex');
+  header.write(layout.format, 16, 'hex');
+  header.writeBigUInt64LE(hash.key, 32);
+  header.writeBigUInt64LE(hash.parent, 40);
+  header.write(hash.digest, 48, 'hex');
   header.writeBigUInt64LE(xxh64(Buffer.from(layout.numericsClass)), 64);
   header.writeUInt32LE(numLayers, 72);
   header.writeUInt32LE(layout.blockSize, 76);
@@ -83,7 +83,7 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
   header.writeBigUInt64LE(0n, 80);
   if (xxh64(header) !== checksum) return { fault: 'the header checksum differs' };
   return {
-    namespace: header.toString('hex', 16, 32) as Digest,
+    format: header.toString('hex', 16, 32) as Digest,
     key: header.readBigUInt64LE(32) as BlockKey,
     parent: header.readBigUInt64LE(40) as BlockKey,
     digest: header.toString('hex', 48, 64) as Digest,
@@ -101,11 +101,11 @@ export function readHeader(record: Uint8Array): RecordHeader | { readonly fault:
  */
 export function verifyRecord(
   record: Uint8Array,
-  want?: { readonly namespace: Digest; readonly digest: Digest },
+  want?: { readonly format: Digest; readonly digest: Digest },
 ): string | undefined {
   const header = readHeader(record);
   if ('fault' in header) return header.fault;
-  if (want && header.namespace !== want.namespace) return 'it belongs to another namespace';
+  if (want && header.format !== want.format) return 'it belongs to another format';
   if (want && header.digest !== want.digest) return 'its chain digest is another: the keys collide';
   const actual = layerChecksums(record, header.headerBytes, header.payloadBytes, header.numLayers);
   const damaged = actual.findIndex((checksum, layer) => checksum !== header.checksums[layer]);

@@ -4,31 +4,13 @@
  * An open fetch stream is a soft pin: what it still has to send is evicted last, so a stream cannot starve and cannot block
  * either. A record that is on its way to disk is pinned: its slot is not anybody else's until it is there. Bounded by the slab's slots (P1). One key holds one record: a second one is counted as a duplicate and dropped.
  */
-import type { BlockKey, ChainLink } from './block_key.ts';
+import type { BlockKey, BlockHash } from './block_key.ts';
 import type { Slab } from './slab.ts';
+import { newTierCounters } from './tier_counters.ts';
 
 export interface CachedRecord {
-  readonly link: ChainLink;
+  readonly hash: BlockHash;
   readonly slot: number;
-}
-
-export interface TierCounters {
-  hits: number;
-  misses: number;
-  evictions: number;
-  /** Blocks that came in, duplicates too. */
-  offered: number;
-  /** Blocks that took room. */
-  stored: number;
-}
-
-export function newTierCounters(): TierCounters {
-  return { hits: 0, misses: 0, evictions: 0, offered: 0, stored: 0 };
-}
-
-/** How many times over the stored blocks were offered; 1 when nothing was offered twice. */
-export function dedupFactor(counters: TierCounters): number {
-  return counters.stored === 0 ? 1 : counters.offered / counters.stored;
 }
 
 export interface RecordCacheOptions {
@@ -65,20 +47,20 @@ export class RecordCache {
   }
 
   /** The record if it is this very block (digest included), freshly used. The caller counts hits and misses. */
-  find(link: ChainLink): CachedRecord | undefined {
-    const record = this.#records.get(link.key);
-    if (record?.link.digest !== link.digest) return undefined;
-    this.#records.delete(link.key);
-    this.#records.set(link.key, record);
+  find(hash: BlockHash): CachedRecord | undefined {
+    const record = this.#records.get(hash.key);
+    if (record?.hash.digest !== hash.digest) return undefined;
+    this.#records.delete(hash.key);
+    this.#records.set(hash.key, record);
     return record;
   }
 
   /** Takes over the slot. False, and the slot is still the caller's, when the key is already held. */
-  put(link: ChainLink, slot: number): boolean {
+  put(hash: BlockHash, slot: number): boolean {
     this.counters.offered++;
-    if (this.#records.has(link.key)) return false;
+    if (this.#records.has(hash.key)) return false;
     this.counters.stored++;
-    this.#records.set(link.key, { link, slot });
+    this.#records.set(hash.key, { hash, slot });
     return true;
   }
 
@@ -99,7 +81,7 @@ export class RecordCache {
     if (free !== undefined) return free;
     const victim = this.#victim();
     if (!victim) return undefined;
-    this.remove(victim.link.key);
+    this.remove(victim.hash.key);
     this.counters.evictions++;
     return this.#slab.allocate();
   }
@@ -119,8 +101,8 @@ export class RecordCache {
   #victim(): CachedRecord | undefined {
     let oldest: CachedRecord | undefined;
     for (const record of this.#records.values()) {
-      if (this.#pinned.has(record.link.key)) continue;
-      if (!this.#options.isWanted(record.link.key)) return record;
+      if (this.#pinned.has(record.hash.key)) continue;
+      if (!this.#options.isWanted(record.hash.key)) return record;
       oldest ??= record;
     }
     return oldest;

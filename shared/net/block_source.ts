@@ -1,5 +1,5 @@
 /** What serves blocks: an instance's outbox and device, a store's tiers. Two implementations, one Fetch handler. */
-import type { BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { WantedKeys } from '../kv/wanted_keys.ts';
 import type { Tier } from '../protocol/block_events.ts';
 
@@ -10,7 +10,7 @@ export interface BlockSource {
    * A copy of the sealed record, brought up from lower tiers where needed, or undefined when it cannot be had.
    * Waits up to `waitMs` for a block that is being computed for `requestId`.
    */
-  read(link: ChainLink, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined>;
+  read(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined>;
   /** Every key in every tier, as of event number `sequence`. */
   snapshot(): {
     readonly epoch: string;

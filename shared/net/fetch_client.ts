@@ -10,15 +10,15 @@ import { asFailure, Failure } from '../base/failure.ts';
 import { pause } from '../base/pause.ts';
 import type { Random } from '../base/random.ts';
 import { linkSignals } from '../base/signal.ts';
-import type { ChainLink, Digest } from '../kv/block_key.ts';
+import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { FetchReply, RequestContext } from '../protocol/messages.ts';
-import { packDigest, packLinks } from '../protocol/packing.ts';
+import { packDigest, packHashes } from '../protocol/packing.ts';
 import { ask, type Network } from './network.ts';
 
 export interface FetchOptions {
   readonly context: RequestContext;
-  readonly namespace: Digest;
-  readonly links: readonly ChainLink[];
+  readonly format: Digest;
+  readonly hashes: readonly BlockHash[];
   /** How long the holder may wait for a block that is being computed. */
   readonly waitMs: number;
   readonly timeoutMs: number;
@@ -57,7 +57,7 @@ export interface FetchLine {
 }
 
 export function openFetch({ network, clock, random }: FetchLine, address: string, options: FetchOptions): FetchStream {
-  const { context, namespace, links, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
+  const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
   const untilMs = clock.nowMs() + timeoutMs;
   const link = linkSignals(signal);
   /** From block `index` of the run on: a stream that was refused or broke is opened again where it ended. */
@@ -68,8 +68,8 @@ export function openFetch({ network, clock, random }: FetchLine, address: string
       'fetch',
       {
         context,
-        namespace: packDigest(namespace),
-        links: packLinks(links.slice(index)),
+        format: packDigest(format),
+        hashes: packHashes(hashes.slice(index)),
         waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - clock.nowMs()))),
       },
       { signal: link.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
@@ -105,7 +105,7 @@ export function openFetch({ network, clock, random }: FetchLine, address: string
           reply.totalBytes === recordBytes &&
           reply.offset === (arriving?.next ?? 0) &&
           reply.offset + reply.data.length <= recordBytes &&
-          numDone < links.length;
+          numDone < hashes.length;
         if (!isNext) {
           throw new Failure(
             'transfer_failed',

@@ -3,7 +3,7 @@ import { Failure } from '../base/failure.ts';
 import type { BlockKey } from '../kv/block_key.ts';
 import { tiers } from '../protocol/block_events.ts';
 import type { FetchReply, FetchRequest, SnapshotPage } from '../protocol/messages.ts';
-import { packKeys, unpackLinks } from '../protocol/packing.ts';
+import { packKeys, unpackHashes } from '../protocol/packing.ts';
 import type { BlockSource } from './block_source.ts';
 import { answering, type Handler } from './network.ts';
 
@@ -59,16 +59,16 @@ export function createFetchHandlers(
 }
 
 async function* records(request: FetchRequest, source: BlockSource, signal: AbortSignal): AsyncGenerator<FetchReply> {
-  const links = unpackLinks(request.links);
-  if (links.length > MAX_LINKS) throw new Failure('invalid_request', `a fetch names at most ${MAX_LINKS} blocks`);
+  const hashes = unpackHashes(request.hashes);
+  if (hashes.length > MAX_LINKS) throw new Failure('invalid_request', `a fetch names at most ${MAX_LINKS} blocks`);
   let numRead = 0;
   try {
-    source.wanted.add(links);
+    source.wanted.add(hashes);
     const requestId = request.context?.requestId ?? '';
-    for (const [index, link] of links.entries()) {
-      const record = await source.read(link, requestId, request.waitMs, signal);
+    for (const [index, hash] of hashes.entries()) {
+      const record = await source.read(hash, requestId, request.waitMs, signal);
       if (!record || signal.aborted) break;
-      source.wanted.remove(links.slice(index, index + 1));
+      source.wanted.remove(hashes.slice(index, index + 1));
       numRead++;
       for (let offset = 0; offset < record.length; offset += sliceBytes) {
         const data = record.subarray(offset, offset + sliceBytes);
@@ -76,7 +76,7 @@ async function* records(request: FetchRequest, source: BlockSource, signal: Abor
       }
     }
   } finally {
-    source.wanted.remove(links.slice(numRead));
+    source.wanted.remove(hashes.slice(numRead));
   }
 }
 

@@ -5,7 +5,7 @@
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { ToEngine } from '../engine/engine_messages.ts';
-import type { ChainLink } from '../kv/block_key.ts';
+import type { BlockHash } from '../kv/block_key.ts';
 import type { Mover } from '../kv/mover.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
@@ -17,7 +17,7 @@ import type { Outbox } from './outbox.ts';
 export interface FetchJob {
   /** The engine's sequence. */
   readonly id: number;
-  readonly links: readonly ChainLink[];
+  readonly hashes: readonly BlockHash[];
   /** Blocks [0, from) are in the device. */
   readonly from: number;
   readonly sources: readonly Source[];
@@ -47,14 +47,6 @@ export interface BlockFetcherOptions {
   readonly log: Log;
 }
 
-/** Blocks [start, end) from one holder. */
-interface Leg {
-  readonly address: string;
-  readonly start: number;
-  readonly end: number;
-  readonly isComputing: boolean;
-}
-
 /**
  * Blocks that a holder has come at once, or within what an export from its device may take (outbox.ts); beyond that they are
  * computed. A holder that is lost is given up before, by the router's word.
@@ -69,26 +61,26 @@ export class BlockFetcher {
   }
 
   async run(job: FetchJob): Promise<FetchOutcome> {
-    const legs = legsOf(job);
-    const streams = legs.map((leg) => this.#open(job, leg));
+    const sources = sourcesFrom(job);
+    const streams = sources.map((source) => this.#open(job, source));
     let reached = job.from;
     let fetchedBytes = 0;
     let reason = 'no holder has the next block';
     try {
-      for (const [i, leg] of legs.entries()) {
+      for (const [i, source] of sources.entries()) {
         const stream = streams[i];
         if (!stream) break;
         const takeSlot = (): Promise<ArrivalSlot> => this.#takeSlot(job);
         for await (const { index, slot } of stream.records(takeSlot, (given) => {
           this.#options.window.give(given);
         })) {
-          const fault = await this.#deliver(job, leg.start + index, slot);
-          if (fault !== undefined) throw new Error(`block ${leg.start + index} from ${leg.address}: ${fault}`);
-          reached = leg.start + index + 1;
+          const fault = await this.#deliver(job, source.start + index, slot);
+          if (fault !== undefined) throw new Error(`block ${source.start + index} from ${source.address}: ${fault}`);
+          reached = source.start + index + 1;
           fetchedBytes += recordBytes(this.#options.layout);
         }
-        if (reached < leg.end) {
-          reason = `${leg.address} has no block ${reached}`;
+        if (reached < source.end) {
+          reason = `${source.address} has no block ${reached}`;
           break;
         }
       }
@@ -102,15 +94,15 @@ export class BlockFetcher {
     return { reached, fetchedBytes, reason };
   }
 
-  /** A leg whose holder is this process is read from the outbox; its records go through the same checks. */
-  #open(job: FetchJob, { address, start, end, isComputing }: Leg): FetchStream {
+  /** A source that is this process is read from the outbox; its records go through the same checks. */
+  #open(job: FetchJob, { address, start, end, isComputing }: Source): FetchStream {
     const { line, layout, ownAddress, outbox } = this.#options;
-    const links = job.links.slice(start, end);
+    const hashes = job.hashes.slice(start, end);
     if (address !== ownAddress) {
       return openFetch(line, address, {
         context: job.context,
-        namespace: layout.namespace,
-        links,
+        format: layout.format,
+        hashes,
         waitMs: isComputing ? job.timeoutMs : 0,
         timeoutMs: job.timeoutMs,
         patienceMs: isComputing ? undefined : HELD_PATIENCE_MS,
@@ -120,8 +112,8 @@ export class BlockFetcher {
     }
     return {
       async *records(takeSlot) {
-        for (const [index, link] of links.entries()) {
-          const record = await outbox.read(link, job.context.requestId, 0, job.signal);
+        for (const [index, hash] of hashes.entries()) {
+          const record = await outbox.read(hash, job.context.requestId, 0, job.signal);
           if (!record) return;
           const { slot, bytes } = await takeSlot();
           bytes.set(record);
@@ -140,16 +132,16 @@ export class BlockFetcher {
 
   /** Undefined when the block is on its way into the device, else what is wrong with the record. */
   async #deliver(
-    { id, links, isAdmitted, signal }: FetchJob,
+    { id, hashes, isAdmitted, signal }: FetchJob,
     blockIndex: number,
     slot: number,
   ): Promise<string | undefined> {
     const { mover, layout, window, sendToEngine } = this.#options;
-    const digest = links[blockIndex]?.digest;
+    const digest = hashes[blockIndex]?.digest;
     const verify = async (): Promise<string | undefined> =>
       digest === undefined
         ? 'nobody asked for it'
-        : mover.call('verify', { slot, want: { namespace: layout.namespace, digest } });
+        : mover.call('verify', { slot, want: { format: layout.format, digest } });
     // A mover that fails is a fault like any other: the slot comes back.
     const fault = await verify().catch(messageOf);
     if (fault !== undefined || signal.aborted) {
@@ -163,16 +155,16 @@ export class BlockFetcher {
   }
 }
 
-/** Consecutive legs from `from` on; a hole ends them. */
-function legsOf({ from, sources, links }: FetchJob): Leg[] {
-  const legs: Leg[] = [];
+/** Consecutive sources from `from` on, none of which overlap; a hole ends them. */
+function sourcesFrom({ from, sources, hashes }: FetchJob): Source[] {
+  const wanted: Source[] = [];
   let next = from;
-  for (const { address, start, end, isComputing } of [...sources].sort((a, b) => a.start - b.start)) {
-    const stop = Math.min(end, links.length);
-    if (stop <= next) continue;
-    if (start > next) break;
-    legs.push({ address, start: next, end: stop, isComputing });
-    next = stop;
+  for (const source of [...sources].sort((a, b) => a.start - b.start)) {
+    const end = Math.min(source.end, hashes.length);
+    if (end <= next) continue;
+    if (source.start > next) break;
+    wanted.push({ ...source, start: next, end });
+    next = end;
   }
-  return legs;
+  return wanted;
 }

@@ -23,7 +23,7 @@ import type {
   DecodeStart,
   MoreSources,
   SamplingMessage,
-  TokenMessage,
+  SampledMessage,
 } from '../protocol/messages.ts';
 import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
@@ -123,9 +123,9 @@ class DecodeSession {
 
   /** Resolves with the last token, rejects when refused or left. */
   async #serve(chain: CallChain, start: DecodeStart): Promise<void> {
-    const { tokens, links } = chain;
-    const numLocal = this.#instance.numLocal(links);
-    const isLeft = links.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
+    const { tokens, hashes } = chain;
+    const numLocal = this.#instance.numLocal(hashes);
+    const isLeft = hashes.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
     const hasFetch = isLeft || start.sources.some(({ end }) => end > numLocal);
     let position = tokens.length;
     try {
@@ -152,7 +152,7 @@ class DecodeSession {
 
   #say({ sampled, report, finish }: TokenEvent, position: number): void {
     this.replies.push({
-      token: tokenMessage(sampled, position),
+      sampled: sampledMessage(sampled, position),
       report: report ? reportOf(report, this.#fetchedBytes) : null,
       finishReason: finish ?? '',
     });
@@ -166,7 +166,7 @@ class DecodeSession {
   async #feed(
     fetch: Fetch,
     until: AbortSignal,
-    { tokens, links }: CallChain,
+    { tokens, hashes }: CallChain,
     numLocal: number,
     start: DecodeStart,
   ): Promise<void> {
@@ -180,7 +180,7 @@ class DecodeSession {
       this.#fetchedBytes += fetchedBytes;
       from = reached;
       const left = tokens.length - this.#tokensOf(reached);
-      if (reached === links.length || left <= maxSelfCompute || until.aborted) return;
+      if (reached === hashes.length || left <= maxSelfCompute || until.aborted) return;
       this.#round++;
       this.#fetching = new AbortController();
       this.replies.push({ missing: { block: reached, reason }, report: null, finishReason: '' });
@@ -216,11 +216,11 @@ class DecodeSession {
 
 type TokenEvent = Extract<SequenceEvent, { kind: 'token' }>;
 
-function tokenMessage(sampled: TokenEvent['sampled'], position: number): TokenMessage {
+function sampledMessage(sampled: TokenEvent['sampled'], position: number): SampledMessage {
   return {
-    id: sampled.token,
+    token: sampled.token,
     logprob: sampled.logprob === undefined ? [] : [sampled.logprob],
-    topIds: sampled.top?.map(([token]) => token) ?? [],
+    topTokens: sampled.top?.map(([token]) => token) ?? [],
     topLogprobs: sampled.top?.map(([, logprob]) => logprob) ?? [],
     position,
   };

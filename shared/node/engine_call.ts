@@ -12,21 +12,21 @@ import type { EngineInstance } from './engine_instance.ts';
 /** What a call says that came over the wire. */
 interface WireCall {
   readonly context: RequestContext | null;
-  readonly namespace: Buffer;
+  readonly format: Buffer;
   readonly tokens: Buffer;
   readonly lastDigest: Buffer;
   readonly scope: ScopeMessage | null;
 }
 
 /** What both calls say of a sequence. */
-export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'links'>;
+export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes'>;
 
 /** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
 export async function checkCall(instance: EngineInstance, call: WireCall): Promise<CallChain> {
   const { layout, maxModelLen, vocabSize } = instance.info;
   if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
   if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');
-  if (unpackDigest(call.namespace) !== layout.namespace) {
+  if (unpackDigest(call.format) !== layout.format) {
     throw new Failure(
       'cluster_mismatch',
       'the call is for another model, KV dtype or block size than this instance serves',
@@ -42,16 +42,16 @@ export async function checkCall(instance: EngineInstance, call: WireCall): Promi
     throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
   const scope = call.scope ?? noScope;
   if (scope.adapter !== '') throw new Failure('invalid_request', `this instance serves no adapter ${scope.adapter}`);
-  const root = chainRoot(layout.namespace, scope);
-  const links = await instance.linksOf(root, tokens);
-  const digest = links.at(-1)?.digest ?? '';
+  const root = chainRoot(layout.format, scope);
+  const hashes = await instance.hashesOf(root, tokens);
+  const digest = hashes.at(-1)?.digest ?? '';
   if (unpackDigest(call.lastDigest) !== digest) {
     throw new Failure(
       'internal',
       `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`,
     );
   }
-  return { root, tokens, links };
+  return { root, tokens, hashes };
 }
 
 /** Of a call that {@link checkCall} has let in. */

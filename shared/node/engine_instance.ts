@@ -8,16 +8,16 @@
  * A service adds its policy: what it submits, and what it does with the events.
  */
 import { setMaxListeners } from 'node:events';
-import { every, type Clock } from '../base/clock.ts';
+import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
-import { KeyChain, type AnchoredLink, type Digest } from '../kv/block_key.ts';
+import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { startMover, type Mover } from '../kv/mover.ts';
-import { newTierCounters } from '../kv/record_cache.ts';
+import { newTierCounters } from '../kv/tier_counters.ts';
 import { headerBytes, recordBytes } from '../kv/record.ts';
 import { Slab } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
@@ -28,15 +28,12 @@ import { ArrivalWindow } from './arrival_window.ts';
 import { BlockFetcher } from './block_fetcher.ts';
 import { Offers } from './offers.ts';
 import { Outbox } from './outbox.ts';
+import { watch } from './watchdog.ts';
 
 /** Below this a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
 /** Arrivals may hold a quarter of host memory, but no more than this many records. */
 const MAX_WINDOW = 256;
-/** The watchdog looks this often, or four times within what a step may take. */
-const WATCH_MS = 1_000;
-const WATCH_LATE_MS = 500;
-
 /** Events of one sequence. */
 export type SequenceEvent = Extract<
   EngineEvent,
@@ -124,29 +121,12 @@ export class EngineInstance {
     await mover.call('attach', slab.memory);
     host.attach(slab.memory, headerBytes(layout.numLayers));
     const instance = new EngineInstance(options, host, mover, slab);
-    instance.#watch(new Int32Array(engine.pulse));
+    const { clock, stepTimeoutMs, onHang } = options;
+    watch(new Int32Array(engine.pulse), { clock, stepTimeoutMs, onHang, signal: instance.#stopped.signal });
     onEvent = (event) => {
       instance.#receive(event);
     };
     return instance;
-  }
-
-  /** A device that hangs keeps its thread; this one still runs, and says so. */
-  #watch(pulse: Int32Array): void {
-    const { clock, stepTimeoutMs, onHang } = this.#options;
-    const everyMs = Math.min(WATCH_MS, stepTimeoutMs / 4);
-    let [turn, sinceMs, lookedMs] = [-1, clock.nowMs(), clock.nowMs()];
-    every(clock, everyMs, this.#stopped.signal, () => {
-      const now = Atomics.load(pulse, 0);
-      // A look that comes late says that this process was stopped, and its device with it.
-      if (clock.nowMs() - lookedMs > 2 * everyMs + WATCH_LATE_MS) turn = -1;
-      lookedMs = clock.nowMs();
-      if (now !== turn || Atomics.load(pulse, 1) === 0) [turn, sinceMs] = [now, clock.nowMs()];
-      else if (clock.nowMs() - sinceMs > stepTimeoutMs) {
-        sinceMs = Infinity;
-        onHang(new Error(`the device hangs: a step has taken more than ${stepTimeoutMs} ms (--step-timeout-ms)`));
-      }
-    });
   }
 
   /** Fetches that may wait here (P1): as many as sequences may, twice; with more decode instances than that some ask again. */
@@ -163,14 +143,14 @@ export class EngineInstance {
     const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
     const offers = new Offers({
       ...{ network, clock, log, stores, signal: this.#stopped.signal },
-      namespace: layout.namespace,
+      format: layout.format,
       recordBytes: recordBytes(layout),
       source: member.address,
     });
     const outbox = new Outbox({
       ...{ layout, slab: this.#slab, mover: this.#mover, announcer, clock, log, sendToEngine },
-      onReady: (link) => {
-        offers.add(link);
+      onReady: (hash) => {
+        offers.add(hash);
       },
       onSlotFree: () => {
         window.pump();
@@ -211,15 +191,15 @@ export class EngineInstance {
     return this.#listeners.size;
   }
 
-  /** Links of the full blocks before the tail. */
-  linksOf(root: Digest, tokens: readonly number[]): Promise<readonly AnchoredLink[]> {
-    return new KeyChain(root, this.info.layout.blockSize).prefillLinks(tokens, this.#options.clock);
+  /** Hashes of the full blocks before the tail. */
+  hashesOf(root: Digest, tokens: readonly number[]): Promise<readonly AnchoredHash[]> {
+    return new KeyChain(root, this.info.layout.blockSize).prefillHashes(tokens, this.#options.clock);
   }
 
   /** So many of them lead the run that is in the device already. */
-  numLocal(links: readonly AnchoredLink[]): number {
-    const missing = links.findIndex(({ key }) => !this.#parts.announcer.has('device', key));
-    return missing < 0 ? links.length : missing;
+  numLocal(hashes: readonly AnchoredHash[]): number {
+    const missing = hashes.findIndex(({ key }) => !this.#parts.announcer.has('device', key));
+    return missing < 0 ? hashes.length : missing;
   }
 
   /** @returns the sequence's id. Its events come until it is finished, refused or cancelled. */

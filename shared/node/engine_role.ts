@@ -6,6 +6,7 @@ import { subjects } from '../protocol/membership.ts';
 import { createDecodeHandler } from './decode_call.ts';
 import { EngineInstance } from './engine_instance.ts';
 import { liveAsMember, type Place, type RoleBody } from './member_life.ts';
+import type { EngineConfig } from './options.ts';
 import { createPrefillHandler } from './prefill_call.ts';
 import type { RoleContext, RunningRole } from './role.ts';
 
@@ -14,11 +15,11 @@ const DRAIN_POLL_MS = 50;
 const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
 
-export function startEngineRole(context: RoleContext): Promise<RunningRole> {
+export function startEngineRole(context: RoleContext<EngineConfig>): Promise<RunningRole> {
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place));
 }
 
-async function build(context: RoleContext, place: Place): Promise<RoleBody> {
+async function build(context: RoleContext<EngineConfig>, place: Place): Promise<RoleBody> {
   const { config, network, threads, clock, random, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
@@ -77,6 +78,7 @@ async function build(context: RoleContext, place: Place): Promise<RoleBody> {
   return {
     handlers: { fetch, snapshot, ...createPrefillHandler(instance), ...createDecodeHandler(instance, context) },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
+    model: config.model,
     load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
     finish: async (untilMs) => {
       instance.isDraining = true;

@@ -4,6 +4,7 @@ import type { Load, Member, Registration } from '../protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
 import { live } from './life.ts';
+import type { MemberConfig } from './options.ts';
 import type { RoleContext, RunningRole } from './role.ts';
 
 /** Where a process is in its cluster. */
@@ -20,6 +21,8 @@ export interface RoleBody {
   readonly handlers: Handlers;
   /** Of an engine, what registration compares. */
   readonly engine?: Registration['engine'];
+  /** The folder that it has loaded, for people. */
+  readonly model?: string;
   readonly load: () => Load;
   /** It serves as soon as it has joined; whole it is when this resolves. */
   readonly whole?: Promise<unknown>;
@@ -32,7 +35,7 @@ export interface RoleBody {
 const BIND = '127.0.0.1:0';
 
 export function liveAsMember(
-  context: RoleContext,
+  context: RoleContext<MemberConfig>,
   shutdownGraceMs: number,
   build: (place: Place) => Promise<RoleBody>,
 ): Promise<RunningRole> {
@@ -41,7 +44,7 @@ export function liveAsMember(
     const address = config.advertise || bound.address;
     const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
     let cluster: ClusterMember | undefined;
-    const { handlers, engine, load, whole, finish, close } = await build({
+    const { handlers, engine, model, load, whole, finish, close } = await build({
       member,
       publish: (subject, payload) => {
         cluster?.bus.publish(subject, payload);
@@ -66,7 +69,12 @@ export function liveAsMember(
           });
         });
         await Promise.all([joined, whole]);
-        return { name: member.name, address, ...(engine ? { device: engine.device, model: config.model } : {}) };
+        return {
+          name: member.name,
+          address,
+          ...(engine ? { device: engine.device } : {}),
+          ...(model ? { model } : {}),
+        };
       },
       finish: async (untilMs) => {
         const finishing = finish(untilMs);

@@ -1,21 +1,21 @@
 /**
  * Tells the home stores what was computed here. The store fetches what it lacks, so an offer costs no payload here.
  *
- * Links gather for GATHER_MS, which also lets a waiting decode instance have the first read. Bounds (P1): MAX_QUEUED links, one
+ * Hashes gather for GATHER_MS, which also lets a waiting decode instance have the first read. Bounds (P1): MAX_QUEUED hashes, one
  * offer in flight per store; what does not fit is not offered: the pool is a cache.
  */
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import type { AnchoredLink, Digest } from '../kv/block_key.ts';
+import type { AnchoredHash, Digest } from '../kv/block_key.ts';
 import { xxh64 } from '../kv/hash.ts';
 import { askOnce, type Network } from '../net/network.ts';
 import type { Member } from '../protocol/membership.ts';
-import { packDigest, packLinks } from '../protocol/packing.ts';
+import { packDigest, packHashes } from '../protocol/packing.ts';
 
 const GATHER_MS = 30;
 const MAX_QUEUED = 8_192;
-/** One offer names at most so many blocks: 32 KiB of links, a few seconds of transfer. */
+/** One offer names at most so many blocks: 32 KiB of hashes, a few seconds of transfer. */
 const MAX_LINKS_PER_OFFER = 1_024;
 const OFFER_TIMEOUT_MS = 60_000;
 
@@ -38,7 +38,7 @@ export interface OfferOptions {
   readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
-  readonly namespace: Digest;
+  readonly format: Digest;
   readonly recordBytes: number;
   /** Where this instance's Blocks service listens. */
   readonly source: string;
@@ -50,7 +50,7 @@ export interface OfferOptions {
 export class Offers {
   readonly #options: OfferOptions;
   /** By the address of their home store, each in the order they came; the store is derived once, and again when stores change. */
-  #queues = new Map<string, { readonly store: Member; links: AnchoredLink[] }>();
+  #queues = new Map<string, { readonly store: Member; hashes: AnchoredHash[] }>();
   #numQueued = 0;
   /** The stores that the queues were made for. */
   #stores = '';
@@ -63,17 +63,17 @@ export class Offers {
     this.#stopped = options.signal;
   }
 
-  add(link: AnchoredLink): void {
+  add(hash: AnchoredHash): void {
     if (this.#numQueued >= MAX_QUEUED) return;
     this.#rehome();
-    if (this.#enqueue(link, this.#options.stores()) && !this.#isGathering) void this.#gather();
+    if (this.#enqueue(hash, this.#options.stores()) && !this.#isGathering) void this.#gather();
   }
 
-  #enqueue(link: AnchoredLink, stores: readonly Member[]): boolean {
-    const store = homeStore(link.anchor, stores);
+  #enqueue(hash: AnchoredHash, stores: readonly Member[]): boolean {
+    const store = homeStore(hash.anchor, stores);
     if (!store) return false;
-    const queue = this.#queues.get(store.address) ?? { store, links: [] };
-    queue.links.push(link);
+    const queue = this.#queues.get(store.address) ?? { store, hashes: [] };
+    queue.hashes.push(hash);
     this.#queues.set(store.address, queue);
     this.#numQueued++;
     return true;
@@ -85,10 +85,10 @@ export class Offers {
     const names = stores.map(({ name, address }) => `${name} ${address}`).join();
     if (names === this.#stores) return;
     this.#stores = names;
-    const waiting = [...this.#queues.values()].flatMap(({ links }) => links);
+    const waiting = [...this.#queues.values()].flatMap(({ hashes }) => hashes);
     this.#queues = new Map();
     this.#numQueued = 0;
-    for (const link of waiting) this.#enqueue(link, stores);
+    for (const hash of waiting) this.#enqueue(hash, stores);
   }
 
   /** Everything queued is offered and answered, or failed. */
@@ -104,11 +104,11 @@ export class Offers {
     while (this.#numQueued > 0) {
       await this.#options.clock.sleep(GATHER_MS);
       this.#rehome();
-      for (const { store, links } of [...this.#queues.values()]) {
+      for (const { store, hashes } of [...this.#queues.values()]) {
         if (this.#busy.has(store.address)) continue;
-        const batch = links.splice(0, MAX_LINKS_PER_OFFER);
+        const batch = hashes.splice(0, MAX_LINKS_PER_OFFER);
         this.#numQueued -= batch.length;
-        if (links.length === 0) this.#queues.delete(store.address);
+        if (hashes.length === 0) this.#queues.delete(store.address);
         const offer = this.#offer(store, batch).finally(() => this.#busy.delete(store.address));
         this.#busy.set(store.address, offer);
       }
@@ -116,19 +116,22 @@ export class Offers {
     this.#isGathering = false;
   }
 
-  async #offer(store: Member, links: readonly AnchoredLink[]): Promise<void> {
-    const { network, log, namespace, recordBytes, source } = this.#options;
+  async #offer(store: Member, hashes: readonly AnchoredHash[]): Promise<void> {
+    const { network, log, format, recordBytes, source } = this.#options;
     try {
       const reply = await askOnce(
         network,
         store.address,
         'offer',
-        { context: null, namespace: packDigest(namespace), links: packLinks(links), recordBytes, source },
+        { context: null, format: packDigest(format), hashes: packHashes(hashes), recordBytes, source },
         { signal: this.#stopped, timeoutMs: OFFER_TIMEOUT_MS },
       );
-      log.debug({ store: store.name, offered: links.length, ...reply }, 'offered');
+      log.debug({ store: store.name, offered: hashes.length, ...reply }, 'offered');
     } catch (error) {
-      log.warn({ store: store.name, blocks: links.length, error: messageOf(error) }, 'the store did not take an offer');
+      log.warn(
+        { store: store.name, blocks: hashes.length, error: messageOf(error) },
+        'the store did not take an offer',
+      );
     }
   }
 }

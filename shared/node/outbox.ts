@@ -9,7 +9,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { messageOf } from '../base/failure.ts';
-import type { AnchoredLink, BlockKey, ChainLink } from '../kv/block_key.ts';
+import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { Mover } from '../kv/mover.ts';
 import { RecordCache } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
@@ -38,7 +38,7 @@ export interface OutboxOptions {
   readonly log: Log;
   readonly sendToEngine: (message: ToEngine) => void;
   /** A block computed here is in the outbox now. */
-  readonly onReady: (link: AnchoredLink) => void;
+  readonly onReady: (hash: AnchoredHash) => void;
   readonly onSlotFree: () => void;
 }
 
@@ -59,8 +59,8 @@ export class Outbox implements BlockSource {
   constructor(options: OutboxOptions) {
     this.#options = options;
     this.cache = new RecordCache(options.slab, {
-      onEvict: ({ link }) => {
-        options.announcer.removed('dram', link.key);
+      onEvict: ({ hash }) => {
+        options.announcer.removed('dram', hash.key);
       },
       isWanted: (key) => this.wanted.has(key),
     });
@@ -70,18 +70,18 @@ export class Outbox implements BlockSource {
   onEngineEvent(event: EngineEvent): void {
     const { announcer } = this.#options;
     if (event.kind === 'stored') {
-      announcer.stored('device', event.link.key);
-      this.#wake(event.link.key);
+      announcer.stored('device', event.hash.key);
+      this.#wake(event.hash.key);
     } else if (event.kind === 'removed') {
       announcer.removed('device', event.key);
       this.#wake(event.key);
     } else if (event.kind === 'exported') {
       this.#numCredits--;
       this.grantSlots();
-      void this.#seal(event.link, event.slot, event.anchor);
+      void this.#seal(event.hash, event.slot, event.anchor);
     } else if (event.kind === 'export_failed') {
       // Says nothing about what is there by now: the block may have been computed again, and its removal is told by itself.
-      this.#wake(event.link.key);
+      this.#wake(event.hash.key);
     }
   }
 
@@ -98,54 +98,54 @@ export class Outbox implements BlockSource {
     if (slots.length > 0) this.#options.sendToEngine({ kind: 'grant', slots });
   }
 
-  async #seal(link: ChainLink, slot: number, anchor: BlockKey | undefined): Promise<void> {
+  async #seal(hash: BlockHash, slot: number, anchor: BlockKey | undefined): Promise<void> {
     const { mover, layout, announcer, log, onReady } = this.#options;
-    this.#sealing.add(link.key);
+    this.#sealing.add(hash.key);
     try {
-      await mover.call('seal', { layout, blocks: [{ slot, link }] });
+      await mover.call('seal', { layout, blocks: [{ slot, hash }] });
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
       this.cache.giveSlot(slot);
-      this.#wake(link.key);
+      this.#wake(hash.key);
       return;
     } finally {
-      this.#sealing.delete(link.key);
+      this.#sealing.delete(hash.key);
     }
-    if (this.cache.put(link, slot)) {
-      announcer.stored('dram', link.key);
-      if (anchor !== undefined) onReady({ ...link, anchor });
+    if (this.cache.put(hash, slot)) {
+      announcer.stored('dram', hash.key);
+      if (anchor !== undefined) onReady({ ...hash, anchor });
     } else {
       this.cache.giveSlot(slot);
     }
-    this.#wake(link.key);
+    this.#wake(hash.key);
     // A slot may have come free, or a record that can be evicted: who found none before finds one now.
     this.grantSlots();
     this.#options.onSlotFree();
   }
 
-  async read(link: ChainLink, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined> {
+  async read(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined> {
     const { announcer, clock, slab, sendToEngine, layout } = this.#options;
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
     while (!signal.aborted) {
-      const record = this.cache.find(link);
+      const record = this.cache.find(hash);
       if (record) {
         this.cache.counters.hits++;
         return Buffer.from(slotBytes(slab.memory, record.slot).subarray(0, recordBytes(layout)));
       }
-      if (this.#sealing.has(link.key)) {
-        await this.#changed(link.key, EXPORT_TIMEOUT_MS, signal);
+      if (this.#sealing.has(hash.key)) {
+        await this.#changed(hash.key, EXPORT_TIMEOUT_MS, signal);
         continue;
       }
-      if (announcer.has('device', link.key)) {
+      if (announcer.has('device', hash.key)) {
         if (numTries++ === MAX_EXPORT_TRIES) break;
-        sendToEngine({ kind: 'export', link });
-        await this.#changed(link.key, EXPORT_TIMEOUT_MS, signal);
+        sendToEngine({ kind: 'export', hash });
+        await this.#changed(hash.key, EXPORT_TIMEOUT_MS, signal);
         continue;
       }
       const leftMs = untilMs - clock.nowMs();
       if (leftMs <= 0 || this.#over.has(requestId)) break;
-      await this.#changed(link.key, leftMs, signal);
+      await this.#changed(hash.key, leftMs, signal);
     }
     this.cache.counters.misses++;
     return undefined;

@@ -45,7 +45,7 @@ async function servePrefill(
   try {
     const chain = await checkCall(instance, request);
     const report = await compute(replies, request, instance, chain, signal);
-    const numReady = chain.links.length * instance.info.layout.blockSize;
+    const numReady = chain.hashes.length * instance.info.layout.blockSize;
     replies.push({ numReady, numRun: report.computedTokens, report });
   } catch (error) {
     isBusy = error instanceof Failure && error.code === 'overloaded';
@@ -65,8 +65,8 @@ async function compute(
   chain: CallChain,
   signal: AbortSignal,
 ): Promise<Report> {
-  const { tokens, links } = chain;
-  const numLocal = instance.numLocal(links);
+  const { tokens, hashes } = chain;
+  const numLocal = instance.numLocal(hashes);
   let fetchedBytes = 0;
   const last = await runSequence(instance, {
     context: contextOf({ context }),

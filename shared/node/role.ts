@@ -1,11 +1,11 @@
 /** What a role is to the process it runs in, and the process to it. A role is a function of its host: it touches nothing else. */
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Config } from '../base/options.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import type { Network } from '../net/network.ts';
 import type { Role } from '../protocol/membership.ts';
+import type { ProcessConfig } from './options.ts';
 
 /** A folder that a process has to itself. */
 export interface DataFolder {
@@ -38,7 +38,8 @@ export interface Host {
   readonly kill: (pid: number) => void;
 }
 
-export interface RoleContext extends Host {
+/** What a role gets; its configuration is that of its own table. */
+export interface RoleContext<Config extends ProcessConfig = ProcessConfig> extends Host {
   readonly role: Role;
   readonly config: Config;
   /** The process cannot go on: says why and ends it. */
@@ -64,4 +65,4 @@ export interface RunningRole {
 }
 
 /** What `services/ROLE/main.ts` exports as `start`. @throws Error before anything is promised. */
-export type StartRole = (context: RoleContext) => Promise<RunningRole>;
+export type StartRole<Config extends ProcessConfig> = (context: RoleContext<Config>) => Promise<RunningRole>;

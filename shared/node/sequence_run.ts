@@ -57,7 +57,7 @@ export async function runSequence(instance: EngineInstance, run: Run): Promise<L
   const fed = linkSignals(signal);
   const fetch: Fetch = (from, sources, until) =>
     instance.fetcher.run({
-      ...{ id, links: request.links, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
+      ...{ id, hashes: request.hashes, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
       isAdmitted: () => isAdmitted,
     });
   try {

@@ -18,8 +18,8 @@ import type { RequestContext as RequestContextMessage } from './generated/pensto
 import type { Sampling as SamplingOfProto } from './generated/penstock/Sampling.ts';
 import type { Scope as ScopeOfProto } from './generated/penstock/Scope.ts';
 import type { SnapshotPage as SnapshotPageMessage } from './generated/penstock/SnapshotPage.ts';
+import type { Sampled } from './generated/penstock/Sampled.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
-import type { Token } from './generated/penstock/Token.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
 export const PROTOCOL_VERSION = 4;
@@ -52,6 +52,6 @@ export type SamplingMessage = Message<SamplingOfProto>;
 export type ScopeMessage = Message<ScopeOfProto>;
 export type SnapshotPage = Message<SnapshotPageMessage>;
 export type Source = Message<SourceMessage>;
-export type TokenMessage = Message<Token>;
+export type SampledMessage = Message<Sampled>;
 
 export { _penstock_BusFrame_Kind as BusKind } from './generated/penstock/BusFrame.ts';

@@ -1,8 +1,8 @@
-/** Lists as raw bytes, little-endian: token ids, block keys, chain links. @throws Failure for bytes that are no such list. */
+/** Lists as raw bytes, little-endian: token ids, block keys, chain hashes. @throws Failure for bytes that are no such list. */
 import { Failure } from '../base/failure.ts';
-import type { BlockKey, ChainLink, Digest } from '../kv/block_key.ts';
+import type { BlockKey, BlockHash, Digest } from '../kv/block_key.ts';
 
-const LINK_BYTES = 32;
+const HASH_BYTES = 32;
 
 export function packTokens(tokens: readonly number[]): Buffer {
   const words = Uint32Array.from(tokens);
@@ -24,23 +24,23 @@ export function unpackKeys(bytes: Buffer): BlockKey[] {
 }
 
 /** [parent u64][key u64][digest 16 bytes] each. */
-export function packLinks(links: readonly ChainLink[]): Buffer {
-  const bytes = Buffer.alloc(links.length * LINK_BYTES);
-  links.forEach(({ parent, key, digest }, i) => {
-    bytes.writeBigUInt64LE(parent, i * LINK_BYTES);
-    bytes.writeBigUInt64LE(key, i * LINK_BYTES + 8);
-    bytes.write(digest, i * LINK_BYTES + 16, 'hex');
+export function packHashes(hashes: readonly BlockHash[]): Buffer {
+  const bytes = Buffer.alloc(hashes.length * HASH_BYTES);
+  hashes.forEach(({ parent, key, digest }, i) => {
+    bytes.writeBigUInt64LE(parent, i * HASH_BYTES);
+    bytes.writeBigUInt64LE(key, i * HASH_BYTES + 8);
+    bytes.write(digest, i * HASH_BYTES + 16, 'hex');
   });
   return bytes;
 }
 
-export function unpackLinks(bytes: Buffer): ChainLink[] {
-  if (bytes.length % LINK_BYTES !== 0)
-    throw new Failure('invalid_request', `${bytes.length} bytes are no list of links`);
-  return Array.from({ length: bytes.length / LINK_BYTES }, (_, i) => ({
-    parent: bytes.readBigUInt64LE(i * LINK_BYTES) as BlockKey,
-    key: bytes.readBigUInt64LE(i * LINK_BYTES + 8) as BlockKey,
-    digest: bytes.toString('hex', i * LINK_BYTES + 16, (i + 1) * LINK_BYTES) as Digest,
+export function unpackHashes(bytes: Buffer): BlockHash[] {
+  if (bytes.length % HASH_BYTES !== 0)
+    throw new Failure('invalid_request', `${bytes.length} bytes are no list of hashes`);
+  return Array.from({ length: bytes.length / HASH_BYTES }, (_, i) => ({
+    parent: bytes.readBigUInt64LE(i * HASH_BYTES) as BlockKey,
+    key: bytes.readBigUInt64LE(i * HASH_BYTES + 8) as BlockKey,
+    digest: bytes.toString('hex', i * HASH_BYTES + 16, (i + 1) * HASH_BYTES) as Digest,
   }));
 }
 

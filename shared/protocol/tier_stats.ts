@@ -1,5 +1,5 @@
 /** A tier's counters as heartbeats and the dashboard show them. */
-import { dedupFactor, type TierCounters } from '../kv/record_cache.ts';
+import { dedupFactor, type TierCounters } from '../kv/tier_counters.ts';
 import type { TierStats } from './membership.ts';
 
 export function tierStats(

@@ -7,9 +7,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import type { OfferReply } from '../../shared/protocol/messages.ts';
-import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
+import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
@@ -21,16 +21,16 @@ const random = new Random(77);
 let cluster: Cluster;
 let holder: FakeHolder;
 let reference: LoadedModel;
-let namespace: Digest;
+let format: Digest;
 
 beforeAll(async () => {
   reference = await loadReference(harbour, 'f16');
   cluster = await Cluster.up(
     ...['--prefill', '1', '--decode', '1', '--store', '1', '--cluster-token', token, '--local-prefill-tokens', '64'],
   );
-  const pool = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { namespace: Digest } };
-  ({ namespace } = pool.model);
-  holder = await joinFakeHolder(cluster.hub, token, namespace);
+  const pool = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
+  ({ digest: format } = pool.model);
+  holder = await joinFakeHolder(cluster.hub, token, format);
 });
 afterAll(async () => {
   await holder.close();
@@ -48,7 +48,7 @@ test.each(lies)('a holder that serves %s: the engines compute, the answer is rig
   holder.lie(lie);
   const prompt = promptOf(200);
   const before = await indexKeys();
-  holder.announce(chainOf(namespace, 32, prompt));
+  holder.announce(chainOf(format, 32, prompt));
   await until('the router believes it', async () => (await indexKeys()) >= before + 6);
   const numBefore = holder.numFetches();
   const { choices } = await cluster.completion({ prompt, max_tokens: 8 });
@@ -68,7 +68,7 @@ test.each(lies.filter((lie) => !['silence', 'always busy'].includes(lie)))(
   async (lie) => {
     holder.lie(lie);
     const { address } = await cluster.node('store-1');
-    const reply = await offer(address, chainOf(namespace, 32, promptOf(64)));
+    const reply = await offer(address, chainOf(format, 32, promptOf(64)));
     assert.deepEqual(reply, { stored: 0, held: 0, durable: 0 });
   },
 );
@@ -76,7 +76,7 @@ test.each(lies.filter((lie) => !['silence', 'always busy'].includes(lie)))(
 /** What a store answers to an offer of the holder. */
 async function offer(
   address: string,
-  links: readonly ChainLink[],
+  hashes: readonly BlockHash[],
   recordBytes = holder.recordBytes,
 ): Promise<OfferReply> {
   const network = new GrpcNetwork(token, systemClock);
@@ -86,7 +86,7 @@ async function offer(
       address,
       'offer',
       {
-        ...{ context: null, namespace: packDigest(namespace), links: packLinks(links) },
+        ...{ context: null, format: packDigest(format), hashes: packHashes(hashes) },
         ...{ recordBytes, source: holder.member.address },
       },
       { signal: new AbortController().signal, timeoutMs: 20_000 },
@@ -99,11 +99,11 @@ async function offer(
 test('an offer answers what is durable: fetched now, held already, or brought by another offer under way', async () => {
   holder.lie('nothing but the truth');
   const { address } = await cluster.node('store-1');
-  const links = chainOf(namespace, 32, promptOf(32 * 20));
-  const [a, b] = await Promise.all([offer(address, links), offer(address, links)]);
+  const hashes = chainOf(format, 32, promptOf(32 * 20));
+  const [a, b] = await Promise.all([offer(address, hashes), offer(address, hashes)]);
   assert.deepEqual([a.stored + b.stored, a.held + b.held], [20, 20], 'one fetch for both');
   assert.deepEqual([a.durable, b.durable], [20, 20], 'each answers when all of it is committed');
-  assert.deepEqual(await offer(address, links), { stored: 0, held: 20, durable: 20 });
+  assert.deepEqual(await offer(address, hashes), { stored: 0, held: 20, durable: 20 });
 });
 
 test('a store without a disk holds blocks and calls none durable; DRAM that is smaller than an offer loses none on the way to disk', async () => {
@@ -119,16 +119,16 @@ test('a store without a disk holds blocks and calls none durable; DRAM that is s
       const node = (await cluster.pool()).find((one) => one.name === name);
       return node?.tiers['disk']?.fault === null && node.address;
     });
-  const links = chainOf(namespace, 32, promptOf(32 * 40));
-  assert.deepEqual(await offer(await addressOf('no-disk'), links), { stored: 40, held: 0, durable: 0 });
-  assert.deepEqual(await offer(await addressOf('little-dram'), links), { stored: 40, held: 0, durable: 40 });
+  const hashes = chainOf(format, 32, promptOf(32 * 40));
+  assert.deepEqual(await offer(await addressOf('no-disk'), hashes), { stored: 40, held: 0, durable: 0 });
+  assert.deepEqual(await offer(await addressOf('little-dram'), hashes), { stored: 40, held: 0, durable: 40 });
   for (const store of stores) store.kill('SIGKILL');
   folder.remove();
 });
 
 test('a record size that would make slots without number is refused', async () => {
   const { address } = await cluster.node('store-1');
-  await assert.rejects(offer(address, chainOf(namespace, 32, promptOf(64)), 1), /at least 512 bytes/);
+  await assert.rejects(offer(address, chainOf(format, 32, promptOf(64)), 1), /at least 512 bytes/);
   const answer = await cluster.completion({ prompt: [1, 2, 3], max_tokens: 2 });
   assert.equal(answer.choices[0]?.token_ids.length, 2);
 });

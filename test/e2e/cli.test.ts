@@ -129,10 +129,23 @@ test('config prints what is in effect: flag over environment over file over defa
   assert(!output.includes('secret'), 'the token is not shown');
 });
 
+test('a role takes what is another’s from the environment and the file, which a machine and a cluster have one of', async () => {
+  const file = join(folder.path, 'cluster.yaml');
+  writeFileSync(file, 'local_prefill_tokens: 16\ndisk_bytes: 0\n');
+  const { errors } = await runToEnd(['store', '--config', file, '--bind', '0.0.0.0:0'], { PENSTOCK_BLOCK_SIZE: '48' });
+  assert.match(errors, /refusing to listen/, 'it came so far');
+});
+
 describe('what is refused, with the place and what is allowed', () => {
   const cases: [string, string[], Record<string, string>, RegExp][] = [
     ['an unknown command', ['serve'], {}, /no command "serve"/],
     ['an unknown flag', ['up', '--speed', '9'], {}, /--speed/],
+    [
+      'a flag of another role',
+      ['store', '--block-size', '32'],
+      {},
+      /--block-size means nothing to `store`: .* prefill, decode/,
+    ],
     ['a bad value', ['up', '--block-size', '33'], {}, /--block-size: "33" is not allowed: .*multiple of 4/],
     ['a bad choice', ['decode', '--kv-dtype', 'f8'], {}, /--kv-dtype.*"f16"\|"f32"/],
     ['a misspelt variable', ['up'], { PENSTOCK_BLOKC_SIZE: '32' }, /PENSTOCK_BLOKC_SIZE: unknown variable/],

@@ -11,12 +11,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
-import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
+import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
@@ -456,22 +456,22 @@ test('a store that holds another block under the same key: a recompute, the righ
   const token = 'collision-test';
   cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '1', '--cluster-token', token);
   const prompt = promptOf(200);
-  const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { namespace: Digest } };
-  const chain = chainOf(model.namespace, 32, prompt);
+  const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
+  const chain = chainOf(model.digest, 32, prompt);
   // The right keys over wrong digests and payloads, as a collision would have them.
-  const colliding = chain.map((link, i) => ({ ...link, digest: i.toString(16).padStart(32, '0') as Digest }));
-  const holder = await serveRecords(token, model.namespace, colliding);
+  const colliding = chain.map((hash, i) => ({ ...hash, digest: i.toString(16).padStart(32, '0') as Digest }));
+  const holder = await serveRecords(token, model.digest, colliding);
   const network = new GrpcNetwork(token, systemClock);
   const store = await cluster.node('store-1');
-  const links = packLinks(colliding);
+  const hashes = packHashes(colliding);
   const { stored } = await askOnce(
     network,
     store.address,
     'offer',
     {
       context: null,
-      namespace: packDigest(model.namespace),
-      links,
+      format: packDigest(model.digest),
+      hashes,
       recordBytes: holder.recordBytes,
       source: holder.address,
     },
@@ -494,21 +494,21 @@ test('a store that holds another block under the same key: a recompute, the righ
 /** A holder of its own, whose every record is sound in itself. */
 async function serveRecords(
   token: string,
-  namespace: Digest,
-  links: readonly ChainLink[],
+  format: Digest,
+  hashes: readonly BlockHash[],
 ): Promise<{ address: string; recordBytes: number; close: () => Promise<void> }> {
   const layout: RecordLayout = {
-    namespace,
+    format,
     numericsClass: 'wasm/simd128/mul-add/w-f32',
     numLayers: 4,
     blockSize: 32,
     payloadBytes: 65_536,
   };
   const records = new Map(
-    links.map((link) => {
+    hashes.map((hash) => {
       const record = new Uint8Array(recordBytes(layout)).fill(0x2b);
-      sealRecord(record, layout, link);
-      return [link.digest, Buffer.from(record)];
+      sealRecord(record, layout, hash);
+      return [hash.digest, Buffer.from(record)];
     }),
   );
   const source: BlockSource = {

@@ -219,13 +219,13 @@ test('connections beyond their bound are closed, and there is room again when on
 test('a caller that says too much to a decode instance is answered like any other (P1)', async () => {
   const token = 'talkative-token';
   cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
-  const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { namespace: Digest } };
+  const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
   const network = new GrpcNetwork(token, systemClock);
   const said = new Pushed<DecodeRequest>();
   said.push({
     start: {
       context: { requestId: 'talk', tenant: '', priority: 0, timeoutMs: 10_000, traceId: 't' },
-      ...{ namespace: packDigest(model.namespace), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
+      ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
       ...{
         promptLength: 3,
         maxLength: 43,
@@ -241,7 +241,7 @@ test('a caller that says too much to a decode instance is answered like any othe
   const { address } = await cluster.node('decode-1');
   const options = { signal: new AbortController().signal, timeoutMs: 10_000 };
   const positions: number[] = [];
-  for await (const { token: one } of network.open(address, 'decode', said, options))
+  for await (const { sampled: one } of network.open(address, 'decode', said, options))
     if (one) positions.push(one.position);
   assert.deepEqual(
     positions,

@@ -39,11 +39,11 @@ async function expectReference(cases: readonly Case[], actual: readonly number[]
   device.destroy();
 }
 
-test('the oracle: 20 prompts of up to 200 tokens give the tokens of a single-process loop on the same device', async () => {
+test('the oracle: 12 prompts of up to 200 tokens give the tokens of a single-process loop on the same device', async () => {
   console.log(`webgpu oracle: SEED=${seed}`);
   const random = new Random(seed);
   const common = Array.from({ length: 96 }, () => 3 + random.below(1_500));
-  const cases = Array.from({ length: 20 }, (_, i): Case => {
+  const cases = Array.from({ length: 12 }, (_, i): Case => {
     const own = Array.from({ length: 1 + random.below(104) }, () => 3 + random.below(1_500));
     return { prompt: i % 3 === 0 ? own : [...common, ...own], maxTokens: 4 + random.below(12) };
   });
@@ -51,8 +51,8 @@ test('the oracle: 20 prompts of up to 200 tokens give the tokens of a single-pro
   try {
     const actual = await mapConcurrently(cases, 6, (one) => ask(cluster, one));
     const elsewhere = (await cluster.requests()).filter(({ tokens }) => tokens.fetched > 0).length;
-    console.log(`webgpu oracle: ${elsewhere} of 20 were prefilled elsewhere and fetched`);
-    expect(elsewhere).toBeGreaterThanOrEqual(8);
+    console.log(`webgpu oracle: ${elsewhere} of 12 were prefilled elsewhere and fetched`);
+    expect(elsewhere).toBeGreaterThanOrEqual(5);
     await expectReference(cases, actual);
   } finally {
     await cluster.close();
@@ -87,7 +87,7 @@ async function pairCases(): Promise<Case[]> {
     return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
   });
   const codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
-  const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? 24 : 100));
+  const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? 12 : 100));
   // Short ones and long ones.
   const stride = Math.max(1, (cases.length + joined.length) / numWanted);
   const all = [...cases, ...joined].filter((_, i) => i % stride < 1);

@@ -5,27 +5,27 @@ import { Random } from '../../shared/base/random.ts';
 import { BlockPool } from '../../shared/engine/block_pool.ts';
 import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
 
-const namespace = '00112233445566778899aabbccddeeff' as Digest;
-const linksOf = (tokens: readonly number[]): ReturnType<typeof chainOf> => chainOf(namespace, 4, tokens);
+const format = '00112233445566778899aabbccddeeff' as Digest;
+const hashesOf = (tokens: readonly number[]): ReturnType<typeof chainOf> => chainOf(format, 4, tokens);
 
 test('E1: free, cached and used blocks are all blocks, whatever happens; a used block is nobody else’s', () => {
   const seed = Number(process.env['SEED'] ?? 1);
   const random = new Random(seed);
   const announced = new Set<BlockKey>();
   const pool = new BlockPool(24, (key) => assert(announced.delete(key), 'only what was stored is removed'));
-  const held: { blocks: number[]; links: ReturnType<typeof linksOf>; numSealed: number }[] = [];
+  const held: { blocks: number[]; hashes: ReturnType<typeof hashesOf>; numSealed: number }[] = [];
   for (let event = 0; event < 5_000; event++) {
     const pick = random.below(10);
     if (pick < 4) {
-      const links = linksOf(Array.from({ length: 4 + random.below(28) }, () => random.below(2)));
-      const acquired = pool.acquire(links, links.length);
-      if (acquired) held.push({ blocks: acquired.blocks, links, numSealed: acquired.numHits });
-      else assert(links.length > 0);
+      const hashes = hashesOf(Array.from({ length: 4 + random.below(28) }, () => random.below(2)));
+      const acquired = pool.acquire(hashes, hashes.length);
+      if (acquired) held.push({ blocks: acquired.blocks, hashes, numSealed: acquired.numHits });
+      else assert(hashes.length > 0);
     } else if (pick < 7 && held.length > 0) {
       const one = held[random.below(held.length)]!;
       if (one.numSealed < one.blocks.length) {
-        const link = one.links[one.numSealed]!;
-        if (pool.seal(one.blocks[one.numSealed]!, link)) announced.add(link.key);
+        const hash = one.hashes[one.numSealed]!;
+        if (pool.seal(one.blocks[one.numSealed]!, hash)) announced.add(hash.key);
         one.numSealed++;
       }
     } else if (held.length > 0) {
@@ -33,11 +33,11 @@ test('E1: free, cached and used blocks are all blocks, whatever happens; a used 
     }
     pool.checkIntegrity();
     const owners = new Map<number, BlockKey | undefined>();
-    for (const { blocks, links } of held) {
+    for (const { blocks, hashes } of held) {
       blocks.forEach((block, i) => {
         const before = owners.get(block);
-        assert(!owners.has(block) || before === links[i]!.key, `block ${block} has two meanings, SEED=${seed}`);
-        owners.set(block, links[i]!.key);
+        assert(!owners.has(block) || before === hashes[i]!.key, `block ${block} has two meanings, SEED=${seed}`);
+        owners.set(block, hashes[i]!.key);
       });
     }
     assert.deepEqual(new Set(pool.keys()), announced);
@@ -46,9 +46,9 @@ test('E1: free, cached and used blocks are all blocks, whatever happens; a used 
 
 test('an acquisition that does not fit changes nothing', () => {
   const pool = new BlockPool(4, () => undefined);
-  const first = pool.acquire(linksOf([1, 1, 1, 1]), 3)!;
+  const first = pool.acquire(hashesOf([1, 1, 1, 1]), 3)!;
   const before = pool.numAvailable;
-  assert.equal(pool.acquire(linksOf([2, 2, 2, 2]), 2), undefined);
+  assert.equal(pool.acquire(hashesOf([2, 2, 2, 2]), 2), undefined);
   assert.equal(pool.numAvailable, before);
   pool.release(first.blocks);
   pool.checkIntegrity();
@@ -57,25 +57,25 @@ test('an acquisition that does not fit changes nothing', () => {
 test('the least recently used block goes first, and the head of a run stays longest', () => {
   const removed: BlockKey[] = [];
   const pool = new BlockPool(4, (key) => removed.push(key));
-  const old = linksOf([1, 1, 1, 1, 2, 2, 2, 2]);
-  const young = linksOf([3, 3, 3, 3, 4, 4, 4, 4]);
-  for (const links of [old, young]) {
-    const { blocks } = pool.acquire(links, 2)!;
-    links.forEach((link, i) => pool.seal(blocks[i]!, link));
+  const old = hashesOf([1, 1, 1, 1, 2, 2, 2, 2]);
+  const young = hashesOf([3, 3, 3, 3, 4, 4, 4, 4]);
+  for (const hashes of [old, young]) {
+    const { blocks } = pool.acquire(hashes, 2)!;
+    hashes.forEach((hash, i) => pool.seal(blocks[i]!, hash));
     pool.release(blocks);
   }
-  pool.acquire(linksOf([5, 5, 5, 5]), 3);
+  pool.acquire(hashesOf([5, 5, 5, 5]), 3);
   assert.deepEqual(removed, [old[1]!.key, old[0]!.key, young[1]!.key]);
 });
 
 test('K2: a key whose digest is another is a miss', () => {
   const pool = new BlockPool(2, () => undefined);
-  const [link] = linksOf([1, 2, 3, 4]);
-  const { blocks } = pool.acquire([link!], 1)!;
-  pool.seal(blocks[0]!, link!);
+  const [hash] = hashesOf([1, 2, 3, 4]);
+  const { blocks } = pool.acquire([hash!], 1)!;
+  pool.seal(blocks[0]!, hash!);
   pool.release(blocks);
-  const colliding = { ...link!, digest: 'f'.repeat(32) as Digest };
-  assert.equal(pool.find(link!), blocks[0]);
+  const colliding = { ...hash!, digest: 'f'.repeat(32) as Digest };
+  assert.equal(pool.find(hash!), blocks[0]);
   assert.equal(pool.find(colliding), undefined);
   assert.equal(pool.acquire([colliding], 1)!.numHits, 0);
 });

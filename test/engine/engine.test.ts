@@ -11,7 +11,7 @@ import { Engine, type EngineListener, type SequenceReport } from '../../shared/e
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
-import type { AnchoredLink, BlockKey } from '../../shared/kv/block_key.ts';
+import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/kv/hash.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
@@ -31,7 +31,7 @@ afterAll(async () => {
 class Harness {
   readonly engine: Engine;
   readonly outputs = new Map<number, number[]>();
-  readonly links = new Map<BlockKey, AnchoredLink>();
+  readonly hashes = new Map<BlockKey, AnchoredHash>();
   readonly prefilled = new Set<number>();
   readonly preempted = new Set<number>();
   readonly reports = new Map<number, SequenceReport>();
@@ -49,8 +49,8 @@ class Harness {
       onPreempted: (one) => this.preempted.add(one),
       onProgress: () => undefined,
       onPrefilled: (id) => this.prefilled.add(id),
-      onStored: (link) => this.links.set(link.key, link),
-      onRemoved: (key) => this.links.delete(key),
+      onStored: (hash) => this.hashes.set(hash.key, hash),
+      onRemoved: (key) => this.hashes.delete(key),
       onPlanned: () => undefined,
     };
     const { blockSize } = model.layout;
@@ -68,9 +68,9 @@ class Harness {
     this.engine.submit({
       id,
       kind: 'decode',
-      root: this.model.layout.namespace,
+      root: this.model.layout.format,
       tokens,
-      links: [],
+      hashes: [],
       promptLength: tokens.length,
       maxLength: tokens.length + maxTokens,
       stopTokenIds: [],
@@ -88,10 +88,10 @@ class Harness {
   /** XXH64 of every keyed block's payload. */
   async checksums(): Promise<Map<BlockKey, bigint>> {
     const sums = new Map<BlockKey, bigint>();
-    for (const link of this.links.values()) {
+    for (const hash of this.hashes.values()) {
       const payload = new Uint8Array(this.model.executable.blockBytes);
-      assert.deepEqual(await this.engine.exportTo([{ link, out: payload }]), [true]);
-      sums.set(link.key, xxh64(payload));
+      assert.deepEqual(await this.engine.exportTo([{ hash, out: payload }]), [true]);
+      sums.set(hash.key, xxh64(payload));
     }
     return sums;
   }
@@ -184,9 +184,9 @@ test('K1: equal keys have equal payloads: chunks of 512, of 37, decode steps, af
   const decode = await harness(64, 512);
   const fetching = decode.submit(prompt, 20, { isFetching: true });
   await decode.engine.step();
-  for (const [index, link] of [...prefill.links.values()].entries()) {
+  for (const [index, hash] of [...prefill.hashes.values()].entries()) {
     const payload = new Uint8Array(prefill.model.executable.blockBytes);
-    await prefill.engine.exportTo([{ link, out: payload }]);
+    await prefill.engine.exportTo([{ hash, out: payload }]);
     await decode.engine.deliver(fetching, [{ blockIndex: index, payload }]);
   }
   decode.engine.proceed(fetching);
@@ -228,11 +228,11 @@ test('a block that is missing before delivered ones is computed, and those are u
   const h = await harness();
   const id = h.submit(prompt, 10, { isFetching: true });
   await h.engine.step();
-  for (const [index, link] of [...source.links.values()].entries()) {
+  for (const [index, hash] of [...source.hashes.values()].entries()) {
     // The first was in the device when the fetch was planned, and evicted before it was admitted.
     if (index === 0 || index === 4) continue;
     const payload = new Uint8Array(h.model.executable.blockBytes);
-    await source.engine.exportTo([{ link, out: payload }]);
+    await source.engine.exportTo([{ hash, out: payload }]);
     await h.engine.deliver(id, [{ blockIndex: index, payload }]);
   }
   h.engine.proceed(id);

@@ -15,7 +15,7 @@ import {
 } from '../../shared/kv/record.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 
-const namespace: Format = {
+const format: Format = {
   ...{
     model: 'abc',
     weightFormat: 'f32',
@@ -26,9 +26,9 @@ const namespace: Format = {
     shard: 'all',
   },
 };
-const digest = formatDigest(namespace);
+const digest = formatDigest(format);
 const layout: RecordLayout = {
-  namespace: digest,
+  format: digest,
   numericsClass: 'test',
   numLayers: 3,
   blockSize: 4,
@@ -42,28 +42,28 @@ describe('keys', () => {
     const grown = new KeyChain(digest, 4);
     for (let length = 1; length <= tokens.length; length++) grown.extend(tokens.slice(0, length));
     const whole = chainOf(digest, 4, tokens);
-    assert.deepEqual(grown.links, whole);
+    assert.deepEqual(grown.hashes, whole);
     for (let at = 0; at < tokens.length; at++) {
       const other = chainOf(
         digest,
         4,
         tokens.map((token, i) => (i === at ? token + 1 : token)),
       );
-      whole.forEach((link, block) => {
+      whole.forEach((hash, block) => {
         const isAfter = block >= Math.floor(at / 4);
-        assert.equal(link.key === other[block]!.key, !isAfter);
-        assert.equal(link.digest === other[block]!.digest, !isAfter);
+        assert.equal(hash.key === other[block]!.key, !isAfter);
+        assert.equal(hash.digest === other[block]!.digest, !isAfter);
       });
     }
   });
 
-  test('other namespaces have other keys from the first block on', () => {
+  test('other formats have other keys from the first block on', () => {
     const roots = new Set<BlockKey>();
     for (const change of [{}, { model: 'b' }, { kvDtype: 'f32' as const }, { blockSize: 8 }, { layoutVersion: 2 }]) {
-      roots.add(chainOf(formatDigest({ ...namespace, ...change }), 4, [1, 2, 3, 4])[0]!.key);
+      roots.add(chainOf(formatDigest({ ...format, ...change }), 4, [1, 2, 3, 4])[0]!.key);
     }
     assert.equal(roots.size, 5);
-    assert.match(formatDifference({ ...namespace, blockSize: 8 }, namespace)!, /blockSize is 8/);
+    assert.match(formatDifference({ ...format, blockSize: 8 }, format)!, /blockSize is 8/);
   });
 
   test('requests of different scopes share no key; without a scope the chain starts from the format', () => {
@@ -81,24 +81,24 @@ describe('keys', () => {
   });
 
   test('blocks of one stretch of 64 share their anchor', () => {
-    const links = chainOf(
+    const hashes = chainOf(
       digest,
       4,
       Array.from({ length: 4 * 130 }, (_, i) => i),
     );
     assert.deepEqual(
-      [links[63]!.anchor, links[64]!.anchor, links[129]!.anchor],
-      [links[0]!.key, links[64]!.key, links[128]!.key],
+      [hashes[63]!.anchor, hashes[64]!.anchor, hashes[129]!.anchor],
+      [hashes[0]!.key, hashes[64]!.key, hashes[128]!.key],
     );
   });
 });
 
 describe('records', () => {
-  const [link] = chainOf(digest, 4, [1, 2, 3, 4]);
+  const [hash] = chainOf(digest, 4, [1, 2, 3, 4]);
   const sealed = (): Uint8Array => {
     const record = new Uint8Array(recordBytes(layout));
     for (let i = headerBytes(3); i < record.length; i++) record[i] = i * 7;
-    sealRecord(record, layout, link!);
+    sealRecord(record, layout, hash!);
     return record;
   };
 
@@ -106,27 +106,24 @@ describe('records', () => {
     const header = readHeader(sealed());
     assert(!('fault' in header));
     assert.deepEqual(
-      [header.key, header.parent, header.digest, header.namespace],
-      [link!.key, link!.parent, link!.digest, digest],
+      [header.key, header.parent, header.digest, header.format],
+      [hash!.key, hash!.parent, hash!.digest, digest],
     );
-    assert.equal(verifyRecord(sealed(), { namespace: digest, digest: link!.digest }), undefined);
+    assert.equal(verifyRecord(sealed(), { format: digest, digest: hash!.digest }), undefined);
   });
 
   test('K2: any flipped bit is found', () => {
     const record = sealed();
     for (let bit = 0; bit < record.length * 8; bit++) {
       record[bit >> 3]! ^= 1 << (bit & 7);
-      assert.notEqual(verifyRecord(record, { namespace: digest, digest: link!.digest }), undefined, `bit ${bit}`);
+      assert.notEqual(verifyRecord(record, { format: digest, digest: hash!.digest }), undefined, `bit ${bit}`);
       record[bit >> 3]! ^= 1 << (bit & 7);
     }
   });
 
-  test('K2: a colliding key, another namespace and a cut record are refused with a reason', () => {
-    assert.match(verifyRecord(sealed(), { namespace: digest, digest: '0'.repeat(32) as Digest })!, /keys collide/);
-    assert.match(
-      verifyRecord(sealed(), { namespace: '0'.repeat(32) as Digest, digest: link!.digest })!,
-      /another namespace/,
-    );
+  test('K2: a colliding key, another format and a cut record are refused with a reason', () => {
+    assert.match(verifyRecord(sealed(), { format: digest, digest: '0'.repeat(32) as Digest })!, /keys collide/);
+    assert.match(verifyRecord(sealed(), { format: '0'.repeat(32) as Digest, digest: hash!.digest })!, /another format/);
     assert.match(verifyRecord(sealed().subarray(0, 300))!, /lengths disagree/);
     assert.match(verifyRecord(new Uint8Array(10))!, /at least/);
     assert.match(verifyRecord(new Uint8Array(512))!, /no record/);
@@ -140,7 +137,7 @@ describe('records in memory', () => {
     const evicted: BlockKey[] = [];
     const wanted = new Set([linkOf(0).key]);
     const cache = new RecordCache(new Slab(256, 3), {
-      onEvict: ({ link }) => evicted.push(link.key),
+      onEvict: ({ hash }) => evicted.push(hash.key),
       isWanted: (key) => wanted.has(key),
     });
     for (const i of [0, 1, 2]) cache.put(linkOf(i), cache.takeSlot()!);

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { asFailure, Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { openFetch } from '../../shared/net/fetch_client.ts';
@@ -13,9 +13,9 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ask, type Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
 
-const namespace = 'cd'.repeat(16) as Digest;
-const links = chainOf(
-  namespace,
+const format = 'cd'.repeat(16) as Digest;
+const hashes = chainOf(
+  format,
   4,
   Array.from({ length: 40 }, (_, i) => i),
 );
@@ -26,14 +26,14 @@ let network: GrpcNetwork;
 let listener: Listener;
 let address: string;
 let counters: FetchServerCounters;
-let read: (link: ChainLink, waitMs: number, signal: AbortSignal) => Promise<Buffer | undefined>;
+let read: (hash: BlockHash, waitMs: number, signal: AbortSignal) => Promise<Buffer | undefined>;
 const wanted = new WantedKeys();
 
 beforeEach(async () => {
   network = new GrpcNetwork('', systemClock);
   const source: BlockSource = {
     wanted,
-    read: (link, _requestId, waitMs, signal) => read(link, waitMs, signal),
+    read: (hash, _requestId, waitMs, signal) => read(hash, waitMs, signal),
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   };
   const handlers = createFetchHandlers(() => source, { maxStreams: MAX_STREAMS });
@@ -51,8 +51,8 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
   const stream = openFetch({ network, clock: systemClock, random: new Random(1) }, address, {
     ...{
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '' },
-      namespace,
-      links,
+      format,
+      hashes,
       signal,
     },
     ...{ waitMs: 1_000, timeoutMs: 10_000, patienceMs: undefined, recordBytes: BYTES },
@@ -70,24 +70,24 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
   return got;
 }
 
-const recordOf = (link: ChainLink): Buffer =>
+const recordOf = (hash: BlockHash): Buffer =>
   Buffer.alloc(
     BYTES,
-    links.findIndex(({ key }) => key === link.key),
+    hashes.findIndex(({ key }) => key === hash.key),
   );
 
 test('more fetches than a holder takes at once: the others wait, and each gets every block (P1, busy is not broken)', async () => {
   let most = 0;
-  read = async (link) => {
+  read = async (hash) => {
     most = Math.max(most, counters.openStreams);
     await systemClock.sleep(1);
-    return recordOf(link);
+    return recordOf(hash);
   };
   const all = await Promise.all(Array.from({ length: 24 }, () => fetchAll()));
-  for (const got of all) assert.equal(got.length, links.length);
+  for (const got of all) assert.equal(got.length, hashes.length);
   assert.equal(most, MAX_STREAMS);
   await until('no stream is open (R2)', () => counters.openStreams === 0);
-  for (const { key } of links) assert(!wanted.has(key), 'nothing is pinned');
+  for (const { key } of hashes) assert(!wanted.has(key), 'nothing is pinned');
 });
 
 test('a fetch that waits for a block ends when its reader leaves, and lets go of what it wanted (R2)', async () => {
@@ -103,7 +103,7 @@ test('a fetch that waits for a block ends when its reader leaves, and lets go of
   reader.abort();
   await fetching.catch(() => undefined);
   await until('no stream is open', () => counters.openStreams === 0);
-  for (const { key } of links) assert(!wanted.has(key));
+  for (const { key } of hashes) assert(!wanted.has(key));
 });
 
 test('snapshots that are read at once have a bound (P1), and one that fails gives its place back', async () => {

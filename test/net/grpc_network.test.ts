@@ -11,7 +11,7 @@ import { mapConcurrently, until } from '../support/cluster.ts';
 
 /** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
 const MANY = 2_500;
-const request: FetchRequest = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), waitMs: 0 };
+const request: FetchRequest = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), waitMs: 0 };
 const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]) };
 const never = new AbortController().signal;
 
@@ -138,7 +138,7 @@ test('what does not fit a message is the request’s fault, not the peer’s los
   serve = answering<'fetch'>(async function* () {
     // Nothing.
   });
-  const huge = { ...request, links: Buffer.alloc(17 << 20) };
+  const huge = { ...request, hashes: Buffer.alloc(17 << 20) };
   const options = { signal: never, timeoutMs: 5_000 };
   await assert.rejects(ask(network, listener.address, 'fetch', huge, options).next(), isFailure('invalid_request'));
 });
@@ -154,7 +154,7 @@ test('a call that takes longer than it may fails by its deadline, and whoever se
 });
 
 test('a call with one reply; a wrong token', async () => {
-  const offer = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), recordBytes: 77, source: 's' };
+  const offer = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), recordBytes: 77, source: 's' };
   const options = { signal: never, timeoutMs: 5_000 };
   assert.equal((await askOnce(network, listener.address, 'offer', offer, options)).stored, 77);
   const other = new GrpcNetwork('wrong', systemClock);

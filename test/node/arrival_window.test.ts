@@ -51,17 +51,17 @@ test('a sequence that is preempted counts as not admitted, with what it holds', 
 test('a record on its way to disk is not evicted, the others are, and without any there is no slot', () => {
   const evicted: string[] = [];
   const cache = new RecordCache(new Slab(64, 3), {
-    onEvict: ({ link }) => evicted.push(link.digest),
+    onEvict: ({ hash }) => evicted.push(hash.digest),
     isWanted: () => false,
   });
-  const links = chainOf(
+  const hashes = chainOf(
     'ab'.repeat(16) as Digest,
     4,
     Array.from({ length: 16 }, (_, i) => i),
   );
-  for (const link of links.slice(0, 3)) cache.put(link, cache.takeSlot() ?? -1);
-  for (const link of links.slice(0, 2)) cache.pin(link.key);
-  const [first, , third] = links;
+  for (const hash of hashes.slice(0, 3)) cache.put(hash, cache.takeSlot() ?? -1);
+  for (const hash of hashes.slice(0, 2)) cache.pin(hash.key);
+  const [first, , third] = hashes;
   assert.notEqual(cache.takeSlot(), undefined);
   assert.deepEqual(evicted, [third?.digest]);
   assert.equal(cache.takeSlot(), undefined, 'all that is left is pinned');

@@ -4,8 +4,8 @@ import { test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
-import { readCommandLine } from '../../shared/base/options.ts';
 import { liveAsMember } from '../../shared/node/member_life.ts';
+import type { MemberConfig } from '../../shared/node/options.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallName, type Listener } from '../../shared/net/network.ts';
@@ -23,22 +23,21 @@ test('a process that is still starting is as good as lost: its callers go elsewh
       return listener;
     },
   });
-  const { config } = readCommandLine([], {});
   const context = {
-    ...{ role: 'decode', config, network: watched, clock: systemClock, log: silentLog },
+    ...{ role: 'decode', config: { bind: '' }, network: watched, clock: systemClock, log: silentLog },
     identity: { pid: 1, epoch: 'e' },
     fail: assert.fail,
     drain: () => undefined,
-  } as unknown as RoleContext;
+  } as unknown as RoleContext<MemberConfig>;
   void liveAsMember(context, 100, () => new Promise(() => undefined));
   const listener = await listening;
   const options = { signal: new AbortController().signal, timeoutMs: 2_000 };
   const isLost = (error: unknown): boolean => error instanceof Failure && error.code === 'instance_lost';
   for (const name of ['decode', 'fetch', 'snapshot'] as const satisfies CallName[]) {
-    const request = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), waitMs: 0 };
+    const request = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), waitMs: 0 };
     await assert.rejects(ask(network, listener.address, name, request, options).next(), isLost, name);
   }
-  const offer = { context: null, namespace: Buffer.alloc(16), links: Buffer.alloc(0), recordBytes: 1, source: 's' };
+  const offer = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), recordBytes: 1, source: 's' };
   await assert.rejects(askOnce(network, listener.address, 'offer', offer, options), isLost);
   network.close();
   await listener.close(100);

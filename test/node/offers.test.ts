@@ -48,7 +48,7 @@ test('a block’s home is derived once, not every time the queue is looked at; a
   );
   let numAsked = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, namespace: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
+    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
     // Nobody answers: what is offered stays on its way.
     network: playedNetwork({
       offer: answeringOnce<'offer'>(() => {
@@ -76,10 +76,10 @@ test('8,192 blocks wait to be offered; more are not offered, the pool is a cache
   const clock = new SimulatedClock();
   let numOffered = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, namespace: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
+    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
     network: playedNetwork({
-      offer: answeringOnce<'offer'>(({ links }) => {
-        numOffered += links.length / 32;
+      offer: answeringOnce<'offer'>(({ hashes }) => {
+        numOffered += hashes.length / 32;
         return { stored: 0, held: 0, durable: 0 };
       }),
     }),

@@ -11,8 +11,8 @@ import { Announcer } from '../../shared/net/announcer.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 
 const never = new AbortController().signal;
-const [link] = chainOf('ab'.repeat(16) as Digest, 4, [1, 2, 3, 4]);
-assert(link);
+const [hash] = chainOf('ab'.repeat(16) as Digest, 4, [1, 2, 3, 4]);
+assert(hash);
 
 const WAIT_MS = 5_000;
 
@@ -34,7 +34,7 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
   const read = async (requestId: string): Promise<number> => {
     const startMs = clock.nowMs();
     let endMs = -1;
-    const reading = outbox.read(link!, requestId, WAIT_MS, never).then((record) => {
+    const reading = outbox.read(hash!, requestId, WAIT_MS, never).then((record) => {
       assert.equal(record, undefined);
       endMs = clock.nowMs();
     });
@@ -55,7 +55,7 @@ test('who reads a block of a prefill that has ended does not wait for it; of one
   outbox.postpone('r');
   assert.equal(await read('r'), WAIT_MS, 'refused for now: it comes again');
   outbox.begin('r');
-  const reading = outbox.read(link, 'r', WAIT_MS, never);
+  const reading = outbox.read(hash, 'r', WAIT_MS, never);
   await clock.run(clock.nowMs() + 10);
   const endMs = clock.nowMs();
   outbox.end('r');

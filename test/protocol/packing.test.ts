@@ -8,33 +8,33 @@ import { decodeBlockBatch, encodeBlockBatch, type BlockBatch } from '../../share
 import { readHeartbeat, readRegistration } from '../../shared/protocol/membership.ts';
 import {
   packKeys,
-  packLinks,
+  packHashes,
   packTokens,
   unpackKeys,
-  unpackLinks,
+  unpackHashes,
   unpackTokens,
 } from '../../shared/protocol/packing.ts';
 
 const isInvalid = (error: unknown): boolean => error instanceof Failure && error.code === 'invalid_request';
 
-test('tokens, keys and links come back as they were', () => {
+test('tokens, keys and hashes come back as they were', () => {
   const tokens = [0, 1, 0xffffffff, 128_000];
   assert.deepEqual(unpackTokens(packTokens(tokens)), tokens);
   const keys = [0n, 2n ** 64n - 1n] as BlockKey[];
   assert.deepEqual(unpackKeys(packKeys(keys)), keys);
-  const links = chainOf('a'.repeat(32) as Digest, 4, [1, 2, 3, 4, 5, 6, 7, 8]).map(({ key, parent, digest }) => ({
+  const hashes = chainOf('a'.repeat(32) as Digest, 4, [1, 2, 3, 4, 5, 6, 7, 8]).map(({ key, parent, digest }) => ({
     key,
     parent,
     digest,
   }));
-  assert.deepEqual(unpackLinks(packLinks(links)), links);
-  assert.deepEqual(unpackLinks(packLinks([])), []);
+  assert.deepEqual(unpackHashes(packHashes(hashes)), hashes);
+  assert.deepEqual(unpackHashes(packHashes([])), []);
 });
 
 test('a list that is cut short is refused', () => {
   assert.throws(() => unpackTokens(Buffer.alloc(5)), isInvalid);
   assert.throws(() => unpackKeys(Buffer.alloc(9)), isInvalid);
-  assert.throws(() => unpackLinks(Buffer.alloc(33)), isInvalid);
+  assert.throws(() => unpackHashes(Buffer.alloc(33)), isInvalid);
 });
 
 test('block events come back as they were, and rubbish never ends the listener otherwise than as a failure', () => {

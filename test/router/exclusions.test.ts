@@ -73,23 +73,23 @@ test('the chain of a long request is derived in slices that others run between, 
       numTurns++;
     }
   })();
-  const links = await chain.links(model, tokens);
+  const hashes = await chain.hashes(model, tokens);
   isDone = true;
   await others;
   assert(numTurns >= 10, `${numTurns} turns of the loop in between`);
-  assert.deepEqual(links, chainOf(digest, 32, tokens, 1_023));
-  const again = await chain.links(model, [...tokens, 1, 2, 3]);
-  for (const [i, link] of links.entries()) assert.equal(again[i], link, 'the very same link, not another derivation');
+  assert.deepEqual(hashes, chainOf(digest, 32, tokens, 1_023));
+  const again = await chain.hashes(model, [...tokens, 1, 2, 3]);
+  for (const [i, hash] of hashes.entries()) assert.equal(again[i], hash, 'the very same hash, not another derivation');
   assert.equal(again.length, 1_024);
-  const other = await chain.links({ ...model, digest: 'cd'.repeat(16) as Digest }, tokens);
-  assert.notEqual(other[0]?.key, links[0]?.key);
+  const other = await chain.hashes({ ...model, digest: 'cd'.repeat(16) as Digest }, tokens);
+  assert.notEqual(other[0]?.key, hashes[0]?.key);
 });
 
 test('a signal that follows others lets go of them', () => {
   const [a, b] = [new AbortController(), new AbortController()];
   for (let i = 0; i < 100; i++) linkSignals(a.signal, b.signal).release();
   assert.equal(getEventListeners(a.signal, 'abort').length, 0);
-  const link = linkSignals(a.signal, b.signal);
+  const hash = linkSignals(a.signal, b.signal);
   b.abort('why');
-  assert.equal(link.signal.reason, 'why');
+  assert.equal(hash.signal.reason, 'why');
 });

@@ -17,7 +17,7 @@ import { IndexFeed } from '../../services/router/index_feed.ts';
 import { PrefixIndex } from '../../services/router/prefix_index.ts';
 import { until } from '../support/cluster.ts';
 
-const links = chainOf(
+const hashes = chainOf(
   '0'.repeat(32) as Digest,
   4,
   Array.from({ length: 4 * 100 }, (_, i) => i),
@@ -57,25 +57,25 @@ afterEach(async () => {
 });
 
 test('a late joiner gets a snapshot, then events; a gap is repaired by another snapshot', async () => {
-  const run = (): number => index.runs(links).get('s1/e') ?? 0;
-  for (const { key } of links.slice(0, 20)) announcer.stored('dram', key);
+  const run = (): number => index.runs(hashes).get('s1/e') ?? 0;
+  for (const { key } of hashes.slice(0, 20)) announcer.stored('dram', key);
   announcer.flush();
   feed.add(instance);
   await until('the snapshot is in', () => run() === 20);
-  for (const { key } of links.slice(20, 30)) announcer.stored('disk', key);
+  for (const { key } of hashes.slice(20, 30)) announcer.stored('disk', key);
   announcer.flush();
   await until('the events are in', () => run() === 30);
   assert.equal(feed.numSnapshots, 1);
 
   isBusUp = false;
-  for (const { key } of links.slice(30, 60)) announcer.stored('disk', key);
-  announcer.removed('dram', links[5]!.key);
+  for (const { key } of hashes.slice(30, 60)) announcer.stored('disk', key);
+  announcer.removed('dram', hashes[5]!.key);
   announcer.flush();
   isBusUp = true;
-  for (const { key } of links.slice(60, 70)) announcer.stored('disk', key);
+  for (const { key } of hashes.slice(60, 70)) announcer.stored('disk', key);
   announcer.flush();
   await until('the gap is repaired, the removal too', () => run() === 5);
-  announcer.stored('disk', links[5]!.key);
+  announcer.stored('disk', hashes[5]!.key);
   announcer.flush();
   await until('the hole is filled', () => run() === 70);
   assert.equal(feed.numSnapshots, 2);

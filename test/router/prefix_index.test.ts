@@ -6,7 +6,7 @@ import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.t
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { PrefixIndex } from '../../services/router/prefix_index.ts';
 
-const links = chainOf(
+const hashes = chainOf(
   '0'.repeat(32) as Digest,
   4,
   Array.from({ length: 40 }, (_, i) => i),
@@ -20,7 +20,7 @@ test('runs are what a naive model says, under random stores, removals and losses
   for (let event = 0; event < 3_000; event++) {
     const holder = random.pick(holders as [string, ...string[]]);
     const tier = random.pick(tiers);
-    const { key } = links[random.below(links.length)]!;
+    const { key } = hashes[random.below(hashes.length)]!;
     const set = naive.get(holder) ?? new Map<Tier, Set<BlockKey>>();
     naive.set(holder, set);
     const keys = set.get(tier) ?? new Set<BlockKey>();
@@ -35,12 +35,12 @@ test('runs are what a naive model says, under random stores, removals and losses
       index.apply(holder, { operation: 'removed', tier, keys: [key] });
       keys.delete(key);
     }
-    const runs = index.runs(links);
+    const runs = index.runs(hashes);
     for (const name of holders) {
       const has = (at: number): boolean =>
-        [...(naive.get(name)?.values() ?? [])].some((held) => held.has(links[at]!.key));
+        [...(naive.get(name)?.values() ?? [])].some((held) => held.has(hashes[at]!.key));
       let run = 0;
-      while (run < links.length && has(run)) run++;
+      while (run < hashes.length && has(run)) run++;
       assert.equal(runs.get(name) ?? 0, run);
     }
   }
@@ -48,12 +48,12 @@ test('runs are what a naive model says, under random stores, removals and losses
 
 test('keys beyond the bound are not indexed, and what is indexed stays (P1)', () => {
   const index = new PrefixIndex(3);
-  const keys = links.map(({ key }) => key);
+  const keys = hashes.map(({ key }) => key);
   index.apply('a', { operation: 'stored', tier: 'dram', keys });
   assert.equal(index.size, 3);
-  assert.equal(index.runs(links).get('a'), 3);
+  assert.equal(index.runs(hashes).get('a'), 3);
   index.apply('b', { operation: 'stored', tier: 'dram', keys });
-  assert.equal(index.runs(links).get('b'), 3, 'of known keys every holder is');
+  assert.equal(index.runs(hashes).get('b'), 3, 'of known keys every holder is');
   index.apply('a', { operation: 'removed', tier: 'dram', keys: keys.slice(0, 1) });
   index.apply('b', { operation: 'removed', tier: 'dram', keys: keys.slice(0, 1) });
   index.apply('a', { operation: 'stored', tier: 'disk', keys: keys.slice(3, 4) });

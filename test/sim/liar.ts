@@ -2,7 +2,7 @@
 import { silentLog } from '../../shared/base/log.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import { ClusterMember } from '../../shared/node/cluster_member.ts';
-import type { ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
@@ -18,13 +18,13 @@ export async function joinLiar(
   { network, clock, hub }: { readonly network: Network; readonly clock: Clock; readonly hub: string },
   layout: RecordLayout,
   lie: Lie,
-  links: readonly ChainLink[],
+  hashes: readonly BlockHash[],
 ): Promise<void> {
   const never = new AbortController().signal;
   const { fetch, snapshot } = createFetchHandlers(
     () => ({
       wanted: new WantedKeys(),
-      read: (link) => Promise.resolve(recordOf(lie, layout, link)),
+      read: (hash) => Promise.resolve(recordOf(lie, layout, hash)),
       snapshot: () => announcer.snapshot(),
     }),
     { maxStreams: 64 },
@@ -45,7 +45,7 @@ export async function joinLiar(
     }),
     ...{ network, clock, log: silentLog },
     onJoined: () => {
-      for (const { key } of links) announcer.stored('dram', key);
+      for (const { key } of hashes) announcer.stored('dram', key);
     },
     onRefused: (failure) => {
       throw failure;
@@ -61,13 +61,13 @@ export async function joinLiar(
   );
 }
 
-function recordOf(lie: Lie, layout: RecordLayout, link: ChainLink): Buffer {
+function recordOf(lie: Lie, layout: RecordLayout, hash: BlockHash): Buffer {
   const record = Buffer.alloc(recordBytes(layout), 0x2b);
   const other = 'ef'.repeat(16) as Digest;
-  if (lie === 'a collision') sealRecord(record, layout, { ...link, digest: other });
-  else if (lie === 'another model') sealRecord(record, { ...layout, namespace: other }, link);
+  if (lie === 'a collision') sealRecord(record, layout, { ...hash, digest: other });
+  else if (lie === 'another model') sealRecord(record, { ...layout, format: other }, hash);
   else {
-    sealRecord(record, layout, link);
+    sealRecord(record, layout, hash);
     record[record.length - 3] = (record.at(-3) ?? 0) ^ 8;
   }
   return record;

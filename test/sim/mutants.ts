@@ -30,9 +30,9 @@ export const mutants: readonly Mutant[] = [
     to: 'if (false)',
   },
   {
-    name: 'the namespace is not compared on arrival (K2)',
+    name: 'the format is not compared on arrival (K2)',
     file: 'shared/kv/record.js',
-    from: 'if (want && header.namespace !== want.namespace)',
+    from: 'if (want && header.format !== want.format)',
     to: 'if (false)',
   },
   {
@@ -44,8 +44,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a store calls durable what it has not committed (S1)',
     file: 'services/store/offer_intake.js',
-    from: 'offered.filter((link) => this.#tiers.disk.has(link)).length',
-    to: 'offered.filter((link) => !this.#tiers.lacks(link)).length',
+    from: 'offered.filter((hash) => this.#tiers.disk.has(hash)).length',
+    to: 'offered.filter((hash) => !this.#tiers.lacks(hash)).length',
   },
   {
     name: 'what is deleted from disk is not told to the index',
@@ -76,8 +76,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that comes twice counts twice (R1)',
     file: 'services/router/attempt.js',
-    from: 'if (!reply.token || reply.token.position < this.#tokens.length + this.#numTokens)',
-    to: 'if (!reply.token)',
+    from: 'if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens)',
+    to: 'if (!reply.sampled)',
   },
   {
     name: 'failover takes output for prompt',
@@ -196,19 +196,19 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what a store holds under a key is taken for what is asked (K2)',
     file: 'shared/kv/record_cache.js',
-    from: 'if (record?.link.digest !== link.digest)\n            return undefined;',
+    from: 'if (record?.hash.digest !== hash.digest)\n            return undefined;',
     to: 'if (!record)\n            return undefined;',
   },
   {
     name: 'what the device holds under a key is taken for what is asked (K2)',
     file: 'shared/engine/block_pool.js',
-    from: 'this.#linkOf[block]?.digest === link.digest ? block : undefined',
+    from: 'this.#hashOf[block]?.digest === hash.digest ? block : undefined',
     to: 'true ? block : undefined',
   },
   {
     name: 'a block is named twice (E1)',
     file: 'shared/engine/block_pool.js',
-    from: 'if (this.#byKey.has(link.key))\n            return false;',
+    from: 'if (this.#byKey.has(hash.key))\n            return false;',
     to: '',
   },
   {
@@ -220,13 +220,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an evicted block keeps its name',
     file: 'shared/engine/block_pool.js',
-    from: 'this.#byKey.delete(link.key);',
+    from: 'this.#byKey.delete(hash.key);',
     to: '',
   },
   {
     name: 'an eviction is not told',
     file: 'shared/engine/block_pool.js',
-    from: 'this.#onRemoved(link.key);',
+    from: 'this.#onRemoved(hash.key);',
     to: '',
   },
   {
@@ -244,14 +244,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'offered records are not verified (K2)',
     file: 'services/store/offer_intake.js',
-    from: 'if (!link || fault !== undefined) {',
-    to: 'if (!link) {',
+    from: 'if (!hash || fault !== undefined) {',
+    to: 'if (!hash) {',
   },
   {
     name: 'the disk tier adds what the disk did not store (S1)',
     file: 'services/store/disk_tier.js',
     from: 'const generation = this.#generation;\n            const stored',
-    to: 'const generation = this.#generation;\n            for (const { link, bytes } of fresh) this.#add({ key: link.key, digest: link.digest, bytes });\n            const stored',
+    to: 'const generation = this.#generation;\n            for (const { hash, bytes } of fresh) this.#add({ key: hash.key, digest: hash.digest, bytes });\n            const stored',
   },
   {
     name: 'a preempted sequence is not told',
@@ -394,7 +394,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an export that fails is waited for',
     file: 'shared/node/outbox.js',
-    from: 'this.#wake(event.link.key);\n        }\n    }',
+    from: 'this.#wake(event.hash.key);\n        }\n    }',
     to: '}\n    }',
   },
   {
@@ -501,14 +501,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks of a short salted prompt are named without its salt',
     file: 'shared/node/engine_call.js',
-    from: 'return { root, tokens, links };',
-    to: 'return { root: layout.namespace, tokens, links };',
+    from: 'return { root, tokens, hashes };',
+    to: 'return { root: layout.format, tokens, hashes };',
   },
   {
     name: 'a device that hangs is not noticed',
-    file: 'shared/node/engine_instance.js',
-    from: 'else if (clock.nowMs() - sinceMs > stepTimeoutMs) {',
-    to: 'else if (clock.nowMs() - sinceMs > 1_000 * stepTimeoutMs) {',
+    file: 'shared/node/watchdog.js',
+    from: 'if (clock.nowMs() - sinceMs > stepTimeoutMs) {',
+    to: 'if (false) {',
   },
   {
     name: 'a decode instance that was there is not expected back',

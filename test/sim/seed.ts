@@ -318,8 +318,8 @@ class SeedRun {
       this.#checkAnnounced(instance, pages);
       for (const key of pages.flatMap((page) => unpackKeys(page.keys))) {
         keys.add(key);
-        const link = { key, parent: key, digest: '' as never };
-        if (!index.runs([link]).has(holderId(instance.member))) {
+        const hash = { key, parent: key, digest: '' as never };
+        if (!index.runs([hash]).has(holderId(instance.member))) {
           this.#fail(`the index does not know that ${instance.member.name} has ${key}`);
         }
       }

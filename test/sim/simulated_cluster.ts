@@ -4,24 +4,27 @@
  */
 import assert from 'node:assert/strict';
 import { silentLog } from '../../shared/base/log.ts';
-import { readCommandLine, type Config } from '../../shared/base/options.ts';
+import { flagsFor, readCommandLine, type ConfigOf, type OptionTable } from '../../shared/base/options.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ThreadModule } from '../../shared/base/threads.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/node/engine_role.ts';
+import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
-import { chainOf, type BlockKey, type ChainLink } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockKey, type BlockHash } from '../../shared/kv/block_key.ts';
 import { moverModule } from '../../shared/kv/mover.ts';
 import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
 import { headerBytes, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
-import { unpackLinks } from '../../shared/protocol/packing.ts';
+import { unpackHashes } from '../../shared/protocol/packing.ts';
 import { start as startBodyThread } from '../../services/router/body_worker.ts';
+import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type Face } from '../../services/router/router.ts';
+import { options as storeOptions } from '../../services/store/options.ts';
 import { startStore } from '../../services/store/store.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
@@ -87,7 +90,7 @@ export interface Shape {
 export interface SimEngine {
   readonly loop: EngineLoop;
   readonly executable: SimExecutable;
-  readonly held: Map<BlockKey, ChainLink>;
+  readonly held: Map<BlockKey, BlockHash>;
   /** Slots that it was given and has not given back, by whose they are. */
   readonly slots: Map<number, number>;
   /** Since when sequences that wait have more of them than they may. */
@@ -181,7 +184,7 @@ export class SimCluster {
   get layout(): RecordLayout {
     const { blockSize } = this.shape;
     return {
-      namespace: formatDigest(this.format),
+      format: formatDigest(this.format),
       numericsClass: 'simulated',
       numLayers: SIM_LAYERS,
       ...{ blockSize, payloadBytes: simBlockBytes(blockSize) },
@@ -192,15 +195,15 @@ export class SimCluster {
   async startLiar(lie: Lie, prompts: readonly (readonly number[])[]): Promise<void> {
     const { layout } = this;
     const process = new SimProcess('liar');
-    const links = prompts.flatMap((tokens) => chainOf(layout.namespace, layout.blockSize, tokens));
+    const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.blockSize, tokens));
     const network = this.fabric.networkOf(process);
-    await joinLiar({ network, clock: this.simulation.clockOf(process), hub: HUB }, layout, lie, links);
+    await joinLiar({ network, clock: this.simulation.clockOf(process), hub: HUB }, layout, lie, hashes);
   }
 
   /** S1: what a store calls durable is on its disk when it says so. */
-  #checkOffer({ links }: OfferRequest, { durable }: OfferReply, server: SimProcess): void {
+  #checkOffer({ hashes }: OfferRequest, { durable }: OfferReply, server: SimProcess): void {
     const disk = this.nodes.find(({ process }) => process === server)?.disk;
-    const numCommitted = unpackLinks(links).filter(
+    const numCommitted = unpackHashes(hashes).filter(
       ({ key, digest }) => disk?.committed.get(key)?.digest === digest,
     ).length;
     if (durable > numCommitted)
@@ -214,7 +217,7 @@ export class SimCluster {
     const record = Buffer.concat([before, data]);
     this.#sent.set(request, record);
     if (record.length < recordBytes(this.layout)) return;
-    const digest = unpackLinks(request.links)[index]?.digest;
+    const digest = unpackHashes(request.hashes)[index]?.digest;
     const fault = digest === undefined ? 'nobody asked for it' : this.truth.faultOfRecord(digest, record);
     if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
   }
@@ -228,17 +231,16 @@ export class SimCluster {
     node.failure = undefined;
     this.simulation.note(`${node.name} starts`);
     node.running = undefined;
-    const context = this.#context(node.role, process, node);
     const starting = {
-      router: () => startRouter(context, this.http.listenFor(process)),
-      prefill: () => startEngineRole(context),
-      decode: () => startEngineRole(context),
-      store: () => startStore(context),
+      router: () => startRouter(this.#context(node, routerOptions), this.http.listenFor(process)),
+      prefill: () => startEngineRole(this.#context(node, engineOptions)),
+      decode: () => startEngineRole(this.#context(node, engineOptions)),
+      store: () => startStore(this.#context(node, storeOptions)),
     }[node.role]();
     starting.then(
       (running) => (node.running = running),
       (error: unknown) => {
-        context.fail(error);
+        this.#giveUp(node, process, error);
       },
     );
   }
@@ -282,17 +284,22 @@ export class SimCluster {
     this.http.reset(node.process);
   }
 
-  #context(role: Role, process: SimProcess, node: Node): RoleContext {
-    const end = (error: unknown): void => {
-      if (process.isDead) return;
-      node.failure = String(error);
-      if (!isExpected.test(node.failure)) this.faults.push(`${node.name} gives up: ${node.failure}`);
-      this.kill(node);
-    };
+  /** The process cannot go on. */
+  #giveUp(node: Node, process: SimProcess, error: unknown): void {
+    if (process.isDead) return;
+    node.failure = String(error);
+    if (!isExpected.test(node.failure)) this.faults.push(`${node.name} gives up: ${node.failure}`);
+    this.kill(node);
+  }
+
+  #context<Table extends OptionTable>(node: Node, table: Table): Host & RoleOf<Table> {
+    const { process, role } = node;
     return {
       ...this.#host(process, node),
-      ...{ role, config: this.#config(role, process.name) },
-      fail: end,
+      ...{ role, config: this.#config(role, process.name, table) },
+      fail: (error) => {
+        this.#giveUp(node, process, error);
+      },
       drain: () => undefined,
     };
   }
@@ -380,11 +387,11 @@ export class SimCluster {
     if (event.kind === 'removed') held.delete(event.key);
     if (event.kind === 'consumed') slots.delete(event.slot);
     if (event.kind !== 'stored') return;
-    const { link } = event;
-    held.set(link.key, link);
-    const block = loop.engine.pool.find(link);
+    const { hash } = event;
+    held.set(hash.key, hash);
+    const block = loop.engine.pool.find(hash);
     // It may have been evicted in the same step: its removal is told next.
-    const fault = block === undefined ? undefined : this.truth.fault(link.digest, executable.contentOf(block));
+    const fault = block === undefined ? undefined : this.truth.fault(hash.digest, executable.contentOf(block));
     if (fault !== undefined) this.faults.push(`K1: ${name}: ${fault}`);
   }
 
@@ -463,32 +470,38 @@ export class SimCluster {
       this.faults.push(`P1: sequences that wait hold ${numEarly} of ${window} slots for arrivals at ${name}`);
   }
 
-  #config(role: Role, name: string): Config {
+  #config<Table extends OptionTable>(role: Role, name: string, table: Table): ConfigOf<Table> {
     const { blockSize, dramSlots, storeSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } =
       this.shape;
     const slotBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
-    const args = {
-      name: name,
+    const values: Record<string, string | number> = {
+      name,
       model: simModel,
-      ...(role === 'router' ? { 'hub-bind': HUB } : { join: HUB }),
+      hub_bind: HUB,
+      join: HUB,
       ...(role !== 'router' && this.shape.hasFixedPorts ? { bind: `${name}:7000` } : {}),
-      'block-size': blockSize,
-      'chunk-tokens': chunkTokens,
-      'max-num-seqs': maxNumSeqs,
-      'max-waiting': maxWaiting,
-      'request-timeout-ms': this.shape.requestMs,
-      'max-requests': this.shape.maxRequests,
-      'silence-ms': SILENCE_MS,
-      'stalled-reader-ms': STALLED_READER_MS,
-      'step-timeout-ms': STEP_TIMEOUT_MS,
-      'drain-timeout-ms': DRAIN_MS,
-      'dram-bytes': (role === 'store' ? storeSlots : dramSlots) * slotBytes,
-      'disk-bytes': role === 'store' ? diskRecords * 4_096 : 0,
-      'local-prefill-tokens': localPrefillTokens,
+      block_size: blockSize,
+      chunk_tokens: chunkTokens,
+      max_num_seqs: maxNumSeqs,
+      max_waiting: maxWaiting,
+      request_timeout_ms: this.shape.requestMs,
+      max_requests: this.shape.maxRequests,
+      silence_ms: SILENCE_MS,
+      stalled_reader_ms: STALLED_READER_MS,
+      step_timeout_ms: STEP_TIMEOUT_MS,
+      drain_timeout_ms: DRAIN_MS,
+      dram_bytes: (role === 'store' ? storeSlots : dramSlots) * slotBytes,
+      disk_bytes: diskRecords * 4_096,
+      local_prefill_tokens: localPrefillTokens,
     };
-    return readCommandLine(
-      Object.entries(args).flatMap(([flag, value]) => [`--${flag}`, String(value)]),
-      {},
-    ).config;
+    const flags = flagsFor(
+      table,
+      Object.fromEntries(Object.entries(values).map(([key, value]) => [key, String(value)])),
+    );
+    return readCommandLine(table, { command: role, tables: { [role]: table } }, flags, {}).config;
   }
 }
+
+type RoleOf<Table extends OptionTable> = Pick<RoleContext, 'role' | 'fail' | 'drain'> & {
+  readonly config: ConfigOf<Table>;
+};

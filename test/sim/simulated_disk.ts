@@ -120,7 +120,7 @@ export class SimDiskThread {
     if (!found) return 'it is not in the environment';
     const header = readHeader(found.record);
     if ('fault' in header) return header.fault;
-    const wrong = verifyRecord(found.record, { namespace: header.namespace, digest });
+    const wrong = verifyRecord(found.record, { format: header.format, digest });
     if (wrong !== undefined) return wrong;
     slotBytes(this.#memory, slot).set(found.record);
     return undefined;

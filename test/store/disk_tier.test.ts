@@ -7,15 +7,15 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
-import { chainOf, type BlockKey, type ChainLink, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotBytes, Slab } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskTierOptions } from '../../services/store/disk_tier.ts';
 import type { DiskThread, start } from '../../services/store/disk_worker.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 
-const namespace = 'ab'.repeat(16) as Digest;
-const layout: RecordLayout = { namespace, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
+const format = 'ab'.repeat(16) as Digest;
+const layout: RecordLayout = { format, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
 const bytes = recordBytes(layout);
 const url = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
 
@@ -25,16 +25,16 @@ let stopped: AbortController;
 let worker: Thread<DiskThread>;
 let slab: Slab;
 
-function linkOf(i: number): ChainLink {
-  return chainOf(namespace, 4, [i, i, i, i])[0]!;
+function linkOf(i: number): BlockHash {
+  return chainOf(format, 4, [i, i, i, i])[0]!;
 }
 
 /** A sealed record in a slot. */
-function record(i: number): { link: ChainLink; slot: number; bytes: number } {
+function record(i: number): { hash: BlockHash; slot: number; bytes: number } {
   const slot = slab.allocate()!;
   slotBytes(slab.memory, slot).fill(i);
   sealRecord(slotBytes(slab.memory, slot), layout, linkOf(i));
-  return { link: linkOf(i), slot, bytes };
+  return { hash: linkOf(i), slot, bytes };
 }
 
 async function openWorker(): Promise<void> {

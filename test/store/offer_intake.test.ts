@@ -6,11 +6,11 @@ import { silentLog } from '../../shared/base/log.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/kv/mover.ts';
 import type { FetchLine } from '../../shared/net/fetch_client.ts';
-import { packDigest, packLinks } from '../../shared/protocol/packing.ts';
+import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
 
-const namespace = 'ab'.repeat(16) as Digest;
+const format = 'ab'.repeat(16) as Digest;
 
 test('64 offers are taken at once, the next is refused as overload, and a place comes free with each that ends (P1)', async () => {
   const ends: (() => void)[] = [];
@@ -30,8 +30,8 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
   const offerOf = (i: number): ReturnType<OfferIntake['take']> =>
     intake.take(
       {
-        ...{ context: null, namespace: packDigest(namespace), recordBytes: 1_024, source: 's:1' },
-        links: packLinks(chainOf(namespace, 4, [i, i, i, i])),
+        ...{ context: null, format: packDigest(format), recordBytes: 1_024, source: 's:1' },
+        hashes: packHashes(chainOf(format, 4, [i, i, i, i])),
       },
       new AbortController().signal,
     );

@@ -181,22 +181,29 @@ export class Cluster {
     return this.#folder.path;
   }
 
+  /**
+   * What the router shows under this path. Asked again once: while this process computed, an idle connection may have been closed
+   * without its noticing.
+   */
+  async #look<T>(path: string): Promise<T> {
+    const look = (): Promise<Response> => fetch(`${this.url}${path}`);
+    return (await (await look().catch(look)).json()) as T;
+  }
+
   async pool(): Promise<NodeView[]> {
-    return ((await (await fetch(`${this.url}/api/pool`)).json()) as { nodes: NodeView[] }).nodes;
+    return (await this.#look<{ nodes: NodeView[] }>('/api/pool')).nodes;
   }
 
   /** What the router has open; all of it is zero when nothing runs (R2). */
   async open(): Promise<{ requests: number; answers: number; body_bytes: number }> {
-    return (
-      (await (await fetch(`${this.url}/api/pool`)).json()) as {
-        router: { requests: number; answers: number; body_bytes: number };
-      }
-    ).router;
+    const { router } = await this.#look<{ router: { requests: number; answers: number; body_bytes: number } }>(
+      '/api/pool',
+    );
+    return router;
   }
 
   async requests(limit = 512): Promise<RequestView[]> {
-    return ((await (await fetch(`${this.url}/api/requests?limit=${limit}`)).json()) as { requests: RequestView[] })
-      .requests;
+    return (await this.#look<{ requests: RequestView[] }>(`/api/requests?limit=${limit}`)).requests;
   }
 
   async node(name: string): Promise<NodeView> {

@@ -6,7 +6,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { ClusterMember } from '../../shared/node/cluster_member.ts';
-import type { ChainLink, Digest } from '../../shared/kv/block_key.ts';
+import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
@@ -21,7 +21,7 @@ import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 export type Lie =
   | 'nothing but the truth'
   | 'another digest'
-  | 'another namespace'
+  | 'another format'
   | 'a flipped bit in the payload'
   | 'a flipped bit in the header'
   | 'nothing at all'
@@ -34,7 +34,7 @@ export type Lie =
   | 'a failure in the middle';
 
 export const lies: readonly Lie[] = [
-  ...(['another digest', 'another namespace', 'a flipped bit in the payload', 'a flipped bit in the header'] as const),
+  ...(['another digest', 'another format', 'a flipped bit in the payload', 'a flipped bit in the header'] as const),
   ...(['nothing at all', 'one block too few', 'half a record', 'records of another size', 'the wrong block'] as const),
   ...(['silence', 'always busy', 'a failure in the middle'] as const),
 ];
@@ -48,22 +48,22 @@ export interface FakeHolder {
   readonly recordBytes: number;
   readonly numFetches: () => number;
   lie(lie: Lie): void;
-  announce(links: readonly ChainLink[]): void;
+  announce(hashes: readonly BlockHash[]): void;
   close(): Promise<void>;
 }
 
-export async function joinFakeHolder(hub: string, token: string, namespace: Digest): Promise<FakeHolder> {
+export async function joinFakeHolder(hub: string, token: string, format: Digest): Promise<FakeHolder> {
   let lie: Lie = 'another digest';
   let numFetches = 0;
   const layout: RecordLayout = {
-    ...{ namespace, numericsClass: 'fake', numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES },
+    ...{ format, numericsClass: 'fake', numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES },
   };
   const size = recordBytes(layout);
   const network = new GrpcNetwork(token, systemClock);
   const stopped = new AbortController();
   const source: BlockSource = {
     wanted: new WantedKeys(),
-    read: (link) => Promise.resolve(recordFor(lie, layout, link)),
+    read: (hash) => Promise.resolve(recordFor(lie, layout, hash)),
     snapshot: () => announcer.snapshot(),
   };
   const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
@@ -115,8 +115,8 @@ export async function joinFakeHolder(hub: string, token: string, namespace: Dige
     lie: (next) => {
       lie = next;
     },
-    announce: (links) => {
-      for (const { key } of links) announcer.stored('dram', key);
+    announce: (hashes) => {
+      for (const { key } of hashes) announcer.stored('dram', key);
     },
     close: async () => {
       cluster.leave();
@@ -127,30 +127,30 @@ export async function joinFakeHolder(hub: string, token: string, namespace: Dige
   };
 }
 
-function recordFor(lie: Lie, layout: RecordLayout, link: ChainLink): Buffer | undefined {
+function recordFor(lie: Lie, layout: RecordLayout, hash: BlockHash): Buffer | undefined {
   const record = Buffer.alloc(recordBytes(layout), 0x2b);
-  const seal = (as: ChainLink, within = layout): Buffer => {
+  const seal = (as: BlockHash, within = layout): Buffer => {
     sealRecord(record, within, as);
     return record;
   };
   const other = 'ef'.repeat(16) as Digest;
   switch (lie) {
     case 'nothing but the truth':
-      return seal(link);
+      return seal(hash);
     case 'another digest':
-      return seal({ ...link, digest: other });
-    case 'another namespace':
-      return seal(link, { ...layout, namespace: other });
+      return seal({ ...hash, digest: other });
+    case 'another format':
+      return seal(hash, { ...layout, format: other });
     case 'a flipped bit in the payload':
-      seal(link);
+      seal(hash);
       record[record.length - 7] = (record.at(-7) ?? 0) ^ 4;
       return record;
     case 'a flipped bit in the header':
-      seal(link);
+      seal(hash);
       record[41] = (record[41] ?? 0) ^ 1;
       return record;
     case 'the wrong block':
-      return seal({ ...link, key: link.parent, digest: link.digest.split('').reverse().join('') as Digest });
+      return seal({ ...hash, key: hash.parent, digest: hash.digest.split('').reverse().join('') as Digest });
     case 'one block too few':
       return undefined;
     case 'nothing at all':

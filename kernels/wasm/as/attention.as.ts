@@ -15,9 +15,10 @@
  *   window   tokens that a row sees, its own included; 0: all
  *   head_dim and block_size are multiples of 4.
  */
+import { AttentionParams, AttentionTile } from './attention_params.as';
 import { attend_few } from './attention_few.as';
 import { attend_many } from './attention_many.as';
-import { AttentionParams, AttentionTile, first_visible, LOWEST, queries_at, query_bytes } from './attention_parts.as';
+import { first_visible, LOWEST, queries_at, query_bytes } from './attention_parts.as';
 import { exp1, multiply } from './simd.as';
 
 /** Queries from which unpacking a block pays. */

@@ -2,19 +2,17 @@
  * Attention of few queries to a block: K and V are converted in registers, once for up to four heads, and the lines of the next block
  * are touched on the way.
  */
+import { AttentionParams, AttentionTile } from './attention_params.as';
 import {
   add_values,
   ahead_at,
-  AttentionParams,
-  AttentionTile,
   end_in,
   queries_at,
   softmax_of_four,
   spare_at,
-  start_ahead,
   start_in,
-  touch_ahead,
 } from './attention_parts.as';
+import { start_ahead, touch_ahead } from './touch_ahead.as';
 import { load4_f16_small, madd, multiply, sums_of_4 } from './simd.as';
 
 const TWO_96: f32 = 79228162514264337593543950336.0;

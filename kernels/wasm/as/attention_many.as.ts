@@ -7,10 +7,9 @@
  *   v        unpacked by {@link unpack_v}: [tokens][head_dim] f32
  *   weights  scores, then weights [tokens][4 queries] f32
  */
+import { AttentionParams, AttentionTile } from './attention_params.as';
 import {
   add_values,
-  AttentionParams,
-  AttentionTile,
   end_in,
   queries_at,
   query_bytes,

@@ -5,45 +5,10 @@
  *   scratch  scores of four queries [block_size + 4][4] f32, a cache line for what is touched ahead, a record that nobody reads, [2][block_size]
  *            [head_dim] f32: a block's K and V, [kv_heads][queries, in whole fours][head_dim] f32: queries, packed or scaled
  */
-import { exp4, load4_f16_small, madd, multiply, touch_pages, TWO_112 } from './simd.as';
+import { touch_ahead } from './touch_ahead.as';
+import { exp4, load4_f16_small, madd, multiply, TWO_112 } from './simd.as';
 
 export const LOWEST: f32 = -1e30;
-
-/**
- *   qkv   [rows][heads + 2 · kv_heads][head_dim] f32; out [rows][heads][head_dim] f32
- *   kv    plane K of this layer in block 0; plane V lies planeBytes after it; blocks are blockBytes apart
- */
-// @ts-ignore: decorator
-@unmanaged
-export class AttentionParams {
-  qkv: usize;
-  qkvStride: usize;
-  out: usize;
-  outStride: usize;
-  kv: usize;
-  planeBytes: usize;
-  blockBytes: usize;
-  kvHeads: u32;
-  /** Query heads of a KV head. */
-  group: u32;
-  headDim: u32;
-  blockSize: u32;
-  isF16: u32;
-  /** Tokens that a row sees, its own included; 0: all. */
-  window: u32;
-  scale: f32;
-}
-
-/** Consecutive rows of one sequence. */
-// @ts-ignore: decorator
-@unmanaged
-export class AttentionTile {
-  row: u32;
-  rows: u32;
-  /** Of the first row. */
-  position: u32;
-  blockTable: usize;
-}
 
 // @ts-ignore: decorator
 @inline
@@ -223,36 +188,6 @@ function four(a: usize, b: usize, c: usize, d: usize): v128 {
   v = v128.load32_lane(b, v, 1);
   v = v128.load32_lane(c, v, 2);
   return v128.load32_lane(d, v, 3);
-}
-
-/**
- * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
- * word that nobody reads.
- */
-export function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
-  store<u32>(ahead, next as u32);
-  store<u32>(ahead, planeBytes as u32, 4);
-  store<u32>(ahead, apart as u32, 8);
-  store<u32>(ahead, next ? numBursts : 0, 12);
-  store<u32>(ahead, 0, 16);
-}
-
-/** The next burst, in the shadow of what is computed then: a few lines of every page. */
-export function touch_ahead(ahead: usize): void {
-  const numBursts = load<u32>(ahead, 12);
-  const burst = load<u32>(ahead, 16);
-  if (burst >= numBursts) return;
-  store<u32>(ahead, burst + 1, 16);
-  const first = line_of(burst, numBursts);
-  const last = line_of(burst + 1, numBursts);
-  touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
-}
-
-/** Of the lines of a page, in bytes. */
-// @ts-ignore: decorator
-@inline
-function line_of(burst: u32, numBursts: u32): usize {
-  return (((burst << 6) / numBursts) as usize) << 6;
 }
 
 /** records[heads][head_dim] += weights · V, eight outputs at a time; `ahead` 0: nothing is touched on the way. */

@@ -5,7 +5,7 @@
  *                                └──────► log, for people; nothing reads it to decide
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { ChainLink } from '../../../shared/kv/block_key.ts';
+import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import type { ClusterView, Instance } from '../cluster_view.ts';
 import type { PrefixIndex } from '../prefix_index.ts';
@@ -29,7 +29,7 @@ export interface Asked {
   readonly requestId: string;
   readonly numTokens: number;
   /** Full blocks before the tail. */
-  readonly links: readonly ChainLink[];
+  readonly hashes: readonly BlockHash[];
   readonly maxLength: number;
   readonly avoided: Avoided;
   readonly isInsisting?: boolean;
@@ -88,9 +88,9 @@ export class Conductor {
   }
 
   decide(asked: Asked): Outcome {
-    const { requestId, numTokens, links, maxLength, isInsisting = false, decode } = asked;
+    const { requestId, numTokens, hashes, maxLength, isInsisting = false, decode } = asked;
     const question: Question = {
-      ...{ numTokens, maxLength, isInsisting, numBlocks: links.length },
+      ...{ numTokens, maxLength, isInsisting, numBlocks: hashes.length },
       decode: decode && { id: decode.instance.id, from: decode.from },
     };
     const snapshot = this.#snapshot(asked);
@@ -115,7 +115,7 @@ export class Conductor {
     }
   }
 
-  #snapshot({ links, maxLength, avoided }: Asked): ClusterSnapshot {
+  #snapshot({ hashes, maxLength, avoided }: Asked): ClusterSnapshot {
     const { view, index, clock } = this.#options;
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(maxLength);
@@ -130,7 +130,7 @@ export class Conductor {
         isAvoided: avoided.has(instance),
         price: this.#prices.of(instance.id),
       }));
-    const holders = [...index.runs(links)].flatMap(([id, run]) => {
+    const holders = [...index.runs(hashes)].flatMap(([id, run]) => {
       const holder = view.byHolder(id);
       return holder && avoided.isHolder(holder) ? [{ id, address: holder.member.address, run }] : [];
     });

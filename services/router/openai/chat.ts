@@ -1,5 +1,5 @@
 /** `/v1/chat/completions`. */
-import type { TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { RequestRecord } from '../request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
@@ -48,7 +48,7 @@ async function whole(
   let last: Piece | undefined;
   for await (const piece of pieces) {
     text.push(piece.text);
-    ids.push(...piece.tokens.map(({ id }) => id));
+    ids.push(...piece.tokens.map(({ token }) => token));
     if (body.numLogprobs >= 0)
       entries.push(...(await logprobs(context, piece.tokens)).map((one) => JSON.stringify(one)));
     last = piece;
@@ -84,7 +84,7 @@ async function* events(
   });
   let isFirst = true;
   for await (const { text, tokens, finish, stopReason } of pieces) {
-    const idsOf = body.isReturningIds ? { token_ids: tokens.map(({ id }) => id) } : {};
+    const idsOf = body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {};
     if (isFirst) {
       const ids = body.isReturningIds ? { prompt_token_ids: promptTokens } : {};
       yield { ...chunk({ delta: { role: 'assistant', content: '' } }), ...ids };
@@ -104,15 +104,15 @@ function frame({ servedName, clock }: ApiContext, record: RequestRecord, object:
   return { id, object, created: Math.floor(clock.wallMs() / 1_000), model: servedName };
 }
 
-async function logprobs(context: ApiContext, tokens: readonly TokenMessage[]): Promise<ChatLogprob[]> {
+async function logprobs(context: ApiContext, tokens: readonly SampledMessage[]): Promise<ChatLogprob[]> {
   const nameOf = await tokenNames(context, tokens);
   const entry = (id: number): { token: string; bytes: number[] } => {
     const token = nameOf(id);
     return { token, bytes: [...Buffer.from(token)] };
   };
-  return tokens.map(({ id, logprob, topIds, topLogprobs }) => ({
-    ...entry(id),
+  return tokens.map(({ token, logprob, topTokens, topLogprobs }) => ({
+    ...entry(token),
     logprob: logprob[0] ?? 0,
-    top_logprobs: topIds.map((top, i) => ({ ...entry(top), logprob: topLogprobs[i] ?? 0 })),
+    top_logprobs: topTokens.map((top, i) => ({ ...entry(top), logprob: topLogprobs[i] ?? 0 })),
   }));
 }

@@ -1,6 +1,6 @@
 /** What chat and completions share: model name, sampling, usage, token names, headers. */
 import type { GenerationDefaults } from '../../../shared/model/model_folder.ts';
-import type { SamplingMessage, TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { SamplingMessage, SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../generation.ts';
 import type { RequestRecord } from '../request_log.ts';
 import type { ApiContext } from './api_context.ts';
@@ -114,10 +114,10 @@ export function usageOf(records: readonly RequestRecord[]): Usage {
 /** Names of all tokens that log-probabilities speak of; without a tokenizer `token_id:N`. */
 export async function tokenNames(
   { codec }: ApiContext,
-  tokens: readonly TokenMessage[],
-): Promise<(id: number) => string> {
-  if (!codec.hasTokenizer) return (id) => `token_id:${id}`;
-  return codec.names(tokens.flatMap(({ id, topIds }) => [id, ...topIds]));
+  tokens: readonly SampledMessage[],
+): Promise<(token: number) => string> {
+  if (!codec.hasTokenizer) return (token) => `token_id:${token}`;
+  return codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
 }
 
 /**

@@ -1,5 +1,5 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
-import type { TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { RequestRecord } from '../request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
@@ -68,7 +68,7 @@ async function whole(context: ApiContext, body: CompletionBody, runs: readonly R
     const output = outputs[index];
     if (!output) continue;
     output.text.push(piece.text);
-    output.ids.push(...piece.tokens.map(({ id }) => id));
+    output.ids.push(...piece.tokens.map(({ token }) => token));
     if (body.numLogprobs >= 0)
       output.lists.add(await logprobs(context, piece.tokens, output.lists.textLength), context.codec.hasTokenizer);
     output.last = piece;
@@ -103,7 +103,7 @@ async function* events(context: ApiContext, body: CompletionBody, runs: readonly
       logprobs: body.numLogprobs >= 0 ? await logprobs(context, tokens, textLengths[index] ?? 0) : null,
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,
-      ...(body.isReturningIds ? { token_ids: tokens.map(({ id }) => id) } : {}),
+      ...(body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {}),
       ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: runs[index]?.promptTokens } : {}),
     };
     hasBegun[index] = true;
@@ -152,20 +152,20 @@ class LogprobLists {
   }
 }
 
-async function logprobs(context: ApiContext, tokens: readonly TokenMessage[], textOffset: number): Promise<Logprobs> {
+async function logprobs(context: ApiContext, tokens: readonly SampledMessage[], textOffset: number): Promise<Logprobs> {
   const nameOf = await tokenNames(context, tokens);
   let offset = textOffset;
   return {
-    tokens: tokens.map(({ id }) => nameOf(id)),
+    tokens: tokens.map(({ token }) => nameOf(token)),
     token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
     // The chosen token is always there, besides the best ones.
-    top_logprobs: tokens.map(({ id, logprob, topIds, topLogprobs }) => {
-      const best = topIds.map((top, i): [string, number | undefined] => [nameOf(top), topLogprobs[i]]);
-      return Object.fromEntries([...best, [nameOf(id), logprob[0]]]);
+    top_logprobs: tokens.map(({ token, logprob, topTokens, topLogprobs }) => {
+      const best = topTokens.map((top, i): [string, number | undefined] => [nameOf(top), topLogprobs[i]]);
+      return Object.fromEntries([...best, [nameOf(token), logprob[0]]]);
     }),
-    text_offset: tokens.map(({ id }) => {
+    text_offset: tokens.map(({ token }) => {
       const at = offset;
-      offset += context.codec.hasTokenizer ? nameOf(id).length : 0;
+      offset += context.codec.hasTokenizer ? nameOf(token).length : 0;
       return at;
     }),
   };

@@ -6,7 +6,7 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { TokenMessage } from '../../../shared/protocol/messages.ts';
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../generation.ts';
 import type { RequestRecord } from '../request_log.ts';
 import { TextStream } from '../text_stream.ts';
@@ -16,7 +16,7 @@ import type { RequestScope } from './request_scope.ts';
 /** A step of the output; text may lag behind the tokens. */
 export interface Piece {
   readonly text: string;
-  readonly tokens: readonly TokenMessage[];
+  readonly tokens: readonly SampledMessage[];
   readonly finish: 'stop' | 'length' | undefined;
   /** With `stop`: the stop string, or the request's own stop token. */
   readonly stopReason: string | number | null;
@@ -42,7 +42,7 @@ export async function* runPrompt(
   let lastMs = clock.nowMs();
   let numTokens = 0;
   try {
-    for await (const { token, finish: modelFinish } of relay.generate(generation, record, untilMs, signal)) {
+    for await (const { sampled, finish: modelFinish } of relay.generate(generation, record, untilMs, signal)) {
       numTokens++;
       if (numTokens === 1) await prefillReported(record, clock, signal);
       else metrics.interToken((clock.nowMs() - lastMs) / 1_000);
@@ -50,12 +50,12 @@ export async function* runPrompt(
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
       const isSearched = numTokens > sampling.minTokens;
-      let piece = isSilent ? '' : await text.push(token.id, isSearched);
+      let piece = isSilent ? '' : await text.push(sampled.token, isSearched);
       if (modelFinish) piece += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
-      const ownStop = finish === 'stop' && ownStopTokenIds.includes(token.id) ? token.id : null;
+      const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
-      yield { text: piece, tokens: [token], finish, stopReason: text.stop ?? ownStop };
+      yield { text: piece, tokens: [sampled], finish, stopReason: text.stop ?? ownStop };
       if (finish) return;
     }
   } catch (error) {

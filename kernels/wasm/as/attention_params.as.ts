@@ -1,0 +1,37 @@
+/** What attention's kernels read: of a layer, and of the rows that are attended for together. */
+
+/**
+ *   qkv   [rows][heads + 2 · kv_heads][head_dim] f32; out [rows][heads][head_dim] f32
+ *   kv    plane K of this layer in block 0; plane V lies planeBytes after it; blocks are blockBytes apart
+ */
+// @ts-ignore: decorator
+@unmanaged
+export class AttentionParams {
+  qkv: usize;
+  qkvStride: usize;
+  out: usize;
+  outStride: usize;
+  kv: usize;
+  planeBytes: usize;
+  blockBytes: usize;
+  kvHeads: u32;
+  /** Query heads of a KV head. */
+  group: u32;
+  headDim: u32;
+  blockSize: u32;
+  isF16: u32;
+  /** Tokens that a row sees, its own included; 0: all. */
+  window: u32;
+  scale: f32;
+}
+
+/** Consecutive rows of one sequence. */
+// @ts-ignore: decorator
+@unmanaged
+export class AttentionTile {
+  row: u32;
+  rows: u32;
+  /** Of the first row. */
+  position: u32;
+  blockTable: usize;
+}

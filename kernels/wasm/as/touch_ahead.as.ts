@@ -1,0 +1,32 @@
+/** Lines of the next block are touched while this one is computed with: what a CPU's prefetchers do not see coming. */
+import { touch_pages } from './simd.as';
+
+/**
+ * What to touch of the next block, in a cache line of scratch: from, bytes of a plane, from one plane to the other, bursts, done, and a
+ * word that nobody reads.
+ */
+export function start_ahead(ahead: usize, next: usize, planeBytes: usize, apart: usize, numBursts: u32): void {
+  store<u32>(ahead, next as u32);
+  store<u32>(ahead, planeBytes as u32, 4);
+  store<u32>(ahead, apart as u32, 8);
+  store<u32>(ahead, next ? numBursts : 0, 12);
+  store<u32>(ahead, 0, 16);
+}
+
+/** The next burst, in the shadow of what is computed then: a few lines of every page. */
+export function touch_ahead(ahead: usize): void {
+  const numBursts = load<u32>(ahead, 12);
+  const burst = load<u32>(ahead, 16);
+  if (burst >= numBursts) return;
+  store<u32>(ahead, burst + 1, 16);
+  const first = line_of(burst, numBursts);
+  const last = line_of(burst + 1, numBursts);
+  touch_pages(load<u32>(ahead), load<u32>(ahead, 4), load<u32>(ahead, 8), first, last, ahead + 20);
+}
+
+/** Of the lines of a page, in bytes. */
+// @ts-ignore: decorator
+@inline
+function line_of(burst: u32, numBursts: u32): usize {
+  return (((burst << 6) / numBursts) as usize) << 6;
+}

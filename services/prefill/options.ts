@@ -1,0 +1,1 @@
+export { engineOptions as options } from '../../shared/node/options.ts';

@@ -1,0 +1,58 @@
+/** What a router can be told. */
+import { z } from 'zod';
+import { address, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
+import { modelOptions, processOptions } from '../../shared/node/options.ts';
+
+export const options = {
+  ...modelOptions,
+  served_model_name: option('Model and engine', 'NAME', z.string(), '', "name in the API; default: the folder's"),
+  ...processOptions,
+  hub_bind: option(
+    'Router',
+    'HOST:PORT',
+    address,
+    '127.0.0.1:8001',
+    'where the router serves the hub that others join',
+  ),
+  local_prefill_tokens: option(
+    'Router',
+    'N',
+    integer(z.int().min(0)),
+    256,
+    'up to so many tokens to compute go straight to decode, without a prefill instance',
+  ),
+  max_requests: option('Router', 'N', positive(2 ** 16), 1024, 'requests in flight; more are refused with 503'),
+  max_connections: option('Router', 'N', positive(2 ** 20), 16_384, 'open HTTP connections; more are closed'),
+  request_timeout_ms: option(
+    'Router',
+    'MS',
+    positive(86_400_000),
+    600_000,
+    'a request that takes longer ends with an error',
+  ),
+  max_body_bytes: option(
+    'Router',
+    'SIZE',
+    bytes,
+    0,
+    "a larger request body is refused; 0: 32 bytes per token of the model's context, at least 4 MiB",
+  ),
+  body_timeout_ms: option('Router', 'MS', positive(3_600_000), 30_000, 'a request that arrives more slowly is ended'),
+  stalled_reader_ms: option(
+    'Router',
+    'MS',
+    positive(86_400_000),
+    60_000,
+    'a client that reads nothing of its stream for this long is ended',
+  ),
+  strict_parameters: option(
+    'Router',
+    '',
+    onOrOff,
+    false,
+    'refuse request keys that no documentation knows, instead of naming them in x-penstock-ignored',
+  ),
+  silence_ms: option('Router', 'MS', positive(600_000), 3_000, 'an instance silent for this long is lost'),
+} as const;
+
+export type RouterConfig = ConfigOf<typeof options>;

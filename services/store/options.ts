@@ -1,0 +1,23 @@
+/** What a store can be told. */
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { bytes, option, type ConfigOf } from '../../shared/base/options.ts';
+import { memberOptions } from '../../shared/node/options.ts';
+
+const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local', 'share'), 'penstock');
+
+export const options = {
+  disk_bytes: option('Budgets', 'SIZE', bytes, 4 * 2 ** 30, "a store's LMDB tier; 0: none"),
+  ...memberOptions,
+  data_dir: option(
+    'Process',
+    'DIR',
+    z.string().min(1),
+    defaultData,
+    'where a store keeps its LMDB environment, in a folder of its name',
+    { isPlace: true },
+  ),
+} as const;
+
+export type StoreConfig = ConfigOf<typeof options>;

@@ -1,0 +1,195 @@
+/** What every process can be told, and what holders of blocks and engines can. */
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { logLevels } from '../base/log.ts';
+import { address, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
+
+const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
+
+export const processOptions = {
+  bind: option(
+    'Network',
+    'HOST:PORT',
+    z.union([address, z.literal('')]),
+    '',
+    'where to listen; default 127.0.0.1, port 8000 for the router, picked by the system for others',
+  ),
+  advertise: option(
+    'Network',
+    'HOST:PORT',
+    z.union([address, z.literal('')]),
+    '',
+    'address that others reach this process at; default: the bound one',
+  ),
+  cluster_token: option(
+    'Network',
+    'TOKEN',
+    z.string().regex(/^[\x21-\x7e]*$/, 'printable ASCII without spaces'),
+    '',
+    'secret that all processes of a cluster share; better in the environment than in a flag',
+  ),
+  name: option(
+    'Process',
+    'NAME',
+    z.string().regex(/^[A-Za-z0-9._:@-]*$/, 'letters, digits and . _ : @ -'),
+    '',
+    'name in the dashboard; default: role@address',
+  ),
+  drain_timeout_ms: option(
+    'Process',
+    'MS',
+    positive(3_600_000),
+    30_000,
+    'after SIGTERM, running requests get this long',
+  ),
+  log_level: option('Process', 'LEVEL', z.enum(logLevels), 'info', `one of ${logLevels.join(', ')}`),
+} as const;
+
+export type ProcessConfig = ConfigOf<typeof processOptions>;
+
+/** Who reads a model's folder. */
+export const modelOptions = {
+  model: option(
+    'Model and engine',
+    'DIR',
+    z.string().min(1),
+    defaultModel,
+    'Hugging Face folder: config.json, model.safetensors, tokenizer.json',
+    { isPlace: true },
+  ),
+  max_model_len: option(
+    'Budgets',
+    'N',
+    integer(z.int().min(0)),
+    0,
+    'longest prompt and output together; 0: what the model has',
+  ),
+} as const;
+
+export const memberOptions = {
+  ...processOptions,
+  join: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "the router's hub"),
+  dram_bytes: option(
+    'Budgets',
+    'SIZE',
+    bytes,
+    256 * 2 ** 20,
+    'host memory for records: outbox of an instance, DRAM tier of a store',
+  ),
+} as const;
+
+export type MemberConfig = ConfigOf<typeof memberOptions>;
+
+/** Of a process with an engine, prefill or decode. */
+export const engineOptions = {
+  ...modelOptions,
+  device: option(
+    'Model and engine',
+    'NAME',
+    z.string().min(1),
+    'auto',
+    'what computes: auto, wasm, webgpu, webgpu:INDEX, webgpu:PART_OF_NAME; `penstock devices` lists them',
+  ),
+  kernel_set: option(
+    'Model and engine',
+    'SET',
+    z.enum(['deterministic', 'fast']),
+    'deterministic',
+    'webgpu kernels: deterministic (same bits whatever the batch and the failures) or fast',
+  ),
+  weights: option(
+    'Model and engine',
+    'FORMAT',
+    z.enum(['auto', 'f32', 'f16', 'int8', 'int4']),
+    'auto',
+    'format of weights: f32, f16, int8, int4; auto: f16 on webgpu, int8 on wasm; one value per cluster',
+  ),
+  kv_dtype: option(
+    'Model and engine',
+    'TYPE',
+    z.enum(['f16', 'f32']),
+    'f16',
+    'type of KV blocks: f16, or f32 for exact tests',
+  ),
+  mix_numerics: option(
+    'Model and engine',
+    '',
+    onOrOff,
+    false,
+    'engines whose numerics differ share KV blocks; output is then equal within a tolerance only. `up` sets it for two kinds',
+  ),
+  block_size: option(
+    'Model and engine',
+    'N',
+    integer(z.int().min(4).max(1024).multipleOf(4)),
+    32,
+    'tokens per KV block, a multiple of 4; one value per cluster',
+  ),
+  threads: option(
+    'Model and engine',
+    'N',
+    integer(z.int().min(0).max(256)),
+    0,
+    'threads per engine; 0: the cores, divided among local engines by `up`',
+  ),
+  device_memory: option(
+    'Budgets',
+    'SIZE',
+    bytes,
+    0,
+    'memory of a webgpu device that an engine uses, weights included; 0: what there is, less a tenth',
+  ),
+  device_sharing: option(
+    'Budgets',
+    'N',
+    positive(256),
+    1,
+    'engines that divide what a webgpu device has; `up` sets it',
+  ),
+  kv_blocks: option(
+    'Budgets',
+    'N',
+    integer(
+      z
+        .int()
+        .min(0)
+        .max(2 ** 24),
+    ),
+    0,
+    'blocks in the device; 0: on wasm what 512 MiB hold, on webgpu what is left after the weights',
+  ),
+  max_num_seqs: option('Budgets', 'N', positive(1024), 64, 'sequences an engine runs at once'),
+  max_waiting: option(
+    'Budgets',
+    'N',
+    positive(2 ** 20),
+    1024,
+    'sequences that wait for an engine; more are refused with 503',
+  ),
+  // A GPU's grid has at most 65,535 workgroups in a dimension.
+  chunk_tokens: option('Budgets', 'N', positive(65_535), 512, 'tokens an engine computes in one step'),
+  ...memberOptions,
+  step_timeout_ms: option(
+    'Process',
+    'MS',
+    positive(86_400_000),
+    120_000,
+    'an engine step that takes longer is a device that hangs: the instance ends',
+  ),
+  lose_device_after_steps: option(
+    'Process',
+    'N',
+    integer(z.int().min(0)),
+    0,
+    'for drills: the device is lost after so many steps, as a driver reset would; 0: never',
+  ),
+  hang_after_steps: option(
+    'Process',
+    'N',
+    integer(z.int().min(0)),
+    0,
+    'for drills: the engine hangs after so many steps, as a stuck driver would; 0: never',
+  ),
+} as const;
+
+export type EngineConfig = ConfigOf<typeof engineOptions>;
