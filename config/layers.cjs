@@ -28,6 +28,26 @@ module.exports = {
       to: { path: '^(services|shared|config|test)/' },
     },
     {
+      name: 'devices-are-strangers',
+      comment: 'A device knows the program and itself.',
+      severity: 'error',
+      from: { path: '^kernels/(wasm|wgsl)/' },
+      to: { path: '^kernels/(wasm|wgsl)/', pathNot: '^kernels/$1/' },
+    },
+    {
+      name: 'an-operation-knows-no-other',
+      comment: 'What operations share is beside them: operation.ts, gated.ts, and what is above ops/.',
+      severity: 'error',
+      from: { path: '^kernels/[a-z]+/ops/' },
+      to: { path: '^kernels/[a-z]+/ops/(?!operation|gated)' },
+    },
+    {
+      name: 'an-architecture-knows-no-other',
+      severity: 'error',
+      from: { path: '^shared/engine/architectures/(?!registry)' },
+      to: { path: '^shared/engine/architectures/(?!architecture|decoder)' },
+    },
+    {
       name: 'only-engine-touches-the-kernels',
       severity: 'error',
       from: { path: '^(services|shared)/', pathNot: '^shared/engine/' },

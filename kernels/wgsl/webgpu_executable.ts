@@ -86,7 +86,7 @@ export class WebgpuExecutable implements Executable {
 
   async run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]> {
     const results = await this.#run(batch);
-    for (const layer of onLayer ? this.#parts.program.kv.keys() : []) onLayer?.(layer);
+    for (const op of this.#parts.program.operations) if (op.kind === 'rope_store') onLayer?.(op.layer);
     return results;
   }
 

@@ -1,13 +1,13 @@
 /** What a router knows and decides, without its HTTP face: members, the index of their blocks, the relay of requests. */
 import type { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
-import { ClusterView } from './cluster_view.ts';
-import { IndexFeed } from './index_feed.ts';
+import { ClusterView } from './cluster/cluster_view.ts';
+import { IndexFeed } from './cluster/index_feed.ts';
 import { Conductor } from './conductor/conductor.ts';
 import { LongestRun } from './conductor/longest_run.ts';
 import type { RouterConfig } from './options.ts';
-import { PrefixIndex } from './prefix_index.ts';
-import { Relay } from './relay.ts';
+import { PrefixIndex } from './cluster/prefix_index.ts';
+import { Relay } from './relay/relay.ts';
 
 export interface CoreOptions {
   readonly hub: EmbeddedHub;

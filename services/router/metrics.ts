@@ -2,10 +2,10 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { Failure } from '../../shared/base/failure.ts';
 import type { Load, TierStats } from '../../shared/protocol/membership.ts';
-import type { ClusterView } from './cluster_view.ts';
+import type { ClusterView } from './cluster/cluster_view.ts';
 import { errorStatus } from './openai/errors.ts';
-import type { PrefixIndex } from './prefix_index.ts';
-import type { RequestRecord } from './request_log.ts';
+import type { PrefixIndex } from './cluster/prefix_index.ts';
+import type { RequestRecord } from './relay/request_log.ts';
 
 /** vLLM's own, so that quantiles of both compare. */
 const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];

@@ -8,14 +8,14 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
-import { Bodies } from './bodies.ts';
+import { Bodies } from './openai/bodies.ts';
 import { Admission } from './conductor/admission.ts';
 import { createCore, type RouterCore } from './core.ts';
 import { RouterMetrics } from './metrics.ts';
 import type { ApiContext } from './openai/api_context.ts';
 import type { RouterConfig } from './options.ts';
-import { RequestLog } from './request_log.ts';
-import { TextCodec } from './text.ts';
+import { RequestLog } from './relay/request_log.ts';
+import { TextCodec } from './text/text.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;

@@ -134,7 +134,7 @@ function draw(params: SamplingParams, scored: [number, number][], position: numb
   let weighted = scored.map(([token, logit]): [number, number] => [token, Math.exp((logit - highest) / temperature)]);
   // A token that cannot be is none, whatever rounding says of the last one's share.
   weighted = weighted.filter(([, weight]) => weight > 0 && weight >= minP);
-  // Nothing to cut: the order of ids is as good as any and needs no sort.
+  // Where nothing is cut any order will do, as long as it is the same for everyone: that of ids.
   const isCut = topK > 0 || topP < 1;
   weighted.sort(isCut ? (a, b) => b[1] - a[1] || a[0] - b[0] : (a, b) => a[0] - b[0]);
   if (topK > 0) weighted = weighted.slice(0, topK);

@@ -11,7 +11,7 @@ import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { TemplateInput } from '../../services/router/openai/parameters.ts';
-import { TextCodec } from '../../services/router/text.ts';
+import { TextCodec } from '../../services/router/text/text.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { Cluster, harbour, mapConcurrently, runToEnd, until } from '../support/cluster.ts';
 import { isSoftware, testDevice as gpu } from '../kernels/software_gpu.ts';

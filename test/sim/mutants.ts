@@ -69,31 +69,31 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a gap in block events is not seen',
-    file: 'services/router/index_feed.js',
+    file: 'services/router/cluster/index_feed.js',
     from: 'if (batch.sequence === feed.sequence + 1)',
     to: 'if (batch.sequence > feed.sequence)',
   },
   {
     name: 'a token that comes twice counts twice (R1)',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens)',
     to: 'if (!reply.sampled)',
   },
   {
     name: 'failover takes output for prompt',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'promptLength: generation.promptTokens.length',
     to: 'promptLength: this.#tokens.length',
   },
   {
     name: 'failover draws from another random stream',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'sampling: generation.sampling,',
     to: 'sampling: { ...generation.sampling, seed: generation.sampling.seed + this.#course.numAttempts - 1 },',
   },
   {
     name: 'failover forgets the last token',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'this.#tokens = [...course.tokens];',
     to: 'this.#tokens = course.numAttempts > 1 ? course.tokens.slice(0, -1) : [...course.tokens];',
   },
@@ -123,13 +123,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'failover forgets how long the output may be',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen)',
     to: 'maxLength: Math.min(generation.maxLength + this.#course.numAttempts - 1, chosen.decode.maxModelLen)',
   },
   {
     name: 'failover forgets the stop tokens',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'stopTokenIds: generation.stopTokenIds,',
     to: 'stopTokenIds: this.#course.numAttempts > 1 ? [] : generation.stopTokenIds,',
   },
@@ -177,19 +177,19 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a lost instance is asked for ever',
-    file: 'services/router/relay.js',
+    file: 'services/router/relay/relay.js',
     from: 'excluded.failed(chosen.decode);',
     to: 'throw failure;',
   },
   {
     name: 'a snapshot leaves what it does not name',
-    file: 'services/router/index_feed.js',
+    file: 'services/router/cluster/index_feed.js',
     from: 'this.#index.removeHolder(instance.id);\n                for',
     to: 'for',
   },
   {
     name: 'a busy instance counts as failed, and the request with it',
-    file: 'services/router/relay.js',
+    file: 'services/router/relay/relay.js',
     from: "if (failure.code === 'overloaded') {",
     to: "if (failure.code === 'never') {",
   },
@@ -291,31 +291,31 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'what a lost holder had stays in the index',
-    file: 'services/router/index_feed.js',
+    file: 'services/router/cluster/index_feed.js',
     from: 'this.#feeds.delete(instance.id);\n        this.#index.removeHolder(instance.id);',
     to: 'this.#feeds.delete(instance.id);',
   },
   {
     name: 'an event that comes twice is applied twice or out of order',
-    file: 'services/router/index_feed.js',
+    file: 'services/router/cluster/index_feed.js',
     from: 'if (batch.sequence <= feed.sequence)\n            return;',
     to: 'if (false)\n            return;',
   },
   {
     name: 'silence means nothing',
-    file: 'services/router/cluster_view.js',
+    file: 'services/router/cluster/cluster_view.js',
     from: 'const limitMs = nowMs - this.#options.silenceMs;',
     to: 'const limitMs = -Infinity;',
   },
   {
     name: 'placed requests are not counted down (R2)',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'instance.numPlaced--;\n            this.#unwatch();',
     to: 'this.#unwatch();',
   },
   {
     name: 'a prefill goes on when its request has ended (R2)',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'this.#ended.abort();\n            said.end();',
     to: 'said.end();',
   },
@@ -351,19 +351,19 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'text behind a stop string is sent',
-    file: 'services/router/text_stream.js',
+    file: 'services/router/text/text_stream.js',
     from: 'if (this.stop !== undefined)\n            return pending.slice(0, end',
     to: 'if (this.stop !== undefined)\n            return pending.slice(0, Infinity',
   },
   {
     name: 'the beginning of a stop string is sent',
-    file: 'services/router/text_stream.js',
+    file: 'services/router/text/text_stream.js',
     from: 'const numHeld = Math.max(0, ...stops.map((stop) => overlap(pending, stop)));',
     to: 'const numHeld = 0;',
   },
   {
     name: 'half a character is sent',
-    file: 'services/router/text_stream.js',
+    file: 'services/router/text/text_stream.js',
     from: 'const isComplete = !after.endsWith(REPLACEMENT)',
     to: 'const isComplete = true',
   },
@@ -387,7 +387,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'usage counts a token twice',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'record.outputTokens++;',
     to: 'record.outputTokens += 1 + Number(this.#course.numAttempts > 1);',
   },
@@ -411,7 +411,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a name may be taken from one who lives',
-    file: 'services/router/cluster_view.js',
+    file: 'services/router/cluster/cluster_view.js',
     from: 'return !isSuspect && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;',
     to: 'return false;',
   },
@@ -518,13 +518,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'every prefill after the first round is given up before it begins',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'this.#unwanted = new AbortController();',
     to: '',
   },
   {
     name: 'who waits for an instance is not told that one has joined',
-    file: 'services/router/cluster_view.js',
+    file: 'services/router/cluster/cluster_view.js',
     from: `onJoined(instance);
         this.#publishMembers();
         this.#tellWatchers();`,
@@ -533,7 +533,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a second tier takes the place of the first',
-    file: 'services/router/prefix_index.js',
+    file: 'services/router/cluster/prefix_index.js',
     from: 'list[at] = number * TIER_BITS + (((list[at] ?? 0) % TIER_BITS) | bit);',
     to: 'list[at] = number * TIER_BITS + bit;',
   },
@@ -545,7 +545,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a body is counted off twice',
-    file: 'services/router/bodies.js',
+    file: 'services/router/openai/bodies.js',
     from: `this.#allBytes -= size;
             size = 0;`,
     to: 'this.#allBytes -= size;',
@@ -597,14 +597,14 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a fetch from a lost holder is waited for',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: `said.push({ giveUp: { round } });
         };`,
     to: '};',
   },
   {
     name: 'the answer to a missing block is not counted as a round',
-    file: 'services/router/attempt.js',
+    file: 'services/router/relay/attempt.js',
     from: 'this.#numMissing++;',
     to: '',
   },

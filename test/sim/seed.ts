@@ -12,7 +12,7 @@ import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { unpackKeys } from '../../shared/protocol/packing.ts';
-import type { Instance } from '../../services/router/cluster_view.ts';
+import type { Instance } from '../../services/router/cluster/cluster_view.ts';
 import type { Face } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';

@@ -21,7 +21,7 @@ import { headerBytes, recordBytes, type RecordLayout } from '../../shared/kv/rec
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
-import { start as startBodyThread } from '../../services/router/body_worker.ts';
+import { start as startBodyThread } from '../../services/router/openai/body_worker.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
 import { startRouter, type Face } from '../../services/router/router.ts';
 import { options as storeOptions } from '../../services/store/options.ts';

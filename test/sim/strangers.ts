@@ -10,7 +10,7 @@ import {
   type Registration,
   type RegistrationReply,
 } from '../../shared/protocol/membership.ts';
-import type { Instance } from '../../services/router/cluster_view.ts';
+import type { Instance } from '../../services/router/cluster/cluster_view.ts';
 import type { SimFabric } from './simulated_network.ts';
 import { SimProcess } from './simulation.ts';
 

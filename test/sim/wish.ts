@@ -4,8 +4,8 @@ import type { Random } from '../../shared/base/random.ts';
 import { neutralSampling } from '../../shared/node/engine_call.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
-import { REPLACEMENT } from '../../services/router/text_stream.ts';
-import { TokenizerTools } from '../../services/router/tokenizer_worker.ts';
+import { REPLACEMENT } from '../../services/router/text/text_stream.ts';
+import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import type { Answer } from './simulated_http.ts';
 

@@ -7,8 +7,8 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
-import type { ClusterView, Instance } from '../cluster_view.ts';
-import type { PrefixIndex } from '../prefix_index.ts';
+import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
+import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
 import { Prices } from './prices.ts';
 

@@ -6,7 +6,7 @@
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { Body } from '../bodies.ts';
+import type { Body } from '../openai/bodies.ts';
 import type { Exchange, RequestNames, Sink } from '../openai/exchange.ts';
 
 /** Two writes find out that nobody is there: the first is answered by a reset, the second meets it. */

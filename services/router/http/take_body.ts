@@ -1,7 +1,7 @@
 /** A body as HTTP brings it: bounded each and in all, and what is refused is still read, for clients that look for an answer only then. */
 import type { IncomingMessage } from 'node:http';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
-import type { Bodies, Body } from '../bodies.ts';
+import type { Bodies, Body } from '../openai/bodies.ts';
 
 /** Of a body that is refused; more, and the answer does not wait for its end. */
 const MAX_DROPPED_BYTES = 64 << 20;

@@ -1,11 +1,11 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { ModelFolder } from '../../../shared/model/model_folder.ts';
-import type { Bodies } from '../bodies.ts';
+import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics.ts';
-import type { Relay } from '../relay.ts';
-import type { RequestLog } from '../request_log.ts';
-import type { TextCodec } from '../text.ts';
+import type { Relay } from '../relay/relay.ts';
+import type { RequestLog } from '../relay/request_log.ts';
+import type { TextCodec } from '../text/text.ts';
 
 /** What the endpoints work with. */
 export interface ApiContext {

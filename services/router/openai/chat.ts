@@ -1,6 +1,6 @@
 /** `/v1/chat/completions`. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
-import type { RequestRecord } from '../request_log.ts';
+import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';

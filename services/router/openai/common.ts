@@ -1,8 +1,8 @@
 /** What chat and completions share: model name, sampling, usage, token names, headers. */
 import type { GenerationDefaults } from '../../../shared/model/model_folder.ts';
 import type { SamplingMessage, SampledMessage } from '../../../shared/protocol/messages.ts';
-import type { Generation } from '../generation.ts';
-import type { RequestRecord } from '../request_log.ts';
+import type { Generation } from '../relay/generation.ts';
+import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';

@@ -2,7 +2,7 @@
  * One request and its answer as the API sees them: bytes in, a sink out. Who brings the one and takes the other is a driver: HTTP, or
  * a test.
  */
-import type { Body } from '../bodies.ts';
+import type { Body } from './bodies.ts';
 
 /** What the client calls its request. */
 export interface RequestNames {

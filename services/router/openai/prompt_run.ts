@@ -7,9 +7,9 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
-import type { Generation } from '../generation.ts';
-import type { RequestRecord } from '../request_log.ts';
-import { TextStream } from '../text_stream.ts';
+import type { Generation } from '../relay/generation.ts';
+import type { RequestRecord } from '../relay/request_log.ts';
+import { TextStream } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
 import type { RequestScope } from './request_scope.ts';
 

@@ -7,8 +7,8 @@
  */
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
-import type { Body } from '../bodies.ts';
-import type { RequestRecord } from '../request_log.ts';
+import type { Body } from './bodies.ts';
+import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
 import type { Exchange, RequestNames, Sink } from './exchange.ts';

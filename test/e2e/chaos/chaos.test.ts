@@ -25,8 +25,8 @@ function expectEqual(answers: readonly Answer[]): void {
 }
 
 test('while processes are killed and stopped, every answer is the right one', async () => {
-  const { answers, numStrikes } = await runKills(20_000, new Random(seed), 16);
-  expect(numStrikes).toBeGreaterThan(5);
+  const { answers, numStrikes } = await runKills(15_000, new Random(seed), 16);
+  expect(numStrikes).toBeGreaterThan(4);
   expect(answers.length).toBeGreaterThan(20);
   expectEqual(answers);
 }, 180_000);

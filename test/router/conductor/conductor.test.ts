@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import type { Registration } from '../../../shared/protocol/membership.ts';
-import { Instance, type ClusterView } from '../../../services/router/cluster_view.ts';
+import { Instance, type ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
-import { PrefixIndex } from '../../../services/router/prefix_index.ts';
+import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const hashes = chainOf(

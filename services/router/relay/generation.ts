@@ -1,7 +1,7 @@
 /** One prompt as it was asked for: what relay, placement and text need of it, each what it needs. */
-import type { Scope } from '../../shared/kv/format.ts';
-import type { SamplingMessage } from '../../shared/protocol/messages.ts';
-import type { TextStreamOptions } from './text_stream.ts';
+import type { Scope } from '../../../shared/kv/format.ts';
+import type { SamplingMessage } from '../../../shared/protocol/messages.ts';
+import type { TextStreamOptions } from '../text/text_stream.ts';
 
 export interface Generation {
   readonly promptTokens: readonly number[];

@@ -6,11 +6,11 @@
  *
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
-import { asFailure, Failure } from '../../shared/base/failure.ts';
-import { pause } from '../../shared/base/pause.ts';
-import type { BlockHash } from '../../shared/kv/block_key.ts';
+import { asFailure, Failure } from '../../../shared/base/failure.ts';
+import { pause } from '../../../shared/base/pause.ts';
+import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import { AttemptRun, type AttemptOptions, type GeneratedToken } from './attempt.ts';
-import type { Chosen } from './conductor/conductor.ts';
+import type { Chosen } from '../conductor/conductor.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import { RequestChain } from './request_chain.ts';

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
-import { Failure, messageOf } from '../../shared/base/failure.ts';
-import type { TemplateInput } from './openai/parameters.ts';
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import type { TemplateInput } from '../openai/parameters.ts';
 import { REPLACEMENT } from './text_stream.ts';
 
 /** The package's own declarations do not resolve under NodeNext; this is what is used of them. */

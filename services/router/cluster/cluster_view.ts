@@ -8,14 +8,14 @@
  * No verdict on liveness depends on an engine's progress: heartbeats come from control threads.
  */
 import { setMaxListeners } from 'node:events';
-import type { Clock } from '../../shared/base/clock.ts';
-import { every } from '../../shared/base/clock.ts';
-import { Failure } from '../../shared/base/failure.ts';
-import type { Log } from '../../shared/base/log.ts';
-import type { Bus } from '../../shared/bus/bus.ts';
-import { formatDigest, formatDifference, type Format } from '../../shared/kv/format.ts';
-import type { Digest } from '../../shared/kv/block_key.ts';
-import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import { every } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import type { Log } from '../../../shared/base/log.ts';
+import type { Bus } from '../../../shared/bus/bus.ts';
+import { formatDigest, formatDifference, type Format } from '../../../shared/kv/format.ts';
+import type { Digest } from '../../../shared/kv/block_key.ts';
+import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import {
   holderId,
   readGoodbye,
@@ -28,7 +28,7 @@ import {
   type Registration,
   type RegistrationReply,
   type Role,
-} from '../../shared/protocol/membership.ts';
+} from '../../../shared/protocol/membership.ts';
 
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */

@@ -1,10 +1,10 @@
 /**
  * The block chain of one request, derived once and extended as the request generates: placement, relay and failover share it.
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import { KeyChain, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import { chainRoot, type Scope } from '../../shared/kv/format.ts';
-import type { ClusterModel } from './cluster_view.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import { KeyChain, type BlockHash, type Digest } from '../../../shared/kv/block_key.ts';
+import { chainRoot, type Scope } from '../../../shared/kv/format.ts';
+import type { ClusterModel } from '../cluster/cluster_view.ts';
 
 export class RequestChain {
   readonly #clock: Clock;

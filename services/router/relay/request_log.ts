@@ -4,9 +4,9 @@
  * Durations only, all measured on this router or by the instance that spent the time; the parts of a TTFT add up to it because
  * what nobody else accounts for is `transport`.
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import { messageOf } from '../../shared/base/failure.ts';
-import type { Report } from '../../shared/protocol/messages.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import { messageOf } from '../../../shared/base/failure.ts';
+import type { Report } from '../../../shared/protocol/messages.ts';
 
 /** Finished requests kept (P1). */
 const MAX_RECENT = 512;

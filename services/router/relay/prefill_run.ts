@@ -2,13 +2,13 @@
  * One prefill instance's turn at the blocks of a request: until they are there, or nobody waits for them any more. One that is busy
  * is asked again, because the decode instance's fetch waits there.
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import { asFailure, Failure } from '../../shared/base/failure.ts';
-import { pause } from '../../shared/base/pause.ts';
-import type { Random } from '../../shared/base/random.ts';
-import { ask, type Network } from '../../shared/net/network.ts';
-import type { PrefillRequest, Report } from '../../shared/protocol/messages.ts';
-import type { Instance } from './cluster_view.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import { asFailure, Failure } from '../../../shared/base/failure.ts';
+import { pause } from '../../../shared/base/pause.ts';
+import type { Random } from '../../../shared/base/random.ts';
+import { ask, type Network } from '../../../shared/net/network.ts';
+import type { PrefillRequest, Report } from '../../../shared/protocol/messages.ts';
+import type { Instance } from '../cluster/cluster_view.ts';
 import type { Attempt } from './request_log.ts';
 
 /** A busy instance is asked again after a pause of this, then twice that, up to the second. */

@@ -4,14 +4,14 @@
  *
  * Calls end with their reader or their signal; one whose instance is lost with that as the reason, since nothing can be said to it.
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import { asFailure, type Failure } from '../../shared/base/failure.ts';
-import { Pushed } from '../../shared/base/pushed.ts';
-import type { Random } from '../../shared/base/random.ts';
-import { linkSignals } from '../../shared/base/signal.ts';
-import type { BlockHash } from '../../shared/kv/block_key.ts';
-import type { Scope } from '../../shared/kv/format.ts';
-import type { Network } from '../../shared/net/network.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import { asFailure, type Failure } from '../../../shared/base/failure.ts';
+import { Pushed } from '../../../shared/base/pushed.ts';
+import type { Random } from '../../../shared/base/random.ts';
+import { linkSignals } from '../../../shared/base/signal.ts';
+import type { BlockHash } from '../../../shared/kv/block_key.ts';
+import type { Scope } from '../../../shared/kv/format.ts';
+import type { Network } from '../../../shared/net/network.ts';
 import type {
   DecodeReply,
   DecodeRequest,
@@ -20,10 +20,10 @@ import type {
   RequestContext,
   Source,
   SampledMessage,
-} from '../../shared/protocol/messages.ts';
-import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
-import type { ClusterView, Instance } from './cluster_view.ts';
-import type { Chosen, Conductor } from './conductor/conductor.ts';
+} from '../../../shared/protocol/messages.ts';
+import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
+import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
+import type { Chosen, Conductor } from '../conductor/conductor.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { Course } from './relay.ts';
 import type { Attempt } from './request_log.ts';

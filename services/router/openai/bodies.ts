@@ -2,11 +2,11 @@
  * Bodies as the router takes them: bounded each and in all, counted as they arrive and until they are read; a large one is parsed by
  * a thread of its own, so that nobody's stream waits for it.
  */
-import { Failure } from '../../shared/base/failure.ts';
-import type { Thread, Threads } from '../../shared/base/threads.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import type { BodyReader, start } from './body_worker.ts';
-import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
-import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
+import { readBody, type BodyKind, type BodyOf } from './body_kinds.ts';
+import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
 /** A token id in JSON takes up to 8 bytes, a token's text seldom more; the rest is escapes and keys. */
 const BYTES_PER_TOKEN = 32;

@@ -2,15 +2,15 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'vitest';
-import { systemClock } from '../../shared/base/clock.ts';
-import { Random } from '../../shared/base/random.ts';
-import { linkSignals } from '../../shared/base/signal.ts';
-import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import { noScope, type Format } from '../../shared/kv/format.ts';
-import { Instance } from '../../services/router/cluster_view.ts';
-import { Exclusions } from '../../services/router/exclusions.ts';
-import { RequestChain } from '../../services/router/request_chain.ts';
-import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { Random } from '../../../shared/base/random.ts';
+import { linkSignals } from '../../../shared/base/signal.ts';
+import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
+import { noScope, type Format } from '../../../shared/kv/format.ts';
+import { Instance } from '../../../services/router/cluster/cluster_view.ts';
+import { Exclusions } from '../../../services/router/relay/exclusions.ts';
+import { RequestChain } from '../../../services/router/relay/request_chain.ts';
+import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 function instance(epoch: string): Instance {
   return new Instance(

@@ -1,7 +1,7 @@
 /** The thread that parses large bodies. */
-import type { FailureCode } from '../../shared/base/failure.ts';
-import { readBody, type BodyKind, type BodyOf } from './openai/body_kinds.ts';
-import { ParameterFailure, type BodyLimits } from './openai/parameter_failure.ts';
+import type { FailureCode } from '../../../shared/base/failure.ts';
+import { readBody, type BodyKind, type BodyOf } from './body_kinds.ts';
+import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
 interface Refusal {
   readonly message: string;

@@ -1,7 +1,7 @@
 /** `/api/pool`: what every node of the cluster holds and does, as of its last heartbeat. */
 import type { ClusterView, Instance } from './cluster_view.ts';
-import type { Bodies } from './bodies.ts';
-import type { Admission } from './conductor/admission.ts';
+import type { Bodies } from '../openai/bodies.ts';
+import type { Admission } from '../conductor/admission.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
 export function poolView(

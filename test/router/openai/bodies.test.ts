@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, test } from 'vitest';
-import { workerThreads } from '../../shared/base/worker_threads.ts';
-import { Bodies, type Body } from '../../services/router/bodies.ts';
-import { takeBody } from '../../services/router/http/take_body.ts';
-import { Failure } from '../../shared/base/failure.ts';
-import { readCompletionBody } from '../../services/router/openai/parameters.ts';
+import { workerThreads } from '../../../shared/base/worker_threads.ts';
+import { Bodies, type Body } from '../../../services/router/openai/bodies.ts';
+import { takeBody } from '../../../services/router/http/take_body.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import { readCompletionBody } from '../../../services/router/openai/parameters.ts';
 
 const LIMIT = 90 << 20;
 let bodies: Bodies;

@@ -4,8 +4,8 @@
  * A question is a chain of hashes; the answer is, per holder, how long a run from the first block it has. Bounded (P1) by
  * MAX_KEYS: beyond it new keys are not indexed, and what is not indexed is computed or found by its holder itself.
  */
-import type { BlockKey, BlockHash } from '../../shared/kv/block_key.ts';
-import { tiers, type BlockRun } from '../../shared/protocol/block_events.ts';
+import type { BlockKey, BlockHash } from '../../../shared/kv/block_key.ts';
+import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
 
 const MAX_KEYS = 8_000_000;
 /** An entry is holder number · 8 + one bit per tier. */

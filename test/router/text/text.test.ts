@@ -1,12 +1,12 @@
 /** Tokens to text, piece by piece. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
-import { workerThreads } from '../../shared/base/worker_threads.ts';
-import { readModelFolder } from '../../shared/model/model_folder.ts';
-import { TextCodec } from '../../services/router/text.ts';
-import { TextStream } from '../../services/router/text_stream.ts';
-import { goldenFolder } from '../support/golden.ts';
-import { harbour } from '../support/cluster.ts';
+import { workerThreads } from '../../../shared/base/worker_threads.ts';
+import { readModelFolder } from '../../../shared/model/model_folder.ts';
+import { TextCodec } from '../../../services/router/text/text.ts';
+import { TextStream } from '../../../services/router/text/text_stream.ts';
+import { goldenFolder } from '../../support/golden.ts';
+import { harbour } from '../../support/cluster.ts';
 
 const never = new AbortController().signal;
 let codec: TextCodec;

@@ -1,21 +1,21 @@
 /** The index feed against a real Blocks service: a late joiner, a gap, events during a snapshot. Budget: 10 s. */
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'vitest';
-import { systemClock } from '../../shared/base/clock.ts';
-import { silentLog } from '../../shared/base/log.ts';
-import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
-import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
-import type { BlockSource } from '../../shared/net/block_source.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
-import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import type { Listener, Network } from '../../shared/net/network.ts';
-import { encodeBlockBatch } from '../../shared/protocol/block_events.ts';
-import { subjects } from '../../shared/protocol/membership.ts';
-import { Instance } from '../../services/router/cluster_view.ts';
-import { IndexFeed } from '../../services/router/index_feed.ts';
-import { PrefixIndex } from '../../services/router/prefix_index.ts';
-import { until } from '../support/cluster.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { silentLog } from '../../../shared/base/log.ts';
+import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
+import { chainOf, type BlockKey, type Digest } from '../../../shared/kv/block_key.ts';
+import { Announcer } from '../../../shared/net/announcer.ts';
+import type { BlockSource } from '../../../shared/net/block_source.ts';
+import { createFetchHandlers } from '../../../shared/net/fetch_server.ts';
+import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
+import type { Listener, Network } from '../../../shared/net/network.ts';
+import { encodeBlockBatch } from '../../../shared/protocol/block_events.ts';
+import { subjects } from '../../../shared/protocol/membership.ts';
+import { Instance } from '../../../services/router/cluster/cluster_view.ts';
+import { IndexFeed } from '../../../services/router/cluster/index_feed.ts';
+import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
+import { until } from '../../support/cluster.ts';
 
 const hashes = chainOf(
   '0'.repeat(32) as Digest,

@@ -1,9 +1,9 @@
 /** The record of a request: where the time to its first token went, and its bounds. Simulated clock. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { RequestLog, type RequestRecord } from '../../services/router/request_log.ts';
-import type { Report } from '../../shared/protocol/messages.ts';
-import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
+import type { Report } from '../../../shared/protocol/messages.ts';
+import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const names = { clientId: undefined, traceId: undefined };
 const report: Report = {

@@ -1,19 +1,19 @@
 /** The relay against a decode instance whose connection always breaks. Real gRPC. Budget: 15 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { systemClock } from '../../shared/base/clock.ts';
-import { Failure } from '../../shared/base/failure.ts';
-import { Random } from '../../shared/base/random.ts';
-import type { Digest } from '../../shared/kv/block_key.ts';
-import { noScope } from '../../shared/kv/format.ts';
-import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { neutralSampling } from '../../shared/node/engine_call.ts';
-import { Instance, type ClusterView } from '../../services/router/cluster_view.ts';
-import { Conductor } from '../../services/router/conductor/conductor.ts';
-import { LongestRun } from '../../services/router/conductor/longest_run.ts';
-import type { PrefixIndex } from '../../services/router/prefix_index.ts';
-import { Relay } from '../../services/router/relay.ts';
-import { RequestLog } from '../../services/router/request_log.ts';
+import { systemClock } from '../../../shared/base/clock.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import { Random } from '../../../shared/base/random.ts';
+import type { Digest } from '../../../shared/kv/block_key.ts';
+import { noScope } from '../../../shared/kv/format.ts';
+import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
+import { neutralSampling } from '../../../shared/node/engine_call.ts';
+import { Instance, type ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { Conductor } from '../../../services/router/conductor/conductor.ts';
+import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
+import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
+import { Relay } from '../../../services/router/relay/relay.ts';
+import { RequestLog } from '../../../services/router/relay/request_log.ts';
 
 const plain = {
   ...{ presencePenalty: 0, frequencyPenalty: 0, biasTokens: [], biasValues: [] },

@@ -1,10 +1,10 @@
 /** The prefix index against a naive model, and its bound. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { Random } from '../../shared/base/random.ts';
-import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
-import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
-import { PrefixIndex } from '../../services/router/prefix_index.ts';
+import { Random } from '../../../shared/base/random.ts';
+import { chainOf, type BlockKey, type Digest } from '../../../shared/kv/block_key.ts';
+import { tiers, type Tier } from '../../../shared/protocol/block_events.ts';
+import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 
 const hashes = chainOf(
   '0'.repeat(32) as Digest,

@@ -2,9 +2,9 @@
  * Text in, token ids out, and back. Asynchronous, because a thread of its own does it; a model folder without a tokenizer
  * serves token ids only.
  */
-import { Failure, messageOf } from '../../shared/base/failure.ts';
-import type { Thread, Threads } from '../../shared/base/threads.ts';
-import { ModelError, type ModelFolder } from '../../shared/model/model_folder.ts';
+import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import type { Thread, Threads } from '../../../shared/base/threads.ts';
+import { ModelError, type ModelFolder } from '../../../shared/model/model_folder.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */

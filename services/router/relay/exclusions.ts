@@ -8,9 +8,9 @@
  *
  * Bounded (P1) by the attempts and prefills of the request.
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import type { Random } from '../../shared/base/random.ts';
-import type { Instance } from './cluster_view.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import type { Random } from '../../../shared/base/random.ts';
+import type { Instance } from '../cluster/cluster_view.ts';
 
 /** Of this, between half and all. */
 const PAUSE_MS = 200;

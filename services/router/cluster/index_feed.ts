@@ -2,15 +2,15 @@
  * Feeds the prefix index from block events. A gap in a holder's sequence numbers, or a new holder, is repaired by a snapshot
  * fetched from the holder itself, tagged with the number it contains; events that came meanwhile are applied after it.
  */
-import type { Clock } from '../../shared/base/clock.ts';
-import { messageOf } from '../../shared/base/failure.ts';
-import type { Log } from '../../shared/base/log.ts';
-import type { Bus } from '../../shared/bus/bus.ts';
-import { ask, type Network } from '../../shared/net/network.ts';
-import { decodeBlockBatch, tiers, type BlockBatch } from '../../shared/protocol/block_events.ts';
-import type { SnapshotPage } from '../../shared/protocol/messages.ts';
-import { subjects } from '../../shared/protocol/membership.ts';
-import { unpackKeys } from '../../shared/protocol/packing.ts';
+import type { Clock } from '../../../shared/base/clock.ts';
+import { messageOf } from '../../../shared/base/failure.ts';
+import type { Log } from '../../../shared/base/log.ts';
+import type { Bus } from '../../../shared/bus/bus.ts';
+import { ask, type Network } from '../../../shared/net/network.ts';
+import { decodeBlockBatch, tiers, type BlockBatch } from '../../../shared/protocol/block_events.ts';
+import type { SnapshotPage } from '../../../shared/protocol/messages.ts';
+import { subjects } from '../../../shared/protocol/membership.ts';
+import { unpackKeys } from '../../../shared/protocol/packing.ts';
 import type { Instance } from './cluster_view.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 

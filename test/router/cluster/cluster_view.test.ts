@@ -1,9 +1,9 @@
 /** Membership under a simulated clock: silence, pauses, epochs, refusals; and the index feed with gaps. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { silentLog } from '../../shared/base/log.ts';
-import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
-import type { Format } from '../../shared/kv/format.ts';
+import { silentLog } from '../../../shared/base/log.ts';
+import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
+import type { Format } from '../../../shared/kv/format.ts';
 import {
   readMembers,
   readRegistrationReply,
@@ -12,10 +12,10 @@ import {
   type Load,
   type Registration,
   type RegistrationReply,
-} from '../../shared/protocol/membership.ts';
-import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
-import { ClusterView } from '../../services/router/cluster_view.ts';
-import { SimulatedClock } from '../sim/simulated_clock.ts';
+} from '../../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
+import { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const format: Format = {
   model: 'm',
