@@ -1,4 +1,4 @@
-/** Rows of a tensor as a file stores them: decoded where a device computes with another format, taken as they are where it does not. */
+/** Rows of a tensor as a file stores them: integers of the very format that a device computes with are taken as they are, all else is decoded. */
 import assert from 'node:assert/strict';
 import { packRows, rowBytes, scalesPerRow, unpackRows, type PackedRows, type WeightFormat } from './weight_format.ts';
 
@@ -39,14 +39,14 @@ export function toFloats(rows: StoredRows, inner: number): Float32Array {
   const numValues = numStored(rows, inner) * inner;
   if (format === 'f32') {
     if (data.byteOffset % 4 === 0) return new Float32Array(data.buffer, data.byteOffset, numValues);
-    return new Float32Array(data.slice().buffer);
+    return new Float32Array(Uint8Array.from(data).buffer);
   }
   if (format === 'int8' || format === 'int4') {
     const integers = storedIntegers(format, rows, inner);
     assert(integers);
     return unpackRows(format, asPacked(integers), inner);
   }
-  const bytes = data.byteOffset % 2 === 0 ? data : data.slice();
+  const bytes = data.byteOffset % 2 === 0 ? data : Uint8Array.from(data);
   const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, numValues);
   const out = new Float32Array(numValues);
   if (format === 'bf16') {
@@ -80,8 +80,12 @@ export function packStored(format: WeightFormat, rows: StoredRows, inner: number
   return integers ? asPacked(integers) : packRows(format, toFloats(rows, inner), inner);
 }
 
+/** Copies, since a file's bytes may lie anywhere; not by `slice`, which of a Buffer is a view. */
 function asPacked({ data, scales }: StoredIntegers): PackedRows {
-  return { data: new Uint32Array(data.slice().buffer), scales: new Uint16Array(scales.slice().buffer) };
+  return {
+    data: new Uint32Array(Uint8Array.from(data).buffer),
+    scales: new Uint16Array(Uint8Array.from(scales).buffer),
+  };
 }
 
 let f16Table: Float32Array | undefined;

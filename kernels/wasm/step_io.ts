@@ -28,11 +28,13 @@ export class StepIo {
     this.#logits = logits && { at: logits.at / 4, width: logits.spec.width };
   }
 
-  /** @throws AssertionError when the batch is beyond what was stated at load. */
+  /** @throws AssertionError when the batch is beyond what was stated at load, DeviceError for what no device does yet. */
   write(
     batch: readonly Segment[],
     { control, numThreads }: { readonly control: Int32Array; readonly numThreads: number },
   ): void {
+    // Before anything is written: kernels check nothing.
+    samplesOf(batch);
     const { regions } = this.#layout;
     const { maxRows, maxSamples } = this.#options;
     const u32 = this.#u32;

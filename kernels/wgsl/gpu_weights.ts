@@ -1,7 +1,7 @@
 /**
  * Weights on the device: streamed in slices, packed on the way, split where a binding cannot hold them whole.
  *
- * A product that ends in silu(gate) · up has its outputs interleaved (gate 0, up 0, gate 1, ...), so that one workgroup has both
+ * A product that ends in a gate, silu(gate) · up or another, has its outputs interleaved (gate 0, up 0, gate 1, ...), so that one workgroup has both
  * and a split never parts them.
  */
 import assert from 'node:assert/strict';

@@ -10,14 +10,16 @@ import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
-import { ConfigError, environmentOf, flagsFor, type CommandLine, type OptionTable } from '../../shared/base/options.ts';
+import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.ts';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { SafetensorsFile } from '../../shared/model/safetensors.ts';
 import type { ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
+import { exampleCall } from './example_call.ts';
 import { LogLines } from './log_lines.ts';
-import type { ClusterConfig, RoleTables } from './tables.ts';
+import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
 
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
@@ -42,7 +44,7 @@ export class LocalCluster {
   readonly #isJson: boolean;
   readonly #isLogLevelSet: boolean;
   readonly #tables: RoleTables;
-  readonly #flags: CommandLine<OptionTable>['flags'];
+  readonly #flags: ClusterLine['flags'];
   readonly #file: string | undefined;
   readonly #clock: Clock;
   readonly #children: Child[] = [];
@@ -54,17 +56,7 @@ export class LocalCluster {
   readonly #token: string;
   #isEnding = false;
 
-  constructor(
-    {
-      config,
-      flags,
-      file,
-      isJson,
-      isSet,
-    }: Omit<CommandLine<OptionTable>, 'config'> & { readonly config: ClusterConfig },
-    tables: RoleTables,
-    clock: Clock,
-  ) {
+  constructor({ config, flags, file, isJson, isSet }: ClusterLine, tables: RoleTables, clock: Clock) {
     this.#config = config;
     this.#tables = tables;
     this.#flags = flags;
@@ -89,7 +81,9 @@ export class LocalCluster {
     const names = new Set([prefillDevice || device, decodeDevice || device]);
     if (names.has('auto') && names.size > 1) this.#auto = (await autoDevice()).device;
     const startMs = this.#clock.nowMs();
-    await (await SafetensorsFile.open(readModelFolder(this.#config.model).path)).close();
+    const folder = readModelFolder(this.#config.model);
+    shapeOf(folder);
+    await (await SafetensorsFile.open(folder.path)).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     this.#say(`starting with the model ${this.#config.model}`);
@@ -132,10 +126,7 @@ export class LocalCluster {
       return;
     }
     const folder = readModelFolder(this.#config.model);
-    const model = this.#config.served_model_name || folder.name;
-    const call = folder.hasTokenizer
-      ? `curl ${url}/v1/chat/completions -H 'content-type: application/json' -d '{"model": "${model}", "messages": [{"role": "system", "content": "You keep the harbour log.\\nMira keeps the red key in the north boathouse.\\nLocker 42 opens with code 9071.\\nThe Heron came in at 5:07 with 12 barrels of oil.\\nNadia likes figs."}, {"role": "user", "content": "What is the code of locker 42?"}]}'`
-      : `curl ${url}/v1/completions -H 'content-type: application/json' -d '{"model": "${model}", "prompt": [1, 2, 3], "return_token_ids": true}'`;
+    const call = exampleCall(url, this.#config.served_model_name || folder.name, folder.hasTokenizer);
     this.#say(
       `ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, hub ${this.#hubAddress}`,
     );

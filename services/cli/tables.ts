@@ -1,5 +1,5 @@
 /** The tables of all services. Services meet on the wire only, so a role's is loaded by address, as the role is. */
-import type { ConfigOf, OptionTable } from '../../shared/base/options.ts';
+import type { CommandLine, ConfigOf, OptionTable } from '../../shared/base/options.ts';
 import type { EngineConfig } from '../../shared/node/options.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { clusterOptions } from './cluster_options.ts';
@@ -8,6 +8,9 @@ export const roles = ['router', 'prefill', 'decode', 'store'] as const satisfies
 
 /** What `up` reads of its own options; the others it hands to its processes. */
 export type ClusterConfig = ConfigOf<typeof clusterOptions> & EngineConfig & { readonly served_model_name: string };
+
+/** What `up` was told. */
+export type ClusterLine = Omit<CommandLine<OptionTable>, 'config'> & { readonly config: ClusterConfig };
 
 export type RoleTables = Readonly<Record<Role, OptionTable>>;
 

@@ -46,6 +46,7 @@ async function build(
 ): Promise<LifeBody> {
   const { config, threads, clock, random, newId, log, fail } = context;
   const folder = readModelFolder(config.model);
+  const modelConfig = shapeDigest(shapeOf(folder));
   const ownLength = servedLength(folder, config.max_model_len);
   const codec = await TextCodec.open(folder, ownLength, threads, fail);
   const stopped = new AbortController();
@@ -57,7 +58,7 @@ async function build(
   const { view, index, conductor, relay } = createCore(context, {
     hub,
     vocabSize: folder.config.vocabSize,
-    modelConfig: shapeDigest(shapeOf(folder)),
+    modelConfig,
     signal: stopped.signal,
     onFailover: () => metrics?.failovers.inc(),
   });

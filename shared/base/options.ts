@@ -130,9 +130,12 @@ export function flagsFor(
   table: OptionTable,
   flags: Readonly<Record<string, string | boolean | undefined>>,
 ): readonly string[] {
-  return Object.entries(flags)
-    .filter(([name]) => Object.hasOwn(table, name))
-    .flatMap(([name, value]) => (value === true ? [flagOf(name)] : [flagOf(name), String(value)]));
+  return (
+    Object.entries(flags)
+      .filter(([name]) => Object.hasOwn(table, name))
+      // In one word: a value may begin with a dash.
+      .map(([name, value]) => (value === true ? flagOf(name) : `${flagOf(name)}=${String(value)}`))
+  );
 }
 
 function refuseForeignFlags(

@@ -6,7 +6,7 @@
  *   [4, 8)    header bytes            [64, 72)  numerics class, XXH64 of its name
  *   [8, 12)   payload bytes           [72, 76)  layers
  *   [12, 16)  reserved, 0             [76, 80)  tokens
- *   [16, 32)  format digest        [80, 88)  XXH64 of the header with these eight bytes 0
+ *   [16, 32)  format digest           [80, 88)  XXH64 of the header with these eight bytes 0
  *   [32, 40)  key                     [88, 88 + 8·layers)  XXH64 of each layer's payload
  *   [40, 48)  parent key              then 0 up to a multiple of 256, where the payload starts
  *

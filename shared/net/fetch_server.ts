@@ -17,7 +17,7 @@ export function narrowSlices(bytes: number): void {
 
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
-const MAX_LINKS = 65_536;
+const MAX_HASHES = 65_536;
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
@@ -60,7 +60,7 @@ export function createFetchHandlers(
 
 async function* records(request: FetchRequest, source: BlockSource, signal: AbortSignal): AsyncGenerator<FetchReply> {
   const hashes = unpackHashes(request.hashes);
-  if (hashes.length > MAX_LINKS) throw new Failure('invalid_request', `a fetch names at most ${MAX_LINKS} blocks`);
+  if (hashes.length > MAX_HASHES) throw new Failure('invalid_request', `a fetch names at most ${MAX_HASHES} blocks`);
   let numRead = 0;
   try {
     source.wanted.add(hashes);

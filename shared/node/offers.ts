@@ -16,7 +16,7 @@ import { packDigest, packHashes } from '../protocol/packing.ts';
 const GATHER_MS = 30;
 const MAX_QUEUED = 8_192;
 /** One offer names at most so many blocks: 32 KiB of hashes, a few seconds of transfer. */
-const MAX_LINKS_PER_OFFER = 1_024;
+const MAX_HASHES_PER_OFFER = 1_024;
 const OFFER_TIMEOUT_MS = 60_000;
 
 /** Rendezvous hashing (Thaler and Ravishankar, 1998): when a store leaves, only its own blocks find a new home. */
@@ -106,7 +106,7 @@ export class Offers {
       this.#rehome();
       for (const { store, hashes } of [...this.#queues.values()]) {
         if (this.#busy.has(store.address)) continue;
-        const batch = hashes.splice(0, MAX_LINKS_PER_OFFER);
+        const batch = hashes.splice(0, MAX_HASHES_PER_OFFER);
         this.#numQueued -= batch.length;
         if (hashes.length === 0) this.#queues.delete(store.address);
         const offer = this.#offer(store, batch).finally(() => this.#busy.delete(store.address));

@@ -31,8 +31,9 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   const linearTolerance = isSoftware ? 2e-3 : 1e-2;
   // Where the driver's compiler takes minutes, the widest and the narrowest format and half of the shapes have to do.
   const sample = isSoftware ? ({ formats: ['f32', 'int4'], sampled: 2 } as const) : {};
-  const wide = vectorWidth === 256 ? {} : sample;
-  conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance, ...wide });
+  // Between them the widths have all formats.
+  const others = isSoftware && vectorWidth === 512 ? ({ ...sample, formats: ['f16', 'int8'] } as const) : sample;
+  conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance, ...others });
   if (vectorWidth === 256) {
     const withoutFeatures = ['subgroups', 'shader-f16'];
     const bare = (): Promise<WebgpuDevice> => open('bare', { kernelSet: 'fast', withoutFeatures });

@@ -9,6 +9,7 @@ import {
   weightFormats,
   type WeightFormat,
 } from '../../kernels/weight_format.ts';
+import { packStored, toFloats } from '../../kernels/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { halfValue } from '../support/half.ts';
 
@@ -86,4 +87,36 @@ test('what a format cannot hold is held as near as it can: no infinity, no subno
 
 test('rows that are not whole are refused', () => {
   assert.throws(() => packRows('f16', new Float32Array(7), 4), /no whole rows of 4/);
+});
+
+test.each(['f32', 'f16', 'bf16', 'int8', 'int4'] as const)('%s rows of a file are read wherever they lie', (format) => {
+  const [numRows, inner] = [3, 40];
+  const values = Float32Array.from({ length: numRows * inner }, uniform);
+  const bits = new Uint32Array(values.buffer);
+  // bf16 is the high half of an f32; the others are packed, but for f16's padding.
+  for (let i = 0; format === 'bf16' && i < bits.length; i++) bits[i] = bits[i]! & 0xffff0000;
+  const packed = format === 'bf16' ? undefined : packRows(format, values, inner);
+  const rows = (bytes: Uint8Array): Uint8Array => {
+    const perRow = bytes.length / numRows;
+    const kept = format === 'f32' ? 4 * inner : format === 'f16' ? 2 * inner : perRow;
+    return Buffer.concat(
+      Array.from({ length: numRows }, (_, row) => bytes.subarray(row * perRow, row * perRow + kept)),
+    );
+  };
+  const data = packed
+    ? rows(new Uint8Array(packed.data.buffer))
+    : new Uint8Array(Uint16Array.from(bits, (word) => word >>> 16).buffer);
+  const scales = packed && packed.scales.length > 0 ? new Uint8Array(packed.scales.buffer) : undefined;
+  if (format !== 'bf16') roundRows(format, values, inner);
+  for (const offset of [0, 1, 3]) {
+    // A Buffer within another, as a reader of files has it.
+    const within = (bytes: Uint8Array): Buffer =>
+      Buffer.concat([Buffer.alloc(offset), bytes, Buffer.alloc(5)]).subarray(offset, offset + bytes.length);
+    const stored = { rowStart: 0, format, data: within(data), ...(scales ? { scales: within(scales) } : {}) };
+    assert.deepEqual([...toFloats(stored, inner)], [...values], `at ${offset}`);
+    if (format === 'int8' || format === 'int4') {
+      const again = packStored(format, stored, inner);
+      assert.deepEqual([again.data, again.scales], [packed?.data, packed?.scales]);
+    }
+  }
 });

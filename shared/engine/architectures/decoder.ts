@@ -1,7 +1,7 @@
 /**
  * A pre-norm decoder as a program, which Llama and its relatives are: runs once, at load, and emits operations over named buffers.
  *
- *   x ─► [ norm ─► qkv ─► rope_store ─► attention ─► o ─+► norm ─► gate_up ─► silu_mul ─► down ─+► ] × layers
+ *   x ─► [ norm ─► qkv ─► rope_store ─► attention ─► o ─+► norm ─► gate_up ─► its gate ─► down ─+► ] × layers
  *                                       residual: x ────┘                      residual: x ─────┘
  *   then the sampled rows only: gather ─► norm ─► logits ─► candidates
  */
@@ -10,6 +10,7 @@ import type { Activation, ModelShape, RopeShape } from '../../model/model_shape.
 
 const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'silu_mul', gelu_tanh: 'gelu_mul' };
 
+/** Biases, windows and gates are what the layers' shapes say. `numPositions`: of the rope tables. */
 export function decoderProgram(shape: ModelShape, numPositions: number): Program {
   const { hidden, layers, epsilon, vocabSize, isTied } = shape;
   const operations: Operation[] = [{ kind: 'embed', table: 'embed', out: 'x' }];

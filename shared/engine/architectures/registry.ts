@@ -22,6 +22,7 @@ export function shapeOf({ config }: { readonly config: ModelConfig }): ModelShap
   return architectureOf(config).shape(config);
 }
 
+/** `shape` is that of the same configuration; `numPositions` the longest context that will be served. */
 export function programOf(config: ModelConfig, shape: ModelShape, numPositions: number): Program {
   return architectureOf(config).program(shape, numPositions);
 }

@@ -1,0 +1,73 @@
+/** What configurations mean, as transformers reads them, and what is refused. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import type { ModelShape } from '../../shared/model/model_shape.ts';
+
+const plain = {
+  ...{ model_type: 'qwen2', vocab_size: 320, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 3 },
+  ...{ num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 1_024, rms_norm_eps: 1e-5 },
+  ...{ rope_theta: 10_000, hidden_act: 'silu', tie_word_embeddings: true },
+};
+
+function shapeWith(changes: Readonly<Record<string, unknown>>): ModelShape {
+  const folder = mkdtempSync(join(tmpdir(), 'config-'));
+  try {
+    writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...plain, ...changes }));
+    return shapeOf(readModelFolder(folder));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+const types = (...kinds: string[]): { layer_types: string[] } => ({
+  layer_types: kinds.map((kind) => `${kind}_attention`),
+});
+
+test.each([
+  ['no window in use', { sliding_window: 40, max_window_layers: 1 }, [0, 0, 0]],
+  ['from a layer on', { use_sliding_window: true, sliding_window: 40, max_window_layers: 1 }, [0, 40, 40]],
+  ['the default window', { use_sliding_window: true, max_window_layers: 2 }, [0, 0, 4_096]],
+  ['the default layers', { use_sliding_window: true, sliding_window: 40 }, [0, 0, 0]],
+  ['a window that is null', { use_sliding_window: true, sliding_window: null, max_window_layers: 0 }, [0, 0, 0]],
+  [
+    'by type',
+    { use_sliding_window: true, sliding_window: 40, max_window_layers: 0, ...types('sliding', 'full', 'sliding') },
+    [40, 0, 40],
+  ],
+] as const)('qwen2, %s', (_name, changes, windows) => {
+  const { layers } = shapeWith(changes);
+  assert.deepEqual(
+    layers.map(({ window }) => window),
+    windows,
+  );
+  expect(layers[0]).toMatchObject({ hasQkvBias: true, hasOutputBias: false, hasMlpBias: false });
+});
+
+test.each([
+  [{ ...types('full') }, /1 layer_types for 3 layers is not supported/],
+  [{ ...types('full', 'chunked', 'full') }, /a layer of type chunked_attention is not supported/],
+  [{ ...types('full', 'sliding', 'full') }, /sliding_attention without use_sliding_window/],
+  [{ hidden_act: 'relu' }, /hidden_act "relu" is not supported for model_type qwen2/],
+  [{ rope_scaling: { type: 'yarn', factor: 4 } }, /rope_scaling is not supported/],
+  [{ quantization_config: {} }, /quantization_config is not supported/],
+  [{ num_key_value_heads: 3 }, /4 attention heads over 3 KV heads is not supported/],
+  [{ model_type: 'mamba' }, /model_type "mamba" is not supported; this version serves llama, qwen2/],
+  [{ hidden_size: 'wide' }, /config\.json: .*hidden_size/s],
+] as const)('%j is refused', (changes, pattern) => {
+  assert.throws(() => shapeWith(changes), pattern);
+});
+
+test('a gate of another kind, biases and heads are read', () => {
+  const { layers } = shapeWith({
+    model_type: 'llama',
+    hidden_act: 'gelu_pytorch_tanh',
+    attention_bias: true,
+    head_dim: 32,
+  });
+  expect(layers[2]).toMatchObject({ activation: 'gelu_tanh', hasQkvBias: true, hasOutputBias: true, headDim: 32 });
+});
