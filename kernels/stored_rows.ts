@@ -33,32 +33,6 @@ export function numStored({ format, data }: StoredRows, inner: number): number {
   return numRows;
 }
 
-/** [rows][inner] f32; may be a view of what was stored. */
-export function toFloats(rows: StoredRows, inner: number): Float32Array {
-  const { format, data } = rows;
-  const numValues = numStored(rows, inner) * inner;
-  if (format === 'f32') {
-    if (data.byteOffset % 4 === 0) return new Float32Array(data.buffer, data.byteOffset, numValues);
-    return new Float32Array(Uint8Array.from(data).buffer);
-  }
-  if (format === 'int8' || format === 'int4') {
-    const integers = storedIntegers(format, rows, inner);
-    assert(integers);
-    return unpackRows(format, asPacked(integers), inner);
-  }
-  const bytes = data.byteOffset % 2 === 0 ? data : Uint8Array.from(data);
-  const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, numValues);
-  const out = new Float32Array(numValues);
-  if (format === 'bf16') {
-    const bits = new Uint32Array(out.buffer);
-    for (let i = 0; i < numValues; i++) bits[i] = halves[i]! << 16;
-  } else {
-    const table = (f16Table ??= makeF16Table());
-    for (let i = 0; i < numValues; i++) out[i] = table[halves[i]!]!;
-  }
-  return out;
-}
-
 /** As weight_format.ts has them. */
 export interface StoredIntegers {
   readonly data: Uint8Array;
@@ -74,10 +48,39 @@ export function storedIntegers(format: WeightFormat, rows: StoredRows, inner: nu
   return { data, scales };
 }
 
-/** In the format that a device multiplies: integers of the same format are not rounded again. */
-export function packStored(format: WeightFormat, rows: StoredRows, inner: number): PackedRows {
-  const integers = storedIntegers(format, rows, inner);
-  return integers ? asPacked(integers) : packRows(format, toFloats(rows, inner), inner);
+/** Decodes slice after slice into one array: a new one for each would take longer than the decoding. */
+export class RowDecoder {
+  #floats = new Float32Array(0);
+
+  /** [rows][inner] f32, valid until the next call; may be a view of what was stored. */
+  floats(rows: StoredRows, inner: number): Float32Array {
+    const { format, data } = rows;
+    const numValues = numStored(rows, inner) * inner;
+    if (format === 'f32') {
+      if (data.byteOffset % 4 === 0) return new Float32Array(data.buffer, data.byteOffset, numValues);
+      return new Float32Array(Uint8Array.from(data).buffer);
+    }
+    const integers = format === 'int8' || format === 'int4' ? storedIntegers(format, rows, inner) : undefined;
+    if (integers) return unpackRows(format as 'int8' | 'int4', asPacked(integers), inner);
+    const bytes = data.byteOffset % 2 === 0 ? data : Uint8Array.from(data);
+    const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, numValues);
+    if (this.#floats.length < numValues) this.#floats = new Float32Array(numValues);
+    const out = this.#floats.subarray(0, numValues);
+    if (format === 'bf16') {
+      const bits = new Uint32Array(out.buffer, 0, numValues);
+      for (let i = 0; i < numValues; i++) bits[i] = halves[i]! << 16;
+    } else {
+      const table = (f16Table ??= makeF16Table());
+      for (let i = 0; i < numValues; i++) out[i] = table[halves[i]!]!;
+    }
+    return out;
+  }
+
+  /** In the format that a device multiplies: integers of the same format are not rounded again. */
+  packed(format: WeightFormat, rows: StoredRows, inner: number): PackedRows {
+    const integers = storedIntegers(format, rows, inner);
+    return integers ? asPacked(integers) : packRows(format, this.floats(rows, inner), inner);
+  }
 }
 
 /** Copies, since a file's bytes may lie anywhere; not by `slice`, which of a Buffer is a view. */

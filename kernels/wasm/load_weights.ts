@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
 import type { Program, WeightSpec } from '../program.ts';
-import { numStored, storedIntegers, toFloats, type StoredIntegers, type StoredRows } from '../stored_rows.ts';
+import { numStored, RowDecoder, storedIntegers, type StoredIntegers, type StoredRows } from '../stored_rows.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../weight_format.ts';
 import type { Kernels } from './kernel_exports.ts';
 import { formatCode } from './panels.ts';
@@ -19,13 +19,14 @@ export async function loadWeights(
 ): Promise<void> {
   const entries = Object.entries(program.weights);
   const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
+  const decoder = new RowDecoder();
   let doneBytes = 0;
   for (const [name, spec] of entries) {
     const panels = new Panels(kernels, memory, layout, layout.weights.get(name)!, spec, weightFormat);
     let firstOutput = 0;
     for (const part of spec.parts) {
       for await (const rows of source.slices(part.tensor)) {
-        panels.put(rows, firstOutput + rows.rowStart);
+        panels.put(rows, decoder, firstOutput + rows.rowStart);
         doneBytes += numStored(rows, spec.inner) * spec.inner * 4;
         onProgress?.(doneBytes, totalBytes);
       }
@@ -61,10 +62,10 @@ class Panels {
   }
 
   /** Rows of the weight from `firstOutput` on. */
-  put(rows: StoredRows, firstOutput: number): void {
+  put(rows: StoredRows, decoder: RowDecoder, firstOutput: number): void {
     const integers = this.#inner > 1 ? storedIntegers(this.#format, rows, this.#inner) : undefined;
     if (integers) this.#putIntegers(integers, firstOutput);
-    else this.#putFloats(toFloats(rows, this.#inner), firstOutput);
+    else this.#putFloats(decoder.floats(rows, this.#inner), firstOutput);
   }
 
   #putFloats(values: Float32Array, firstOutput: number): void {

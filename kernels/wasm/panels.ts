@@ -31,6 +31,11 @@ export function formatCode(spec: WeightSpec, format: WeightFormat): number {
   return formatCodes[heldFormat(spec, format)];
 }
 
+/** Of {@link formatCode}. */
+export function isIntegerCode(code: number): boolean {
+  return code >= formatCodes.int8;
+}
+
 export function weightBytes(spec: WeightSpec, format: WeightFormat): number {
   return (paddedWidth(spec.outputs) / LANES) * panelBytes[heldFormat(spec, format)](spec.inner);
 }

@@ -106,8 +106,6 @@ type Placed = Pick<ProgramLayout, 'weights' | 'buffers' | 'regions' | 'kv' | 'bl
 
 function placementOf(program: Program, options: LoadOptions, placed: Placed): Placement {
   const { weights, buffers, regions, kv, blockBytes, rope, spanRecords } = placed;
-  const planeBytesOf = (layer: number, plane: number): number =>
-    kvPlaneBytes(program.kv[layer]?.planes[plane] ?? 0, options.blockSize, options.kvDtype);
   return {
     ...{ options, regions, blockBytes, spanRecords },
     buffer: (name) => {
@@ -128,9 +126,10 @@ function placementOf(program: Program, options: LoadOptions, placed: Placed): Pl
       return table;
     },
     planes: (layer) => {
-      assert(layer < program.kv.length, `the program has no KV of layer ${layer}`);
+      const [first] = program.kv[layer]?.planes ?? [];
+      assert(first !== undefined, `the program has no KV of layer ${layer}`);
       const before = kvBlockBytes(program.kv.slice(0, layer), options.blockSize, options.kvDtype);
-      return { kv: kv + before, planeBytes: planeBytesOf(layer, 0) };
+      return { kv: kv + before, planeBytes: kvPlaneBytes(first, options.blockSize, options.kvDtype) };
     },
   };
 }

@@ -1,6 +1,13 @@
 /** What a step reads and writes besides activations and KV: a batch into the regions that operations read, samples out of them. */
 import assert from 'node:assert/strict';
-import { MAX_CANDIDATES, samplesOf, type LoadOptions, type SampleResult, type Segment } from '../device.ts';
+import {
+  MAX_CANDIDATES,
+  samplesOf,
+  type LoadOptions,
+  type SampleRequest,
+  type SampleResult,
+  type Segment,
+} from '../device.ts';
 import type { Program } from '../program.ts';
 import { attentionTile, TILE_ROWS } from './ops/attention.ts';
 import { paddedWidth } from './panels.ts';
@@ -16,6 +23,8 @@ export class StepIo {
   readonly #u32: Uint32Array;
   readonly #f32: Float32Array;
   readonly #view: DataView;
+  /** What the step that was written is asked for. */
+  #requests: readonly SampleRequest[] = [];
 
   constructor(program: Program, layout: ProgramLayout, options: LoadOptions, memory: WebAssembly.Memory) {
     this.#layout = layout;
@@ -34,7 +43,7 @@ export class StepIo {
     { control, numThreads }: { readonly control: Int32Array; readonly numThreads: number },
   ): void {
     // Before anything is written: kernels check nothing.
-    samplesOf(batch);
+    this.#requests = samplesOf(batch);
     const { regions } = this.#layout;
     const { maxRows, maxSamples } = this.#options;
     const u32 = this.#u32;
@@ -87,12 +96,12 @@ export class StepIo {
     return table * 4;
   }
 
-  /** In the order in which the batch asks. */
-  read(batch: readonly Segment[]): SampleResult[] {
+  /** Of the batch that was written last, in the order in which it asks. */
+  read(): SampleResult[] {
     const logits = this.#logits;
     if (!logits) return [];
     const { regions } = this.#layout;
-    return samplesOf(batch).map(({ numCandidates, askedTokens, isFullRowWanted }, i) => {
+    return this.#requests.map(({ numCandidates, askedTokens, isFullRowWanted }, i) => {
       const row = logits.at + i * paddedWidth(logits.width);
       const stats = regions.sampleStats / 4 + i * 2;
       const ids = regions.candidateIds / 4 + i * MAX_CANDIDATES;

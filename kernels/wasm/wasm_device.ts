@@ -124,7 +124,7 @@ class WasmExecutable implements ProfiledExecutable {
           if (operation?.kind === 'rope_store') onLayer(operation.layer);
         }),
     );
-    return this.#io.read(batch);
+    return this.#io.read();
   }
 
   /** Medians of some steps, barriers included. */

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
 import type { WeightSpec } from '../program.ts';
-import { numStored, packStored, toFloats } from '../stored_rows.ts';
+import { numStored, RowDecoder } from '../stored_rows.ts';
 import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weight_format.ts';
 import { fillRandom } from './fill_random.ts';
 import type { GpuMemory } from './gpu_memory.ts';
@@ -50,6 +50,7 @@ export class WeightLoader {
   readonly #device: GPUDevice;
   readonly #memory: GpuMemory;
   readonly #kernels: KernelCache;
+  readonly #decoder = new RowDecoder();
   #pendingBytes = 0;
 
   constructor(device: GPUDevice, memory: GpuMemory, kernels: KernelCache) {
@@ -110,8 +111,8 @@ export class WeightLoader {
     for (const part of spec.parts) {
       for await (const rows of source.slices(part.tensor)) {
         const first = firstOutput + rows.rowStart;
-        if (spec.inner === 1) this.#putVector(weight, first, toFloats(rows, 1));
-        else await this.#put(weight, first, packStored(weight.format, rows, spec.inner));
+        if (spec.inner === 1) this.#putVector(weight, first, this.#decoder.floats(rows, 1));
+        else await this.#put(weight, first, this.#decoder.packed(weight.format, rows, spec.inner));
         onBytes(numStored(rows, spec.inner) * spec.inner * 4);
       }
       firstOutput += part.outputs;
@@ -136,14 +137,14 @@ export class WeightLoader {
       scales: new Uint16Array(gate.outputs * halves),
     };
     for await (const rows of source.slices(gate.tensor)) {
-      const { data, scales } = packStored(format, rows, inner);
+      const { data, scales } = this.#decoder.packed(format, rows, inner);
       gates.data.set(data, rows.rowStart * words);
       gates.scales.set(scales, rows.rowStart * halves);
       onBytes(numStored(rows, inner) * inner * 4);
     }
     for await (const rows of source.slices(up.tensor)) {
       const { rowStart } = rows;
-      const ups = packStored(format, rows, inner);
+      const ups = this.#decoder.packed(format, rows, inner);
       const pairs = {
         data: inPairs(gates.data.subarray(rowStart * words), ups.data, words),
         scales: inPairs(gates.scales.subarray(rowStart * halves), ups.scales, halves),

@@ -80,6 +80,10 @@ const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2
 
 const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
 
+export function gateConstant(kind: Gate['kind']): number {
+  return GATES[kind];
+}
+
 export function formatConstant(format: WeightFormat): number {
   return FORMATS[format];
 }
@@ -96,7 +100,11 @@ export function linearVariants(
   readonly outputsPerWorkgroup: number;
 } {
   const outputsPerWorkgroup = rowsOf(outputs, gate !== undefined, isSoftware);
-  const common = { FORMAT: FORMATS[format], GATED: gate === undefined ? 0 : GATES[gate], UNROLLED: isSoftware ? 0 : 1 };
+  const common = {
+    FORMAT: FORMATS[format],
+    GATED: gate === undefined ? 0 : gateConstant(gate),
+    UNROLLED: isSoftware ? 0 : 1,
+  };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
   const vectorVariant = (columns: number, normed: boolean): LinearVariant => ({

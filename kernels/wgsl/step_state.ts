@@ -7,7 +7,7 @@
  * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
-import { MAX_CANDIDATES, samplesOf, type LoadOptions, type Segment } from '../device.ts';
+import { MAX_CANDIDATES, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 export const Header = {
@@ -32,6 +32,8 @@ export interface StepCounts {
   readonly prefillItems: number;
   readonly merges: number;
   readonly resultWords: number;
+  /** What the step is asked for, in order. */
+  readonly requests: readonly SampleRequest[];
 }
 
 /** Of a batch, for the benchmark: the tokens that each row sees, summed over rows alone in their segment and over the others. */
@@ -84,6 +86,8 @@ export class StepState {
     const { words } = this;
     const rows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
     assert(rows <= maxRows, `a step takes at most ${maxRows} rows`);
+    const requests = samplesOf(batch);
+    assert(requests.length <= maxSamples, `a step samples at most ${maxSamples} rows`);
     let at = HEADER_WORDS;
     words[Header.rows] = rows;
     words[Header.rowsAt] = at;
@@ -105,10 +109,9 @@ export class StepState {
     });
     this.#end = at;
     const attention = this.#writeItems(batch, tables);
-    const { samples, resultWords } = this.#writeSamples(batch);
-    assert(samples <= maxSamples, `a step samples at most ${maxSamples} rows`);
-    words[Header.samples] = samples;
-    return { rows, samples, ...attention, resultWords };
+    const resultWords = this.#writeSamples(batch, requests.length);
+    words[Header.samples] = requests.length;
+    return { rows, samples: requests.length, ...attention, resultWords, requests };
   }
 
   /** One tile of rows at a time: whole, or an item for each of its splits. */
@@ -160,12 +163,12 @@ export class StepState {
     return { decodeItems, prefillItems, merges: merges.length / 4 };
   }
 
-  #writeSamples(batch: readonly Segment[]): { samples: number; resultWords: number } {
+  /** Returns the words of all their results. */
+  #writeSamples(batch: readonly Segment[], numSamples: number): number {
     const { words } = this;
     const samplesAt = this.#end;
     words[Header.samplesAt] = samplesAt;
-    const requests = samplesOf(batch);
-    let askedAt = samplesAt + 8 * requests.length;
+    let askedAt = samplesAt + 8 * numSamples;
     let [row, sampleIndex, resultWords] = [0, 0, 0];
     for (const { tokens, samples = [] } of batch) {
       for (const { row: at, numCandidates, askedTokens } of samples) {
@@ -178,6 +181,6 @@ export class StepState {
       row += tokens.length;
     }
     this.#end = askedAt;
-    return { samples: requests.length, resultWords };
+    return resultWords;
   }
 }

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import {
   DeviceError,
-  samplesOf,
+  type SampleRequest,
   type Executable,
   type KernelProfile,
   type LoadOptions,
@@ -86,7 +86,8 @@ export class WebgpuExecutable implements Executable {
 
   async run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]> {
     const results = await this.#run(batch);
-    for (const op of this.#parts.program.operations) if (op.kind === 'rope_store') onLayer?.(op.layer);
+    if (!onLayer) return results;
+    for (const op of this.#parts.program.operations) if (op.kind === 'rope_store') onLayer(op.layer);
     return results;
   }
 
@@ -101,8 +102,7 @@ export class WebgpuExecutable implements Executable {
     const bytes = this.#logits ? counts.resultWords * 4 : 0;
     if (bytes > 0) encoder.copyBufferToBuffer(results, 0, this.#resultsBack, 0, bytes);
     // The first full rows come with the step; more than the buffer holds need another round.
-    const wanted = fullRowSamples(batch);
-    const [first, ...rounds] = inRounds(wanted, this.#rowsPerRound);
+    const [first, ...rounds] = inRounds(fullRowSamples(counts.requests), this.#rowsPerRound);
     if (first) this.#copyRows(encoder, first);
     device.queue.submit([encoder.finish()]);
     if (bytes === 0) {
@@ -123,7 +123,7 @@ export class WebgpuExecutable implements Executable {
       await this.#finish(this.#rowsBack.mapAsync(GPUMapMode.READ, 0, round.length * this.#vocab * 4));
       this.#takeRows(round, rows);
     }
-    return this.#samples(batch, words, rows);
+    return this.#samples(counts.requests, words, rows);
   }
 
   #throwIfLost(): void {
@@ -169,13 +169,13 @@ export class WebgpuExecutable implements Executable {
   }
 
   #samples(
-    batch: readonly Segment[],
+    requests: readonly SampleRequest[],
     words: Uint32Array<ArrayBuffer>,
     rows: ReadonlyMap<number, Float32Array>,
   ): SampleResult[] {
     const floats = new Float32Array(words.buffer);
     let at = 0;
-    return samplesOf(batch).map(({ numCandidates, askedTokens }, i) => {
+    return requests.map(({ numCandidates, askedTokens }, i) => {
       const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
       const values = at + kept;
       const stats = values + kept;
@@ -264,8 +264,8 @@ export class WebgpuExecutable implements Executable {
 }
 
 /** Samples, counted from the batch's first, that want all their logits. */
-function fullRowSamples(batch: readonly Segment[]): number[] {
-  return samplesOf(batch).flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
+function fullRowSamples(requests: readonly SampleRequest[]): number[] {
+  return requests.flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
 }
 
 function inRounds(samples: readonly number[], size: number): number[][] {

@@ -42,14 +42,14 @@ const EXIT_USAGE = 2;
 
 async function main(): Promise<void> {
   const [command, ...args] = process.argv.slice(2);
+  if (command === '--version' || command === 'version') {
+    process.stdout.write(`penstock ${softwareVersion}\n`);
+    process.exit(0);
+  }
   const tables = await loadTables();
   if (command === undefined || command === 'help' || command === '--help' || command === '-h') {
     process.stdout.write(`${HELP}\n${optionsHelp(tableOf('up', tables))}\n`);
     process.exit(command === undefined ? EXIT_USAGE : 0);
-  }
-  if (command === '--version' || command === 'version') {
-    process.stdout.write(`penstock ${softwareVersion}\n`);
-    process.exit(0);
   }
   if (![...roles, 'up', 'devices', 'config'].includes(command)) {
     throw new ConfigError(`there is no command ${JSON.stringify(command)}; see \`penstock --help\``);

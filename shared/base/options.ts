@@ -46,11 +46,12 @@ export interface Option<T> {
   readonly value: string;
   /** The default is a place on this machine, which the help leaves out. */
   readonly isPlace: boolean;
-  readonly group: 'Model and engine' | 'Budgets' | 'Network' | 'Router' | 'Local cluster (up)' | 'Process';
+  /** Its heading in the help. */
+  readonly group: string;
 }
 
 export function option<T>(
-  group: Option<T>['group'],
+  group: string,
   value: string,
   schema: z.ZodType<T>,
   fallback: T,
@@ -72,16 +73,24 @@ function flagOf(name: string): string {
   return `--${name.replaceAll('_', '-')}`;
 }
 
+/** Of a flag without its dashes in front. */
+function nameOf(flag: string): string {
+  return flag.replaceAll('-', '_');
+}
+
 export function environmentOf(name: string): string {
   return `PENSTOCK_${name.toUpperCase()}`;
 }
+
+/** As they were given, by the names of their options. */
+type Flags = Readonly<Record<string, string | boolean>>;
 
 export interface CommandLine<Table extends OptionTable> {
   readonly config: ConfigOf<Table>;
   /** The options that were set other than by default, by name. */
   readonly isSet: ReadonlySet<string>;
   /** What was given as flags, by name. */
-  readonly flags: Readonly<Record<string, string | boolean | undefined>>;
+  readonly flags: Flags;
   /** Of `--config`, when it was given so. */
   readonly file: string | undefined;
   readonly isJson: boolean;
@@ -103,9 +112,9 @@ export function readCommandLine<Table extends OptionTable>(
 ): CommandLine<Table> {
   const known = new Set(Object.values(tables).flatMap((one) => Object.keys(one)));
   refuseForeignFlags(table, command, tables, args);
-  const flags = readFlags(table, args);
-  const file = flags['config'] ?? environment['PENSTOCK_CONFIG'];
-  const fromFile = typeof file === 'string' ? readFile(file, known) : {};
+  const { config, json, help, ...flags } = readFlags(table, args);
+  const file = (config as string | undefined) ?? environment['PENSTOCK_CONFIG'];
+  const fromFile = file === undefined ? {} : readFile(file, known);
   const values: Record<string, unknown> = {};
   const isSet = new Set<string>();
   for (const [name, one] of Object.entries(table)) {
@@ -114,22 +123,18 @@ export function readCommandLine<Table extends OptionTable>(
     values[name] = value === undefined ? one.default : check(one, value, where);
   }
   refuseUnknownVariables(known, environment);
-  const given = Object.keys(table).filter((name) => flags[flagOf(name).slice(2)] !== undefined);
   return {
     config: values as ConfigOf<Table>,
     isSet,
-    flags: Object.fromEntries(given.map((name) => [name, flags[flagOf(name).slice(2)]])),
-    file: typeof flags['config'] === 'string' ? flags['config'] : undefined,
-    isJson: flags['json'] === true,
-    isHelp: flags['help'] === true,
+    flags,
+    file: config as string | undefined,
+    isJson: json === true,
+    isHelp: help === true,
   };
 }
 
 /** As a process is given them: what belongs to `table`. */
-export function flagsFor(
-  table: OptionTable,
-  flags: Readonly<Record<string, string | boolean | undefined>>,
-): readonly string[] {
+export function flagsFor(table: OptionTable, flags: Flags): readonly string[] {
   return (
     Object.entries(flags)
       .filter(([name]) => Object.hasOwn(table, name))
@@ -145,7 +150,8 @@ function refuseForeignFlags(
   args: readonly string[],
 ): void {
   for (const arg of args) {
-    const name = /^--([a-z][a-z-]*)/.exec(arg)?.[1]?.replaceAll('-', '_');
+    const flag = /^--([a-z][a-z-]*)/.exec(arg)?.[1];
+    const name = flag === undefined ? undefined : nameOf(flag);
     if (name === undefined || Object.hasOwn(table, name)) continue;
     const owners = Object.keys(tables).filter((owner) => Object.hasOwn(tables[owner] ?? {}, name));
     if (owners.length > 0)
@@ -153,7 +159,7 @@ function refuseForeignFlags(
   }
 }
 
-function readFlags(table: OptionTable, args: readonly string[]): Record<string, string | boolean | undefined> {
+function readFlags(table: OptionTable, args: readonly string[]): Flags {
   const typeOf = ({ value }: OptionTable[string]): 'boolean' | 'string' => (value === '' ? 'boolean' : 'string');
   try {
     const { values } = parseArgs({
@@ -169,7 +175,7 @@ function readFlags(table: OptionTable, args: readonly string[]): Record<string, 
       strict: true,
       allowPositionals: false,
     });
-    return values;
+    return Object.fromEntries(Object.entries(values).map(([flag, value]) => [nameOf(flag), value]));
   } catch (error) {
     throw new ConfigError(`${messageOf(error)}\nSee \`penstock --help\` for what there is.`);
   }
@@ -193,16 +199,15 @@ function readFile(path: string, known: ReadonlySet<string>): Record<string, unkn
 
 function pick(
   name: string,
-  flags: Record<string, unknown>,
+  flags: Flags,
   environment: Readonly<Record<string, string | undefined>>,
-  fromFile: Record<string, unknown>,
-  file: unknown,
+  fromFile: Readonly<Record<string, unknown>>,
+  file: string | undefined,
 ): [value: unknown, where: string] {
-  const flag = flagOf(name);
-  if (flags[flag.slice(2)] !== undefined) return [flags[flag.slice(2)], flag];
+  if (flags[name] !== undefined) return [flags[name], flagOf(name)];
   const variable = environmentOf(name);
   if (environment[variable] !== undefined) return [environment[variable], variable];
-  return [fromFile[name] ?? undefined, `${String(file)}: ${name}`];
+  return [fromFile[name] ?? undefined, `${file ?? 'the file'}: ${name}`];
 }
 
 function check({ schema, help }: OptionTable[string], value: unknown, where: string): unknown {

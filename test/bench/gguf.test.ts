@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'vitest';
 import { roundRows } from '../../kernels/weight_format.ts';
-import { toFloats } from '../../kernels/stored_rows.ts';
+import { RowDecoder } from '../../kernels/stored_rows.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { halfValue } from '../support/half.ts';
 import { writeGguf, type GgufFormat } from './gguf.ts';
@@ -19,9 +19,10 @@ const config = {
 const source = randomWeights(decoderProgram(shapeOfUniform(config), 64), 7);
 
 async function tensor(name: string): Promise<Float32Array> {
+  const decoder = new RowDecoder();
   const parts: number[] = [];
   // All values in a row, whatever their tensor's shape.
-  for await (const rows of source.slices(name)) parts.push(...toFloats(rows, 1));
+  for await (const rows of source.slices(name)) parts.push(...decoder.floats(rows, 1));
   return Float32Array.from(parts);
 }
 

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import type { WeightSource } from '../../kernels/device.ts';
-import { toFloats } from '../../kernels/stored_rows.ts';
+import { RowDecoder } from '../../kernels/stored_rows.ts';
 import { packRows, paddedInner, type WeightFormat } from '../../kernels/weight_format.ts';
 import type { UniformModel } from './uniform_model.ts';
 
@@ -114,12 +114,13 @@ async function* wholeRows(
   source: WeightSource,
   { source: name, outputs, inner, heads }: Tensor,
 ): AsyncGenerator<Float32Array> {
+  const decoder = new RowDecoder();
   if (heads === 0) {
-    for await (const rows of source.slices(name)) yield toFloats(rows, inner);
+    for await (const rows of source.slices(name)) yield decoder.floats(rows, inner);
     return;
   }
   const all = new Float32Array(outputs * inner);
-  for await (const rows of source.slices(name)) all.set(toFloats(rows, inner), rows.rowStart * inner);
+  for await (const rows of source.slices(name)) all.set(decoder.floats(rows, inner), rows.rowStart * inner);
   const headDim = outputs / heads;
   const interleaved = new Float32Array(all.length);
   for (let row = 0; row < outputs; row++) {

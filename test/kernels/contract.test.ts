@@ -1,7 +1,7 @@
 /**
  * Every `.wgsl` file says what its `.ts` twin says: the same entry point, bindings, uniform fields and constants, in the same
- * order; and every struct of a wasm kernel what its class says. Dawn cannot see two read-only buffers swapped, or two uniform fields in the wrong order; those would only be wrong
- * numbers. And every kernel compiles for adapters that this machine does not have: Dawn's null adapter has every feature.
+ * order; and every struct of a wasm kernel what its class says. Dawn cannot see two read-only buffers swapped, or two uniform
+ * fields in the wrong order; those would only be wrong numbers. And every kernel compiles for adapters that this machine does not have: Dawn's null adapter has every feature.
  * Budget: 10 s.
  */
 import assert from 'node:assert/strict';
@@ -15,11 +15,10 @@ import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kerne
 import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
 import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
 import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
+import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
-import { geluMulKernel } from '../../kernels/wgsl/ops/gelu_mul.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
-import { siluMulKernel } from '../../kernels/wgsl/ops/silu_mul.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { takeOverPolling } from '../../kernels/wgsl/polling.ts';
 import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
@@ -28,8 +27,8 @@ import { weightFormats } from '../../kernels/weight_format.ts';
 
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
-  ...[gatherSamplesKernel, geluMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
-  ...[pagedAttentionKernel, peakFma, peakRead, rmsNormKernel, ropeStoreKernel, siluMulKernel],
+  ...[gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
+  ...[pagedAttentionKernel, peakFma, peakRead, rmsNormKernel, ropeStoreKernel],
 ];
 
 /** Reads the declarations our convention puts on lines of their own. */

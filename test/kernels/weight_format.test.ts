@@ -9,7 +9,7 @@ import {
   weightFormats,
   type WeightFormat,
 } from '../../kernels/weight_format.ts';
-import { packStored, toFloats } from '../../kernels/stored_rows.ts';
+import { RowDecoder } from '../../kernels/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { halfValue } from '../support/half.ts';
 
@@ -90,6 +90,7 @@ test('rows that are not whole are refused', () => {
 });
 
 test.each(['f32', 'f16', 'bf16', 'int8', 'int4'] as const)('%s rows of a file are read wherever they lie', (format) => {
+  const decoder = new RowDecoder();
   const [numRows, inner] = [3, 40];
   const values = Float32Array.from({ length: numRows * inner }, uniform);
   const bits = new Uint32Array(values.buffer);
@@ -113,9 +114,9 @@ test.each(['f32', 'f16', 'bf16', 'int8', 'int4'] as const)('%s rows of a file ar
     const within = (bytes: Uint8Array): Buffer =>
       Buffer.concat([Buffer.alloc(offset), bytes, Buffer.alloc(5)]).subarray(offset, offset + bytes.length);
     const stored = { rowStart: 0, format, data: within(data), ...(scales ? { scales: within(scales) } : {}) };
-    assert.deepEqual([...toFloats(stored, inner)], [...values], `at ${offset}`);
+    assert.deepEqual([...decoder.floats(stored, inner)], [...values], `at ${offset}`);
     if (format === 'int8' || format === 'int4') {
-      const again = packStored(format, stored, inner);
+      const again = decoder.packed(format, stored, inner);
       assert.deepEqual([again.data, again.scales], [packed?.data, packed?.scales]);
     }
   }

@@ -427,11 +427,12 @@ export class SimCluster {
 
   /** Nobody goes on to fetch from a holder that the router has lost: it may be silent for long. */
   #checkFetches({ name, process }: Node): void {
+    const calls = this.fabric.openCalls(['fetch']).filter(({ client }) => client === process);
+    if (calls.length === 0) return;
     const { nowMs } = this.simulation;
     const members = new Set(this.face?.view.all().map(({ member }) => member.address));
     const isInTouch = this.#isInTouch(process);
-    for (const call of this.fabric.openCalls(['fetch'])) {
-      if (call.client !== process) continue;
+    for (const call of calls) {
       if (!isInTouch || members.has(call.address)) call.orphanedSinceMs = undefined;
       else call.orphanedSinceMs ??= nowMs;
       if (nowMs - (call.orphanedSinceMs ?? nowMs) > MAX_LOST_FETCH_MS)

@@ -1,7 +1,7 @@
 /** Products: tasks are blocks of rows times ranges of panels. */
 import assert from 'node:assert/strict';
 import { Q_GROUP_BYTES, ROW_BLOCK, SLICE, SLICE_GROUPS, INT8_GROUP } from '../kernel_constants.ts';
-import { isInteger, LANES, paddedWidth, weightBytes } from '../panels.ts';
+import { isInteger, isIntegerCode, LANES, paddedWidth, weightBytes } from '../panels.ts';
 import { struct } from '../struct.ts';
 import { numRows, operation } from './operation.ts';
 
@@ -22,7 +22,7 @@ export const linear = operation('linear', {
     inner: 'u32',
     isAccumulating: 'u32',
   }),
-  place: (op, { options, buffer, weight }) => {
+  place: (op, { buffer, weight }) => {
     const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
     const { inner, outputs } = w.spec;
     assert(inner <= x.width && outputs <= out.width, `linear ${op.weight}: shapes differ`);
@@ -36,14 +36,14 @@ export const linear = operation('linear', {
       outStride: out.stride,
       inner,
       isAccumulating: op.accumulate ? 1 : 0,
-      isQuantised: isInteger(options.weightFormat) ? 1 : 0,
       numPanels: paddedWidth(outputs) / LANES,
       count: x.count,
     };
   },
   run: (step, { index, params, fields }) => {
     const { kernels, scratch } = step;
-    const { inner, numPanels, isQuantised } = fields;
+    const { inner, numPanels } = fields;
+    const isQuantised = isIntegerCode(fields.format);
     const count = step.count(fields.count);
     const { rowsPerTask, panelsPerTask, numPanelTasks, numTasks } = step.productTasks(index, count, inner, numPanels);
     const quantised = scratch + QUANTISED_AT;
@@ -53,7 +53,7 @@ export const linear = operation('linear', {
       const rows = Math.min(rowsPerTask, count - row);
       const panel = (task % numPanelTasks) * panelsPerTask;
       const panelEnd = Math.min(numPanels, panel + panelsPerTask);
-      if (isQuantised === 0) {
+      if (!isQuantised) {
         kernels.linear_float(params, row, rows, panel, panelEnd, scratch);
         continue;
       }

@@ -1,11 +1,13 @@
-// What makes a gate of a product's output; appended to the kernels that say `uses: ['gate']`.
+// What makes a gate of a product's output; appended to the kernels that say `uses: ['gate']` and have the constant GATED.
+//
+//   GATED 1  SiLU: x / (1 + e^-x)
+//   GATED 2  GELU in its tanh form, x * (1 + tanh(z)) / 2, which is x / (1 + e^(-2z)). Its multiply-add is said, so that every kernel
+//            rounds it alike (E2).
 
-fn silu(x: f32) -> f32 {
+fn gate_of(x: f32) -> f32 {
+  if (GATED == 2) {
+    let z = 0.7978845608028654 * fma(0.044715 * x * x, x, x);
+    return x / (1.0 + exp(-2.0 * z));
+  }
   return x / (1.0 + exp(-x));
-}
-
-// GELU in its tanh form: (1 + tanh(z)) / 2 is 1 / (1 + e^(-2z)). Its multiply-add is said, so that every kernel rounds it alike (E2).
-fn gelu(x: f32) -> f32 {
-  let z = 0.7978845608028654 * fma(0.044715 * x * x, x, x);
-  return x / (1.0 + exp(-2.0 * z));
 }

@@ -7,7 +7,7 @@
 //   norm     [x_stride]       f32, read by kernels that normalise x on the way in
 //   step     the step's header; [count_at] is the number of rows
 //   out      [rows][out_stride] f32
-//   GATED    1, 2: outputs come in pairs (gate, up); out[r, o / 2] = silu(gate) * up, or gelu(gate) * up
+//   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
 
 const GATED: u32 = 0;
 const UNROLLED: u32 = 1;
@@ -44,14 +44,9 @@ fn finish(row: u32, output: u32, sum: f32, next: f32) {
     if ((absolute & 1) == 1) {
       return;
     }
-    var gate = sum + bias_of(absolute);
+    let gate = sum + bias_of(absolute);
     let up = next + bias_of(absolute + 1);
-    if (GATED == 1) {
-      gate = silu(gate);
-    } else {
-      gate = gelu(gate);
-    }
-    out[row * params.out_stride + (absolute >> 1)] = gate * up;
+    out[row * params.out_stride + (absolute >> 1)] = gate_of(gate) * up;
     return;
   }
   let at = row * params.out_stride + absolute;

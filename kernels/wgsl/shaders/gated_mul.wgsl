@@ -1,4 +1,4 @@
-// gelu_mul: out[r, i] = gelu(gate_up[r, i]) * gate_up[r, inner + i]
+// gated_mul: out[r, i] = gate_of(gate_up[r, i]) * gate_up[r, inner + i]
 //
 //   gate_up  [rows][gate_up_stride] f32
 //   out      [rows][out_stride]     f32
@@ -6,6 +6,7 @@
 // One thread per output, grid (inner / WORKGROUP_SIZE, rows). Only for programs whose product does not do it by itself.
 
 const WORKGROUP_SIZE: u32 = 64;
+const GATED: u32 = 1;
 
 struct Params {
   inner: u32,
@@ -18,12 +19,12 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
-fn gelu_mul(@builtin(global_invocation_id) id: vec3u) {
+fn gated_mul(@builtin(global_invocation_id) id: vec3u) {
   let i = id.x;
   let row = id.y;
   if (i >= params.inner) {
     return;
   }
   let gate = gate_up[row * params.gate_up_stride + i];
-  out[row * params.out_stride + i] = gelu(gate) * gate_up[row * params.gate_up_stride + params.inner + i];
+  out[row * params.out_stride + i] = gate_of(gate) * gate_up[row * params.gate_up_stride + params.inner + i];
 }
