@@ -10,6 +10,7 @@
  */
 
 import assert from 'node:assert/strict';
+import type { Draw } from './draw.ts';
 import type { KvDtype, Program } from './program.ts';
 import type { StoredRows } from './stored_rows.ts';
 import type { WeightFormat } from './weight_format.ts';
@@ -33,11 +34,14 @@ export interface LoadOptions {
   readonly blockSize: number;
   /** Blocks that there must be and may be: the device takes as many as fit. */
   readonly numBlocks: { readonly min: number; readonly max: number };
+  /** Room for what draws remember of a sequence, one value a token of the vocabulary each; none when it does not say. */
+  readonly drawPages?: number;
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
 }
 
 /** Consecutive rows of one sequence. */
 export interface Segment {
+  /** Ids, or {@link fromSlot}. */
   readonly tokens: ArrayLike<number>;
   /** Absolute position of the first token. */
   readonly start: number;
@@ -52,16 +56,38 @@ export interface Segment {
 export interface SampleRequest {
   /** Of the segment, counted from 0. */
   readonly row: number;
-  /** Best logits wanted, at most MAX_CANDIDATES. */
+  /** Best logits wanted, at most MAX_CANDIDATES; with 0 the log-sum-exp is not computed either. */
   readonly numCandidates: number;
-  /** Tokens whose logits are wanted besides (penalties, bias), at most MAX_CANDIDATES. */
+  /** Tokens whose logits are wanted besides, at most MAX_CANDIDATES. */
   readonly askedTokens: readonly number[];
+  /** At most {@link MAX_FULL_ROWS} in a step. */
   readonly isFullRowWanted: boolean;
-  /** A bit a token, least significant first: only these are candidates. @throws DeviceError: no device masks yet. */
+  readonly draw?: DrawRequest;
+}
+
+/** A token that the device draws, as {@link Draw} defines it. */
+export interface DrawRequest extends Draw {
+  /** Where later steps find it, until the next draw into it; below maxSamples. */
+  readonly slot: number;
+  /** The pages that are its {@link DrawState}. The drawn token is counted in the latter, whether there are penalties or not. */
+  readonly biasPage?: number;
+  readonly countsPage?: number;
+  /** A bit a token, least significant first; at most {@link MAX_MASKS} draws of a step have one. */
   readonly allowedTokens?: Uint32Array;
 }
 
+/** As a token of a segment: the one that was drawn last into `slot`, in the step before or earlier. Nothing was drawn: some token. */
+export function fromSlot(slot: number): number {
+  return SLOT_BIT + slot;
+}
+
+export const SLOT_BIT = 0x80000000;
+
 export interface SampleResult {
+  /** What was drawn; NO_TOKEN when there was nothing to draw, or no draw was asked for. */
+  readonly token: number;
+  /** Its logit; NaN unless candidates are wanted too. */
+  readonly tokenLogit: number;
   /** Descending by logit, ties by ascending id. */
   readonly candidateIds: Uint32Array;
   readonly candidateLogits: Float32Array;
@@ -72,10 +98,14 @@ export interface SampleResult {
 }
 
 export const MAX_CANDIDATES = 128;
+export const MAX_MASKS = 64;
+/** Full rows that a step may ask for. */
+export const MAX_FULL_ROWS = 8;
 
 /** What a batch asks for, in order. @throws DeviceError for what no device does yet. */
-export function samplesOf(batch: readonly Segment[]): SampleRequest[] {
+export function samplesOf(batch: readonly Segment[], { maxSamples, drawPages = 0 }: LoadOptions): SampleRequest[] {
   const requests: SampleRequest[] = [];
+  let numMasks = 0;
   for (const { tokens, samples = [], adapter } of batch) {
     if (adapter !== undefined) throw new DeviceError(`there is no adapter ${adapter}`);
     for (const request of samples) {
@@ -85,18 +115,31 @@ export function samplesOf(batch: readonly Segment[]): SampleRequest[] {
       );
       assert(request.numCandidates <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} candidates`);
       assert(request.askedTokens.length <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} asked tokens`);
-      if (request.allowedTokens) throw new DeviceError('candidates cannot be masked on this device');
+      const { slot = 0, biasPage = 0, countsPage = 0, allowedTokens } = request.draw ?? {};
+      assert(slot < maxSamples, `there is no slot ${slot} to draw into`);
+      if (request.draw?.biasPage !== undefined) assert(biasPage < drawPages, `there is no page ${biasPage}`);
+      if (request.draw?.countsPage !== undefined) assert(countsPage < drawPages, `there is no page ${countsPage}`);
+      if (allowedTokens) numMasks++;
       requests.push(request);
     }
   }
+  assert(requests.length <= maxSamples, `a step samples at most ${maxSamples} rows`);
+  const numRows = requests.filter(({ isFullRowWanted }) => isFullRowWanted).length;
+  assert(numRows <= MAX_FULL_ROWS, `a step gives at most ${MAX_FULL_ROWS} full rows`);
+  assert(numMasks <= MAX_MASKS, `at most ${MAX_MASKS} draws of a step have a mask`);
   return requests;
 }
 
 export interface Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  /** Steps that it takes while one runs: 0 when the caller's thread computes. */
+  readonly numAhead: number;
+  /** What it can draw from. */
+  readonly draws: { readonly vocab: number; readonly numPages: number };
   /**
-   * One step: results for what the batch asks for, in its order. `onLayer` is told when the step's KV of a layer is in the blocks; a device
+   * One step: results for what the batch asks for, in its order. Steps run in the order of calls; a further one may be given before
+   * the one before it has returned. `onLayer` is told when the step's KV of a layer is in the blocks; a device
    * that cannot know before the end tells it then.
    */
   run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]>;
@@ -104,6 +147,8 @@ export interface Executable {
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
   /** A step that is run afterwards reads them. */
   importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void>;
+  /** Values of a draw page from token `first` on, for steps that are run afterwards. */
+  writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
   /** For tests and programs without `embed`: a named buffer's first rows. */
   write(buffer: string, values: Float32Array): Promise<void>;
   read(buffer: string, numRows: number): Promise<Float32Array>;

@@ -78,8 +78,10 @@ export type Operation =
   | ({ readonly kind: 'gelu_mul' } & GateShape)
   /** out[samples, width] = x[sample_row, :] */
   | { readonly kind: 'gather_samples'; readonly x: string; readonly out: string }
-  /** Per sample: the best logits, the log-sum-exp. Reads what the batch's sample requests ask for. */
-  | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number };
+  /** Per sample that asks for them: the best logits, the log-sum-exp. */
+  | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number }
+  /** Per sample that asks for one: a token. */
+  | { readonly kind: 'draw'; readonly logits: string; readonly vocab: number };
 
 export type OperationOf<K extends Operation['kind']> = Extract<Operation, { readonly kind: K }>;
 
@@ -100,6 +102,7 @@ const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => reado
   gelu_mul: ({ gateUp }) => [gateUp],
   gather_samples: ({ x }) => [x],
   candidates: ({ logits }) => [logits],
+  draw: ({ logits }) => [logits],
 };
 
 /** The buffers that it reads. */

@@ -12,6 +12,7 @@ export interface Kernels {
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
   gather(params: number, start: number, end: number): void;
   candidates(params: number, start: number, end: number): void;
+  draw(params: number, start: number, end: number, scratch: number): void;
   /** Rows [first, first + rows) of a product's input; `last`: room for 32 f32. */
   quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
   linear_float(

@@ -3,6 +3,7 @@ import type { KernelProfile, Segment, LoadOptions } from '../device.ts';
 import type { Operation, OperationOf, Program } from '../program.ts';
 import { attention } from './ops/attention.ts';
 import { candidates } from './ops/candidates.ts';
+import { draw } from './ops/draw.ts';
 import { embed } from './ops/embed.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { geluMul } from './ops/gelu_mul.ts';
@@ -27,6 +28,7 @@ export const wasmOperations = {
   gelu_mul: geluMul,
   gather_samples: gatherSamples,
   candidates,
+  draw,
 } satisfies { readonly [K in Operation['kind']]: WasmOperation<OperationOf<K>, Fields> };
 
 /** The operation's own entry: that its kinds agree is what the table says, which the compiler cannot follow through an index. */

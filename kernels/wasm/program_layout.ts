@@ -1,9 +1,11 @@
 /** A program laid out for the wasm device: where each weight, buffer and step input lies, and the operations that point there. */
 import assert from 'node:assert/strict';
-import { DeviceError, MAX_CANDIDATES, type LoadOptions } from '../device.ts';
+import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
+import { exp2Table } from '../draw.ts';
 import { kvBlockBytes, kvPlaneBytes, type BufferSpec, type Program, type WeightSpec } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
+import { drawRecord } from './ops/draw.ts';
 import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
 import type { PlacedOperation, Placement, StepRegions } from './ops/operation.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
@@ -51,6 +53,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
     ]),
   );
   const words = (what: string, count: number): number => plan.reserve(what, count * 4);
+  const vocab = program.operations.find((op) => op.kind === 'draw')?.vocab ?? 0;
   const regions: StepRegions = {
     tokens: words('tokens', options.maxRows),
     positions: words('positions', options.maxRows),
@@ -62,6 +65,12 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
     candidateIds: words('candidate ids', options.maxSamples * MAX_CANDIDATES),
     candidateValues: words('candidate values', options.maxSamples * MAX_CANDIDATES),
     sampleStats: words('sample stats', options.maxSamples * 2),
+    drawRecords: plan.reserve('draws', options.maxSamples * drawRecord.bytes),
+    drawnTokens: words('draws', options.maxSamples),
+    slotTokens: words('draws', options.maxSamples),
+    drawPages: words('draw pages', (options.drawPages ?? 0) * vocab),
+    drawMasks: words('draw masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
+    exp2Table: words('draws', exp2Table.length),
   };
   const blockBytes = kvBlockBytes(program.kv, options.blockSize, options.kvDtype);
   const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
@@ -95,6 +104,7 @@ export function writeConstants(program: Program, layout: ProgramLayout, memory: 
     new Float32Array(memory.buffer, at.cos, cos.length).set(cos);
     new Float32Array(memory.buffer, at.sin, sin.length).set(sin);
   }
+  new Uint32Array(memory.buffer, layout.regions.exp2Table, exp2Table.length).set(exp2Table);
   const view = new DataView(memory.buffer);
   program.operations.forEach((op, i) => {
     const { params, fields } = layout.operations[i]!;

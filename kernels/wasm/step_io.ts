@@ -8,7 +8,10 @@ import {
   type SampleResult,
   type Segment,
 } from '../device.ts';
+import { NO_TOKEN } from '../draw.ts';
+import { recordOf } from '../draw_record.ts';
 import type { Program } from '../program.ts';
+import { drawRecord } from './ops/draw.ts';
 import { attentionTile, TILE_ROWS } from './ops/attention.ts';
 import { paddedWidth } from './panels.ts';
 import type { ProgramLayout } from './program_layout.ts';
@@ -23,6 +26,7 @@ export class StepIo {
   readonly #u32: Uint32Array;
   readonly #f32: Float32Array;
   readonly #view: DataView;
+  readonly vocab: number;
   /** What the step that was written is asked for. */
   #requests: readonly SampleRequest[] = [];
 
@@ -32,8 +36,9 @@ export class StepIo {
     this.#u32 = new Uint32Array(memory.buffer);
     this.#f32 = new Float32Array(memory.buffer);
     this.#view = new DataView(memory.buffer);
-    const candidates = program.operations.find((op) => op.kind === 'candidates');
-    const logits = candidates && layout.buffers.get(candidates.logits);
+    const sampling = program.operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
+    const logits = sampling && layout.buffers.get(sampling.logits);
+    this.vocab = sampling?.vocab ?? 0;
     this.#logits = logits && { at: logits.at / 4, width: logits.spec.width };
   }
 
@@ -43,11 +48,11 @@ export class StepIo {
     { control, numThreads }: { readonly control: Int32Array; readonly numThreads: number },
   ): void {
     // Before anything is written: kernels check nothing.
-    this.#requests = samplesOf(batch);
+    this.#requests = samplesOf(batch, this.#options);
     const { regions } = this.#layout;
-    const { maxRows, maxSamples } = this.#options;
+    const { maxRows } = this.#options;
     const u32 = this.#u32;
-    let [row, sample, tile] = [0, 0, 0];
+    let [row, sample, tile, mask] = [0, 0, 0, 0];
     batch.forEach((segment, index) => {
       const { tokens, start, samples = [] } = segment;
       assert(tokens.length > 0, 'a segment has at least one token');
@@ -58,10 +63,12 @@ export class StepIo {
         const at = regions.tiles + tile++ * attentionTile.bytes;
         attentionTile.write(this.#view, at, { row: row + i, rows, position: start + i, blockTable });
       }
-      for (const { row: at, numCandidates } of samples) {
-        assert(sample < maxSamples, `a step samples at most ${maxSamples} rows`);
+      for (const { row: at, numCandidates, draw } of samples) {
         u32[regions.sampleRows / 4 + sample] = row + at;
-        u32[regions.sampleCounts / 4 + sample] = Math.max(1, numCandidates);
+        u32[regions.sampleCounts / 4 + sample] = numCandidates;
+        const allowed = draw?.allowedTokens ? this.#writeMask(draw.allowedTokens, mask++) : 0;
+        const places = { bias: this.#page(draw?.biasPage), counts: this.#page(draw?.countsPage), allowed };
+        drawRecord.write(this.#view, regions.drawRecords + sample * drawRecord.bytes, recordOf(draw, places));
         sample++;
       }
       row += tokens.length;
@@ -70,6 +77,24 @@ export class StepIo {
     control[Control.numSamples] = sample;
     control[Control.numTiles] = tile;
     control[Control.attention] = attentionTasks(tile, row, numThreads, this.#layout.spanRecords.maxTiles);
+  }
+
+  #page(page: number | undefined): number {
+    return page === undefined ? 0 : this.#layout.regions.drawPages + page * this.vocab * 4;
+  }
+
+  #writeMask(allowed: Uint32Array, index: number): number {
+    const numWords = Math.ceil(this.vocab / 32);
+    assert(allowed.length >= numWords, `a mask of ${this.vocab} tokens has ${numWords} words`);
+    const at = this.#layout.regions.drawMasks + index * numWords * 4;
+    this.#u32.set(allowed.subarray(0, numWords), at / 4);
+    return at;
+  }
+
+  writePage(page: number, first: number, values: Int32Array | Uint32Array): void {
+    assert(page < (this.#options.drawPages ?? 0), `there is no page ${page}`);
+    assert(first + values.length <= this.vocab, 'a page has a value a token');
+    this.#u32.set(values, this.#page(page) / 4 + first);
   }
 
   /** Tokens, positions and slots, from row `first` on. Returns where the block table of segment `index` lies. */
@@ -101,15 +126,18 @@ export class StepIo {
     const logits = this.#logits;
     if (!logits) return [];
     const { regions } = this.#layout;
-    return this.#requests.map(({ numCandidates, askedTokens, isFullRowWanted }, i) => {
+    return this.#requests.map(({ numCandidates, askedTokens, isFullRowWanted, draw }, i) => {
+      const token = draw ? this.#u32[regions.drawnTokens / 4 + i]! : NO_TOKEN;
       const row = logits.at + i * paddedWidth(logits.width);
       const stats = regions.sampleStats / 4 + i * 2;
       const ids = regions.candidateIds / 4 + i * MAX_CANDIDATES;
       const values = regions.candidateValues / 4 + i * MAX_CANDIDATES;
       return {
+        token,
+        tokenLogit: numCandidates > 0 && token < logits.width ? this.#f32[row + token]! : NaN,
         candidateIds: this.#u32.slice(ids, ids + numCandidates),
         candidateLogits: this.#f32.slice(values, values + numCandidates),
-        logSumExp: this.#f32[stats]! + Math.log(this.#f32[stats + 1]!),
+        logSumExp: numCandidates > 0 ? this.#f32[stats]! + Math.log(this.#f32[stats + 1]!) : NaN,
         askedLogits: Float32Array.from(askedTokens, (token) => this.#f32[row + token]!),
         ...(isFullRowWanted ? { fullRow: this.#f32.slice(row, row + logits.width) } : {}),
       };

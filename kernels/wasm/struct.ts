@@ -4,7 +4,7 @@
  */
 
 /** Pointers, sizes and flags are u32. */
-type Scalar = 'u32' | 'f32';
+type Scalar = 'u32' | 'i32' | 'f32';
 
 export interface Struct<Values> {
   readonly name: string;

@@ -89,6 +89,8 @@ const PROFILED_STEPS = 5;
 class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly numAhead = 0;
+  readonly draws: Executable['draws'];
   readonly #layout: ProgramLayout;
   readonly #options: LoadOptions;
   readonly #program: Program;
@@ -111,6 +113,7 @@ class WasmExecutable implements ProfiledExecutable {
     this.#options = options;
     this.#threads = threads;
     this.#io = new StepIo(program, layout, options, memory);
+    this.draws = { vocab: this.#io.vocab, numPages: options.drawPages ?? 0 };
     this.#f32 = new Float32Array(memory.buffer);
     this.#bytes = new Uint8Array(memory.buffer);
   }
@@ -163,6 +166,10 @@ class WasmExecutable implements ProfiledExecutable {
     const buffer = this.#layout.buffers.get(name);
     if (!buffer) throw new DeviceError(`the program has no buffer ${name}`);
     return { offset: buffer.at / 4, width: buffer.spec.width };
+  }
+
+  writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {
+    this.#io.writePage(page, first, values);
   }
 
   write(name: string, values: Float32Array): Promise<void> {

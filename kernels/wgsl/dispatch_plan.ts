@@ -68,6 +68,11 @@ export interface Resources {
   readonly lists: GPUBuffer;
   readonly stats: GPUBuffer;
   readonly results: GPUBuffer;
+  readonly exp2Table: GPUBuffer;
+  /** [drawPages][vocab] u32 */
+  readonly drawPages: GPUBuffer;
+  /** [maxSamples] u32 */
+  readonly slots: GPUBuffer;
   /** Bound where a kernel does not look: read-only, and one to write. */
   readonly none: GPUBuffer;
 }

@@ -3,6 +3,7 @@ import type { Operation, OperationOf } from '../program.ts';
 import type { DispatchPlan } from './dispatch_plan.ts';
 import { attention } from './ops/attention.ts';
 import { candidates } from './ops/candidates.ts';
+import { draw } from './ops/draw.ts';
 import { embed } from './ops/embed.ts';
 import { geluMul } from './ops/gelu_mul.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
@@ -22,6 +23,7 @@ const wgslOperations = {
   gelu_mul: geluMul,
   gather_samples: gatherSamples,
   candidates,
+  draw,
 } satisfies { readonly [K in Operation['kind']]: WgslOperation<OperationOf<K>> };
 
 /** @throws DeviceError for what the kernels do not have. */

@@ -1,13 +1,22 @@
 /**
  * What varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
  *
- *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at
- *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], asked tokens
+ *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] draws at
+ *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], draws, asked tokens, masks
  *
  * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
-import { MAX_CANDIDATES, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
+import {
+  MAX_CANDIDATES,
+  MAX_MASKS,
+  samplesOf,
+  type DrawRequest,
+  type LoadOptions,
+  type SampleRequest,
+  type Segment,
+} from '../device.ts';
+import { drawFields, recordOf } from '../draw_record.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 export const Header = {
@@ -18,12 +27,15 @@ export const Header = {
   prefillItemsAt: 4,
   mergesAt: 5,
   samplesAt: 6,
+  drawsAt: 7,
 };
 const HEADER_WORDS = 16;
 const NONE = 0xffffffff;
 
-/** Words of one sample's results: ids, logits, highest and sum, asked logits. */
-export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 2;
+const drawFieldNames = Object.keys(drawFields) as (keyof typeof drawFields)[];
+
+/** Words of one sample's results: the token drawn; with candidates its logit, ids, logits, highest and sum; asked logits. */
+export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 4;
 
 export interface StepCounts {
   readonly rows: number;
@@ -32,6 +44,9 @@ export interface StepCounts {
   readonly prefillItems: number;
   readonly merges: number;
   readonly resultWords: number;
+  /** Samples that want candidates or ask for logits, and those that draw. */
+  readonly listed: number;
+  readonly drawn: number;
   /** What the step is asked for, in order. */
   readonly requests: readonly SampleRequest[];
 }
@@ -56,12 +71,15 @@ export class StepState {
   readonly words: Uint32Array<ArrayBuffer>;
   readonly #options: LoadOptions;
   readonly #tiling: AttentionTiling | undefined;
+  /** 0: nothing is drawn. */
+  readonly #vocab: number;
   #end = 0;
 
   /** Without a tiling the program has no attention. */
-  constructor(options: LoadOptions, tiling: AttentionTiling | undefined) {
+  constructor(options: LoadOptions, tiling: AttentionTiling | undefined, vocab: number) {
     const { maxRows, maxSamples, maxBlocksPerSequence } = options;
     this.#options = options;
+    this.#vocab = vocab;
     this.#tiling = tiling;
     // An engine runs at most maxSamples sequences; a program that samples nothing, so many.
     const numSequences = Math.min(maxRows, Math.max(maxSamples, 64));
@@ -71,7 +89,8 @@ export class StepState {
       maxRows * (3 + 8 + 4) +
       numSequences * maxBlocksPerSequence +
       (tiling?.maxPartials ?? 0) * 8 +
-      maxSamples * (8 + MAX_CANDIDATES);
+      maxSamples * (8 + drawFieldNames.length + MAX_CANDIDATES) +
+      Math.min(MAX_MASKS, maxSamples) * Math.ceil(vocab / 32);
     this.words = new Uint32Array(numWords);
   }
 
@@ -82,12 +101,11 @@ export class StepState {
 
   /** @throws AssertionError when the batch is beyond what was stated at load. */
   write(batch: readonly Segment[]): StepCounts {
-    const { maxRows, maxSamples, maxBlocksPerSequence, blockSize } = this.#options;
+    const { maxRows, maxBlocksPerSequence, blockSize } = this.#options;
     const { words } = this;
     const rows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
     assert(rows <= maxRows, `a step takes at most ${maxRows} rows`);
-    const requests = samplesOf(batch);
-    assert(requests.length <= maxSamples, `a step samples at most ${maxSamples} rows`);
+    const requests = samplesOf(batch, this.#options);
     let at = HEADER_WORDS;
     words[Header.rows] = rows;
     words[Header.rowsAt] = at;
@@ -110,8 +128,11 @@ export class StepState {
     this.#end = at;
     const attention = this.#writeItems(batch, tables);
     const resultWords = this.#writeSamples(batch, requests.length);
+    this.#writeDraws(requests);
     words[Header.samples] = requests.length;
-    return { rows, samples: requests.length, ...attention, resultWords, requests };
+    const listed = requests.filter((request) => request.numCandidates > 0 || request.askedTokens.length > 0).length;
+    const drawn = requests.filter(({ draw }) => draw).length;
+    return { rows, samples: requests.length, ...attention, resultWords, listed, drawn, requests };
   }
 
   /** One tile of rows at a time: whole, or an item for each of its splits. */
@@ -172,15 +193,41 @@ export class StepState {
     let [row, sampleIndex, resultWords] = [0, 0, 0];
     for (const { tokens, samples = [] } of batch) {
       for (const { row: at, numCandidates, askedTokens } of samples) {
-        const wanted = Math.max(1, numCandidates);
-        words.set([row + at, wanted, askedAt, askedTokens.length, resultWords], samplesAt + 8 * sampleIndex++);
+        words.set([row + at, numCandidates, askedAt, askedTokens.length, resultWords], samplesAt + 8 * sampleIndex++);
         words.set(askedTokens, askedAt);
         askedAt += askedTokens.length;
-        resultWords += 2 * wanted + 2 + askedTokens.length;
+        resultWords += resultWordsOf(numCandidates, askedTokens.length);
       }
       row += tokens.length;
     }
     this.#end = askedAt;
     return resultWords;
   }
+
+  #writeDraws(requests: readonly SampleRequest[]): void {
+    const { words } = this;
+    let at = this.#end;
+    words[Header.drawsAt] = at;
+    let maskAt = at + requests.length * drawFieldNames.length;
+    const pageAt = (page: number | undefined): number => (page === undefined ? 0 : 1 + page * this.#vocab);
+    for (const { draw } of requests) {
+      const allowed = draw?.allowedTokens ? maskAt : 0;
+      if (draw?.allowedTokens) maskAt += this.#writeMask(draw.allowedTokens, maskAt);
+      const record = recordOf(draw, { bias: pageAt(draw?.biasPage), counts: pageAt(draw?.countsPage), allowed });
+      for (const field of drawFieldNames) words[at++] = record[field];
+    }
+    this.#end = maskAt;
+  }
+
+  #writeMask(allowed: NonNullable<DrawRequest['allowedTokens']>, at: number): number {
+    const numWords = Math.ceil(this.#vocab / 32);
+    assert(allowed.length >= numWords, `a mask of ${this.#vocab} tokens has ${numWords} words`);
+    this.words.set(allowed.subarray(0, numWords), at);
+    return numWords;
+  }
+}
+
+/** Of a sample: the token, and what else it wants. */
+export function resultWordsOf(numCandidates: number, numAsked: number): number {
+  return 1 + (numCandidates > 0 ? 1 + 2 * numCandidates + 2 : 0) + numAsked;
 }

@@ -8,6 +8,7 @@
  */
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, type Device, type LoadOptions, type WeightSource } from '../device.ts';
+import { exp2Table } from '../draw.ts';
 import { kvBlockBytes, type Program } from '../program.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
 import { BlockTransfer } from './block_transfer.ts';
@@ -195,7 +196,8 @@ class Gpu implements WebgpuDevice {
     }
     const candidates = program.operations.find((op) => op.kind === 'candidates');
     const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
-    const state = new StepState(options, tiling);
+    const vocab = program.operations.find((op) => op.kind === 'draw')?.vocab ?? 0;
+    const state = new StepState(options, tiling, vocab);
     const partials = tiling?.maxPartials ?? 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
     const rope = new Map<string, GPUBuffer>();
@@ -211,8 +213,12 @@ class Gpu implements WebgpuDevice {
       lists: await storage('candidate lists', maxSamples * tiles * MAX_CANDIDATES * 8),
       stats: await storage('candidate sums', maxSamples * tiles * 8),
       results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
+      exp2Table: await storage('powers of two', exp2Table.byteLength),
+      drawPages: await storage('draw pages', Math.max(16, (options.drawPages ?? 0) * vocab * 4)),
+      slots: await storage('drawn tokens', maxSamples * 4),
       none: await storage('none', 16),
     };
+    device.queue.writeBuffer(shared.exp2Table, 0, exp2Table);
 
     const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
     const { blockSize, kvDtype } = options;
@@ -232,6 +238,7 @@ class Gpu implements WebgpuDevice {
       ...{ device, program, options, numBlocks, blockBytes, memory, dispatches, state, buffers, transfer },
       step: shared.step,
       results: shared.results,
+      drawPages: shared.drawPages,
       lost: () => this.#lostReason,
     });
   }

@@ -1,5 +1,6 @@
 /**
- * A loaded program on a GPU: one upload, one compute pass and one submit a step; a few bytes back per sample.
+ * A loaded program on a GPU: one upload, one compute pass and one submit a step; a few bytes back per sample. A further step may be
+ * submitted while one runs: the queue keeps their order, and each has its own buffers to come back in.
  *
  * Everything was made at load: the steady state allocates nothing on the device. A lost device rejects what runs and whatever
  * is asked afterwards with the reason.
@@ -7,6 +8,7 @@
 import assert from 'node:assert/strict';
 import {
   DeviceError,
+  MAX_FULL_ROWS,
   type SampleRequest,
   type Executable,
   type KernelProfile,
@@ -14,19 +16,28 @@ import {
   type SampleResult,
   type Segment,
 } from '../device.ts';
-import type { Program } from '../program.ts';
+import { NO_TOKEN } from '../draw.ts';
+import type { OperationOf, Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
 import { encode, rowStride, type Dispatch } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
 import { profileDispatches } from './profile.ts';
-import { attendedTokens, MAX_RESULT_WORDS, type StepCounts, type StepState } from './step_state.ts';
+import { attendedTokens, MAX_RESULT_WORDS, resultWordsOf, type StepCounts, type StepState } from './step_state.ts';
 
-/** Full rows of logits that come back at once; more go in rounds. */
-const MAX_ROWS_BACK = 8;
+/** Steps that are given before the first of them has returned. */
+const NUM_AHEAD = 1;
+
 /** What {@link WebgpuExecutable} makes to bring rows of logits back. */
 export function rowsBackBytes(vocab: number, maxSamples: number): number {
-  return Math.min(MAX_ROWS_BACK, maxSamples) * vocab * 4;
+  return (1 + NUM_AHEAD) * Math.min(MAX_FULL_ROWS, maxSamples) * vocab * 4;
+}
+
+/** Where the results of a step that was submitted come back. */
+interface ReadBack {
+  readonly results: GPUBuffer;
+  readonly rows: GPUBuffer;
+  isInUse: boolean;
 }
 
 export interface ExecutableParts {
@@ -40,6 +51,7 @@ export interface ExecutableParts {
   readonly state: StepState;
   readonly step: GPUBuffer;
   readonly results: GPUBuffer;
+  readonly drawPages: GPUBuffer;
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   readonly transfer: BlockTransfer | undefined;
   /** Why the device is gone, once it is. */
@@ -49,39 +61,40 @@ export interface ExecutableParts {
 export class WebgpuExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly numAhead = NUM_AHEAD;
+  readonly draws: Executable['draws'];
   readonly #parts: ExecutableParts;
   readonly #logits: GPUBuffer | undefined;
   readonly #logitsStride: number;
   readonly #vocab: number;
-  readonly #resultsBack: GPUBuffer;
-  readonly #rowsBack: GPUBuffer;
+  readonly #readBacks: readonly ReadBack[];
 
-  private constructor(parts: ExecutableParts, resultsBack: GPUBuffer, rowsBack: GPUBuffer) {
+  private constructor(parts: ExecutableParts, readBacks: readonly ReadBack[]) {
     this.#parts = parts;
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
-    this.#resultsBack = resultsBack;
-    this.#rowsBack = rowsBack;
-    const candidates = parts.program.operations.find((op) => op.kind === 'candidates');
-    this.#vocab = candidates?.vocab ?? 0;
-    this.#logits = candidates && parts.buffers.get(candidates.logits);
-    this.#logitsStride = candidates ? rowStride(parts.program.buffers[candidates.logits]?.width ?? 0) : 0;
+    this.#readBacks = readBacks;
+    const { program, buffers } = parts;
+    const sampling = samplingOf(program);
+    this.#vocab = sampling?.vocab ?? 0;
+    this.draws = { vocab: this.#vocab, numPages: parts.options.drawPages ?? 0 };
+    this.#logits = sampling && buffers.get(sampling.logits);
+    this.#logitsStride = sampling ? rowStride(program.buffers[sampling.logits]?.width ?? 0) : 0;
   }
 
   static async create(parts: ExecutableParts): Promise<WebgpuExecutable> {
     const { memory, options, program } = parts;
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    const candidates = program.operations.find((op) => op.kind === 'candidates');
-    return new WebgpuExecutable(
-      parts,
-      await memory.allocate('transfer', 'results', options.maxSamples * MAX_RESULT_WORDS * 4, usage),
-      await memory.allocate(
-        'transfer',
-        'rows of logits',
-        candidates ? rowsBackBytes(candidates.vocab, options.maxSamples) : 0,
-        usage,
-      ),
-    );
+    const rowBytes = rowsBackBytes(samplingOf(program)?.vocab ?? 0, options.maxSamples) / (1 + NUM_AHEAD);
+    const readBacks: ReadBack[] = [];
+    for (let i = 0; i <= NUM_AHEAD; i++) {
+      readBacks.push({
+        results: await memory.allocate('transfer', 'results', options.maxSamples * MAX_RESULT_WORDS * 4, usage),
+        rows: await memory.allocate('transfer', 'rows of logits', rowBytes, usage),
+        isInUse: false,
+      });
+    }
+    return new WebgpuExecutable(parts, readBacks);
   }
 
   async run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]> {
@@ -91,39 +104,53 @@ export class WebgpuExecutable implements Executable {
     return results;
   }
 
+  /** Encodes and submits before it returns; what it awaits is the results. */
   async #run(batch: readonly Segment[]): Promise<SampleResult[]> {
     this.#throwIfLost();
     const { device, results } = this.#parts;
+    const back = this.#readBacks.find(({ isInUse }) => !isInUse);
+    assert(back, `at most ${NUM_AHEAD} steps are given while one runs`);
     const counts = this.#upload(batch);
+    const { requests } = counts;
     const encoder = device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     for (const { launch } of this.#parts.dispatches) encode(pass, launch(counts));
     pass.end();
     const bytes = this.#logits ? counts.resultWords * 4 : 0;
-    if (bytes > 0) encoder.copyBufferToBuffer(results, 0, this.#resultsBack, 0, bytes);
-    // The first full rows come with the step; more than the buffer holds need another round.
-    const [first, ...rounds] = inRounds(fullRowSamples(counts.requests), this.#rowsPerRound);
-    if (first) this.#copyRows(encoder, first);
+    if (bytes > 0) encoder.copyBufferToBuffer(results, 0, back.results, 0, bytes);
+    const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
+    this.#copyRows(encoder, fullRows, back.rows);
     device.queue.submit([encoder.finish()]);
     if (bytes === 0) {
       await this.#finish(device.queue.onSubmittedWorkDone());
       return [];
     }
-    const rows = new Map<number, Float32Array>();
-    const mapped = this.#resultsBack.mapAsync(GPUMapMode.READ, 0, bytes);
-    const mappedRows = first && this.#rowsBack.mapAsync(GPUMapMode.READ, 0, first.length * this.#vocab * 4);
-    await this.#finish(Promise.all([mapped, mappedRows]));
-    const words = new Uint32Array(this.#resultsBack.getMappedRange(0, bytes).slice(0));
-    this.#resultsBack.unmap();
-    if (first) this.#takeRows(first, rows);
-    for (const round of rounds) {
-      const copies = device.createCommandEncoder();
-      this.#copyRows(copies, round);
-      device.queue.submit([copies.finish()]);
-      await this.#finish(this.#rowsBack.mapAsync(GPUMapMode.READ, 0, round.length * this.#vocab * 4));
-      this.#takeRows(round, rows);
+    back.isInUse = true;
+    try {
+      const mapped = [back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
+      const rowBytes = fullRows.length * this.#vocab * 4;
+      if (rowBytes > 0) mapped.push(back.rows.mapAsync(GPUMapMode.READ, 0, rowBytes));
+      await this.#finish(Promise.all(mapped));
+      const words = new Uint32Array(back.results.getMappedRange(0, bytes).slice(0));
+      back.results.unmap();
+      const rows = new Map<number, Float32Array>();
+      if (rowBytes > 0) {
+        const floats = new Float32Array(back.rows.getMappedRange(0, rowBytes).slice(0));
+        fullRows.forEach((sample, i) => rows.set(sample, floats.subarray(i * this.#vocab, (i + 1) * this.#vocab)));
+        back.rows.unmap();
+      }
+      return samplesFrom(requests, this.#vocab, words, rows);
+    } finally {
+      back.isInUse = false;
     }
-    return this.#samples(counts.requests, words, rows);
+  }
+
+  writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
+    this.#throwIfLost();
+    const { device, drawPages, options } = this.#parts;
+    assert(page < (options.drawPages ?? 0), `there is no page ${page}`);
+    assert(first + values.length <= this.#vocab, 'a page has a value a token');
+    device.queue.writeBuffer(drawPages, (page * this.#vocab + first) * 4, values);
   }
 
   #throwIfLost(): void {
@@ -149,48 +176,12 @@ export class WebgpuExecutable implements Executable {
     return counts;
   }
 
-  get #rowsPerRound(): number {
-    return Math.max(1, Math.floor(this.#rowsBack.size / Math.max(1, this.#vocab * 4)));
-  }
-
-  #copyRows(encoder: GPUCommandEncoder, samples: readonly number[]): void {
-    assert(this.#logits, 'a program that samples has logits');
+  #copyRows(encoder: GPUCommandEncoder, samples: readonly number[], to: GPUBuffer): void {
     const rowBytes = this.#vocab * 4;
     for (const [i, sample] of samples.entries()) {
-      encoder.copyBufferToBuffer(this.#logits, sample * this.#logitsStride * 4, this.#rowsBack, i * rowBytes, rowBytes);
+      assert(this.#logits, 'a program that samples has logits');
+      encoder.copyBufferToBuffer(this.#logits, sample * this.#logitsStride * 4, to, i * rowBytes, rowBytes);
     }
-  }
-
-  /** Out of the mapped buffer, which is free again afterwards. */
-  #takeRows(samples: readonly number[], rows: Map<number, Float32Array>): void {
-    const floats = new Float32Array(this.#rowsBack.getMappedRange(0, samples.length * this.#vocab * 4));
-    samples.forEach((sample, i) => rows.set(sample, floats.slice(i * this.#vocab, (i + 1) * this.#vocab)));
-    this.#rowsBack.unmap();
-  }
-
-  #samples(
-    requests: readonly SampleRequest[],
-    words: Uint32Array<ArrayBuffer>,
-    rows: ReadonlyMap<number, Float32Array>,
-  ): SampleResult[] {
-    const floats = new Float32Array(words.buffer);
-    let at = 0;
-    return requests.map(({ numCandidates, askedTokens }, i) => {
-      const kept = Math.min(Math.max(1, numCandidates), this.#vocab);
-      const values = at + kept;
-      const stats = values + kept;
-      const asked = stats + 2;
-      const row = rows.get(i);
-      const result: SampleResult = {
-        candidateIds: words.slice(at, at + Math.min(numCandidates, kept)),
-        candidateLogits: floats.slice(values, values + Math.min(numCandidates, kept)),
-        logSumExp: floats[stats]! + Math.log(floats[stats + 1]!),
-        askedLogits: floats.slice(asked, asked + askedTokens.length),
-        ...(row ? { fullRow: row } : {}),
-      };
-      at += 2 * Math.max(1, numCandidates) + 2 + askedTokens.length;
-      return result;
-    });
   }
 
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
@@ -263,11 +254,38 @@ export class WebgpuExecutable implements Executable {
   }
 }
 
-/** Samples, counted from the batch's first, that want all their logits. */
-function fullRowSamples(requests: readonly SampleRequest[]): number[] {
-  return requests.flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
+/** What of a program has logits. */
+function samplingOf({ operations }: Program): OperationOf<'candidates' | 'draw'> | undefined {
+  return operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
 }
 
-function inRounds(samples: readonly number[], size: number): number[][] {
-  return Array.from({ length: Math.ceil(samples.length / size) }, (_, i) => samples.slice(i * size, (i + 1) * size));
+/** As step_state.ts has laid them out. */
+function samplesFrom(
+  requests: readonly SampleRequest[],
+  vocab: number,
+  words: Uint32Array<ArrayBuffer>,
+  rows: ReadonlyMap<number, Float32Array>,
+): SampleResult[] {
+  const floats = new Float32Array(words.buffer);
+  let at = 0;
+  return requests.map(({ numCandidates, askedTokens, draw }, i) => {
+    const kept = Math.min(numCandidates, vocab);
+    const ids = at + 2;
+    const values = ids + kept;
+    const stats = values + kept;
+    const asked = kept > 0 ? stats + 2 : at + 1;
+    const row = rows.get(i);
+    const token = draw ? words[at]! : NO_TOKEN;
+    const result: SampleResult = {
+      token,
+      tokenLogit: kept > 0 && token !== NO_TOKEN ? floats[at + 1]! : NaN,
+      candidateIds: words.slice(ids, ids + kept),
+      candidateLogits: floats.slice(values, values + kept),
+      logSumExp: kept > 0 ? floats[stats]! + Math.log(floats[stats + 1]!) : NaN,
+      askedLogits: floats.slice(asked, asked + askedTokens.length),
+      ...(row ? { fullRow: row } : {}),
+    };
+    at += resultWordsOf(numCandidates, askedTokens.length);
+    return result;
+  });
 }

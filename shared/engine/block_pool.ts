@@ -44,6 +44,10 @@ export class BlockPool {
     return this.#byKey.keys();
   }
 
+  isUsed(block: number): boolean {
+    return this.#numRefs[block]! > 0;
+  }
+
   /** The block of this very hash, or undefined. */
   find(hash: BlockHash): number | undefined {
     const block = this.#byKey.get(hash.key);

@@ -1,5 +1,11 @@
 /**
- * The engine: one loop, three verbs: schedule → run → postprocess.
+ * The engine: one loop, three verbs: schedule → submit → settle.
+ *
+ *   schedule(t + 1) ─► submit(t + 1) ─► settle(t): its tokens, its full blocks
+ *
+ * A device that computes by itself is given step t + 1 before t has returned: a decode row names "the token that is drawn in t". A stop
+ * token, a limit or a cancel is honoured when t settles; what t + 1 then made for the sequence is nobody's, and its blocks go back when
+ * t + 1 has settled too. Sequences whose tokens the host draws are not in t + 1.
  *
  * It owns the device and the device blocks. It knows no network and no disk: fetched records come in as bytes in host memory
  * (`deliver`), full blocks go out as bytes in host memory (`exportTo`), and what happened is told to one listener, in order.
@@ -7,11 +13,18 @@
  * E1 holds after every step; `checkIntegrity` says so in tests.
  */
 import assert from 'node:assert/strict';
-import type { Executable, Segment } from '../../kernels/device.ts';
+import {
+  fromSlot,
+  type Executable,
+  type SampleRequest,
+  type SampleResult,
+  type Segment,
+} from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
-import { sample, sampleRequest, type Context, type SampledToken } from './sampler.ts';
+import { DrawBook, MAX_HOST_DRAWS } from './draw_book.ts';
+import type { SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
 import { Sequence, type Phase, type SequenceRequest } from './sequence.ts';
 
@@ -54,11 +67,31 @@ export interface EngineListener {
   /** Of a prefill sequence tokens [0, numReady) have their KV here; numRun rows were computed for it. */
   onProgress(id: number, numReady: number, numRun: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
+  /** There was no token to draw: the sequence is gone. */
+  onFailed(id: number, message: string): void;
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
   onStored(hash: AnchoredHash, origin: 'computed' | 'fetched'): void;
   onRemoved(key: BlockKey): void;
   /** What was told so far is not to wait for the step that runs now: who has device blocks, and who has none any more. */
   onPlanned(): void;
+}
+
+/** What a step does for a sequence. */
+interface Part {
+  readonly sequence: Sequence;
+  /** Tokens [start, start + count) are computed; with blocks that were delivered behind them it has those up to `after`. */
+  readonly start: number;
+  readonly count: number;
+  readonly after: number;
+  /** The position of the token that is drawn. */
+  readonly drawn: number | undefined;
+}
+
+/** A step that the device was given. */
+interface Step {
+  readonly parts: readonly Part[];
+  readonly results: Promise<SampleResult[]>;
+  readonly submittedMs: number;
 }
 
 export class Engine {
@@ -68,8 +101,14 @@ export class Engine {
   readonly #listener: EngineListener;
   readonly #clock: Clock;
   readonly #scheduler: Scheduler;
+  readonly #draws: DrawBook;
   readonly #sequences = new Map<number, Sequence>();
+  /** In the order in which the device runs them; at most one more than it takes ahead. */
+  readonly #steps: Step[] = [];
+  #settledMs = 0;
+  #numSubmitted = 0;
   lastStepMs = 0;
+  /** That have settled. */
   numSteps = 0;
 
   constructor(executable: Executable, options: EngineOptions, listener: EngineListener, clock: Clock) {
@@ -80,8 +119,10 @@ export class Engine {
     this.pool = new BlockPool(options.numBlocks, (key) => {
       listener.onRemoved(key);
     });
-    this.#scheduler = new Scheduler(this.pool, options, ({ request }) => {
-      listener.onPreempted(request.id);
+    this.#draws = new DrawBook(executable, options.maxNumSeqs);
+    this.#scheduler = new Scheduler(this.pool, options, (sequence) => {
+      this.#draws.close(sequence);
+      listener.onPreempted(sequence.request.id);
     });
   }
 
@@ -103,6 +144,7 @@ export class Engine {
     const sequence = this.#sequences.get(id);
     if (!sequence) return;
     this.#scheduler.remove(sequence);
+    this.#draws.close(sequence);
     this.#sequences.delete(id);
   }
 
@@ -115,12 +157,13 @@ export class Engine {
   async deliver(id: number, arrivals: readonly Arrival[]): Promise<void> {
     const sequence = this.#sequences.get(id);
     if (sequence?.phase.kind !== 'loading') return;
+    const { phase } = sequence;
     const { blockSize } = this.#options;
     const first = sequence.numComputed / blockSize;
     const end = sequence.hittableBlocks(blockSize);
     const put: { index: number; block: number; hash: AnchoredHash; payload: Uint8Array }[] = [];
     for (const { blockIndex: index, payload } of arrivals) {
-      const [block, hash] = [sequence.phase.blocks[index], sequence.chain.hashes[index]];
+      const [block, hash] = [phase.blocks[index], sequence.chain.hashes[index]];
       if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) continue;
       put.push({ index, block, hash, payload });
     }
@@ -133,7 +176,8 @@ export class Engine {
       put.map(({ payload }) => payload),
     );
     this.pool.release(blocks);
-    if (this.phaseOf(id) !== 'loading') return;
+    // It was preempted meanwhile, or is gone: these are not its blocks any more.
+    if (sequence.phase !== phase) return;
     sequence.numFetched += put.length * blockSize;
     for (const { index, block, hash } of put) {
       sequence.delivered.add(index);
@@ -166,21 +210,33 @@ export class Engine {
     return found.map(({ block }) => block !== undefined);
   }
 
-  /** One step. False when there was nothing to compute. */
+  /** Gives the device what it can take, and settles the oldest step when it can take no more. False when there was nothing to do. */
   async step(): Promise<boolean> {
-    const { work, admitted } = this.#scheduler.schedule();
+    const isIdle = this.#steps.length === 0;
+    const { work, admitted, isShort } = this.#scheduler.schedule({
+      maxRows: this.#options.chunkTokens,
+      isIdle,
+      mayPlan: this.#mayPlan(),
+    });
     const nowMs = this.#clock.nowMs();
     for (const sequence of admitted) this.#noteAdmission(sequence, nowMs);
     for (const sequence of work) sequence.readyMs ??= nowMs;
-    if (work.length === 0) {
-      return this.#finishIdlePrefills() || admitted.length > 0;
+    // Those who have blocks wait a step too: then somebody can be preempted.
+    const hasSubmitted = work.length > 0 && !(isShort && !isIdle);
+    if (hasSubmitted) {
+      this.#listener.onPlanned();
+      this.#submit(work, nowMs);
     }
-    this.#listener.onPlanned();
-    await this.#run(work);
-    this.lastStepMs = this.#clock.nowMs() - nowMs;
-    this.numSteps++;
-    this.#finishIdlePrefills();
-    return true;
+    if (this.#steps.length > this.#executable.numAhead || (!hasSubmitted && this.#steps.length > 0)) {
+      await this.#settle();
+      return true;
+    }
+    return this.#finishIdlePrefills() || hasSubmitted || admitted.length > 0;
+  }
+
+  /** Settles every step that the device was given. */
+  async drain(): Promise<void> {
+    while (this.#steps.length > 0) await this.#settle();
   }
 
   #noteAdmission(sequence: Sequence, nowMs: number): void {
@@ -190,41 +246,99 @@ export class Engine {
     sequence.numCached = sequence.numComputed;
   }
 
-  async #run(work: readonly Sequence[]): Promise<void> {
-    const requests = work.map((sequence) => {
-      const end = sequence.numComputed + sequence.numPlanned;
-      const isSampled = sequence.request.kind === 'decode' && end === sequence.tokens.length;
-      return isSampled ? sampleRequest(sequence.request.sampling, contextOf(sequence)) : undefined;
+  /** Whose next rows can be computed: not those that have all their tokens coming, nor those that wait for one. */
+  #mayPlan(): (sequence: Sequence) => boolean {
+    const ofHost = [...this.#sequences.values()].filter((sequence) => this.#draws.isDrawnByHost(sequence));
+    // Only so many rows come back whole: those first who have waited longest.
+    const isServed =
+      ofHost.length > MAX_HOST_DRAWS
+        ? new Set(ofHost.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS))
+        : undefined;
+    let numHostDraws = 0;
+    return (sequence) => {
+      if (sequence.request.kind === 'prefill') return true;
+      if (sequence.length >= sequence.request.maxLength) return false;
+      this.#draws.open(sequence);
+      if (!this.#draws.isDrawnByHost(sequence)) return true;
+      if (sequence.numPending > 0 || numHostDraws === MAX_HOST_DRAWS) return false;
+      if (isServed && !isServed.has(sequence)) return false;
+      numHostDraws++;
+      return true;
+    };
+  }
+
+  #submit(work: readonly Sequence[], nowMs: number): void {
+    const { blockSize } = this.#options;
+    this.#numSubmitted++;
+    const batch: Segment[] = [];
+    const parts = work.map((sequence): Part => {
+      const { numPlanned: count, numSubmitted: start, tokens, length } = sequence;
+      const end = start + count;
+      const isDrawn = sequence.request.kind === 'decode' && end === length;
+      const samples: SampleRequest[] = isDrawn ? [this.#draws.request(sequence, length, count - 1)] : [];
+      const known = tokens.slice(start, end);
+      // The last one is drawn by the step before.
+      if (known.length < count) known.push(fromSlot(this.#draws.slotOf(sequence)));
+      batch.push({ tokens: known, start, blockTable: sequence.blocks, ...(isDrawn ? { samples } : {}) });
+      sequence.numSubmitted = end;
+      sequence.numInFlight++;
+      sequence.lastStep = this.#numSubmitted;
+      if (isDrawn) sequence.numPending++;
+      sequence.passDelivered(blockSize);
+      return { sequence, start, count, after: sequence.numSubmitted, drawn: isDrawn ? length : undefined };
     });
-    const batch = work.map((sequence, i): Segment => {
-      const sampleOf = requests[i];
-      const start = sequence.numComputed;
-      return {
-        tokens: sequence.tokens.slice(start, start + sequence.numPlanned),
-        start,
-        blockTable: sequence.blocks,
-        ...(sampleOf ? { samples: [{ row: sequence.numPlanned - 1, ...sampleOf }] } : {}),
-      };
-    });
-    const results = await this.#executable.run(batch);
+    const results = this.#executable.run(batch);
+    // Whoever settles it hears of a failure; nobody may until then.
+    results.catch(() => undefined);
+    this.#steps.push({ parts, results, submittedMs: nowMs });
+  }
+
+  /** The oldest step. */
+  async #settle(): Promise<void> {
+    const step = this.#steps[0];
+    assert(step, 'a step that was submitted');
+    const results = await step.results;
+    this.#steps.shift();
+    const nowMs = this.#clock.nowMs();
+    this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#settledMs);
+    this.#settledMs = nowMs;
+    this.numSteps++;
     let next = 0;
-    work.forEach((sequence, i) => {
-      const request = requests[i];
-      const result = request && results[next++];
-      // Cancelled while the device computed: its blocks are back in the pool, its token is nobody's.
-      if (this.#sequences.get(sequence.request.id) !== sequence) return;
-      this.#advance(sequence, sequence.numPlanned);
-      if (request && result)
-        this.#take(sequence, sample(sequence.request.sampling, contextOf(sequence), request, result));
-    });
+    for (const part of step.parts) {
+      const { sequence, drawn } = part;
+      const result = drawn === undefined ? undefined : results[next++];
+      sequence.numInFlight--;
+      // Cancelled or finished while the device computed: its token is nobody's, and no step touches its blocks any more.
+      if (this.#sequences.get(sequence.request.id) !== sequence) {
+        if (sequence.numInFlight > 0) continue;
+        this.pool.release(sequence.retired);
+        sequence.retired = [];
+        continue;
+      }
+      this.#advance(part);
+      if (drawn === undefined || !result) continue;
+      sequence.numPending--;
+      const sampled = this.#draws.take(sequence, drawn, result);
+      if (sampled) this.#take(sequence, sampled);
+      else this.#fail(sequence);
+    }
+    this.#finishIdlePrefills();
+  }
+
+  #fail({ request }: Sequence): void {
+    this.cancel(request.id);
+    this.#listener.onFailed(
+      request.id,
+      'no token can be drawn: a logit of the model is no number, or every token is forbidden',
+    );
   }
 
   /** Counts computed tokens and names the blocks that became full. */
-  #advance(sequence: Sequence, count: number): void {
+  #advance({ sequence, start, count, after }: Part): void {
     const { blockSize } = this.#options;
-    const firstBlock = Math.floor(sequence.numComputed / blockSize);
-    const lastBlock = Math.floor((sequence.numComputed + count) / blockSize);
-    sequence.numComputed += count;
+    const firstBlock = Math.floor(start / blockSize);
+    const lastBlock = Math.floor((start + count) / blockSize);
+    sequence.numComputed = after;
     sequence.numRun += count;
     sequence.chain.extend(sequence.tokens);
     for (let index = firstBlock; index < lastBlock; index++) {
@@ -235,7 +349,6 @@ export class Engine {
       );
       this.#seal(block, hash, 'computed');
     }
-    sequence.passDelivered(blockSize);
     if (sequence.request.kind === 'prefill') {
       this.#listener.onProgress(sequence.request.id, sequence.numComputed, sequence.numRun);
     }
@@ -283,8 +396,4 @@ export class Engine {
       computeMs: nowMs - readyMs,
     };
   }
-}
-
-function contextOf({ tokens, request }: Sequence): Context {
-  return { tokens, promptLength: request.promptLength, stopTokenIds: request.stopTokenIds };
 }

@@ -12,7 +12,7 @@ import type { RecordLayout } from '../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { Engine } from './engine.ts';
 import type { EngineEvent, FromEngine, ToEngine } from './engine_messages.ts';
-import { ExportQueue } from './export_queue.ts';
+import { ExportQueue, type Export } from './export_queue.ts';
 import type { SequenceRequest } from './sequence.ts';
 
 /** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
@@ -80,6 +80,9 @@ export class EngineLoop {
         },
         onPrefilled: (id, report) => {
           emit({ kind: 'prefilled', id, report });
+        },
+        onFailed: (id, message) => {
+          emit({ kind: 'refused', id, code: 'internal', message });
         },
         onStored: (hash, origin) => {
           emit({ kind: 'stored', hash });
@@ -149,7 +152,12 @@ export class EngineLoop {
   /** Sequences whose fetch ended; they proceed when their last delivery is in. */
   readonly #proceeding = new Set<number>();
 
-  /** Resolves when told to stop, between two steps: a device must not go while it computes. */
+  /** Copies that are under way, each at most one at a time: steps do not wait for them. */
+  #importing: Promise<void> | undefined;
+  #exporting: Promise<void> | undefined;
+  #copyFailure: { readonly error: unknown } | undefined;
+
+  /** Resolves when told to stop, when no step and no copy runs: a device must not go while it computes. */
   async run(): Promise<void> {
     const { pulse, onTurn, clock } = this.#options;
     while (!this.#isStopping) {
@@ -157,25 +165,41 @@ export class EngineLoop {
       Atomics.store(pulse, 1, 1);
       onTurn?.(this.engine.numSteps);
       this.#hasNews = false;
-      await this.#putDeliveriesIn();
+      this.#importing ??= this.#inBackground(this.#putDeliveriesIn(), () => (this.#importing = undefined));
       for (const id of this.#proceeding) {
         if (this.#deliveries.has(id)) continue;
         this.engine.proceed(id);
         this.#proceeding.delete(id);
       }
       const hasWorked = await this.engine.step();
-      const hasExported = await this.#copyOut();
+      this.#exporting ??= this.#inBackground(this.#copyOut(), () => (this.#exporting = undefined));
+      if (this.#copyFailure) throw this.#copyFailure.error;
       this.#flush();
-      if (hasWorked || hasExported) {
+      if (hasWorked) {
         await clock.turn();
       } else {
-        Atomics.store(pulse, 1, 0);
+        if (!this.#importing && !this.#exporting) Atomics.store(pulse, 1, 0);
         await this.#news();
       }
     }
+    await this.engine.drain();
+    await Promise.all([this.#importing, this.#exporting]);
   }
 
-  /** Resolves at the next message, or at once when one came meanwhile. */
+  /** Undefined when there is nothing to copy. */
+  #inBackground(copying: Promise<void> | undefined, ended: () => void): Promise<void> | undefined {
+    return copying
+      ?.catch((error: unknown) => {
+        this.#copyFailure = { error };
+      })
+      .finally(() => {
+        ended();
+        this.#hasNews = true;
+        this.#wake?.();
+      });
+  }
+
+  /** Resolves at the next message or the end of a copy, or at once when one came meanwhile. */
   async #news(): Promise<void> {
     if (this.#hasNews) return;
     await new Promise<void>((resolve) => {
@@ -184,29 +208,46 @@ export class EngineLoop {
     this.#wake = undefined;
   }
 
-  async #putDeliveriesIn(): Promise<void> {
+  /** Of sequences that have device blocks; a waiting one's deliveries stay where they are. */
+  #putDeliveriesIn(): Promise<void> | undefined {
     let budget = this.#blocksPerStep;
+    const taken: { id: number; deliveries: { blockIndex: number; slot: number }[] }[] = [];
     for (const [id, queue] of this.#deliveries) {
-      // A waiting sequence has no device blocks yet: its deliveries stay where they are.
       const phase = this.engine.phaseOf(id);
       if (phase === 'waiting' || phase === 'running') continue;
-      const taken = queue.splice(0, budget);
-      budget -= taken.length;
+      if (budget === 0) break;
+      const deliveries = queue.slice(0, budget);
+      budget -= deliveries.length;
+      taken.push({ id, deliveries });
+    }
+    return taken.length > 0 ? this.#putIn(taken) : undefined;
+  }
+
+  async #putIn(
+    taken: readonly { readonly id: number; readonly deliveries: readonly { blockIndex: number; slot: number }[] }[],
+  ): Promise<void> {
+    for (const { id, deliveries } of taken) {
       await this.engine.deliver(
         id,
-        taken.map(({ blockIndex, slot }) => ({ blockIndex, payload: this.#payload(slot) })),
+        deliveries.map(({ blockIndex, slot }) => ({ blockIndex, payload: this.#payload(slot) })),
       );
-      for (const { slot } of taken) this.#events.push({ kind: 'consumed', slot });
-      if (queue.length === 0) this.#deliveries.delete(id);
-      else this.#hasNews = true;
+      // A preemption has given them back already.
+      const queue = this.#deliveries.get(id);
+      if (queue?.[0] !== deliveries[0]) continue;
+      queue?.splice(0, deliveries.length);
+      for (const { slot } of deliveries) this.#events.push({ kind: 'consumed', slot });
+      if (queue?.length === 0) this.#deliveries.delete(id);
     }
   }
 
-  async #copyOut(): Promise<boolean> {
+  #copyOut(): Promise<void> | undefined {
     const batch = this.#exports
       .next(Math.min(this.#blocksPerStep, this.#credits.length))
       .map((entry) => ({ entry, slot: this.#credits.pop()! }));
-    if (batch.length === 0) return false;
+    return batch.length > 0 ? this.#copy(batch) : undefined;
+  }
+
+  async #copy(batch: readonly { readonly entry: Export; readonly slot: number }[]): Promise<void> {
     const isHeld = await this.engine.exportTo(
       batch.map(({ entry, slot }) => ({ hash: entry.hash, out: this.#payload(slot) })),
     );
@@ -219,8 +260,6 @@ export class EngineLoop {
         this.#exports.failed(hash.key);
       }
     });
-    // Also when the pool held none of them: there may be more.
-    return true;
   }
 
   #payload(slot: number): Uint8Array {

@@ -14,6 +14,7 @@ import type { ModelShape } from '../model/model_shape.ts';
 import { programOf, shapeOf } from './architectures/registry.ts';
 import { checkTensors } from './check_tensors.ts';
 import { autoDevice, openDevice } from './open_device.ts';
+import { Draws, neutralSampling } from './sampler.ts';
 
 export interface LoadModelOptions {
   readonly modelPath: string;
@@ -53,6 +54,8 @@ export interface LoadedModel {
   readonly maxModelLen: number;
 }
 
+/** For biases and counts of sequences that have any; for those beyond it the host draws. */
+const DRAW_PAGE_BYTES = 64 * 2 ** 20;
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
 /** Of a GPU's memory; 2 million tokens at 32 a block, and what the pool's indexes hold without strain. */
@@ -102,6 +105,7 @@ async function loadOn(
       kvDtype,
       blockSize,
       numBlocks: numBlocksOf(options.numBlocks, device, maxBlocksPerSequence, blockBytes),
+      drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
       ...(onProgress ? { onProgress } : {}),
     });
     const { numBlocks } = executable;
@@ -158,7 +162,8 @@ async function warmUp(
   const numTokens = Math.min(64, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
   if (numTokens < 1) return;
   const blockTable = Array.from({ length: Math.ceil((numTokens + 1) / blockSize) }, (_, i) => i);
-  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false }];
+  const draw = { ...new Draws(neutralSampling).at(numTokens), slot: 0 };
+  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, draw }];
   for (let step = 0; step < WARM_UP_STEPS; step++) {
     await executable.run([{ tokens: new Array<number>(numTokens).fill(0), start: 0, blockTable }]);
     await executable.run([{ tokens: [0], start: numTokens, blockTable, samples }]);

@@ -22,11 +22,11 @@ export function philox4x32(counter: Readonly<Words4>, key: readonly [number, num
   return [c0, c1, c2, c3];
 }
 
-/** Uniform in [0, 1) with 53 bits. `seed` is any integer that a double holds exactly. */
-export function uniformAt(seed: number, position: number): number {
+/** 64 bits, uniform. `seed` is any integer that a double holds exactly. */
+export function randomAt(seed: number, position: number): [high: number, low: number] {
   const key: [number, number] = [seed >>> 0, Math.floor(seed / 2 ** 32) >>> 0];
-  const [a, b] = philox4x32([position >>> 0, 0, 0, 0], key);
-  return ((a >>> 5) * 2 ** 26 + (b >>> 6)) / 2 ** 53;
+  const [high, low] = philox4x32([position >>> 0, 0, 0, 0], key);
+  return [high, low];
 }
 
 /** The upper 32 bits of a 64-bit product, from 16-bit halves. */

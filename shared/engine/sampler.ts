@@ -1,14 +1,21 @@
 /**
- * What sampling is: pure functions on the CPU. A device that samples plain cases itself agrees with them.
+ * How a request wants its tokens, as draws (kernels/draw.ts says what those are), and what a sequence's tokens so far make of the next one.
  *
- *   raw logits ─► bias ─► penalties ─► no stop token before min_tokens ─► (greedy: the best; ties to the smaller id)
- *                                  └─► ÷ temperature ─► min_p ─► top_k ─► top_p ─► inverse CDF at philox(seed, position)
- *
- * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported
- * log-probabilities are those of the raw logits.
+ * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported log-probabilities are
+ * those of the raw logits.
  */
-import { MAX_CANDIDATES, type SampleRequest, type SampleResult } from '../../kernels/device.ts';
-import { uniformAt } from './philox.ts';
+import type { SampleResult } from '../../kernels/device.ts';
+import {
+  FORBIDDEN,
+  IN_PROMPT,
+  minWeightOf,
+  penaltiesOf,
+  scaleOf,
+  scoreOf,
+  type Draw,
+  type Penalties,
+} from '../../kernels/draw.ts';
+import { randomAt } from './philox.ts';
 
 export interface SamplingParams {
   /** 0 is greedy. */
@@ -28,6 +35,21 @@ export interface SamplingParams {
   readonly minTokens: number;
 }
 
+/** Every parameter at its neutral value: greedy. */
+export const neutralSampling: SamplingParams = {
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  logitBias: [],
+  seed: 0,
+  numLogprobs: -1,
+  minTokens: 0,
+};
+
 export interface SampledToken {
   readonly token: number;
   /** Present when asked for: ln p of the token, and of the best ones, descending. */
@@ -35,122 +57,118 @@ export interface SampledToken {
   readonly top?: readonly (readonly [token: number, logprob: number])[];
 }
 
-/** The tokens so far; those from `promptLength` on are output. */
+/** A token list, and from where on it is output. */
 export interface Context {
   readonly tokens: ArrayLike<number>;
   readonly promptLength: number;
   readonly stopTokenIds: readonly number[];
 }
 
-type Adjustment = ReadonlyMap<number, (logit: number) => number>;
-
-/** What is wanted of a row, wherever that is. */
-export type Wanted = Omit<SampleRequest, 'row'>;
-
-/** What the device must return so that {@link sample} can decide exactly. */
-export function sampleRequest(params: SamplingParams, context: Context): Wanted {
-  const adjusted = [...adjustments(params, context).keys()];
-  const isGreedy = params.temperature === 0;
-  // The winner is an adjusted token, or the best of those that are not: it is among the best (adjusted + 1).
-  const numNeeded = adjusted.length + (isGreedy ? 1 : params.topK);
-  const numCandidates = Math.max(numNeeded, params.numLogprobs, 1);
-  const isRowNeeded = (!isGreedy && params.topK === 0) || numCandidates > MAX_CANDIDATES;
-  return {
-    numCandidates: isRowNeeded ? Math.max(1, params.numLogprobs) : numCandidates,
-    askedTokens: isRowNeeded ? [] : adjusted,
-    isFullRowWanted: isRowNeeded,
-  };
+function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: SamplingParams): boolean {
+  return presencePenalty !== 0 || frequencyPenalty !== 0 || repetitionPenalty !== 1;
 }
 
-/** `position` is the absolute position the token will have. */
-export function sample(params: SamplingParams, context: Context, request: Wanted, result: SampleResult): SampledToken {
-  const raw = rawLogits(request, result);
-  const adjust = adjustments(params, context);
-  const scored: [token: number, logit: number][] = [];
-  for (const [token, logit] of raw) scored.push([token, adjust.get(token)?.(logit) ?? logit]);
-  const token = params.temperature === 0 ? best(scored) : draw(params, scored, context.tokens.length);
-  if (params.numLogprobs < 0) return { token };
-  const logprobOf = (logit: number): number => logit - result.logSumExp;
-  return {
-    token,
-    logprob: logprobOf(raw.get(token) ?? NaN),
-    top: Array.from({ length: params.numLogprobs }, (_, i): [number, number] => [
-      result.candidateIds[i] ?? 0,
-      logprobOf(result.candidateLogits[i] ?? NaN),
-    ]),
-  };
+function hasBias({ logitBias, minTokens }: SamplingParams): boolean {
+  return logitBias.length > 0 || minTokens > 0;
 }
 
-function rawLogits(request: Wanted, result: SampleResult): Map<number, number> {
-  const raw = new Map<number, number>();
-  if (result.fullRow) {
-    result.fullRow.forEach((logit, token) => raw.set(token, logit));
-    return raw;
+/** One sequence's draws, but for what differs from token to token. */
+export class Draws {
+  readonly params: SamplingParams;
+  readonly #constant: Omit<Draw, 'random'>;
+
+  constructor(params: SamplingParams) {
+    const { temperature, topP, topK, minP, presencePenalty, frequencyPenalty, repetitionPenalty } = params;
+    this.params = params;
+    const penalties: Penalties | undefined = hasPenalties(params)
+      ? penaltiesOf(repetitionPenalty, presencePenalty, frequencyPenalty)
+      : undefined;
+    this.#constant = {
+      octaves: temperature === 0 ? undefined : scaleOf(Math.LOG2E / temperature),
+      minWeight: minWeightOf(minP),
+      topK,
+      topP: topP >= 1 ? 0 : Math.max(1, Math.min(2 ** 32 - 1, Math.round(topP * 2 ** 32))),
+      penalties,
+    };
   }
-  result.candidateIds.forEach((token, i) => raw.set(token, result.candidateLogits[i] ?? NaN));
-  request.askedTokens.forEach((token, i) => raw.set(token, result.askedLogits[i] ?? NaN));
-  return raw;
+
+  /** Of the token that will have this absolute position. */
+  at(position: number): Draw {
+    return { ...this.#constant, random: randomAt(this.params.seed, position) };
+  }
 }
 
-/** Per token that bias or penalties touch: its new logit. */
-function adjustments(params: SamplingParams, { tokens, promptLength, stopTokenIds }: Context): Adjustment {
-  const { presencePenalty, frequencyPenalty, repetitionPenalty } = params;
-  const bias = new Map(params.logitBias);
-  const outputCounts = new Map<number, number>();
-  const seen = new Set<number>();
-  if (repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0) {
-    for (let i = repetitionPenalty === 1 ? promptLength : 0; i < tokens.length; i++) {
-      const token = tokens[i] ?? 0;
-      seen.add(token);
-      if (i >= promptLength) outputCounts.set(token, (outputCounts.get(token) ?? 0) + 1);
+/** What bias, penalties and the least number of tokens make of a sequence's next draw; changed token by token. */
+export class DrawMemory {
+  bias: Int32Array<ArrayBuffer> | undefined;
+  counts: Uint32Array<ArrayBuffer> | undefined;
+  readonly #stops: readonly number[];
+  readonly #biases: ReadonlyMap<number, number>;
+  /** Position from which on stop tokens may be drawn. */
+  readonly #stopsFrom: number;
+  #hasStops: boolean;
+
+  /** `vocab` values each, of what the parameters need. */
+  constructor(params: SamplingParams, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
+    this.#biases = new Map(params.logitBias.map(([token, bias]) => [token, scoreOf(bias)]));
+    this.#stopsFrom = promptLength + params.minTokens;
+    this.#stops = stopTokenIds.filter((token) => token < vocab);
+    this.#hasStops = tokens.length >= this.#stopsFrom;
+    if (hasBias(params)) {
+      this.bias = new Int32Array(vocab);
+      for (const [token, bias] of this.#biases) if (token < vocab) this.bias[token] = bias;
+      if (!this.#hasStops) for (const token of this.#stops) this.bias[token] = FORBIDDEN;
+    }
+    if (hasPenalties(params)) {
+      this.counts = new Uint32Array(vocab);
+      const isPromptSeen = params.repetitionPenalty !== 1;
+      for (let i = 0; i < tokens.length; i++) {
+        if (i >= promptLength) this.counts[tokens[i]!]!++;
+        else if (isPromptSeen) this.counts[tokens[i]!]! |= IN_PROMPT;
+      }
     }
   }
-  const adjust = new Map<number, (logit: number) => number>();
-  for (const token of new Set([...bias.keys(), ...seen])) {
-    const count = outputCounts.get(token) ?? 0;
-    adjust.set(token, (logit) => {
-      let value = logit + (bias.get(token) ?? 0);
-      if (seen.has(token)) value = value > 0 ? value / repetitionPenalty : value * repetitionPenalty;
-      return value - frequencyPenalty * count - (count > 0 ? presencePenalty : 0);
-    });
+
+  /** What of the bias is otherwise from the token at `position` on. */
+  changesAt(position: number): readonly (readonly [token: number, bias: number])[] {
+    if (this.#hasStops || position < this.#stopsFrom) return [];
+    this.#hasStops = true;
+    const changes = this.#stops.map((token): [number, number] => [token, this.#biases.get(token) ?? 0]);
+    if (this.bias) for (const [token, bias] of changes) this.bias[token] = bias;
+    return changes;
   }
-  if (tokens.length - promptLength < params.minTokens) {
-    for (const token of stopTokenIds) adjust.set(token, () => -Infinity);
+
+  /** Somebody else keeps them from here on. */
+  forget(): void {
+    this.bias = undefined;
+    this.counts = undefined;
   }
-  return adjust;
+
+  /** A token of output. */
+  count(token: number): void {
+    if (this.counts) this.counts[token]!++;
+  }
 }
 
-function best(scored: readonly (readonly [number, number])[]): number {
-  let [winner, highest] = [-1, -Infinity];
-  for (const [token, logit] of scored) {
-    if (winner < 0 || logit > highest || (logit === highest && token < winner)) [winner, highest] = [token, logit];
-  }
-  return winner;
+/** How many of the best logits a device is to return with a token. */
+export function numCandidatesOf({ numLogprobs }: SamplingParams): number {
+  return numLogprobs < 0 ? 0 : Math.max(1, numLogprobs);
 }
 
-function draw(params: SamplingParams, scored: [number, number][], position: number): number {
-  const { temperature, topP, topK, minP, seed } = params;
-  const highest = scored.reduce((max, [, logit]) => Math.max(max, logit), -Infinity);
-  let weighted = scored.map(([token, logit]): [number, number] => [token, Math.exp((logit - highest) / temperature)]);
-  // A token that cannot be is none, whatever rounding says of the last one's share.
-  weighted = weighted.filter(([, weight]) => weight > 0 && weight >= minP);
-  // Where nothing is cut any order will do, as long as it is the same for everyone: that of ids.
-  const isCut = topK > 0 || topP < 1;
-  weighted.sort(isCut ? (a, b) => b[1] - a[1] || a[0] - b[0] : (a, b) => a[0] - b[0]);
-  if (topK > 0) weighted = weighted.slice(0, topK);
-  if (topP < 1) weighted = nucleus(weighted, topP);
-  let rest = uniformAt(seed, position) * weighted.reduce((sum, [, weight]) => sum + weight, 0);
-  for (const [token, weight] of weighted) {
-    rest -= weight;
-    if (rest < 0) return token;
-  }
-  return weighted.at(-1)?.[0] ?? best(scored);
-}
-
-/** The smallest head whose probability reaches topP; never empty. */
-function nucleus(weighted: [number, number][], topP: number): [number, number][] {
-  const limit = topP * weighted.reduce((sum, [, weight]) => sum + weight, 0);
-  let sum = 0;
-  const end = weighted.findIndex(([, weight]) => (sum += weight) >= limit);
-  return end < 0 ? weighted : weighted.slice(0, end + 1);
+/** With the log-probabilities that were asked for; `logit` is the token's own. */
+export function sampledToken(
+  { numLogprobs }: SamplingParams,
+  token: number,
+  logit: number,
+  { candidateIds, candidateLogits, logSumExp }: SampleResult,
+): SampledToken {
+  if (numLogprobs < 0) return { token };
+  return {
+    token,
+    logprob: logit - logSumExp,
+    top: Array.from({ length: numLogprobs }, (_, i): [number, number] => [
+      candidateIds[i] ?? 0,
+      (candidateLogits[i] ?? NaN) - logSumExp,
+    ]),
+  };
 }

@@ -2,7 +2,8 @@
  * Who computes how many rows in the next step. A prefill chunk and a decode step are the same thing with different counts.
  *
  * Running sequences that need one token come first, then chunks in order of arrival, then admissions from the head of the
- * queue. When blocks run out, the latest arrival is preempted: it keeps its token ids and comes back to the queue's head.
+ * queue. When blocks run out, the latest arrival is preempted: it keeps its token ids and comes back to the queue's head. That waits
+ * until the device has returned every step, so that nobody is given a block which one of them touches.
  */
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
@@ -17,6 +18,22 @@ export interface SchedulerLimits {
   readonly maxNumSeqs: number;
   /** Sequences that wait (P1); more are refused as overload. */
   readonly maxWaiting: number;
+}
+
+/** What the next step may be. */
+export interface Terms {
+  readonly maxRows: number;
+  /** The device has returned every step. */
+  readonly isIdle: boolean;
+  readonly mayPlan: (sequence: Sequence) => boolean;
+}
+
+/** Who computes, each its `numPlanned` rows, and who was admitted on the way. */
+export interface Plan {
+  readonly work: readonly Sequence[];
+  readonly admitted: readonly Sequence[];
+  /** Blocks ran out for somebody: once the device is idle others will be preempted for it. */
+  readonly isShort: boolean;
 }
 
 export class Scheduler {
@@ -61,37 +78,45 @@ export class Scheduler {
     this.#waiting.push(sequence);
   }
 
-  /** Takes a sequence out, wherever it is; its blocks go back. */
+  /** Takes a sequence out, wherever it is; its blocks go back when no step touches them. */
   remove(sequence: Sequence): void {
-    this.#releaseBlocks(sequence);
+    if (sequence.numInFlight > 0) sequence.retired = sequence.blocks;
+    else this.#pool.release(sequence.blocks);
+    reset(sequence);
     for (const list of [this.#waiting, this.#held]) {
       const at = list.indexOf(sequence);
       if (at >= 0) list.splice(at, 1);
     }
   }
 
-  /** Who computes in the next step, each its `numPlanned` rows, at most `chunkTokens` in all; and who was admitted on the way. */
-  schedule(): { readonly work: Sequence[]; readonly admitted: Sequence[] } {
+  /** `mayPlan`: sequences that have to wait for a token are left out. */
+  schedule({ maxRows, isIdle, mayPlan }: Terms): Plan {
     const work: Sequence[] = [];
-    let budget = this.#limits.chunkTokens;
+    let budget = Math.min(maxRows, this.#limits.chunkTokens);
+    const short: Sequence[] = [];
     const plan = (sequence: Sequence): void => {
-      const ahead = sequence.nextStop(this.#limits.blockSize) - sequence.numComputed;
+      const ahead = sequence.nextStop(this.#limits.blockSize) - sequence.numSubmitted;
       const count = Math.min(budget, this.#remaining(sequence), ahead);
-      if (count === 0 || !this.#ensureBlocks(sequence, sequence.numComputed + count, work)) return;
+      if (count <= 0) return;
+      const has = this.#ensureBlocks(sequence, sequence.numSubmitted + count, work, isIdle);
+      if (has === 'short') short.push(sequence);
+      if (has !== 'enough') return;
       sequence.numPlanned = count;
       work.push(sequence);
       budget -= count;
     };
-    const running = this.#held.filter(({ phase }) => phase.kind === 'running');
+    const running = this.#held.filter((sequence) => sequence.phase.kind === 'running' && mayPlan(sequence));
+    // A row for each, whatever the time of a step allows for chunks.
+    budget = Math.max(budget, Math.min(running.length, this.#limits.chunkTokens));
     for (const sequence of running) if (this.#remaining(sequence) === 1) plan(sequence);
     for (const sequence of running) if (this.#remaining(sequence) > 1) plan(sequence);
-    const admitted = this.#admit();
-    for (const sequence of admitted) plan(sequence);
-    return { work, admitted };
+    const admitted = short.length > 0 ? [] : this.#admit();
+    for (const sequence of admitted) if (sequence.phase.kind === 'running' && mayPlan(sequence)) plan(sequence);
+    return { work, admitted, isShort: short.length > 0 };
   }
 
   #remaining(sequence: Sequence): number {
-    return sequence.phase.kind === 'running' ? sequence.target(this.#limits.blockSize) - sequence.numComputed : 0;
+    return sequence.phase.kind === 'running' ? sequence.target(this.#limits.blockSize) - sequence.numSubmitted : 0;
   }
 
   #admit(): Sequence[] {
@@ -104,14 +129,15 @@ export class Scheduler {
       this.#waiting.shift();
       this.#held.push(head);
       head.numComputed = acquired.numHits * blockSize;
+      head.numSubmitted = head.numComputed;
       head.phase = { kind: head.isFetching ? 'loading' : 'running', blocks: acquired.blocks };
       admitted.push(head);
     }
     return admitted;
   }
 
-  /** Blocks for tokens [0, end); preempts later arrivals, at last the sequence itself (false). */
-  #ensureBlocks(sequence: Sequence, end: number, work: Sequence[]): boolean {
+  /** Blocks for tokens [0, end); preempts later arrivals, at last the sequence itself ('gone'), once the device is idle. */
+  #ensureBlocks(sequence: Sequence, end: number, work: Sequence[], isIdle: boolean): 'enough' | 'short' | 'gone' {
     assert(sequence.phase.kind === 'running', 'only a running sequence grows');
     const { blocks } = sequence.phase;
     while (blocks.length * this.#limits.blockSize < end) {
@@ -120,28 +146,31 @@ export class Scheduler {
         blocks.push(block);
         continue;
       }
+      if (!isIdle) return 'short';
       const victim = this.#held.at(-1);
       assert(victim, 'a running sequence is held');
       const at = work.indexOf(victim);
       if (at >= 0) work.splice(at, 1);
       this.#preempt(victim);
-      if (victim === sequence) return false;
+      if (victim === sequence) return 'gone';
     }
-    return true;
+    return 'enough';
   }
 
   #preempt(sequence: Sequence): void {
     this.numPreemptions++;
-    this.#releaseBlocks(sequence);
+    this.#pool.release(sequence.blocks);
+    reset(sequence);
     this.#held.splice(this.#held.indexOf(sequence), 1);
     this.#waiting.unshift(sequence);
     this.#onPreempted(sequence);
   }
+}
 
-  #releaseBlocks(sequence: Sequence): void {
-    this.#pool.release(sequence.blocks);
-    sequence.phase = { kind: 'waiting' };
-    sequence.numComputed = 0;
-    sequence.delivered.clear();
-  }
+/** It has no device blocks any more. */
+function reset(sequence: Sequence): void {
+  sequence.phase = { kind: 'waiting' };
+  sequence.numComputed = 0;
+  sequence.numSubmitted = 0;
+  sequence.delivered.clear();
 }

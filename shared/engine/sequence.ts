@@ -42,6 +42,16 @@ export class Sequence {
   phase: Phase = { kind: 'waiting' };
   /** Tokens [0, numComputed) have their KV in the blocks. */
   numComputed = 0;
+  /** Tokens [numComputed, numSubmitted) have it when the steps that the device was given are done. */
+  numSubmitted = 0;
+  /** Tokens that those steps draw: they come behind `tokens`. */
+  numPending = 0;
+  /** Steps that touch its blocks and have not returned. */
+  numInFlight = 0;
+  /** Of the last step that it was part of. */
+  lastStep = 0;
+  /** What it held when it ended; given back when no step touches them any more. */
+  retired: readonly number[] = [];
   /** Rows from there on that the next step computes. */
   numPlanned = 0;
   isFetching: boolean;
@@ -69,11 +79,14 @@ export class Sequence {
     return this.phase.kind === 'waiting' ? [] : this.phase.blocks;
   }
 
+  /** Tokens that are there, or on their way. */
+  get length(): number {
+    return this.tokens.length + this.numPending;
+  }
+
   /** Computing stops here: at the last full block before the tail for prefill, at the list's end for decode. */
   target(blockSize: number): number {
-    return this.request.kind === 'prefill'
-      ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize
-      : this.tokens.length;
+    return this.request.kind === 'prefill' ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize : this.length;
   }
 
   /** Computing may go on up to here in one go: what was delivered behind it is not computed again. */
@@ -85,7 +98,8 @@ export class Sequence {
 
   /** Counts the delivered blocks that come next. */
   passDelivered(blockSize: number): void {
-    while (this.delivered.delete(this.numComputed / blockSize)) this.numComputed += blockSize;
+    while (this.delivered.delete(this.numSubmitted / blockSize)) this.numSubmitted += blockSize;
+    if (this.numInFlight === 0) this.numComputed = this.numSubmitted;
   }
 
   /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled. */

@@ -15,7 +15,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Pushed } from '../base/pushed.ts';
 import { linkSignals } from '../base/signal.ts';
-import type { SamplingParams } from '../engine/sampler.ts';
+import { neutralSampling, type SamplingParams } from '../engine/sampler.ts';
 import type { Handlers, ServedCall } from '../net/network.ts';
 import type {
   DecodeReply,
@@ -25,7 +25,7 @@ import type {
   SamplingMessage,
   SampledMessage,
 } from '../protocol/messages.ts';
-import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from './engine_call.ts';
+import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
 import { runSequence, type Fetch } from './sequence_run.ts';
 

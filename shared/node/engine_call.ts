@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/engine.ts';
-import type { SamplingParams } from '../engine/sampler.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
 import { chainRoot, noScope } from '../kv/format.ts';
 import type { Report, RequestContext, ScopeMessage } from '../protocol/messages.ts';
@@ -63,18 +62,3 @@ export function contextOf({ context }: Pick<WireCall, 'context'>): RequestContex
 export function reportOf(report: SequenceReport, fetchedBytes: number): Report {
   return { ...report, fetchedBytes };
 }
-
-/** Every parameter at its neutral value: greedy. */
-export const neutralSampling: SamplingParams = {
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  presencePenalty: 0,
-  frequencyPenalty: 0,
-  repetitionPenalty: 1,
-  logitBias: [],
-  seed: 0,
-  numLogprobs: -1,
-  minTokens: 0,
-};

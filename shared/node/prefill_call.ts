@@ -7,9 +7,10 @@
 import { Failure } from '../base/failure.ts';
 import { Pushed } from '../base/pushed.ts';
 import { linkSignals } from '../base/signal.ts';
+import { neutralSampling } from '../engine/sampler.ts';
 import { answering, type Handlers } from '../net/network.ts';
 import type { PrefillReply, PrefillRequest, Report } from '../protocol/messages.ts';
-import { checkCall, contextOf, neutralSampling, reportOf, type CallChain } from './engine_call.ts';
+import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance } from './engine_instance.ts';
 import { runSequence } from './sequence_run.ts';
 

@@ -34,6 +34,7 @@ class Harness {
   readonly hashes = new Map<BlockKey, AnchoredHash>();
   readonly prefilled = new Set<number>();
   readonly preempted = new Set<number>();
+  readonly failed = new Map<number, string>();
   readonly reports = new Map<number, SequenceReport>();
   readonly model: LoadedModel;
   #nextId = 1;
@@ -49,6 +50,7 @@ class Harness {
       onPreempted: (one) => this.preempted.add(one),
       onProgress: () => undefined,
       onPrefilled: (id) => this.prefilled.add(id),
+      onFailed: (id, message) => this.failed.set(id, message),
       onStored: (hash) => this.hashes.set(hash.key, hash),
       onRemoved: (key) => this.hashes.delete(key),
       onPlanned: () => undefined,

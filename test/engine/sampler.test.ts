@@ -1,36 +1,17 @@
-/** What sampling is. Not covered: the statistical quality of Philox, which its authors tested. Budget: 5 s. */
+/** From a request's parameters to draws. What a draw is: test/kernels/draw.test.ts. Not covered: the statistical quality of Philox, which its authors tested. Budget: 5 s. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'vitest';
-import { Random } from '../../shared/base/random.ts';
-import { philox4x32, uniformAt } from '../../shared/engine/philox.ts';
-import { sample, sampleRequest, type SamplingParams, type Wanted } from '../../shared/engine/sampler.ts';
+import { describe, expect, test } from 'vitest';
+import { Drawer, FORBIDDEN, IN_PROMPT, scoreOf } from '../../kernels/draw.ts';
 import type { SampleResult } from '../../kernels/device.ts';
-import { greedy } from '../support/reference_loop.ts';
-
-/** What a device would return for these logits. */
-function answer(logits: readonly number[], request: Wanted, hasFullRow = request.isFullRowWanted): SampleResult {
-  const order = logits.map((logit, token) => ({ logit, token })).sort((a, b) => b.logit - a.logit || a.token - b.token);
-  const best = order.slice(0, request.numCandidates);
-  return {
-    candidateIds: Uint32Array.from(best, ({ token }) => token),
-    candidateLogits: Float32Array.from(best, ({ logit }) => logit),
-    logSumExp: Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0)),
-    askedLogits: Float32Array.from(request.askedTokens, (token) => logits[token] ?? NaN),
-    ...(hasFullRow ? { fullRow: Float32Array.from(logits) } : {}),
-  };
-}
-
-function choose(
-  params: Partial<SamplingParams>,
-  logits: readonly number[],
-  tokens: readonly number[] = [0],
-  promptLength = 1,
-): number {
-  const all = { ...greedy, ...params };
-  const context = { tokens, promptLength, stopTokenIds: [] };
-  const request = sampleRequest(all, context);
-  return sample(all, context, request, answer(logits, request)).token;
-}
+import { philox4x32, randomAt } from '../../shared/engine/philox.ts';
+import {
+  DrawMemory,
+  Draws,
+  neutralSampling,
+  numCandidatesOf,
+  sampledToken,
+  type SamplingParams,
+} from '../../shared/engine/sampler.ts';
 
 test('Philox4x32-10 gives the vectors its authors publish', () => {
   assert.deepEqual(philox4x32([0, 0, 0, 0], [0, 0]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
@@ -41,94 +22,115 @@ test('Philox4x32-10 gives the vectors its authors publish', () => {
   );
 });
 
-test('a token’s random number depends on seed and position only', () => {
-  assert.equal(uniformAt(7, 100), uniformAt(7, 100));
-  assert.notEqual(uniformAt(7, 100), uniformAt(7, 101));
-  assert.notEqual(uniformAt(7, 100), uniformAt(8, 100));
-  assert.notEqual(uniformAt(2 ** 32 + 7, 100), uniformAt(7, 100));
+test('a token’s random words depend on seed and position only', () => {
+  assert.deepEqual(randomAt(7, 100), randomAt(7, 100));
+  assert.notDeepEqual(randomAt(7, 100), randomAt(7, 101));
+  assert.notDeepEqual(randomAt(7, 100), randomAt(8, 100));
+  assert.notDeepEqual(randomAt(2 ** 32 + 7, 100), randomAt(7, 100));
 });
 
-describe('greedy', () => {
-  test('takes the best, and the smaller id of equal ones', () => {
-    assert.equal(choose({}, [1, 5, 5, 2]), 1);
+test('over seeds and over positions tokens come as often as they should', () => {
+  const logits = Float32Array.from([0.5, 0.3, 0.15, 0.05], Math.log);
+  const drawer = new Drawer(4);
+  const numDraws = 100_000;
+  for (const random of [(i: number) => randomAt(i, 5), (i: number) => randomAt(5, i)]) {
+    const draw = new Draws({ ...neutralSampling, temperature: 1 }).at(0);
+    const counts = [0, 0, 0, 0];
+    for (let i = 0; i < numDraws; i++) counts[drawer.draw(logits, { ...draw, random: random(i) })]!++;
+    const distance = counts.reduce((sum, count, i) => {
+      const want = numDraws * Math.exp(logits[i]!);
+      return sum + (count - want) ** 2 / want;
+    }, 0);
+    // Of three degrees of freedom: one of ten thousand is beyond.
+    expect(distance).toBeLessThan(21.1);
+  }
+});
+
+describe('parameters become a draw', () => {
+  const draw = (params: Partial<SamplingParams>): ReturnType<Draws['at']> =>
+    new Draws({ ...neutralSampling, ...params }).at(9);
+
+  test('temperature 0 is greedy, neutral values cut nothing', () => {
+    expect(draw({})).toMatchObject({ octaves: undefined, minWeight: 1, topK: 0, topP: 0, penalties: undefined });
+    expect(draw({ temperature: 1 }).octaves).toEqual({ mantissa: Math.round(Math.LOG2E * 2 ** 20), shift: 20 });
   });
 
-  test('with bias and penalties a few candidates decide what the full row would', () => {
-    const random = new Random(5);
-    for (let round = 0; round < 300; round++) {
-      const logits = Array.from({ length: 200 }, () => random.below(1_000) / 100);
-      const tokens = Array.from({ length: 1 + random.below(30) }, () => random.below(200));
-      const params: SamplingParams = {
-        ...greedy,
-        presencePenalty: random.below(5) - 2,
-        frequencyPenalty: random.below(3) - 1,
-        repetitionPenalty: 1 + random.below(3) / 4,
-        logitBias: [[random.below(200), random.below(20) - 10]],
-      };
-      const context = { tokens, promptLength: 1 + random.below(tokens.length), stopTokenIds: [] };
-      const request = sampleRequest(params, context);
-      assert(!request.isFullRowWanted, 'a few candidates are enough');
-      const few = sample(params, context, request, answer(logits, request));
-      const all = sample(params, context, request, answer(logits, request, true));
-      assert.equal(few.token, all.token);
-    }
+  test('cuts', () => {
+    expect(draw({ topP: 0.9 }).topP).toBe(Math.round(0.9 * 2 ** 32));
+    expect(draw({ topP: 1e-12 }).topP).toBe(1);
+    expect(draw({ topP: 1 - 1e-12 }).topP).toBe(2 ** 32 - 1);
+    expect(draw({ topK: 40, minP: 0.5 })).toMatchObject({ topK: 40, minWeight: 2 ** 30 });
   });
 
-  test('repetition looks at prompt and output, presence and frequency at output only', () => {
-    assert.equal(choose({ repetitionPenalty: 2 }, [4, 3], [0], 1), 1);
-    assert.equal(choose({ presencePenalty: 2 }, [4, 3], [0], 1), 0);
-    assert.equal(choose({ presencePenalty: 2 }, [4, 3], [9, 0], 1), 1);
-    assert.equal(choose({ frequencyPenalty: 0.4 }, [4, 3], [9, 0, 0], 1), 0);
-    assert.equal(choose({ frequencyPenalty: 0.4 }, [4, 3], [9, 0, 0, 0], 1), 1);
+  test('penalties are there when one is not neutral', () => {
+    for (const one of [{ presencePenalty: 1 }, { frequencyPenalty: -1 }, { repetitionPenalty: 1.1 }])
+      expect(draw(one).penalties).toBeDefined();
   });
 });
 
-describe('sampling', () => {
-  const logits = [Math.log(0.5), Math.log(0.3), Math.log(0.15), Math.log(0.05)];
-  const counts = (params: Partial<SamplingParams>): number[] => {
-    const seen = [0, 0, 0, 0];
-    for (let seed = 0; seed < 4_000; seed++) seen[choose({ temperature: 1, seed, ...params }, logits)]!++;
-    return seen.map((count) => count / 4_000);
-  };
-  const near = (actual: readonly number[], want: readonly number[]): void => {
-    want.forEach((p, i) => assert(Math.abs(actual[i]! - p) < 0.03, `${actual.join()} is not ${want.join()}`));
-  };
+describe('what a sequence remembers', () => {
+  const memoryOf = (params: Partial<SamplingParams>, tokens: number[], promptLength: number): DrawMemory =>
+    new DrawMemory({ ...neutralSampling, ...params }, { tokens, promptLength, stopTokenIds: [3] }, 6);
 
-  test('draws by probability', () => near(counts({}), [0.5, 0.3, 0.15, 0.05]));
-  test('temperature sharpens', () => near(counts({ temperature: 0.5 }), [0.685, 0.247, 0.062, 0.007]));
-  test('top_k keeps k', () => near(counts({ topK: 2 }), [0.625, 0.375, 0, 0]));
-  test('top_p keeps the smallest head that reaches it', () => near(counts({ topP: 0.75 }), [0.625, 0.375, 0, 0]));
-  test('min_p drops what is too far below the best', () => near(counts({ minP: 0.25 }), [0.526, 0.316, 0.158, 0]));
-  test('top_k from candidates is top_k from the full row', () => {
-    const random = new Random(9);
-    for (let seed = 0; seed < 200; seed++) {
-      const row = Array.from({ length: 300 }, () => random.below(10_000) / 1_000);
-      const params: SamplingParams = { ...greedy, temperature: 1.3, topK: 20, topP: 0.8, seed };
-      const context = { tokens: [1, 2, 3], promptLength: 2, stopTokenIds: [] };
-      const request = sampleRequest(params, context);
-      assert(!request.isFullRowWanted);
-      assert.equal(
-        sample(params, context, request, answer(row, request)).token,
-        sample(params, context, request, answer(row, request, true)).token,
-      );
-    }
+  test('nothing that nobody asked for', () => {
+    const memory = memoryOf({}, [1, 2], 2);
+    expect([memory.bias, memory.counts]).toEqual([undefined, undefined]);
+  });
+
+  test('counts of the output; prompts only for repetition', () => {
+    expect([...memoryOf({ presencePenalty: 1 }, [1, 2, 2, 4], 2).counts!]).toEqual([0, 0, 1, 0, 1, 0]);
+    const memory = memoryOf({ repetitionPenalty: 2 }, [1, 2, 2, 4], 2);
+    memory.count(5);
+    expect([...memory.counts!]).toEqual([0, IN_PROMPT, IN_PROMPT + 1, 0, 1, 1]);
+  });
+
+  test('the same whether it is built from the tokens or told of them', () => {
+    const params = { frequencyPenalty: 1, repetitionPenalty: 1.2 };
+    const told = memoryOf(params, [1, 2], 2);
+    for (const token of [5, 2, 5]) told.count(token);
+    expect(told.counts).toEqual(memoryOf(params, [1, 2, 5, 2, 5], 2).counts);
+  });
+
+  test('stop tokens are forbidden until enough came, then have their own bias', () => {
+    const memory = memoryOf(
+      {
+        minTokens: 2,
+        logitBias: [
+          [3, 1.5],
+          [1, -2],
+        ],
+      },
+      [0, 0, 0],
+      2,
+    );
+    expect([...memory.bias!]).toEqual([0, scoreOf(-2), 0, FORBIDDEN, 0, 0]);
+    expect(memory.changesAt(3)).toEqual([]);
+    expect(memory.changesAt(4)).toEqual([[3, scoreOf(1.5)]]);
+    expect(memory.bias![3]).toBe(scoreOf(1.5));
+    expect(memory.changesAt(5)).toEqual([]);
+    expect([...memoryOf({ minTokens: 2 }, [0, 0, 0, 0], 2).bias!]).toEqual([0, 0, 0, 0, 0, 0]);
   });
 });
 
 test('log-probabilities are those of the raw logits, whatever was applied', () => {
-  const params: SamplingParams = { ...greedy, numLogprobs: 2, logitBias: [[2, 50]] };
-  const context = { tokens: [0], promptLength: 1, stopTokenIds: [] };
-  const request = sampleRequest(params, context);
-  const { token, logprob, top } = sample(
-    params,
-    context,
-    request,
-    answer([Math.log(0.6), Math.log(0.3), Math.log(0.1)], request),
-  );
+  const params: SamplingParams = { ...neutralSampling, numLogprobs: 2, logitBias: [[2, 50]] };
+  expect([
+    numCandidatesOf(params),
+    numCandidatesOf({ ...params, numLogprobs: 0 }),
+    numCandidatesOf(neutralSampling),
+  ]).toEqual([2, 1, 0]);
+  const logits = [0.6, 0.3, 0.1].map(Math.log);
+  const result: SampleResult = {
+    ...{ token: 2, tokenLogit: logits[2]!, logSumExp: 0, askedLogits: new Float32Array(0) },
+    candidateIds: Uint32Array.of(0, 1),
+    candidateLogits: Float32Array.of(logits[0]!, logits[1]!),
+  };
+  const { token, logprob, top } = sampledToken(params, 2, logits[2]!, result);
   assert.equal(token, 2);
   assert(Math.abs(logprob! - Math.log(0.1)) < 1e-6);
   assert.deepEqual(
     top!.map(([id]) => id),
     [0, 1],
   );
+  assert.deepEqual(sampledToken(neutralSampling, 1, 0, result), { token: 1 });
 });

@@ -3,6 +3,7 @@
  * close it must come.
  */
 import { attentionConformance } from './conformance/attention.ts';
+import { drawConformance } from './conformance/draw.ts';
 import { embedConformance } from './conformance/embed.ts';
 import { gateConformance } from './conformance/gates.ts';
 import { linearConformance } from './conformance/linear.ts';
@@ -20,6 +21,7 @@ export function conformance(device: Conformance): void {
   embedConformance(device);
   ropeStoreConformance(device);
   sampleConformance(device);
+  drawConformance(device);
   attentionConformance(device);
 }
 

@@ -16,18 +16,20 @@ import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/o
 import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
 import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
 import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
+import { drawKernel } from '../../kernels/wgsl/ops/draw.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { takeOverPolling } from '../../kernels/wgsl/polling.ts';
 import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
+import { drawRecord } from '../../kernels/wasm/ops/draw.ts';
 import { wasmOperations } from '../../kernels/wasm/operations.ts';
 import { weightFormats } from '../../kernels/weight_format.ts';
 
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
-  ...[gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
+  ...[drawKernel, gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
   ...[pagedAttentionKernel, peakFma, peakRead, rmsNormKernel, ropeStoreKernel],
 ];
 
@@ -70,16 +72,15 @@ test('wasm: every struct that kernels read has the fields of its class, in order
   for (const [, name = '', body = ''] of sources.join('\n').matchAll(/@unmanaged\nexport class (\w+) \{\n([^}]*)\}/g))
     classes.set(
       name,
-      [...body.matchAll(/^ {2}(\w+): (usize|u32|f32);$/gm)].map(([, field = '', type = '']) => [
+      [...body.matchAll(/^ {2}(\w+): (usize|u32|i32|f32);$/gm)].map(([, field = '', type = '']) => [
         field,
         type === 'usize' ? 'u32' : type,
       ]),
     );
   const structs = new Map(
-    [attentionTile, ...Object.values(wasmOperations).map(({ params }) => params)].map(({ name, fields }) => [
-      name,
-      Object.entries(fields),
-    ]),
+    [attentionTile, drawRecord, ...Object.values(wasmOperations).map(({ params }) => params)].map(
+      ({ name, fields }) => [name, Object.entries(fields)],
+    ),
   );
   assert.deepEqual(new Map([...structs].sort()), new Map([...classes].sort()));
 });

@@ -118,8 +118,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a sequence that is cancelled keeps its blocks (R2)',
     file: 'shared/engine/scheduler.js',
-    from: 'remove(sequence) {\n        this.#releaseBlocks(sequence);',
-    to: 'remove(sequence) {',
+    from: 'else\n            this.#pool.release(sequence.blocks);\n        reset(sequence);',
+    to: 'reset(sequence);',
   },
   {
     name: 'failover forgets how long the output may be',
@@ -166,8 +166,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a block is named before its last token is computed (K1)',
     file: 'shared/engine/engine.js',
-    from: 'const lastBlock = Math.floor((sequence.numComputed + count) / blockSize);',
-    to: 'const lastBlock = Math.floor(Math.min(sequence.tokens.length, sequence.numComputed + count + 1) / blockSize);',
+    from: 'const lastBlock = Math.floor((start + count) / blockSize);',
+    to: 'const lastBlock = Math.floor(Math.min(sequence.tokens.length, start + count + 1) / blockSize);',
   },
   {
     name: 'the last block is hit too, and nothing is left to sample from',
@@ -262,8 +262,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token of a cancelled sequence is taken for its successor',
     file: 'shared/engine/engine.js',
-    from: 'if (this.#sequences.get(sequence.request.id) !== sequence)\n                return;',
-    to: '',
+    from: 'if (this.#sequences.get(sequence.request.id) !== sequence) {',
+    to: 'if (false) {',
   },
   {
     name: 'blocks may be freed while they are filled (K1)',
@@ -274,8 +274,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'fewer tokens than the minimum may be followed by the end',
     file: 'shared/engine/sampler.js',
-    from: 'tokens.length - promptLength < params.minTokens',
-    to: 'false',
+    from: 'this.#hasStops = tokens.length >= this.#stopsFrom;',
+    to: 'this.#hasStops = true;',
   },
   {
     name: 'the random stream of a token depends on the instance',
@@ -418,17 +418,16 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a delivery that ends after its sequence was cancelled is named',
     file: 'shared/engine/engine.js',
-    from: `this.pool.release(blocks);
-        if (this.phaseOf(id) !== 'loading')
+    from: `if (sequence.phase !== phase)
             return;`,
-    to: 'this.pool.release(blocks);',
+    to: '',
   },
   {
     name: 'what was delivered behind a gap is not counted once the gap is computed',
     file: 'shared/engine/engine.js',
     from: `sequence.passDelivered(blockSize);
-        if (sequence.request.kind === 'prefill') {`,
-    to: `if (sequence.request.kind === 'prefill') {`,
+            return { sequence,`,
+    to: 'return { sequence,',
   },
   {
     name: 'a sequence that has proceeded waits for blocks again after a preemption',
@@ -607,6 +606,66 @@ export const mutants: readonly Mutant[] = [
     file: 'services/router/relay/attempt.js',
     from: 'this.#numMissing++;',
     to: '',
+  },
+  {
+    name: 'a step begins before the one before it has the token that it takes for known',
+    file: 'shared/engine/engine.js',
+    from: 'known.push(fromSlot(this.#draws.slotOf(sequence)))',
+    to: 'known.push(tokens.at(-1))',
+  },
+  {
+    name: 'blocks of a sequence that has ended are not given back when its last step is done (R2)',
+    file: 'shared/engine/engine.js',
+    from: 'this.pool.release(sequence.retired);',
+    to: '',
+  },
+  {
+    name: 'blocks of a sequence that has ended are given back while a step touches them',
+    file: 'shared/engine/engine.js',
+    from: 'if (sequence.numInFlight > 0)\n                    continue;',
+    to: '',
+  },
+  {
+    name: 'a token that the host draws is not waited for',
+    file: 'shared/engine/engine.js',
+    from: 'if (sequence.numPending > 0 || numHostDraws === MAX_HOST_DRAWS)',
+    to: 'if (numHostDraws === MAX_HOST_DRAWS)',
+  },
+  {
+    name: 'somebody is preempted while a step touches its blocks (K1)',
+    file: 'shared/engine/scheduler.js',
+    from: "if (!isIdle)\n                return 'short';",
+    to: '',
+  },
+  {
+    name: 'a slot is given to two sequences',
+    file: 'shared/engine/draw_book.js',
+    from: 'const slot = this.#slots.pop();',
+    to: 'const slot = this.#slots.at(-1);',
+  },
+  {
+    name: 'the pages of a sequence that has ended are lent on while it keeps them',
+    file: 'shared/engine/draw_book.js',
+    from: 'const taken = this.#pages.pop();',
+    to: 'const taken = this.#pages.at(-1);',
+  },
+  {
+    name: 'tokens before a preemption are not counted after it',
+    file: 'shared/engine/sampler.js',
+    from: 'this.counts[tokens[i]]++;',
+    to: ';',
+  },
+  {
+    name: 'a token that the host draws is not counted',
+    file: 'shared/engine/draw_book.js',
+    from: 'memory.count(token);',
+    to: ';',
+  },
+  {
+    name: 'stop tokens stay forbidden',
+    file: 'shared/engine/draw_book.js',
+    from: 'this.#executable.writeDrawPage(pages.biasPage, token, Int32Array.of(bias));',
+    to: ';',
   },
 ];
 

@@ -108,6 +108,8 @@ class SeedRun {
       diskRecords: r.pick([0, 6, 40]),
       localPrefillTokens: isCrowded ? 0 : r.pick([0, 6, 1_000]),
       stepMs: r.pick([0.5, 3, 20]),
+      numAhead: r.pick([0, 1, 1]),
+      numPages: r.pick([0, 2, 16]),
       maxWaiting: r.pick([2, 6, 64]),
       callWindow: r.pick([2, 8]),
       linkBytesPerMs: isCrowded ? 100 : 100_000,

@@ -75,6 +75,9 @@ export interface Shape {
   readonly diskRecords: number;
   readonly localPrefillTokens: number;
   readonly stepMs: number;
+  /** Steps that a device takes while one runs, and its pages for draws. */
+  readonly numAhead: number;
+  readonly numPages: number;
   readonly maxWaiting: number;
   /** Messages of a call that are under way and not read. */
   readonly callWindow: number;
@@ -342,9 +345,11 @@ export class SimCluster {
 
   /** In place of engine_worker.ts: the production loop over a simulated device. */
   #startEngine(data: EngineWorkerData, emit: (event: FromEngine) => void, process: SimProcess, node: Node): object {
-    const { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxModelLen, stepMs } = this.shape;
+    const { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxModelLen, stepMs, numAhead, numPages } = this.shape;
     const clock = this.simulation.clockOf(process);
-    const executable = new SimExecutable({ blockSize, numBlocks, clock, stepMs, rowMs: stepMs / 20 });
+    const executable = new SimExecutable({
+      ...{ blockSize, numBlocks, clock, stepMs, rowMs: stepMs / 20, numAhead, numPages },
+    });
     const { layout } = this;
     const loop = new EngineLoop({
       ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
@@ -448,6 +453,8 @@ export class SimCluster {
     const { loop, executable, held, slots } = engine;
     const { pool, load } = loop.engine;
     pool.checkIntegrity();
+    for (const block of executable.touched())
+      if (!pool.isUsed(block)) this.faults.push(`E1: ${name} gave block ${block} back while a step touches it`);
     const { maxWaiting, maxNumSeqs, chunkTokens } = this.shape;
     const numPreempted = Math.min(maxNumSeqs, chunkTokens);
     if (load.numWaiting > maxWaiting + numPreempted) this.faults.push(`P1: ${name} has ${load.numWaiting} waiting`);

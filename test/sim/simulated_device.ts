@@ -3,14 +3,23 @@
  * the block table and folds it into the logits. A wrong, torn, stale or foreign block changes the tokens.
  */
 import assert from 'node:assert/strict';
-import type { Executable, SampleResult, Segment } from '../../kernels/device.ts';
+import {
+  MAX_FULL_ROWS,
+  SLOT_BIT,
+  type Executable,
+  type SampleRequest,
+  type SampleResult,
+  type Segment,
+} from '../../kernels/device.ts';
+import { Drawer, NO_TOKEN } from '../../kernels/draw.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import {
-  sample,
-  sampleRequest,
+  DrawMemory,
+  Draws,
+  numCandidatesOf,
+  sampledToken,
   type SampledToken,
   type SamplingParams,
-  type Wanted,
 } from '../../shared/engine/sampler.ts';
 
 /** One per half of the KV, so that each half has a checksum of its own. */
@@ -70,19 +79,20 @@ function logitsOf(hash: number): Float32Array {
   });
 }
 
-function resultOf(hash: number, request: Wanted): SampleResult {
-  const logits = logitsOf(hash);
-  const best = [...logits.keys()]
-    .sort((a, b) => logits[b]! - logits[a]! || a - b)
-    .slice(0, Math.max(1, request.numCandidates));
+/** Of logits, but for what is drawn from them. */
+function resultOf(logits: Float32Array, request: Pick<SampleRequest, 'numCandidates' | 'askedTokens'>): SampleResult {
+  const best = [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || a - b).slice(0, request.numCandidates);
   return {
+    token: NO_TOKEN,
+    tokenLogit: NaN,
     candidateIds: Uint32Array.from(best),
     candidateLogits: Float32Array.from(best, (token) => logits[token]!),
     logSumExp: Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0)),
     askedLogits: Float32Array.from(request.askedTokens, (token) => logits[token]!),
-    ...(request.isFullRowWanted ? { fullRow: logits } : {}),
   };
 }
+
+const drawer = new Drawer(SIM_VOCAB);
 
 export interface PlainRequest {
   readonly tokens: readonly number[];
@@ -103,6 +113,8 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
   const all = [...tokens];
   const sampled: SampledToken[] = [];
   const kv: [number, number][] = [];
+  const draws = new Draws(sampling);
+  const memory = new DrawMemory(sampling, { tokens, promptLength: tokens.length, stopTokenIds }, SIM_VOCAB);
   let [low, high] = FIRST;
   let hash = 0x811c9dc5;
   for (let position = 0; all.length < maxLength; position++) {
@@ -110,16 +122,18 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
     kv.push([low, high]);
     hash = fold(hash, low, high);
     if (position < all.length - 1) continue;
-    const context = { tokens: all, promptLength: tokens.length, stopTokenIds };
-    const request = sampleRequest(sampling, context);
-    const one = sample(sampling, context, request, resultOf(hash, request));
+    const logits = logitsOf(hash);
+    memory.changesAt(all.length);
+    const token = drawer.draw(logits, draws.at(all.length), memory);
+    memory.count(token);
+    const result = resultOf(logits, { numCandidates: Math.max(1, numCandidatesOf(sampling)), askedTokens: [] });
+    const one = sampledToken(sampling, token, logits[token]!, result);
     assert(
       sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token),
       'a stop token came before the least number of tokens',
     );
-    const isPlain = sampling.temperature === 0 && sampling.presencePenalty === 0 && sampling.minTokens === 0;
-    const [best] = resultOf(hash, { numCandidates: 1, askedTokens: [], isFullRowWanted: false }).candidateIds;
-    assert(!isPlain || one.token === best, 'greedy is not the best');
+    const isPlain = sampling.temperature === 0 && !memory.bias && !memory.counts;
+    assert(!isPlain || one.token === result.candidateIds[0], 'greedy is not the best');
     sampled.push(one);
     all.push(one.token);
     if (stopTokenIds.includes(one.token)) break;
@@ -134,12 +148,25 @@ export interface SimDeviceOptions {
   /** Of a step, and of each row in it. */
   readonly stepMs: number;
   readonly rowMs: number;
+  /** Steps that it takes while one runs. */
+  readonly numAhead: number;
+  /** With too few of them the host draws. */
+  readonly numPages: number;
 }
 
 export class SimExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly numAhead: number;
+  readonly draws: Executable['draws'];
   readonly #options: SimDeviceOptions;
+  /** What it was given last: everything runs in the order in which it was given. */
+  #last: Promise<unknown> = Promise.resolve();
+  /** Blocks of each step that it was given and has not returned. */
+  readonly #given = new Set<readonly number[]>();
+  /** By slot, what was drawn into it last; by page, a value a token. */
+  readonly #slots: number[] = [];
+  readonly #pages: readonly Int32Array<ArrayBuffer>[];
   readonly #low: Uint32Array;
   readonly #high: Uint32Array;
   #isLost = false;
@@ -148,6 +175,10 @@ export class SimExecutable implements Executable {
   constructor(options: SimDeviceOptions) {
     this.#options = options;
     this.numBlocks = options.numBlocks;
+    this.numAhead = options.numAhead;
+    this.draws = { vocab: SIM_VOCAB, numPages: options.numPages };
+    // What nobody wrote is forbidden, and seen often.
+    this.#pages = Array.from({ length: options.numPages }, () => new Int32Array(SIM_VOCAB).fill(-(2 ** 31)));
     this.blockBytes = simBlockBytes(options.blockSize);
     // What nobody wrote is not zero: a block that is used before it is written shows.
     this.#low = new Uint32Array(options.numBlocks * options.blockSize).fill(0xdeadbeef);
@@ -159,6 +190,11 @@ export class SimExecutable implements Executable {
     const { blockSize } = this.#options;
     const [from, to] = [block * blockSize, (block + 1) * blockSize];
     return Uint32Array.of(...this.#low.subarray(from, to), ...this.#high.subarray(from, to));
+  }
+
+  /** Blocks that a step may read or write. */
+  touched(): readonly number[] {
+    return [...this.#given].flat();
   }
 
   /** The device is gone: what runs, and what comes, fails. */
@@ -177,16 +213,48 @@ export class SimExecutable implements Executable {
     if (this.#isLost) throw new Error('the device was lost');
   }
 
-  async run(batch: readonly Segment[]): Promise<SampleResult[]> {
+  /** After what it was given before. */
+  #inOrder<T>(doIt: () => Promise<T>): Promise<T> {
+    const done = this.#last.then(doIt);
+    this.#last = done.catch(() => undefined);
+    return done;
+  }
+
+  run(batch: readonly Segment[]): Promise<SampleResult[]> {
     const { clock, stepMs, rowMs } = this.#options;
     const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    // Half before, half after: whoever changes blocks while a step runs is caught either way.
-    await clock.sleep((stepMs + rowMs * numRows) / 2);
-    await this.#alive();
-    const results = batch.flatMap((segment) => this.#compute(segment));
-    await clock.sleep((stepMs + rowMs * numRows) / 2);
-    await this.#alive();
-    return results;
+    // As it is now: whoever gave it may go on to change it.
+    const given = batch.map((segment) => ({
+      ...segment,
+      tokens: Array.from(segment.tokens),
+      blockTable: Array.from(segment.blockTable),
+    }));
+    const numFull = batch.reduce(
+      (sum, { samples = [] }) => sum + samples.filter(({ isFullRowWanted }) => isFullRowWanted).length,
+      0,
+    );
+    assert(numFull <= MAX_FULL_ROWS, 'more full rows than a step gives');
+    const touched = given.flatMap(({ blockTable }) => blockTable);
+    this.#given.add(touched);
+    assert(this.#given.size <= this.numAhead + 1, `${this.#given.size} steps at a time`);
+    return this.#inOrder(async () => {
+      // Half before, half after: whoever changes blocks while a step runs is caught either way.
+      await clock.sleep((stepMs + rowMs * numRows) / 2);
+      await this.#alive();
+      const results = given.flatMap((segment) => this.#compute(segment));
+      await clock.sleep((stepMs + rowMs * numRows) / 2);
+      await this.#alive();
+      this.#given.delete(touched);
+      return results;
+    });
+  }
+
+  writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {
+    const written = Int32Array.from(values);
+    this.#inOrder(() => {
+      this.#pages[page]!.set(written, first);
+      return Promise.resolve();
+    }).catch(() => undefined);
   }
 
   #compute({ tokens, start, blockTable, samples = [] }: Segment): SampleResult[] {
@@ -201,7 +269,9 @@ export class SimExecutable implements Executable {
       const before = position === 0 ? undefined : at(position - 1);
       const [low, high] = before === undefined ? FIRST : [this.#low[before]!, this.#high[before]!];
       const slot = at(position);
-      [this.#low[slot], this.#high[slot]] = kvAfter(low, high, tokens[i]!, position);
+      const named = tokens[i]!;
+      const token = named >= SLOT_BIT ? this.#slots[named - SLOT_BIT]! : named;
+      [this.#low[slot], this.#high[slot]] = kvAfter(low, high, token, position);
     }
     return samples.map((request) => {
       let hash = 0x811c9dc5;
@@ -209,28 +279,50 @@ export class SimExecutable implements Executable {
         const slot = at(position);
         hash = fold(hash, this.#low[slot]!, this.#high[slot]!);
       }
-      return resultOf(hash, request);
+      const logits = logitsOf(hash);
+      const token = this.#draw(logits, request);
+      return {
+        ...resultOf(logits, request),
+        token,
+        tokenLogit: logits[token] ?? NaN,
+        ...(request.isFullRowWanted ? { fullRow: logits } : {}),
+      };
     });
   }
 
-  async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+  #draw(logits: Float32Array, { draw }: SampleRequest): number {
+    if (!draw) return NO_TOKEN;
+    const { slot, biasPage, countsPage, allowedTokens: allowed } = draw;
+    const bias = biasPage === undefined ? undefined : this.#pages[biasPage];
+    const counts = countsPage === undefined ? undefined : new Uint32Array(this.#pages[countsPage]!.buffer);
+    const token = drawer.draw(logits, draw, { bias, counts, allowed });
+    this.#slots[slot] = token;
+    if (counts && token !== NO_TOKEN) counts[token]!++;
+    return token;
+  }
+
+  exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
     const { clock, blockSize } = this.#options;
-    await clock.sleep(0.05 * blockIds.length);
-    await this.#alive();
-    blockIds.forEach((block, i) => {
-      const [from, to] = [block * blockSize, (block + 1) * blockSize];
-      writePayload(outs[i]!, this.#low.slice(from, to), this.#high.slice(from, to));
+    return this.#inOrder(async () => {
+      await clock.sleep(0.05 * blockIds.length);
+      await this.#alive();
+      blockIds.forEach((block, i) => {
+        const [from, to] = [block * blockSize, (block + 1) * blockSize];
+        writePayload(outs[i]!, this.#low.slice(from, to), this.#high.slice(from, to));
+      });
     });
   }
 
-  async importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
     const { clock, blockSize } = this.#options;
-    await clock.sleep(0.05 * blockIds.length);
-    await this.#alive();
-    blockIds.forEach((block, i) => {
-      const [lows, highs] = readPayload(payloads[i]!, blockSize);
-      this.#low.set(lows, block * blockSize);
-      this.#high.set(highs, block * blockSize);
+    return this.#inOrder(async () => {
+      await clock.sleep(0.05 * blockIds.length);
+      await this.#alive();
+      blockIds.forEach((block, i) => {
+        const [lows, highs] = readPayload(payloads[i]!, blockSize);
+        this.#low.set(lows, block * blockSize);
+        this.#high.set(highs, block * blockSize);
+      });
     });
   }
 

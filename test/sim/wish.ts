@@ -1,8 +1,7 @@
 /** What a simulated client asks of the API, what it must get, and whether it did: the one oracle. */
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
-import { neutralSampling } from '../../shared/node/engine_call.ts';
-import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import { neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../services/router/text/text_stream.ts';
 import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
@@ -86,6 +85,11 @@ export function drawWish(
     ...neutralSampling,
     ...{ temperature: r.pick([0, 0.8, 1.2]), topK: r.pick([0, 5]), topP: r.pick([1, 0.9]), seed: r.u32() },
     ...{ presencePenalty: r.pick([0, 0, 0.7]), numLogprobs, minTokens },
+    ...{ frequencyPenalty: r.pick([0, 0, 0, 0.4]), repetitionPenalty: r.pick([1, 1, 1, 1.3]) },
+    ...{
+      minP: r.pick([0, 0, 0.1]),
+      logitBias: r.chance(1, 6) ? [[7, 2.5] as const, [2 + r.below(26), -100] as const] : [],
+    },
   };
   const stopTokenIds = [...(isIgnoringEos ? [] : [EOS]), ...ownStops];
   const runs = prompts.map((prompt) => {
@@ -111,6 +115,8 @@ export function drawWish(
       ...(isChat ? { messages: [{ role: 'user', content: texts?.[0] }] } : { prompt: texts ?? prompts }),
       ...{ max_tokens: maxTokens, temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP },
       ...{ seed: sampling.seed, presence_penalty: sampling.presencePenalty, min_tokens: minTokens },
+      ...{ frequency_penalty: sampling.frequencyPenalty, repetition_penalty: sampling.repetitionPenalty },
+      ...{ min_p: sampling.minP, logit_bias: Object.fromEntries(sampling.logitBias) },
       ...{ stop: stops, stop_token_ids: ownStops, ignore_eos: isIgnoringEos, ...logprobs },
       ...{ return_token_ids: true, stream: r.chance(3, 4), ...(salt === '' ? {} : { cache_salt: salt }) },
     },

@@ -1,11 +1,20 @@
 /**
  * The oracle's other side: one process, one sequence at a time, no scheduler, no cache, no blocks that move. The whole prompt in
- * one step, then token by token, on the same device and sampler.
+ * one step, then token by token, on the same device. Tokens are drawn from the whole row by the definition.
  */
 import type { Executable } from '../../kernels/device.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
-import { neutralSampling } from '../../shared/node/engine_call.ts';
-import { sample, sampleRequest, type SampledToken, type SamplingParams } from '../../shared/engine/sampler.ts';
+
+import { Drawer } from '../../kernels/draw.ts';
+import {
+  DrawMemory,
+  Draws,
+  neutralSampling,
+  numCandidatesOf,
+  sampledToken,
+  type SampledToken,
+  type SamplingParams,
+} from '../../shared/engine/sampler.ts';
 
 export const greedy = neutralSampling;
 
@@ -31,7 +40,7 @@ export async function loadReference(
   maxRows = 2_048,
   more: Partial<LoadModelOptions> = {},
 ): Promise<LoadedModel> {
-  return loadModel({ ...loadDefaults, modelPath, kvDtype, chunkTokens: maxRows, maxNumSeqs: 1, ...more });
+  return loadModel({ ...loadDefaults, modelPath, kvDtype, chunkTokens: maxRows, ...more });
 }
 
 export async function generate(
@@ -42,20 +51,24 @@ export async function generate(
   stopTokenIds: readonly number[] = [],
 ): Promise<SampledToken[]> {
   const tokens = [...prompt];
+  const { vocab } = executable.draws;
   const blockTable = Array.from({ length: Math.ceil((prompt.length + maxTokens) / 32) }, (_, i) => i);
   const output: SampledToken[] = [];
+  const [drawer, draws] = [new Drawer(vocab), new Draws(params)];
+  const memory = new DrawMemory(params, { tokens, promptLength: prompt.length, stopTokenIds }, vocab);
+  const wanted = { numCandidates: numCandidatesOf(params), askedTokens: [], isFullRowWanted: true };
   let start = 0;
   while (output.length < maxTokens) {
-    const context = { tokens, promptLength: prompt.length, stopTokenIds };
-    const request = sampleRequest(params, context);
-    const samples = [{ row: tokens.length - start - 1, ...request }];
+    const samples = [{ row: tokens.length - start - 1, ...wanted }];
     const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
-    if (!result) throw new Error('the step returned no sample');
-    const sampled = sample(params, context, request, result);
+    if (!result?.fullRow) throw new Error('the step returned no row');
+    memory.changesAt(tokens.length);
+    const token = drawer.draw(result.fullRow, draws.at(tokens.length), memory);
+    memory.count(token);
     start = tokens.length;
-    tokens.push(sampled.token);
-    output.push(sampled);
-    if (stopTokenIds.includes(sampled.token)) break;
+    tokens.push(token);
+    output.push(sampledToken(params, token, result.fullRow[token] ?? NaN, result));
+    if (stopTokenIds.includes(token)) break;
   }
   return output;
 }

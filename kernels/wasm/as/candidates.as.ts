@@ -13,7 +13,7 @@ export class CandidatesParams {
   logits: usize;
   stride: usize;
   vocab: u32;
-  /** [samples] u32: how many of each are wanted. */
+  /** [samples] u32: how many of each are wanted; 0: nothing. */
   counts: usize;
   ids: usize;
   values: usize;
@@ -26,6 +26,7 @@ export class CandidatesParams {
 export function candidates(params: CandidatesParams, start: u32, end: u32): void {
   for (let sample = start; sample < end; sample++) {
     const count = load<u32>(params.counts + ((sample as usize) << 2));
+    if (count == 0) continue;
     const list = ((sample * params.maxCandidates) as usize) << 2;
     const logits = params.logits + (sample as usize) * params.stride;
     candidates_of(logits, params.vocab, count, params.ids + list, params.values + list, params.stats + ((sample as usize) << 3));

@@ -1,6 +1,7 @@
 /** The module every thread instantiates over one shared memory. */
 export { attention_merge, attention_span, attention_tile, SPAN } from './attention.as';
 export { candidates } from './candidates.as';
+export { draw } from './draw.as';
 export { gelu_mul, silu_mul } from './gates.as';
 export { linear_float, SLICE } from './linear_float.as';
 export { linear_int, SLICE_GROUPS } from './linear_int.as';

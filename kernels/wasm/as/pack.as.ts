@@ -8,6 +8,8 @@
 
 import { F16, F32, INT4_GROUP, INT8, INT8_GROUP } from './panels.as';
 
+const SLOT_BIT: u32 = 0x80000000;
+
 // @ts-ignore: decorator
 @inline
 function panel_bytes(format: u32, inner: u32): usize {
@@ -129,9 +131,12 @@ function quantum(format: u32, from: usize, i: u32, count: u32, scale: f64): i32 
 // @ts-ignore: decorator
 @unmanaged
 export class EmbedParams {
-  /** [rows] u32 */
+  /** [rows] u32: an id, or SLOT_BIT and a slot */
   tokens: usize;
+  /** u32 each: what was drawn before */
+  slots: usize;
   table: usize;
+  outputs: u32;
   format: u32;
   width: u32;
   out: usize;
@@ -144,7 +149,10 @@ export function embed(params: EmbedParams, start: u32, end: u32): void {
   const width = params.width;
   const panelBytes = panel_bytes(format, width);
   for (let row = start; row < end; row++) {
-    const token = load<u32>(params.tokens + ((row as usize) << 2));
+    let token = load<u32>(params.tokens + ((row as usize) << 2));
+    if (token >= SLOT_BIT) token = load<u32>(params.slots + (((token - SLOT_BIT) as usize) << 2));
+    // Nothing was drawn: whatever comes of this row is nobody's.
+    if (token >= params.outputs) token = 0;
     const lane = (token & 7) as usize;
     const panel = params.table + ((token >> 3) as usize) * panelBytes;
     const to = params.out + (row as usize) * params.outStride;

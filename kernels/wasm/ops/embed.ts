@@ -5,7 +5,9 @@ import { operation, rowWork } from './operation.ts';
 export const embed = operation('embed', {
   params: struct('EmbedParams', {
     tokens: 'u32',
+    slots: 'u32',
     table: 'u32',
+    outputs: 'u32',
     format: 'u32',
     width: 'u32',
     out: 'u32',
@@ -15,7 +17,9 @@ export const embed = operation('embed', {
     const [table, out] = [weight(op.table), buffer(op.out)];
     return {
       tokens: regions.tokens,
+      slots: regions.slotTokens,
       table: table.at,
+      outputs: table.spec.outputs,
       format: table.format,
       width: table.spec.inner,
       out: out.at,

@@ -38,6 +38,14 @@ export interface StepRegions {
   readonly candidateIds: number;
   readonly candidateValues: number;
   readonly sampleStats: number;
+  readonly drawRecords: number;
+  /** By sample of the step, and by slot. */
+  readonly drawnTokens: number;
+  readonly slotTokens: number;
+  /** [drawPages][vocab] */
+  readonly drawPages: number;
+  readonly drawMasks: number;
+  readonly exp2Table: number;
 }
 
 /** A loaded program's memory, as an operation asks for it. @throws AssertionError for a name that the program does not have. */

@@ -56,14 +56,14 @@ export const candidates = operation('candidates', (plan, op) => {
     spec: candidatesKernel,
     params,
     bindings: { logits: logits.buffer, step, lists, stats },
-    grid: ({ samples }) => [tiles, samples, 1],
-    work: ({ samples }) => ({ bytes: samples * op.vocab * 4, flops: 0 }),
+    grid: ({ listed, samples }) => [listed > 0 ? tiles : 0, samples, 1],
+    work: ({ listed }) => ({ bytes: listed * op.vocab * 4, flops: 0 }),
   });
   plan.push({
     spec: candidatesMergeKernel,
     params,
     bindings: { lists, stats, logits: logits.buffer, step, results },
-    grid: ({ samples }) => [samples, 1, 1],
+    grid: ({ listed, samples }) => [listed > 0 ? samples : 0, 1, 1],
     work: () => ({ bytes: 0, flops: 0 }),
   });
 });

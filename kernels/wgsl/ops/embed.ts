@@ -7,18 +7,26 @@ import { operation } from './operation.ts';
 export const embedKernel = {
   name: 'embed',
   uses: ['weight_rows'],
-  params: { first_output: 'u32', outputs: 'u32', quads: 'u32', scales_per_output: 'u32', out_stride: 'u32' },
+  params: {
+    first_output: 'u32',
+    outputs: 'u32',
+    quads: 'u32',
+    scales_per_output: 'u32',
+    out_stride: 'u32',
+    vocab: 'u32',
+  },
   buffers: {
     weight: { access: 'read', dtype: 'vec4u' },
     scales: { access: 'read', dtype: 'u32' },
     step: { access: 'read', dtype: 'u32' },
+    slots: { access: 'read', dtype: 'u32' },
     out: { access: 'read_write', dtype: 'vec4f' },
   },
   constants: { FORMAT: 0, WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
 export const embed = operation('embed', (plan, op) => {
-  const { format, inner, slices } = plan.weight(op.table);
+  const { format, inner, outputs, slices } = plan.weight(op.table);
   const { buffer, stride } = plan.buffer(op.out);
   for (const slice of slices) {
     plan.push({
@@ -30,11 +38,13 @@ export const embed = operation('embed', (plan, op) => {
         quads: paddedInner(inner) / 4,
         scales_per_output: scalesPerRow(format, inner),
         out_stride: stride,
+        vocab: outputs,
       },
       bindings: {
         weight: slice.data,
         scales: slice.scales ?? plan.resources.none,
         step: plan.resources.step,
+        slots: plan.resources.slots,
         out: buffer,
       },
       grid: ({ rows }) => [rows, 1, 1],

@@ -3,7 +3,8 @@
 //   lists, stats  as candidates wrote them
 //   logits        [samples][stride] f32, for the tokens that were asked for
 //   step          header; samples as in candidates.wgsl; asked tokens u32
-//   results       u32 words, from the sample's first: ids [wanted], bits of logits [wanted], highest, sum, bits of asked logits
+//   results       u32 words, from the sample's third: ids [wanted], bits of logits [wanted], highest, sum, bits of asked logits, or
+//                 these from the second on when nothing else is wanted
 //
 // One workgroup per sample. A tile's list is sorted, so a thread keeps the head of one tile's list, and each round takes the
 // best head away: at most WORKGROUP_SIZE tiles.
@@ -28,12 +29,13 @@ fn candidates_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invo
   let wanted = min(step[record + 1], params.vocab);
   let asked_at = step[record + 2];
   let num_asked = step[record + 3];
-  let result = step[record + 4];
+  let result = step[record + 4] + 2;
+  let asked = select(result + 2 * wanted + 2, result - 1, wanted == 0);
   let list = (sample * params.tiles + thread) * MAX_CANDIDATES;
   let tile_size = params.vocab - min(params.vocab, thread * 2048);
 
   for (var i = thread; i < num_asked; i += WORKGROUP_SIZE) {
-    results[result + 2 * wanted + 2 + i] = bitcast<u32>(logits[sample * params.stride + step[asked_at + i]]);
+    results[asked + i] = bitcast<u32>(logits[sample * params.stride + step[asked_at + i]]);
   }
   var head = 0u;
   for (var round = 0u; round < wanted; round++) {

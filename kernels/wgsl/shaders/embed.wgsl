@@ -1,12 +1,14 @@
 // embed: out[r, :] = table[token(r), :], unpacked to f32
 //
 //   weight  [outputs][inner] in FORMAT, the slice of the table that starts at `first_output`
-//   step    the step's header, then its rows [rows][3] u32: token, position, slot
+//   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT and a slot of drawn ones; position; KV slot
+//   slots   u32, what was drawn before
 //   out     [rows][out_stride] f32
 //
 // One workgroup per row. A table over the binding limit comes in slices; each writes the rows whose token it holds.
 
 const WORKGROUP_SIZE: u32 = 64;
+const SLOT_BIT = 0x80000000u;
 
 struct Params {
   first_output: u32,
@@ -14,18 +16,27 @@ struct Params {
   quads: u32,
   scales_per_output: u32,
   out_stride: u32,
+  vocab: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> weight: array<vec4u>;
 @group(0) @binding(2) var<storage, read> scales: array<u32>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
-@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(4) var<storage, read> slots: array<u32>;
+@group(0) @binding(5) var<storage, read_write> out: array<vec4f>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
   let row = workgroup.x;
-  let token = step[step[2] + 3 * row];
+  var token = step[step[2] + 3 * row];
+  if (token >= SLOT_BIT) {
+    token = slots[token - SLOT_BIT];
+  }
+  // Nothing was drawn: whatever comes of this row is nobody's.
+  if (token >= params.vocab) {
+    token = 0;
+  }
   if (token < params.first_output || token >= params.first_output + params.outputs) {
     return;
   }

@@ -3,7 +3,7 @@
  *
  *   x ─► [ norm ─► qkv ─► rope_store ─► attention ─► o ─+► norm ─► gate_up ─► its gate ─► down ─+► ] × layers
  *                                       residual: x ────┘                      residual: x ─────┘
- *   then the sampled rows only: gather ─► norm ─► logits ─► candidates
+ *   then the sampled rows only: gather ─► norm ─► logits ─► candidates ─► draw
  */
 import type { Operation, Program, RopeTable, WeightSpec } from '../../../kernels/program.ts';
 import type { Activation, ModelShape, RopeShape } from '../../model/model_shape.ts';
@@ -71,6 +71,7 @@ export function decoderProgram(shape: ModelShape, numPositions: number): Program
   const head = isTied ? 'embed' : 'lm_head';
   operations.push({ kind: 'linear', x: 'last_normed', weight: head, out: 'logits', accumulate: false });
   operations.push({ kind: 'candidates', logits: 'logits', vocab: vocabSize });
+  operations.push({ kind: 'draw', logits: 'logits', vocab: vocabSize });
 
   const widest = (of: (layer: ModelShape['layers'][number]) => number): number => Math.max(...layers.map(of));
   return {

@@ -1,6 +1,6 @@
 /** What the suites of operations share: programs of one operation at the edges of sizes, held against the equation in f64. */
 import assert from 'node:assert/strict';
-import type { Device, Executable, Segment, WeightSource } from '../../../kernels/device.ts';
+import type { Device, Executable, LoadOptions, Segment, WeightSource } from '../../../kernels/device.ts';
 import type { KvDtype, KvLayer, Program } from '../../../kernels/program.ts';
 import { floatRows, type StoredRows } from '../../../kernels/stored_rows.ts';
 import type { WeightFormat } from '../../../kernels/weight_format.ts';
@@ -19,6 +19,8 @@ export interface Conformance {
   readonly quantisesActivations?: boolean;
   /** Weights in these formats; all when it does not say. */
   readonly formats?: readonly WeightFormat[];
+  /** Draws by vocabulary; ten thousand when it does not say. */
+  readonly draws?: readonly { readonly vocab: number; readonly cases: number }[];
   /** One of so many shapes of attention. */
   readonly sampled?: number;
 }
@@ -76,7 +78,7 @@ export async function loaded(
   { open }: Conformance,
   parts: Parameters<typeof programOf>[0],
   tensors: Tensors = {},
-  more: Partial<typeof options> = {},
+  more: Partial<LoadOptions> = {},
 ): Promise<Executable> {
   return (await open()).load(programOf(parts), sourceOf(tensors), { ...options, ...more });
 }

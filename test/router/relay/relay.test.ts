@@ -7,7 +7,7 @@ import { Random } from '../../../shared/base/random.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import { noScope } from '../../../shared/kv/format.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
-import { neutralSampling } from '../../../shared/node/engine_call.ts';
+import { neutralSampling } from '../../../shared/engine/sampler.ts';
 import { Instance, type ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { LongestRun } from '../../../services/router/conductor/longest_run.ts';

@@ -1,0 +1,57 @@
+/** A draw as kernels read it: four bytes a field, in order, for every sample of a step. */
+import type { DrawRequest } from './device.ts';
+import { cutoffOf } from './draw.ts';
+
+/** Where there is no draw, page or mask its field is 0, and so is a greedy one's mantissa. */
+export const drawFields = {
+  isDrawn: 'u32',
+  slot: 'u32',
+  mantissa: 'u32',
+  shift: 'u32',
+  cutoff: 'u32',
+  minWeight: 'u32',
+  topK: 'u32',
+  topP: 'u32',
+  randomHigh: 'u32',
+  randomLow: 'u32',
+  bias: 'u32',
+  counts: 'u32',
+  allowed: 'u32',
+  hasPenalties: 'u32',
+  aboveMantissa: 'u32',
+  aboveShift: 'u32',
+  belowMantissa: 'u32',
+  belowShift: 'u32',
+  presence: 'i32',
+  frequency: 'i32',
+  maxCount: 'u32',
+} as const;
+
+export type DrawRecord = Readonly<Record<keyof typeof drawFields, number>>;
+
+const nothing = Object.fromEntries(Object.keys(drawFields).map((field) => [field, 0])) as DrawRecord;
+
+/** `places`: where the device has the pages and the mask. */
+export function recordOf(
+  draw: DrawRequest | undefined,
+  places: Pick<DrawRecord, 'bias' | 'counts' | 'allowed'>,
+): DrawRecord {
+  if (!draw) return nothing;
+  const { slot, octaves, minWeight, topK, topP, random, penalties } = draw;
+  return {
+    ...nothing,
+    ...places,
+    ...{ isDrawn: 1, slot, minWeight, topK, topP, randomHigh: random[0], randomLow: random[1] },
+    ...(octaves && { ...octaves, cutoff: cutoffOf(octaves) }),
+    ...(penalties && {
+      hasPenalties: 1,
+      aboveMantissa: penalties.repetition.above.mantissa,
+      aboveShift: penalties.repetition.above.shift,
+      belowMantissa: penalties.repetition.below.mantissa,
+      belowShift: penalties.repetition.below.shift,
+      presence: penalties.presence,
+      frequency: penalties.frequency,
+      maxCount: penalties.maxCount,
+    }),
+  };
+}

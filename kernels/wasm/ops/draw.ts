@@ -1,0 +1,50 @@
+import { drawFields } from '../../draw_record.ts';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+/** Bins of a digit of a weight, u64 each. */
+const BINS_BYTES = 2_048 * 8;
+
+export const drawRecord = struct('DrawRecord', drawFields);
+
+/** A thread's. */
+export function scratchBytes(vocab: number): number {
+  return 2 * 4 * (vocab + 7) + BINS_BYTES;
+}
+
+export const draw = operation('draw', {
+  params: struct('DrawParams', {
+    logits: 'u32',
+    stride: 'u32',
+    vocab: 'u32',
+    records: 'u32',
+    recordBytes: 'u32',
+    tokens: 'u32',
+    slots: 'u32',
+    table: 'u32',
+  }),
+  place: (op, { regions, buffer }) => {
+    const logits = buffer(op.logits);
+    return {
+      logits: logits.at,
+      stride: logits.stride,
+      vocab: op.vocab,
+      records: regions.drawRecords,
+      recordBytes: drawRecord.bytes,
+      tokens: regions.drawnTokens,
+      slots: regions.slotTokens,
+      table: regions.exp2Table,
+    };
+  },
+  // One of them may take long, and another none: whoever is free takes the next.
+  run: (step, { params, index }) => {
+    const count = step.count(Control.numSamples);
+    for (let sample = step.nextTask(index); sample < count; sample = step.nextTask(index)) {
+      step.kernels.draw(params, sample, sample + 1, step.scratch);
+    }
+  },
+  scratchBytes: ({ vocab }) => scratchBytes(vocab),
+  // Once for the highest, once for the weights.
+  work: (op, load, batch) => rowWork(load, [op.logits, op.logits], batch),
+});

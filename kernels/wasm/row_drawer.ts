@@ -1,0 +1,64 @@
+/** Draws from rows on the calling thread: the definition's own arithmetic, four tokens at a time. For rows that a device gave back whole. */
+import assert from 'node:assert/strict';
+import type { Draw, DrawState } from '../draw.ts';
+import { exp2Table } from '../draw.ts';
+import { recordOf } from '../draw_record.ts';
+import { compileKernels } from './compiled_kernels.ts';
+import { instantiate, type Kernels } from './kernel_exports.ts';
+import { MemoryPlan } from './memory_plan.ts';
+import { draw as operation, drawRecord, scratchBytes } from './ops/draw.ts';
+import { paddedWidth } from './panels.ts';
+
+export class RowDrawer {
+  readonly #vocab: number;
+  readonly #kernels: Kernels;
+  readonly #view: DataView;
+  readonly #words: Uint32Array;
+  readonly #at: Readonly<
+    Record<'params' | 'record' | 'logits' | 'bias' | 'counts' | 'allowed' | 'token' | 'scratch', number>
+  >;
+
+  constructor(vocab: number) {
+    const plan = new MemoryPlan();
+    const words = (count: number): number => plan.reserve('a row to draw from', 4 * count);
+    this.#vocab = vocab;
+    this.#at = {
+      params: plan.reserve('a row to draw from', operation.params.bytes),
+      record: plan.reserve('a row to draw from', drawRecord.bytes),
+      logits: words(paddedWidth(vocab)),
+      ...{ bias: words(vocab), counts: words(vocab), allowed: words(Math.ceil(vocab / 32)), token: words(2) },
+      scratch: plan.reserve('a row to draw from', scratchBytes(vocab)),
+    };
+    const table = words(exp2Table.length);
+    const memory = plan.allocate();
+    this.#kernels = instantiate(compileKernels(true).module, memory);
+    this.#view = new DataView(memory.buffer);
+    this.#words = new Uint32Array(memory.buffer);
+    this.#words.set(exp2Table, table / 4);
+    const { params, logits, record, token } = this.#at;
+    operation.params.write(this.#view, params, {
+      ...{ logits, stride: 4 * paddedWidth(vocab), vocab, records: record, recordBytes: drawRecord.bytes },
+      ...{ tokens: token, slots: token + 4, table },
+    });
+  }
+
+  /** What `Drawer.draw` gives. */
+  draw(logits: Float32Array, draw: Draw, state: DrawState = {}): number {
+    assert(logits.length === this.#vocab, `a row of ${this.#vocab} logits, not ${logits.length}`);
+    const { params, record, token, scratch } = this.#at;
+    const put = (name: 'bias' | 'counts' | 'allowed', values: Int32Array | Uint32Array | undefined): number => {
+      if (values) this.#words.set(values, this.#at[name] / 4);
+      return values ? this.#at[name] : 0;
+    };
+    new Float32Array(this.#words.buffer, this.#at.logits, logits.length).set(logits);
+    const places = {
+      bias: put('bias', state.bias),
+      // A mask may have words beyond the last token's.
+      allowed: put('allowed', state.allowed?.subarray(0, Math.ceil(this.#vocab / 32))),
+      counts: put('counts', state.counts),
+    };
+    drawRecord.write(this.#view, record, recordOf({ ...draw, slot: 0 }, places));
+    this.#kernels.draw(params, 0, 1, scratch);
+    return this.#words[token / 4]!;
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * Who draws where: each sequence that holds device blocks has a slot of the device for its tokens, and pages for bias and counts when it
+ * needs them and there are any. Without pages, and for rows that a device does not draw from, the host draws by the definition: from the
+ * full row, a few such in a step (P1), and the sequence waits for its token before it goes on.
+ */
+import assert from 'node:assert/strict';
+import { MAX_FULL_ROWS, type Executable, type SampleRequest, type SampleResult } from '../../kernels/device.ts';
+import { NO_TOKEN } from '../../kernels/draw.ts';
+import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
+import { DrawMemory, Draws, numCandidatesOf, sampledToken, type SampledToken } from './sampler.ts';
+import type { Sequence } from './sequence.ts';
+
+interface Entry {
+  readonly draws: Draws;
+  readonly slot: number;
+  readonly pages: { readonly biasPage?: number; readonly countsPage?: number };
+  /** Where the pages are the device's, they are not kept here too. */
+  readonly memory: DrawMemory;
+  readonly isOnDevice: boolean;
+}
+
+export class DrawBook {
+  readonly #executable: Executable;
+  readonly #entries = new Map<Sequence, Entry>();
+  readonly #slots: number[];
+  readonly #pages: number[];
+  #drawer: RowDrawer | undefined;
+
+  constructor(executable: Executable, numSlots: number) {
+    this.#executable = executable;
+    this.#slots = Array.from({ length: numSlots }, (_, i) => numSlots - 1 - i);
+    this.#pages = Array.from({ length: executable.draws.numPages }, (_, i) => i);
+  }
+
+  /** Its device blocks are taken: it may draw. A second call does nothing. */
+  open(sequence: Sequence): void {
+    if (this.#entries.has(sequence)) return;
+    const { tokens, request } = sequence;
+    const { promptLength, stopTokenIds, sampling } = request;
+    const { vocab } = this.#executable.draws;
+    const memory = new DrawMemory(sampling, { tokens, promptLength, stopTokenIds }, vocab);
+    const numNeeded = (memory.bias ? 1 : 0) + (memory.counts ? 1 : 0);
+    const isOnDevice = numNeeded <= this.#pages.length;
+    const page = (values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): number => {
+      const taken = this.#pages.pop()!;
+      this.#executable.writeDrawPage(taken, 0, values);
+      return taken;
+    };
+    const pages = {
+      ...(isOnDevice && memory.bias ? { biasPage: page(memory.bias) } : {}),
+      ...(isOnDevice && memory.counts ? { countsPage: page(memory.counts) } : {}),
+    };
+    if (isOnDevice) memory.forget();
+    const slot = this.#slots.pop();
+    assert(slot !== undefined, 'a sequence that is held has a slot');
+    this.#entries.set(sequence, { draws: new Draws(sampling), slot, pages, memory, isOnDevice });
+  }
+
+  /** It is over, or has no device blocks any more. A second call does nothing. */
+  close(sequence: Sequence): void {
+    const entry = this.#entries.get(sequence);
+    if (!entry) return;
+    this.#entries.delete(sequence);
+    this.#slots.push(entry.slot);
+    for (const page of Object.values(entry.pages)) this.#pages.push(page);
+  }
+
+  #entry(sequence: Sequence): Entry {
+    const entry = this.#entries.get(sequence);
+    assert(entry, 'a sequence that draws is held');
+    return entry;
+  }
+
+  slotOf(sequence: Sequence): number {
+    return this.#entry(sequence).slot;
+  }
+
+  /** Its next token cannot be drawn before the last one has come back. */
+  isDrawnByHost(sequence: Sequence): boolean {
+    return this.#entries.get(sequence)?.isOnDevice === false;
+  }
+
+  /** How the token that will have `position` is asked of the device. */
+  request(sequence: Sequence, position: number, row: number): SampleRequest {
+    const { draws, slot, pages, memory, isOnDevice } = this.#entry(sequence);
+    for (const [token, bias] of memory.changesAt(position)) {
+      if (pages.biasPage !== undefined) this.#executable.writeDrawPage(pages.biasPage, token, Int32Array.of(bias));
+    }
+    return {
+      row,
+      numCandidates: numCandidatesOf(draws.params),
+      askedTokens: [],
+      isFullRowWanted: !isOnDevice,
+      ...(isOnDevice ? { draw: { ...draws.at(position), slot, ...pages } } : {}),
+    };
+  }
+
+  /** What came back for it. Undefined: there is nothing that it could be. */
+  take(sequence: Sequence, position: number, result: SampleResult): SampledToken | undefined {
+    const { draws, memory, isOnDevice } = this.#entry(sequence);
+    const { fullRow } = result;
+    let [token, logit] = [result.token, result.tokenLogit];
+    if (!isOnDevice) {
+      assert(fullRow, 'a row that the host draws from comes back whole');
+      this.#drawer ??= new RowDrawer(this.#executable.draws.vocab);
+      token = this.#drawer.draw(fullRow, draws.at(position), memory);
+      logit = fullRow[token] ?? NaN;
+      if (token !== NO_TOKEN) memory.count(token);
+    }
+    return token === NO_TOKEN ? undefined : sampledToken(draws.params, token, logit, result);
+  }
+}
+
+/** Sequences whose tokens the host draws, in one step. */
+export const MAX_HOST_DRAWS = MAX_FULL_ROWS;
