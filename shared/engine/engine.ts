@@ -26,6 +26,7 @@ import { BlockPool } from './block_pool.ts';
 import { DrawBook, MAX_HOST_DRAWS } from './draw_book.ts';
 import type { SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
+import { StepPace, type StepTimes } from './step_pace.ts';
 import { Sequence, type Phase, type SequenceRequest } from './sequence.ts';
 
 export interface EngineOptions {
@@ -34,6 +35,8 @@ export interface EngineOptions {
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
   readonly maxWaiting: number;
+  /** A step in which others wait for tokens takes no longer because of a prompt; 0: than twice what it takes without. */
+  readonly stepMs: number;
 }
 
 /** Where a sequence's first tokens came from and how long each part took; durations in ms. */
@@ -92,6 +95,7 @@ interface Step {
   readonly parts: readonly Part[];
   readonly results: Promise<SampleResult[]>;
   readonly submittedMs: number;
+  readonly rows: Pick<StepTimes, 'tokenRows' | 'promptRows'>;
 }
 
 export class Engine {
@@ -102,6 +106,7 @@ export class Engine {
   readonly #clock: Clock;
   readonly #scheduler: Scheduler;
   readonly #draws: DrawBook;
+  readonly #pace: StepPace;
   readonly #sequences = new Map<number, Sequence>();
   /** In the order in which the device runs them; at most one more than it takes ahead. */
   readonly #steps: Step[] = [];
@@ -120,6 +125,7 @@ export class Engine {
       listener.onRemoved(key);
     });
     this.#draws = new DrawBook(executable, options.maxNumSeqs);
+    this.#pace = new StepPace(options.stepMs);
     this.#scheduler = new Scheduler(this.pool, options, (sequence) => {
       this.#draws.close(sequence);
       listener.onPreempted(sequence.request.id);
@@ -214,7 +220,7 @@ export class Engine {
   async step(): Promise<boolean> {
     const isIdle = this.#steps.length === 0;
     const { work, admitted, isShort } = this.#scheduler.schedule({
-      maxRows: this.#options.chunkTokens,
+      promptRows: (tokenRows) => this.#pace.promptRows(tokenRows),
       isIdle,
       mayPlan: this.#mayPlan(),
     });
@@ -290,7 +296,9 @@ export class Engine {
     const results = this.#executable.run(batch);
     // Whoever settles it hears of a failure; nobody may until then.
     results.catch(() => undefined);
-    this.#steps.push({ parts, results, submittedMs: nowMs });
+    const tokenRows = parts.filter(({ count, drawn }) => count === 1 && drawn !== undefined).length;
+    const promptRows = parts.reduce((sum, { count }) => sum + count, -tokenRows);
+    this.#steps.push({ parts, results, submittedMs: nowMs, rows: { tokenRows, promptRows } });
   }
 
   /** The oldest step. */
@@ -302,6 +310,7 @@ export class Engine {
     const nowMs = this.#clock.nowMs();
     this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#settledMs);
     this.#settledMs = nowMs;
+    this.#pace.took({ ...step.rows, ms: this.lastStepMs });
     this.numSteps++;
     let next = 0;
     for (const part of step.parts) {

@@ -25,6 +25,7 @@ export interface EngineLoopOptions {
   readonly maxWaiting: number;
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
+  readonly stepMs: number;
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
@@ -50,7 +51,7 @@ export class EngineLoop {
 
   constructor(options: EngineLoopOptions) {
     this.#options = options;
-    const { executable, layout, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, clock } = options;
+    const { executable, layout, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, clock } = options;
     this.#exports = new ExportQueue(numBlocks, (hash) => {
       this.#events.push({ kind: 'export_failed', hash });
     });
@@ -61,7 +62,7 @@ export class EngineLoop {
     };
     this.engine = new Engine(
       executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs },
       {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });

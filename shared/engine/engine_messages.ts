@@ -12,6 +12,7 @@ import type { SampledToken } from './sampler.ts';
 export interface EngineWorkerData {
   readonly model: LoadModelOptions;
   readonly maxWaiting: number;
+  readonly stepMs: number;
   /** For drills; 0: never. */
   readonly loseDeviceAfterSteps: number;
   /** For drills; 0: never. */

@@ -20,7 +20,7 @@ export interface EngineMethods {
 }
 
 export async function start(data: EngineWorkerData, emit: (message: FromEngine) => void): Promise<EngineMethods> {
-  const { model: options, maxWaiting, pulse, loseDeviceAfterSteps, hangAfterSteps } = data;
+  const { model: options, maxWaiting, stepMs, pulse, loseDeviceAfterSteps, hangAfterSteps } = data;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
   const loading = loadModel(options, (doneBytes, totalBytes) => {
@@ -37,7 +37,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const { executable, format, layout, numBlocks, folder, shape, device, description } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
-    ...{ executable, layout, numBlocks, maxWaiting, clock: systemClock, emit, pulse: beat },
+    ...{ executable, layout, numBlocks, maxWaiting, stepMs, clock: systemClock, emit, pulse: beat },
     chunkTokens: options.chunkTokens,
     maxNumSeqs: options.maxNumSeqs,
     onTurn: (numSteps) => {

@@ -22,7 +22,8 @@ export interface SchedulerLimits {
 
 /** What the next step may be. */
 export interface Terms {
-  readonly maxRows: number;
+  /** Rows of prompts beside so many of sequences that wait for their next token. */
+  readonly promptRows: (tokenRows: number) => number;
   /** The device has returned every step. */
   readonly isIdle: boolean;
   readonly mayPlan: (sequence: Sequence) => boolean;
@@ -90,9 +91,9 @@ export class Scheduler {
   }
 
   /** `mayPlan`: sequences that have to wait for a token are left out. */
-  schedule({ maxRows, isIdle, mayPlan }: Terms): Plan {
+  schedule({ promptRows, isIdle, mayPlan }: Terms): Plan {
     const work: Sequence[] = [];
-    let budget = Math.min(maxRows, this.#limits.chunkTokens);
+    let budget = this.#limits.chunkTokens;
     const short: Sequence[] = [];
     const plan = (sequence: Sequence): void => {
       const ahead = sequence.nextStop(this.#limits.blockSize) - sequence.numSubmitted;
@@ -106,9 +107,8 @@ export class Scheduler {
       budget -= count;
     };
     const running = this.#held.filter((sequence) => sequence.phase.kind === 'running' && mayPlan(sequence));
-    // A row for each, whatever the time of a step allows for chunks.
-    budget = Math.max(budget, Math.min(running.length, this.#limits.chunkTokens));
     for (const sequence of running) if (this.#remaining(sequence) === 1) plan(sequence);
+    budget = Math.min(budget, promptRows(work.length));
     for (const sequence of running) if (this.#remaining(sequence) > 1) plan(sequence);
     const admitted = short.length > 0 ? [] : this.#admit();
     for (const sequence of admitted) if (sequence.phase.kind === 'running' && mayPlan(sequence)) plan(sequence);

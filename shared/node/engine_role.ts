@@ -41,6 +41,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
         maxModelLen: config.max_model_len,
       },
       maxWaiting: config.max_waiting,
+      stepMs: config.step_ms,
       loseDeviceAfterSteps: config.lose_device_after_steps,
       hangAfterSteps: config.hang_after_steps,
     },

@@ -168,6 +168,13 @@ export const engineOptions = {
   ),
   // A GPU's grid has at most 65,535 workgroups in a dimension.
   chunk_tokens: option('Budgets', 'N', positive(65_535), 512, 'tokens an engine computes in one step'),
+  step_ms: option(
+    'Budgets',
+    'MS',
+    integer(z.int().min(0).max(86_400_000)),
+    0,
+    'a step takes no longer because of a prompt while others wait for tokens; 0: than twice what it takes without',
+  ),
   ...memberOptions,
   step_timeout_ms: option(
     'Process',

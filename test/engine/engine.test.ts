@@ -58,7 +58,7 @@ class Harness {
     const { blockSize } = model.layout;
     this.engine = new Engine(
       model.executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100 },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100, stepMs: 0 },
       listener,
       systemClock,
     );

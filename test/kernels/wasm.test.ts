@@ -17,7 +17,9 @@ for (const [name, hasRelaxed] of [
   ['wasm without relaxed SIMD', false],
 ] as const) {
   const open = (): Promise<WasmDevice> => Promise.resolve(createWasmDevice(2, hasRelaxed));
-  conformance({ name, open, tolerance: 2e-6, quantisesActivations: true });
+  // Draws differ in one instruction.
+  const draws = hasRelaxed ? {} : { draws: [{ vocab: 1_500, cases: 2_000 }] };
+  conformance({ name, open, tolerance: 2e-6, quantisesActivations: true, ...draws });
 }
 
 test.each([true, false])('the kernels have the numbers that their callers count on, relaxed %s', (mayRelax) => {

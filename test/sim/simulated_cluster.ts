@@ -354,6 +354,7 @@ export class SimCluster {
     const loop = new EngineLoop({
       ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
       maxWaiting: data.maxWaiting,
+      stepMs: data.stepMs,
       emit: (message) => {
         if (message.kind === 'events') for (const event of message.events) this.#checkEvent(node, engine, event);
         emit(message);

@@ -1,0 +1,74 @@
+/** How many rows of prompts go beside tokens. Budget: 1 s. */
+import { describe, expect, test } from 'vitest';
+import { StepPace } from '../../shared/engine/step_pace.ts';
+
+/** A device: so long for tokens, so much longer for a row of a prompt. */
+const device = { tokensMs: 20, rowMs: 2 };
+
+/** Runs steps of three chats and an endless prompt; the times of the last ones. */
+function run(pace: StepPace, numSteps: number, { tokensMs, rowMs } = device): { ms: number; rows: number }[] {
+  const steps: { ms: number; rows: number }[] = [];
+  for (let i = 0; i < numSteps; i++) {
+    const rows = Math.min(512, pace.promptRows(3));
+    const ms = tokensMs + rowMs * rows;
+    pace.took({ tokenRows: 3, promptRows: rows, ms });
+    steps.push({ ms, rows });
+  }
+  return steps;
+}
+
+const unloaded = (pace: StepPace, tokensMs = device.tokensMs): void => {
+  for (let i = 0; i < 20; i++) pace.took({ tokenRows: 3, promptRows: 0, ms: tokensMs });
+};
+
+describe('while others wait for tokens', () => {
+  test('a step takes twice what it takes without prompts, and less until a row has shown what it takes', () => {
+    const pace = new StepPace(0);
+    unloaded(pace);
+    const steps = run(pace, 30);
+    for (const { ms } of steps) expect(ms).toBeLessThanOrEqual(2 * device.tokensMs);
+    expect(steps[0]!.rows).toBe(4);
+    for (const { rows } of steps.slice(1)) expect(rows).toBe(8);
+  });
+
+  test('nothing is known yet: as many as there are', () => {
+    expect(new StepPace(0).promptRows(3)).toBe(Infinity);
+  });
+
+  test('a prompt alone before has shown it already', () => {
+    const pace = new StepPace(0);
+    pace.took({ tokenRows: 0, promptRows: 512, ms: 1_024 });
+    unloaded(pace);
+    expect(run(pace, 1)[0]!.rows).toBe(8);
+  });
+
+  test('a stated time is kept', () => {
+    const pace = new StepPace(100);
+    unloaded(pace);
+    const steps = run(pace, 30);
+    for (const { ms } of steps.slice(1)) expect(ms).toBeLessThanOrEqual(100);
+    expect(steps.at(-1)!.rows).toBe(40);
+  });
+
+  test('a device that turns slower is followed at once, one that turns faster in time', () => {
+    const pace = new StepPace(100);
+    unloaded(pace);
+    run(pace, 10);
+    const slow = run(pace, 10, { tokensMs: 20, rowMs: 10 });
+    expect(slow.slice(4).every(({ ms }) => ms <= 105)).toBe(true);
+    expect(run(pace, 60).at(-1)!.rows).toBeGreaterThanOrEqual(36);
+  });
+
+  test('four rows at least, whatever the target: nobody is starved', () => {
+    const pace = new StepPace(1);
+    unloaded(pace);
+    expect(run(pace, 5).at(-1)!.rows).toBe(4);
+  });
+});
+
+test('nobody waits for a token: what is fastest', () => {
+  const pace = new StepPace(0);
+  pace.took({ tokenRows: 0, promptRows: 512, ms: 1_024 });
+  unloaded(pace);
+  expect(pace.promptRows(0)).toBe(Infinity);
+});
