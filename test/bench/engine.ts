@@ -24,7 +24,7 @@ import { randomWeights } from './random_weights.ts';
 
 type Shape = Pick<UniformModel, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
 
-const shapes: Readonly<Record<string, Shape>> = {
+export const shapes: Readonly<Record<string, Shape>> = {
   tiny: { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
   '135m': { hidden: 576, layers: 30, heads: 9, kvHeads: 3, headDim: 64, inner: 1_536, vocabSize: 49_152 },
   '1b': { hidden: 2_048, layers: 16, heads: 32, kvHeads: 8, headDim: 64, inner: 8_192, vocabSize: 128_256 },
@@ -290,7 +290,7 @@ function peerName({ peer }: EngineBenchOptions): string {
   return peer === undefined || peer === 'all' ? 'llama.cpp' : `llama.cpp (at most ${peer})`;
 }
 
-function configOf(shape: Shape, maxPositions: number): UniformModel {
+export function configOf(shape: Shape, maxPositions: number): UniformModel {
   return {
     ...shape,
     epsilon: 1e-5,

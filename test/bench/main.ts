@@ -1,17 +1,23 @@
 /** `npm run bench -- NAME [options]`: prints figures with the machine, writes them as JSON when asked. */
 import { renameSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import type { Device } from '../../kernels/device.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
 import { peerInstructions } from './llama_peer.ts';
+import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchPath } from './path.ts';
+import { benchSampling } from './sampling.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
 
   path                     the whole path on this machine, wasm engines
+  sampling                 what drawing a token costs, by vocabulary, batch and kind of request
+    --device, --threads, --batches, --shapes (the first), --weights (the first)   as for engine
+    --vocabs LIST          (default 32000,128256,256000)
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
     --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
@@ -45,6 +51,7 @@ function commandLine() {
         'kernel-sets': { type: 'string' },
         prefill: { type: 'string' },
         batches: { type: 'string' },
+        vocabs: { type: 'string' },
         contexts: { type: 'string' },
         threads: { type: 'string', default: '0' },
         budget: { type: 'string' },
@@ -90,7 +97,32 @@ function save(figures: readonly Figure[]): void {
   renameSync(`${values.json}.part`, values.json);
 }
 
+const onFigure = (figure: Figure): void => {
+  console.log(figureLine(figure));
+  sofar.push(figure);
+  save(sofar);
+};
+
+/** @throws DeviceError */
+async function deviceOf(name: string): Promise<Device> {
+  const choice = { deviceMemoryBytes: 0, deviceSharing: 1, numThreads: Number(values.threads) };
+  return openDevice({ ...choice, device: name, kernelSet: 'deterministic' });
+}
+
 const benches: Record<string, () => Promise<Figure[]>> = {
+  sampling: async () => {
+    const device = await deviceOf(values.device);
+    engines['device'] = device.description;
+    return benchSampling({
+      device,
+      vocabs: numbersOf(values.vocabs, [32_000, 128_256, 256_000]),
+      batches: numbersOf(values.batches, [1, 8, 64]),
+      shape: values.shapes === undefined ? '135m' : (listOf(values.shapes, shapeNames)[0] ?? '135m'),
+      format:
+        values.weights === undefined ? 'int8' : (listOf<WeightFormat>(values.weights, weightFormats)[0] ?? 'int8'),
+      ...{ context: 128, numSteps: 40, onFigure },
+    });
+  },
   path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
   engine: () => {
     const defaults = values.device === 'wasm' ? wasm : webgpu;
@@ -120,11 +152,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       say: (line) => {
         console.log(line);
       },
-      onFigure: (figure) => {
-        console.log(figureLine(figure));
-        sofar.push(figure);
-        save(sofar);
-      },
+      onFigure,
     });
   },
 };

@@ -1,0 +1,257 @@
+/**
+ * What drawing a token costs, by vocabulary, batch and kind of request: alone, where the device draws and where the host does, and as a
+ * share of whole steps of a model, beside greedy steps of the same run. Kinds take turns, so that a noisy machine is noisy to all.
+ */
+import type { Device, Executable, LoadOptions, SampleRequest, Segment } from '../../kernels/device.ts';
+import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+import { Random } from '../../shared/base/random.ts';
+import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
+import { DrawMemory, Draws, neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
+import { configOf, shapes } from './engine.ts';
+import { percentile, withReference, type Figure } from './figures.ts';
+import { randomWeights } from './random_weights.ts';
+import { shapeOfUniform } from './uniform_model.ts';
+
+export interface SamplingBenchOptions {
+  readonly device: Device;
+  readonly vocabs: readonly number[];
+  readonly batches: readonly number[];
+  /** Of the whole steps. */
+  readonly shape: string;
+  readonly format: WeightFormat;
+  /** Tokens before them. */
+  readonly context: number;
+  /** Of each kind, at each place. */
+  readonly numSteps: number;
+  readonly onFigure: (figure: Figure) => void;
+}
+
+/** Tokens that penalties look at. */
+const PENALISED = 32_768;
+const BIASED = 1_000;
+const BLOCK_SIZE = 32;
+const WARM_UP = 3;
+
+/** What clients send: nothing at all is `default`. */
+const kinds: Readonly<Record<string, (vocab: number) => Partial<SamplingParams>>> = {
+  greedy: () => ({}),
+  default: () => ({ temperature: 1 }),
+  top_p: () => ({ temperature: 1, topP: 0.9 }),
+  'top_k+penalties': () => ({
+    ...{ temperature: 1, topK: 40, repetitionPenalty: 1.1, presencePenalty: 0.5, frequencyPenalty: 0.2 },
+  }),
+  bias: (vocab) => ({
+    temperature: 1,
+    logitBias: Array.from({ length: BIASED }, (_, i): [number, number] => [(i * 7_919) % vocab, (i % 9) - 4]),
+  }),
+};
+
+interface Kind {
+  readonly name: string;
+  readonly draws: Draws;
+  readonly memory: DrawMemory;
+}
+
+function kindsOf(vocab: number): Kind[] {
+  const random = new Random(5);
+  const tokens = Array.from({ length: PENALISED }, () => random.below(vocab));
+  return Object.entries(kinds).map(([name, params]) => {
+    const sampling = { ...neutralSampling, ...params(vocab) };
+    const context = { tokens, promptLength: PENALISED / 2, stopTokenIds: [] };
+    return { name, draws: new Draws(sampling), memory: new DrawMemory(sampling, context, vocab) };
+  });
+}
+
+/** A page of the device for what each kind remembers. */
+function pagesOf(executable: Executable, all: readonly Kind[]): Map<string, Partial<SampleRequest['draw']>> {
+  let page = 0;
+  return new Map(
+    all.map(({ name, memory }) => {
+      const put = (values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer> | undefined): number | undefined => {
+        if (values) executable.writeDrawPage(page, 0, values);
+        return values && page++;
+      };
+      const [biasPage, countsPage] = [put(memory.bias), put(memory.counts)];
+      const pages = {
+        ...(biasPage === undefined ? {} : { biasPage }),
+        ...(countsPage === undefined ? {} : { countsPage }),
+      };
+      return [name, pages];
+    }),
+  );
+}
+
+const MAX_PAGES = 4;
+
+/** Logits as models have them: a few that stand out, a tail that falls. */
+function logitsOf(vocab: number, random: Random): Float32Array {
+  const unit = (): number => random.u32() / 2 ** 32;
+  const row = Float32Array.from({ length: vocab }, () => (unit() + unit() + unit() - 1.5) * 5 - 2);
+  for (let i = 0; i < 30; i++) row[random.below(vocab)] = 8 + unit() * 8;
+  return row;
+}
+
+/** `ms` by name, in turns; medians. */
+async function inTurns(
+  names: readonly string[],
+  numTurns: number,
+  run: (name: string, turn: number) => Promise<unknown> | number,
+): Promise<Map<string, number>> {
+  const times = new Map(names.map((name) => [name, [] as number[]]));
+  for (let turn = 0; turn < numTurns + WARM_UP; turn++) {
+    for (const name of names) {
+      const start = performance.now();
+      await run(name, turn);
+      if (turn >= WARM_UP) times.get(name)!.push(performance.now() - start);
+    }
+  }
+  return new Map([...times].map(([name, ms]) => [name, percentile(ms, 0.5)]));
+}
+
+export async function benchSampling(options: SamplingBenchOptions): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  const push = (figure: Figure): void => {
+    figures.push(figure);
+    options.onFigure(figure);
+  };
+  for (const vocab of options.vocabs) {
+    await benchRows(vocab, options, push);
+    await benchHost(vocab, options, push);
+  }
+  await benchSteps(options, push);
+  return figures;
+}
+
+/** Draws alone: rows that lie there already. */
+async function benchRows(
+  vocab: number,
+  { device, batches, numSteps }: SamplingBenchOptions,
+  push: (figure: Figure) => void,
+): Promise<void> {
+  const most = Math.max(...batches);
+  const executable = await device.load(
+    {
+      operations: [
+        { kind: 'gather_samples', x: 'x', out: 'logits' },
+        { kind: 'draw', logits: 'logits', vocab },
+      ],
+      buffers: { x: { rows: 'rows', width: vocab }, logits: { rows: 'samples', width: vocab } },
+      ...{ weights: {}, kv: [], rope: {} },
+    },
+    {
+      slices: () => ({
+        [Symbol.asyncIterator]: () => ({ next: () => Promise.resolve({ done: true, value: undefined }) }),
+      }),
+    },
+    { ...loadOf('f32', most, 1), maxRows: most, drawPages: MAX_PAGES },
+  );
+  const random = new Random(3);
+  const rows = new Float32Array(most * vocab);
+  for (let row = 0; row < most; row++) rows.set(logitsOf(vocab, random), row * vocab);
+  await executable.write('x', rows);
+  const all = kindsOf(vocab);
+  const pages = pagesOf(executable, all);
+  const run = (batch: number, draws: Draws | undefined, name: string, turn: number): Promise<unknown> =>
+    executable.run(
+      Array.from({ length: batch }, (_, slot): Segment => ({
+        tokens: [0],
+        start: 0,
+        blockTable: [0],
+        samples: [
+          {
+            ...{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false },
+            ...(draws ? { draw: { ...draws.at(turn * most + slot), ...pages.get(name), slot } } : {}),
+          },
+        ],
+      })),
+    );
+  for (const batch of batches) {
+    const turns = Math.max(3, Math.ceil(numSteps / batch));
+    const times = await inTurns(['nothing', ...all.map(({ name }) => name)], turns, (name, turn) =>
+      run(batch, all.find((kind) => kind.name === name)?.draws, name, turn),
+    );
+    const nothing = times.get('nothing')!;
+    for (const { name } of all)
+      push({
+        name: `sampling/vocab${vocab}/batch${batch}/${name}`,
+        value: Math.max(0, times.get(name)! - nothing) / batch,
+        unit: 'ms/token',
+      });
+  }
+  await executable.close();
+}
+
+/** Rows that the host draws from. */
+async function benchHost(
+  vocab: number,
+  { numSteps }: SamplingBenchOptions,
+  push: (figure: Figure) => void,
+): Promise<void> {
+  const drawer = new RowDrawer(vocab);
+  const logits = logitsOf(vocab, new Random(3));
+  const all = kindsOf(vocab);
+  const times = await inTurns(
+    all.map(({ name }) => name),
+    numSteps,
+    (name, turn) => {
+      const kind = all.find((one) => one.name === name)!;
+      return drawer.draw(logits, kind.draws.at(turn), kind.memory);
+    },
+  );
+  for (const [name, value] of times) push({ name: `sampling/vocab${vocab}/host/${name}`, value, unit: 'ms/token' });
+}
+
+/** Whole steps of a model, each kind's beside greedy ones. */
+async function benchSteps(
+  { device, batches, shape, format, context, numSteps }: SamplingBenchOptions,
+  push: (figure: Figure) => void,
+): Promise<void> {
+  const known = shapes[shape];
+  if (!known) throw new Error(`no shape ${shape}`);
+  const config = configOf(known, context + 1);
+  const program = decoderProgram(shapeOfUniform(config), context + 1);
+  const perSequence = Math.ceil((context + 1) / BLOCK_SIZE);
+  const most = Math.min(8, Math.max(...batches));
+  const load = { ...loadOf(format, most, perSequence), maxRows: 64, drawPages: MAX_PAGES };
+  const executable = await device.load(program, randomWeights(program, 7), load);
+  const all = kindsOf(config.vocabSize);
+  const pages = pagesOf(executable, all);
+  for (const batch of batches.filter((one) => one <= most)) {
+    const times = await inTurns(
+      all.map(({ name }) => name),
+      numSteps,
+      (name, turn) =>
+        executable.run(
+          Array.from({ length: batch }, (_, slot): Segment => {
+            const draw = { ...all.find((kind) => kind.name === name)!.draws.at(turn), ...pages.get(name), slot };
+            return {
+              tokens: [slot + 3],
+              start: context,
+              blockTable: Array.from({ length: perSequence }, (__, i) => slot * perSequence + i),
+              samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, draw }],
+            };
+          }),
+        ),
+    );
+    for (const [name, ms] of times)
+      push(
+        withReference(
+          `sampling/${shape}/${format}/step/batch${batch}/${name}`,
+          ms,
+          'ms',
+          'greedy',
+          times.get('greedy')!,
+        ),
+      );
+  }
+  await executable.close();
+}
+
+function loadOf(weightFormat: WeightFormat, maxSamples: number, blocksEach: number): LoadOptions {
+  const numBlocks = maxSamples * blocksEach;
+  return {
+    ...{ maxRows: maxSamples, maxSamples, maxBlocksPerSequence: blocksEach, weightFormat },
+    ...{ kvDtype: 'f16', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks } },
+  };
+}
