@@ -111,5 +111,10 @@ export class DrawBook {
   }
 }
 
+/** What is asked of a row whose next token is known: that token's log-probability, and the best ones. */
+export function promptRequest(row: number, token: number, numTop: number): SampleRequest {
+  return { row, numCandidates: Math.max(1, numTop), askedTokens: [token], isFullRowWanted: false };
+}
+
 /** Sequences whose tokens the host draws, in one step. */
 export const MAX_HOST_DRAWS = MAX_FULL_ROWS;

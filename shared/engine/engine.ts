@@ -23,8 +23,8 @@ import {
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
-import { DrawBook, MAX_HOST_DRAWS } from './draw_book.ts';
-import type { SampledToken } from './sampler.ts';
+import { DrawBook, MAX_HOST_DRAWS, promptRequest } from './draw_book.ts';
+import { reportedToken, type SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
 import { StepPace, type StepTimes } from './step_pace.ts';
 import { Sequence, type Phase, type SequenceRequest } from './sequence.ts';
@@ -70,6 +70,8 @@ export interface EngineListener {
   /** Of a prefill sequence tokens [0, numReady) have their KV here; numRun rows were computed for it. */
   onProgress(id: number, numReady: number, numRun: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
+  /** Tokens of the prompt from `position` on, with what was asked of them. */
+  onPrompt(id: number, position: number, tokens: readonly SampledToken[]): void;
   /** There was no token to draw: the sequence is gone. */
   onFailed(id: number, message: string): void;
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
@@ -86,6 +88,8 @@ interface Part {
   readonly start: number;
   readonly count: number;
   readonly after: number;
+  /** Positions of tokens of the prompt whose log-probabilities are asked for: [start, end). */
+  readonly prompt: { readonly start: number; readonly end: number };
   /** The position of the token that is drawn. */
   readonly drawn: number | undefined;
 }
@@ -281,17 +285,21 @@ export class Engine {
       const { numPlanned: count, numSubmitted: start, tokens, length } = sequence;
       const end = start + count;
       const isDrawn = sequence.request.kind === 'decode' && end === length;
-      const samples: SampleRequest[] = isDrawn ? [this.#draws.request(sequence, length, count - 1)] : [];
+      const prompt = promptOf(sequence, start, end);
+      const samples: SampleRequest[] = [];
+      for (let at = prompt.start; at < prompt.end; at++)
+        samples.push(promptRequest(at - 1 - start, tokens[at]!, sequence.request.promptLogprobs?.numTop ?? 0));
+      if (isDrawn) samples.push(this.#draws.request(sequence, length, count - 1));
       const known = tokens.slice(start, end);
       // The last one is drawn by the step before.
       if (known.length < count) known.push(fromSlot(this.#draws.slotOf(sequence)));
-      batch.push({ tokens: known, start, blockTable: sequence.blocks, ...(isDrawn ? { samples } : {}) });
+      batch.push({ tokens: known, start, blockTable: sequence.blocks, ...(samples.length > 0 ? { samples } : {}) });
       sequence.numSubmitted = end;
       sequence.numInFlight++;
       sequence.lastStep = this.#numSubmitted;
       if (isDrawn) sequence.numPending++;
       sequence.passDelivered(blockSize);
-      return { sequence, start, count, after: sequence.numSubmitted, drawn: isDrawn ? length : undefined };
+      return { sequence, start, count, after: sequence.numSubmitted, prompt, drawn: isDrawn ? length : undefined };
     });
     const results = this.#executable.run(batch);
     // Whoever settles it hears of a failure; nobody may until then.
@@ -314,7 +322,9 @@ export class Engine {
     this.numSteps++;
     let next = 0;
     for (const part of step.parts) {
-      const { sequence, drawn } = part;
+      const { sequence, drawn, prompt } = part;
+      const rows = results.slice(next, next + prompt.end - prompt.start);
+      next += rows.length;
       const result = drawn === undefined ? undefined : results[next++];
       sequence.numInFlight--;
       // Cancelled or finished while the device computed: its token is nobody's, and no step touches its blocks any more.
@@ -325,6 +335,7 @@ export class Engine {
         continue;
       }
       this.#advance(part);
+      if (rows.length > 0) this.#tellPrompt(part, rows);
       if (drawn === undefined || !result) continue;
       sequence.numPending--;
       const sampled = this.#draws.take(sequence, drawn, result);
@@ -332,6 +343,14 @@ export class Engine {
       else this.#fail(sequence);
     }
     this.#finishIdlePrefills();
+  }
+
+  #tellPrompt({ sequence, prompt }: Part, rows: readonly SampleResult[]): void {
+    const { request, tokens } = sequence;
+    const numTop = request.promptLogprobs?.numTop ?? 0;
+    const told = rows.map((row, i) => reportedToken(numTop, tokens[prompt.start + i]!, row.askedLogits[0]!, row));
+    sequence.promptNext = prompt.end;
+    this.#listener.onPrompt(request.id, prompt.start, told);
   }
 
   #fail({ request }: Sequence): void {
@@ -405,4 +424,11 @@ export class Engine {
       computeMs: nowMs - readyMs,
     };
   }
+}
+
+/** Of rows [start, end): the tokens after them that are asked for. */
+function promptOf({ promptNext, isReadingPrompt, request }: Sequence, start: number, end: number): Part['prompt'] {
+  if (!isReadingPrompt) return { start: 0, end: 0 };
+  const first = Math.max(start + 1, promptNext);
+  return { start: first, end: Math.max(first, Math.min(end + 1, request.promptLength)) };
 }

@@ -82,6 +82,9 @@ export class EngineLoop {
         onPrefilled: (id, report) => {
           emit({ kind: 'prefilled', id, report });
         },
+        onPrompt: (id, position, tokens) => {
+          emit({ kind: 'prompt', id, position, tokens });
+        },
         onFailed: (id, message) => {
           emit({ kind: 'refused', id, code: 'internal', message });
         },

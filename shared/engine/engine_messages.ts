@@ -52,6 +52,13 @@ export type EngineEvent =
   | { readonly kind: 'preempted'; readonly id: number }
   | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
   | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
+  /** Tokens of the prompt from `position` on. */
+  | {
+      readonly kind: 'prompt';
+      readonly id: number;
+      readonly position: number;
+      readonly tokens: readonly SampledToken[];
+    }
   | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }
   | { readonly kind: 'stored'; readonly hash: BlockHash }
   | { readonly kind: 'removed'; readonly key: BlockKey }

@@ -160,13 +160,22 @@ export function sampledToken(
   { numLogprobs }: SamplingParams,
   token: number,
   logit: number,
+  result: SampleResult,
+): SampledToken {
+  return numLogprobs < 0 ? { token } : reportedToken(numLogprobs, token, logit, result);
+}
+
+/** Its log-probability, and those of the best `numTop`. */
+export function reportedToken(
+  numTop: number,
+  token: number,
+  logit: number,
   { candidateIds, candidateLogits, logSumExp }: SampleResult,
 ): SampledToken {
-  if (numLogprobs < 0) return { token };
   return {
     token,
     logprob: logit - logSumExp,
-    top: Array.from({ length: numLogprobs }, (_, i): [number, number] => [
+    top: Array.from({ length: numTop }, (_, i): [number, number] => [
       candidateIds[i] ?? 0,
       (candidateLogits[i] ?? NaN) - logSumExp,
     ]),

@@ -109,9 +109,23 @@ export class Scheduler {
     const running = this.#held.filter((sequence) => sequence.phase.kind === 'running' && mayPlan(sequence));
     for (const sequence of running) if (this.#remaining(sequence) === 1) plan(sequence);
     budget = Math.min(budget, promptRows(work.length));
-    for (const sequence of running) if (this.#remaining(sequence) > 1) plan(sequence);
+    for (const sequence of running) if (this.#remaining(sequence) > 1 && !sequence.isReadingPrompt) plan(sequence);
     const admitted = short.length > 0 ? [] : this.#admit();
-    for (const sequence of admitted) if (sequence.phase.kind === 'running' && mayPlan(sequence)) plan(sequence);
+    for (const sequence of admitted)
+      if (sequence.phase.kind === 'running' && !sequence.isReadingPrompt && mayPlan(sequence)) plan(sequence);
+    // Each of their rows is a sample, and so may one be of everybody else: they take what is left.
+    const readers = [...running, ...admitted].filter((one) => one.isReadingPrompt && !work.includes(one));
+    let samples = this.#limits.maxNumSeqs - work.length;
+    for (const sequence of readers) {
+      if (samples <= 0 || sequence.phase.kind !== 'running' || !mayPlan(sequence)) continue;
+      const before = budget;
+      budget = Math.min(budget, samples);
+      const numBudgeted = budget;
+      plan(sequence);
+      const numTaken = numBudgeted - budget;
+      samples -= numTaken;
+      budget = before - numTaken;
+    }
     return { work, admitted, isShort: short.length > 0 };
   }
 

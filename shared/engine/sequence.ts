@@ -27,6 +27,8 @@ export interface SequenceRequest {
   readonly sampling: SamplingParams;
   /** Blocks are on their way: wait for `proceed` before computing. */
   readonly isFetching: boolean;
+  /** Log-probabilities of the prompt's tokens from position `from` on (at least 1), with so many alternatives. */
+  readonly promptLogprobs?: { readonly numTop: number; readonly from: number };
 }
 
 export type Phase =
@@ -62,6 +64,8 @@ export class Sequence {
   numFetched = 0;
   /** Rows run before the first token, those run again after a preemption too. */
   numRun = 0;
+  /** The first token of the prompt whose log-probability is still to be told. */
+  promptNext: number;
   readonly submittedMs: number;
   admittedMs: number | undefined;
   readyMs: number | undefined;
@@ -73,6 +77,7 @@ export class Sequence {
     this.chain.extend(this.tokens);
     this.isFetching = request.isFetching;
     this.submittedMs = nowMs;
+    this.promptNext = request.promptLogprobs?.from ?? request.promptLength;
   }
 
   get blocks(): readonly number[] {
@@ -102,8 +107,14 @@ export class Sequence {
     if (this.numInFlight === 0) this.numComputed = this.numSubmitted;
   }
 
-  /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled. */
+  /** Rows are to come whose logits are wanted, besides the one that a token is drawn from. */
+  get isReadingPrompt(): boolean {
+    return this.promptNext < this.request.promptLength;
+  }
+
+  /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled, nor what has rows that are asked for. */
   hittableBlocks(blockSize: number): number {
-    return numPrefillBlocks(this.tokens.length, blockSize);
+    const numBlocks = numPrefillBlocks(this.tokens.length, blockSize);
+    return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.promptNext - 1) / blockSize)) : numBlocks;
   }
 }

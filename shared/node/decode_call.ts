@@ -58,7 +58,7 @@ export function createDecodeHandler(
 }
 
 class DecodeSession {
-  /** Bounded by the tokens that were asked for. */
+  /** Bounded by the tokens that were asked for, and by those of the prompt. */
   readonly replies = new Pushed<DecodeReply>();
   readonly #instance: EngineInstance;
   readonly #clock: Clock;
@@ -126,7 +126,9 @@ class DecodeSession {
     const { tokens, hashes } = chain;
     const numLocal = this.#instance.numLocal(hashes);
     const isLeft = hashes.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
-    const hasFetch = isLeft || start.sources.some(({ end }) => end > numLocal);
+    // Cached blocks have no logits: whose rows are asked for is computed here, however much that is.
+    const isReading = start.promptLogprobs > 0 && start.promptLogprobsFrom < start.promptLength;
+    const hasFetch = !isReading && (isLeft || start.sources.some(({ end }) => end > numLocal));
     let position = tokens.length;
     try {
       await runSequence(this.#instance, {
@@ -139,10 +141,14 @@ class DecodeSession {
           maxLength: start.maxLength,
           stopTokenIds: start.stopTokenIds,
           sampling: samplingOf(start.sampling),
+          ...(isReading
+            ? { promptLogprobs: { numTop: start.promptLogprobs - 1, from: Math.max(1, start.promptLogprobsFrom) } }
+            : {}),
         },
         feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, numLocal, start) : undefined,
         onEvent: (event) => {
           if (event.kind === 'token') this.#say(event, position++);
+          else if (event.kind === 'prompt') this.#sayPrompt(event);
         },
       });
     } finally {
@@ -156,6 +162,11 @@ class DecodeSession {
       report: report ? reportOf(report, this.#fetchedBytes) : null,
       finishReason: finish ?? '',
     });
+  }
+
+  #sayPrompt({ position, tokens }: Extract<SequenceEvent, { kind: 'prompt' }>): void {
+    const messages = tokens.map((token, i) => sampledMessage(token, position + i));
+    this.replies.push({ prompt: { tokens: messages }, report: null, finishReason: '' });
   }
 
   #tokensOf(numBlocks: number): number {

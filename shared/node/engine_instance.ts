@@ -37,7 +37,7 @@ const MAX_WINDOW = 256;
 /** Events of one sequence. */
 export type SequenceEvent = Extract<
   EngineEvent,
-  { kind: 'token' | 'progress' | 'prefilled' | 'refused' | 'admitted' | 'preempted' }
+  { kind: 'token' | 'prompt' | 'progress' | 'prefilled' | 'refused' | 'admitted' | 'preempted' }
 >;
 
 export interface EngineInstanceOptions {
@@ -233,6 +233,7 @@ export class EngineInstance {
       case 'admitted':
       case 'preempted':
       case 'progress':
+      case 'prompt':
         this.#listeners.get(event.id)?.(event);
         this.#parts.window.pump();
         return;

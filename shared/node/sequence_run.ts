@@ -25,8 +25,8 @@ export interface Run {
   readonly signal: AbortSignal;
   /** Undefined: there is nothing to fetch. Blocks are awaited until it returns; its signal ends when nobody waits for them. */
   readonly feed: ((fetch: Fetch, signal: AbortSignal) => Promise<void>) | undefined;
-  /** Tokens and progress. */
-  readonly onEvent: (event: Extract<SequenceEvent, { kind: 'token' | 'progress' }>) => void;
+  /** Tokens, those of the prompt where they are asked for, and progress. */
+  readonly onEvent: (event: Extract<SequenceEvent, { kind: 'token' | 'prompt' | 'progress' }>) => void;
 }
 
 /** @throws Failure when the sequence is refused, or its caller leaves. */

@@ -228,7 +228,7 @@ test('a caller that says too much is answered like any other (P1), by whichever 
         context: { requestId: 'talk', tenant: '', priority: 0, timeoutMs: 10_000, traceId: 't' },
         ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
         ...{ promptLength: 3, maxLength: 43, stopTokenIds: [], sampling: null },
-        ...{ sources: [], maxSelfCompute: 64, scope: null },
+        ...{ sources: [], maxSelfCompute: 64, scope: null, promptLogprobs: 0, promptLogprobsFrom: 0 },
       },
     });
     for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });

@@ -69,6 +69,111 @@ test('the stream is the answer, piece by piece, with usage at the end', async ()
   expect(usage?.prompt_tokens_details?.cached_tokens).toBeGreaterThan(0);
 });
 
+describe('log-probabilities of the prompt', () => {
+  const prompt = 'The ship Alder loads grain at berth 4. The ship Birch waits.';
+  interface Completed {
+    readonly choices: readonly {
+      readonly text: string;
+      readonly prompt_token_ids: number[];
+      readonly token_ids: number[];
+      readonly prompt_logprobs?: (Record<
+        string,
+        { logprob: number; rank: number | null; decoded_token: string }
+      > | null)[];
+      readonly logprobs: {
+        readonly tokens: string[];
+        readonly token_logprobs: (number | null)[];
+        readonly top_logprobs: (Record<string, number> | null)[];
+        readonly text_offset: number[];
+      };
+    }[];
+  }
+  const complete = async (body: Record<string, unknown>): Promise<Completed['choices'][number]> => {
+    const all = { prompt, max_tokens: 3, temperature: 0, return_token_ids: true, ...body };
+    const response = await fetch(`${cluster.url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(all),
+    });
+    assert.equal(response.status, 200, await response.clone().text());
+    return ((await response.json()) as Completed).choices[0]!;
+  };
+
+  test('echo: the prompt and its log-probabilities come before the output', async () => {
+    const [plain, echoed] = [await complete({ logprobs: 2 }), await complete({ logprobs: 2, echo: true })];
+    assert.equal(echoed.text, prompt + plain.text);
+    const { tokens, token_logprobs: own, top_logprobs: top, text_offset: offsets } = echoed.logprobs;
+    const numPrompt = echoed.prompt_token_ids.length;
+    assert.equal(tokens.length, numPrompt + 3);
+    assert.deepEqual([own[0], top[0]], [null, null]);
+    // Rows of one step and of another, in which they were drawn from.
+    assert.deepEqual(own.slice(numPrompt), plain.logprobs.token_logprobs);
+    for (const [i, one] of own.slice(1).entries()) {
+      const best = Math.max(...Object.values(top[i + 1]!));
+      assert(one !== null && one <= best + 1e-6 && best < 0, `${i + 1}: ${one} of ${best}`);
+    }
+    assert.equal(tokens.slice(numPrompt).join(''), plain.text);
+    offsets.slice(1).forEach((offset, i) => assert.equal(offset, offsets[i]! + tokens[i]!.length));
+    // The prompt is another request's output: the same tokens have the same log-probabilities.
+    const head = echoed.prompt_token_ids.slice(0, 5);
+    const forced = await complete({
+      ...{ prompt: head, logprobs: 0, max_tokens: 1 },
+      logit_bias: { [echoed.prompt_token_ids[5]!]: 100 },
+    });
+    assert.equal(forced.token_ids[0], echoed.prompt_token_ids[5]);
+    assert(
+      Math.abs(forced.logprobs.token_logprobs[0]! - own[5]!) < 1e-4,
+      `${forced.logprobs.token_logprobs[0]} ${own[5]}`,
+    );
+  });
+
+  test('prompt_logprobs: by token id, with rank and text, whatever is cached, on both endpoints', async () => {
+    const { prompt_logprobs: list, prompt_token_ids: ids } = await complete({ prompt_logprobs: 3 });
+    assert(list);
+    assert.equal(list.length, ids.length);
+    assert.equal(list[0], null);
+    list.slice(1).forEach((one, i) => {
+      const own = one![String(ids[i + 1])];
+      assert(own && own.logprob <= 0);
+      const ranked = Object.values(one!).filter(({ rank }) => rank !== null);
+      assert.deepEqual(ranked.map(({ rank }) => rank).sort(), [1, 2, 3]);
+      for (const { rank, logprob } of ranked) if (rank === 1) assert(logprob >= own.logprob);
+    });
+    const again = await complete({ prompt_logprobs: 3, logprobs: 1, echo: true });
+    assert.deepEqual(again.prompt_logprobs, list);
+    const chat = await fetch(`${cluster.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ messages: example.messages, max_tokens: 2, prompt_logprobs: 0, return_token_ids: true }),
+    });
+    const answer = (await chat.json()) as { prompt_logprobs: unknown[]; prompt_token_ids: number[] };
+    assert.equal(answer.prompt_logprobs.length, answer.prompt_token_ids.length);
+  });
+
+  test('echo in a stream; prompt_logprobs there are refused', async () => {
+    const stream = await client.completions.create({
+      ...{ model, prompt, max_tokens: 3, temperature: 0, logprobs: 1, echo: true, stream: true },
+    });
+    const texts: string[] = [];
+    let numLogprobs = 0;
+    for await (const { choices } of stream) {
+      texts.push(choices[0]?.text ?? '');
+      numLogprobs += choices[0]?.logprobs?.tokens?.length ?? 0;
+    }
+    assert.equal(texts[0], prompt);
+    const { text, prompt_token_ids: ids } = await complete({});
+    assert.equal(texts.slice(1).join(''), text);
+    assert.equal(numLogprobs, ids.length + 3);
+    const refused = await fetch(`${cluster.url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ prompt, stream: true, prompt_logprobs: 1 }),
+    });
+    assert.equal(refused.status, 400);
+    assert.match(await refused.text(), /prompt_logprobs: are not available when stream is true/);
+  });
+});
+
 test('logprobs: the chosen token is the likeliest, and probabilities are no more than one', async () => {
   const { choices } = await client.chat.completions.create({
     model,
@@ -412,8 +517,8 @@ describe('parameters that OpenAI or vLLM document', () => {
   });
 
   test.each([
-    ...[{ n: 2 }, { best_of: 2 }, { use_beam_search: true }, { echo: true }, { length_penalty: 2 }, { priority: 1 }],
-    ...[{ bad_words: ['x'] }, { response_format: { type: 'json_object' } }, { prompt_logprobs: 1 }],
+    ...[{ n: 2 }, { best_of: 2 }, { use_beam_search: true }, { length_penalty: 2 }, { priority: 1 }],
+    ...[{ bad_words: ['x'] }, { response_format: { type: 'json_object' } }, { prompt_embeds: 'x' }],
     ...[
       { guided_json: {} },
       { structured_outputs: { regex: 'x' } },

@@ -4,16 +4,17 @@
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
+import { NO_TOKEN } from '../../kernels/draw.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Engine, type EngineListener, type SequenceReport } from '../../shared/engine/engine.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
-import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import type { SampledToken, SamplingParams } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/kv/hash.ts';
-import { goldenFolder } from '../support/golden.ts';
+import { goldenCases, goldenFolder, logitsAt } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
 
 const path = goldenFolder('llama-odd');
@@ -35,11 +36,12 @@ class Harness {
   readonly prefilled = new Set<number>();
   readonly preempted = new Set<number>();
   readonly failed = new Map<number, string>();
+  readonly prompts = new Map<number, SampledToken[]>();
   readonly reports = new Map<number, SequenceReport>();
   readonly model: LoadedModel;
   #nextId = 1;
 
-  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number) {
+  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8) {
     this.model = model;
     const listener: EngineListener = {
       onToken: (id, { token }, report) => {
@@ -50,6 +52,11 @@ class Harness {
       onPreempted: (one) => this.preempted.add(one),
       onProgress: () => undefined,
       onPrefilled: (id) => this.prefilled.add(id),
+      onPrompt: (id, position, tokens) => {
+        const told = this.prompts.get(id) ?? [];
+        tokens.forEach((token, i) => (told[position + i] = token));
+        this.prompts.set(id, told);
+      },
       onFailed: (id, message) => this.failed.set(id, message),
       onStored: (hash) => this.hashes.set(hash.key, hash),
       onRemoved: (key) => this.hashes.delete(key),
@@ -58,7 +65,7 @@ class Harness {
     const { blockSize } = model.layout;
     this.engine = new Engine(
       model.executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs: 8, maxWaiting: 100, stepMs: 0 },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0 },
       listener,
       systemClock,
     );
@@ -270,4 +277,89 @@ test('min_tokens: no stop token is sampled before', async () => {
   const output = h.outputs.get(id)!;
   assert(!output.slice(0, 5).includes(first!));
   assert(output.length >= 6);
+});
+
+test('log-probabilities of a prompt are those of the reference, in any chunks, beside others, after hits and a preemption', async () => {
+  const name = 'llama-tied';
+  const golden = goldenCases(name).find(({ positions, prompt }) => positions === 'all' && prompt.length > 8)!;
+  const { prompt } = golden;
+  for (const [numBlocks, chunkTokens] of [
+    [64, 512],
+    [64, 5],
+    [7, 64],
+  ] as const) {
+    const model = await loadModel({
+      ...{ ...loadDefaults, modelPath: goldenFolder(name), numBlocks, chunkTokens },
+      ...{ kvDtype: 'f32', weightFormat: 'f32' },
+    });
+    const { vocabSize } = model.folder.config;
+    const h = new Harness(model, numBlocks, chunkTokens);
+    // What is cached helps nobody whose rows are asked for.
+    h.submit(prompt, 1);
+    await h.run();
+    const others = Array.from({ length: 3 }, () =>
+      h.submit(
+        Array.from({ length: 40 }, () => random.below(vocabSize)),
+        30,
+      ),
+    );
+    const whole = h.submit(prompt, 4, { promptLogprobs: { numTop: 2, from: 1 } });
+    const late = h.submit(prompt, 4, { promptLogprobs: { numTop: 0, from: prompt.length - 3 } });
+    await h.run();
+    for (const id of [...others, whole, late]) assert(h.outputs.get(id)!.length >= 4);
+    assert.deepEqual(h.outputs.get(whole)!.slice(0, 2), h.outputs.get(late)!.slice(0, 2));
+    const told = h.prompts.get(whole)!;
+    assert.equal(told.length, prompt.length);
+    assert.deepEqual(Object.keys(h.prompts.get(late)!).map(Number), [
+      prompt.length - 3,
+      prompt.length - 2,
+      prompt.length - 1,
+    ]);
+    for (let position = 1; position < prompt.length; position++) {
+      const logits = [...logitsAt(name, golden, position - 1, vocabSize)];
+      const highest = Math.max(...logits);
+      const sum = highest + Math.log(logits.reduce((total, logit) => total + Math.exp(logit - highest), 0));
+      const { token, logprob, top } = told[position]!;
+      assert.equal(token, prompt[position]);
+      assert(Math.abs(logprob! - (logits[token]! - sum)) < 1e-2, `${position}: ${logprob}`);
+      assert.equal(top!.length, 2);
+      assert(Math.abs(top![0]![1] - (highest - sum)) < 1e-2);
+    }
+    await model.executable.close();
+  }
+});
+
+test('a row of logits that are no numbers fails its own request and no other', async () => {
+  const h = await harness();
+  const run = h.model.executable.run.bind(h.model.executable);
+  let numSteps = 0;
+  // The second sequence's third token.
+  h.model.executable.run = async (batch) => {
+    const results = await run(batch);
+    numSteps++;
+    return numSteps === 3 ? results.map((one, i) => (i === 1 ? { ...one, token: NO_TOKEN } : one)) : results;
+  };
+  const prompts = [promptOf(5), promptOf(6)];
+  const [good, bad] = prompts.map((prompt) => h.submit(prompt, 8));
+  await h.run();
+  assert.deepEqual(h.outputs.get(good!), await want(prompts[0]!, greedy, 8));
+  assert.equal(h.outputs.get(bad!)?.length, 2);
+  assert.match(h.failed.get(bad!)!, /no token can be drawn: a logit of the model is no number/);
+  assert.equal(h.engine.pool.numAvailable, 64);
+});
+
+test('ten sequences whose tokens the host draws, and ten that the device does: each gets its own', async () => {
+  const model = await loadModel({ ...loadDefaults, modelPath: path, numBlocks: 64, chunkTokens: 64, maxNumSeqs: 20 });
+  // Room for two pages: most sequences with penalties have none.
+  const draws = { ...model.executable.draws, numPages: 2 };
+  Object.defineProperty(model.executable, 'draws', { value: draws });
+  const h = new Harness(model, 64, 64, 20);
+  const cases = Array.from({ length: 20 }, (_, i) => ({
+    prompt: promptOf(3 + random.below(20)),
+    params: i % 2 ? { ...greedy, temperature: 0.9, seed: i, frequencyPenalty: 0.5, repetitionPenalty: 1.1 } : greedy,
+  }));
+  const ids = cases.map(({ prompt, params }) => h.submit(prompt, 10, { sampling: params }));
+  await h.run();
+  for (const [i, { prompt, params }] of cases.entries())
+    assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 10), `${i}`);
 });

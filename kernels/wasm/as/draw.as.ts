@@ -15,6 +15,7 @@ const SCORE_LIMIT: i32 = 1072693248;
 const IN_PROMPT: u32 = 0x80000000;
 const MINUS_INFINITY: u32 = 0xff800000;
 const BINS: usize = 2048;
+const WALK_BLOCK: u32 = 512;
 
 // @ts-ignore: decorator
 @unmanaged
@@ -86,12 +87,11 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
   else highest = score_of(order_of(best));
   if (highest == FORBIDDEN) return NO_TOKEN;
   if (record.mantissa == 0) return best_of_scores(logits, scores, vocab, highest);
-  weigh(isAdjusted ? 0 : logits, scores, vocab, highest, table, record, weights);
+  let sum = weigh(isAdjusted ? 0 : logits, scores, vocab, highest, table, record, weights);
 
   // What is kept: weights above `from`, and `ties` that are equal to it.
   let from: u32 = 0;
   let ties: u64 = 0;
-  let sum = sum_from(weights, vocab, 1);
   if (record.topK > 0 && (record.topK as u64) < tokens_from(weights, vocab, 1)) {
     from = head(weights, vocab, bins, record.topK, false);
     ties = (record.topK as u64) - tokens_from(weights, vocab, from + 1);
@@ -107,26 +107,52 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
   return walk(weights, vocab, from, ties, multiply_high(((record.randomHigh as u64) << 32) | (record.randomLow as u64), sum));
 }
 
-/** The first id whose running sum of what is kept is beyond `target`. */
+/** The first id whose running sum of what is kept is beyond `target`: blocks are added up first, then the ids of one. */
 function walk(weights: usize, vocab: u32, from: u32, ties: u64, target: u64): u32 {
-  const least4 = i32x4.splat(max<u32>(from, 1));
   let running: u64 = 0;
-  for (let first: u32 = 0; first < vocab; first += 4) {
-    const weights4 = v128.load(weights + ((first as usize) << 2));
-    let left = i32x4.bitmask(i32x4.ge_u(weights4, least4));
-    while (left != 0) {
-      const id = first + ctz(left);
-      left &= left - 1;
+  let tiesLeft = ties;
+  for (let first: u32 = 0; first < vocab; first += WALK_BLOCK) {
+    const last = min(first + WALK_BLOCK, (vocab + 3) & ~3);
+    const at = weights + ((first as usize) << 2);
+    const equal = from > 0 ? tokens_equal(at, last - first, from) : 0;
+    const its = sum_from(at, last - first, from + 1) + min(equal, tiesLeft) * (from as u64);
+    if (running + its <= target) {
+      running += its;
+      tiesLeft -= min(equal, tiesLeft);
+      continue;
+    }
+    for (let id = first; id < last; id++) {
       const weight = load<u32>(weights + ((id as usize) << 2));
+      if (weight == 0 || weight < from) continue;
       if (weight == from) {
-        if (ties == 0) continue;
-        ties--;
+        if (tiesLeft == 0) continue;
+        tiesLeft--;
       }
       running += weight as u64;
       if (running > target) return id;
     }
   }
   return NO_TOKEN;
+}
+
+function tokens_equal(weights: usize, count: u32, weight: u32): u64 {
+  const weight4 = i32x4.splat(weight);
+  let counts = i32x4.splat(0);
+  for (let id: u32 = 0; id < count; id += 4) {
+    counts = i32x4.sub(counts, i32x4.eq(v128.load(weights + ((id as usize) << 2)), weight4));
+  }
+  return lanes_of(counts);
+}
+
+// @ts-ignore: decorator
+@inline
+function lanes_of(counts: v128): u64 {
+  return (
+    (i32x4.extract_lane(counts, 0) as u64) +
+    (i32x4.extract_lane(counts, 1) as u64) +
+    (i32x4.extract_lane(counts, 2) as u64) +
+    (i32x4.extract_lane(counts, 3) as u64)
+  );
 }
 
 /** Bits of an f32 as an integer that orders as the numbers do; its own inverse. */
@@ -207,21 +233,34 @@ function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: usize): i
   const bias = record.bias;
   const counts = record.hasPenalties != 0 ? record.counts : 0;
   const allowed = record.allowed;
-  let highest4 = i32x4.splat(FORBIDDEN);
+  const forbidden4 = i32x4.splat(FORBIDDEN);
+  let highest4 = forbidden4;
   let highest = FORBIDDEN;
   let id: u32 = 0;
   for (; id + 4 <= vocab; id += 4) {
     const at = (id as usize) << 2;
     const scores4 = scores_of_4(v128.load(logits + at));
-    v128.store(scores + at, scores4);
-    let touched = i32x4.splat(0);
-    if (bias != 0) touched = v128.load(bias + at);
-    if (counts != 0) touched = v128.or(touched, v128.load(counts + at));
-    if (!v128.any_true(touched) && (allowed == 0 || ((load<u32>(allowed + (((id >> 5) as usize) << 2)) >> (id & 31)) & 15) == 15)) {
-      highest4 = i32x4.max_s(highest4, scores4);
-      continue;
+    let adjusted = scores4;
+    if (bias != 0) {
+      const added = v128.load(bias + at);
+      adjusted = v128.bitselect(forbidden4, limited_4(i32x4.add(adjusted, added)), i32x4.eq(added, forbidden4));
     }
-    for (let lane: u32 = 0; lane < 4; lane++) highest = max(highest, adjust_one(id + lane, bias, counts, allowed, record, scores));
+    if (counts != 0) {
+      const words = v128.load(counts + at);
+      if (v128.any_true(words)) {
+        adjusted = v128.bitselect(penalised_4(adjusted, words, record), adjusted, i32x4.ne(words, i32x4.splat(0)));
+      }
+    }
+    if (allowed != 0) {
+      const bits = i32x4.splat(load<u32>(allowed + (((id >> 5) as usize) << 2)) >> (id & 31));
+      const lane_bits = i32x4(1, 2, 4, 8);
+      adjusted = v128.bitselect(adjusted, forbidden4, i32x4.eq(v128.and(bits, lane_bits), lane_bits));
+    }
+    adjusted = v128.bitselect(forbidden4, adjusted, i32x4.eq(scores4, forbidden4));
+    // What a bias forbids is not made possible by a penalty.
+    if (bias != 0) adjusted = v128.bitselect(forbidden4, adjusted, i32x4.eq(v128.load(bias + at), forbidden4));
+    v128.store(scores + at, adjusted);
+    highest4 = i32x4.max_s(highest4, adjusted);
   }
   for (; id < vocab; id++) {
     store<i32>(scores + ((id as usize) << 2), score_of(load<i32>(logits + ((id as usize) << 2))));
@@ -254,6 +293,44 @@ function adjust_one(id: u32, bias: usize, counts: usize, allowed: usize, record:
   return score;
 }
 
+// @ts-ignore: decorator
+@inline
+function limited_4(scores: v128): v128 {
+  return i32x4.min_s(i32x4.max_s(scores, i32x4.splat(-SCORE_LIMIT)), i32x4.splat(SCORE_LIMIT));
+}
+
+/** Of what is not negative, at most the limit: beyond `bound` it is that. */
+// @ts-ignore: decorator
+@inline
+function scaled_4(scores: v128, mantissa: u32, shift: u32): v128 {
+  // With a larger shift no product comes near.
+  const bound: u32 =
+    shift > 32 ? SCORE_LIMIT : (min<u64>((((SCORE_LIMIT as u64) + 1) << (shift as u64)) / (mantissa as u64), SCORE_LIMIT as u64) as u32);
+  const scale = i32x4.splat(mantissa);
+  const within = i32x4.min_u(scores, i32x4.splat(bound + 1));
+  const product = i8x16.shuffle(
+    i64x2.shr_u(i64x2.extmul_low_i32x4_u(within, scale), shift as i32),
+    i64x2.shr_u(i64x2.extmul_high_i32x4_u(within, scale), shift as i32),
+    0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
+  );
+  return i32x4.min_u(product, i32x4.splat(SCORE_LIMIT));
+}
+
+/** What {@link penalised} does to each. */
+// @ts-ignore: decorator
+@inline
+function penalised_4(scores: v128, words: v128, record: DrawRecord): v128 {
+  const none = i32x4.splat(0);
+  const above = scaled_4(scores, record.aboveMantissa, record.aboveShift);
+  const below = i32x4.neg(scaled_4(i32x4.neg(scores), record.belowMantissa, record.belowShift));
+  const repeated = v128.bitselect(above, below, i32x4.gt_s(scores, none));
+  const count = v128.and(words, i32x4.splat(IN_PROMPT - 1));
+  const times = i32x4.min_u(count, i32x4.splat(record.maxCount));
+  const less = limited_4(i32x4.sub(repeated, i32x4.mul(i32x4.splat(record.frequency), times)));
+  const present = v128.and(i32x4.splat(record.presence), i32x4.ne(count, none));
+  return limited_4(i32x4.sub(less, present));
+}
+
 function penalised(score: i32, word: u32, record: DrawRecord): i32 {
   let value =
     score > 0
@@ -281,7 +358,7 @@ function best_of_scores(logits: usize, scores: usize, vocab: u32, highest: i32):
   return winner;
 }
 
-/** Weights of all ids, 0 for those that are not drawn; from scores, or from logits when there are any. */
+/** Weights of all ids, 0 for those that are not drawn; from scores, or from logits when there are any. Returns their sum. */
 function weigh(
   logits: usize,
   scores: usize,
@@ -290,7 +367,9 @@ function weigh(
   table: usize,
   record: DrawRecord,
   weights: usize,
-): void {
+): u64 {
+  let low = i64x2.splat(0);
+  let high = i64x2.splat(0);
   const mantissa4 = i32x4.splat(record.mantissa);
   const shift = record.shift as i32;
   const highest4 = i32x4.splat(highest);
@@ -303,7 +382,7 @@ function weigh(
   const half2 = i64x2.splat(32768);
   for (let id: u32 = 0; id < vocab; id += 4) {
     const at = (id as usize) << 2;
-    // Rows end in whole vectors; what is behind the last id is taken out below.
+    // Rows end in whole vectors; what is behind the last id weighs nothing.
     const scores4 = logits != 0 ? scores_of_4(v128.load(logits + at)) : v128.load(scores + at);
     const below = i32x4.sub(highest4, scores4);
     const is_left = v128.andnot(i32x4.lt_u(below, cutoff4), i32x4.eq(scores4, forbidden4));
@@ -328,9 +407,17 @@ function weigh(
       i64x2.shr_u(i64x2.add(i64x2.extmul_high_i32x4_u(entry, share), half2), 16),
       0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
     );
-    v128.store(weights + at, v128.and(weighed, v128.and(is_left, i32x4.ge_u(weighed, least4))));
+    let kept = v128.and(weighed, v128.and(is_left, i32x4.ge_u(weighed, least4)));
+    if (id + 4 > vocab) {
+      const lanes = i32x4(0, 1, 2, 3);
+      kept = v128.and(kept, i32x4.lt_u(lanes, i32x4.splat(vocab - id)));
+    }
+    v128.store(weights + at, kept);
+    low = i64x2.add(low, i64x2.extend_low_i32x4_u(kept));
+    high = i64x2.add(high, i64x2.extend_high_i32x4_u(kept));
   }
-  for (let id = vocab; (id & 3) != 0; id++) store<u32>(weights + ((id as usize) << 2), 0);
+  const sums = i64x2.add(low, high);
+  return i64x2.extract_lane(sums, 0) + i64x2.extract_lane(sums, 1);
 }
 
 /** `least` is above 0. */
@@ -354,9 +441,7 @@ function tokens_from(weights: usize, vocab: u32, least: u32): u64 {
   for (let id: u32 = 0; id < vocab; id += 4) {
     counts = i32x4.sub(counts, i32x4.ge_u(v128.load(weights + ((id as usize) << 2)), least4));
   }
-  return (
-    i32x4.extract_lane(counts, 0) + i32x4.extract_lane(counts, 1) + i32x4.extract_lane(counts, 2) + i32x4.extract_lane(counts, 3)
-  );
+  return lanes_of(counts);
 }
 
 /** The weight that the smallest head ends at which has `limit` tokens, or that sum: eleven, eleven and ten bits at a time. */

@@ -1,10 +1,12 @@
 /** `/v1/chat/completions`. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { ChatBody } from './parameters.ts';
+import { promptLogprobsJson } from './prompt_logprobs.ts';
 import { runPrompt, type Piece } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
@@ -26,7 +28,7 @@ export async function chat(context: ApiContext, scope: RequestScope): Promise<vo
   const pieces = scope.own(runPrompt(context, record, generation, scope));
   const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);
   if (!body.isStream) {
-    const answer = await whole(context, body, record, pieces, promptTokens);
+    const answer = await whole(context, body, record, pieces, generation);
     scope.answer(answer, headers());
     return;
   }
@@ -40,7 +42,7 @@ async function whole(
   body: ChatBody,
   record: RequestRecord,
   pieces: AsyncGenerator<Piece>,
-  promptTokens: readonly number[],
+  generation: Generation,
 ): Promise<string> {
   const text: string[] = [];
   const ids: number[] = [];
@@ -63,7 +65,10 @@ async function whole(
   return answerJson(
     frame(context, record, 'chat.completion'),
     [{ fields, logprobs: body.numLogprobs >= 0 ? `{"content":[${entries.join()}],"refusal":null}` : 'null' }],
-    { usage: usageOf([record]), ...(body.isReturningIds ? { prompt_token_ids: promptTokens } : {}) },
+    { usage: usageOf([record]), ...(body.isReturningIds ? { prompt_token_ids: generation.promptTokens } : {}) },
+    body.numPromptLogprobs < 0
+      ? ''
+      : `,"prompt_logprobs":${await promptLogprobsJson(context, generation, body.numPromptLogprobs)}`,
   );
 }
 

@@ -59,10 +59,13 @@ export function generationOf(
       'min_tokens',
     );
   }
+  const isEchoing = 'isEchoing' in body && body.isEchoing;
+  const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? body.numLogprobs : -1);
   return {
     ...{ promptTokens, maxLength, isOpenEnded: maxTokens === undefined },
     sampling: toSampling(body, folder.defaults, drawSeed, folder.config.vocabSize),
     scope: { adapter: '', salt: body.cacheSalt },
+    promptLogprobs: numPromptTop < 0 ? undefined : { numTop: numPromptTop, tokens: [] },
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
     // With `ignore_eos` only the tokens that the request names itself end it.
     stopTokenIds: [...(body.isIgnoringEos ? [] : folder.eosTokenIds), ...body.stopTokenIds],
@@ -126,12 +129,20 @@ export async function tokenNames(
  */
 export function answerJson(
   frame: Readonly<Record<string, unknown>>,
-  choices: readonly { readonly fields: Readonly<Record<string, unknown>>; readonly logprobs: string }[],
+  choices: readonly {
+    readonly fields: Readonly<Record<string, unknown>>;
+    readonly logprobs: string;
+    readonly promptLogprobs?: string;
+  }[],
   rest: Readonly<Record<string, unknown>>,
+  restJson = '',
 ): string {
   const inner = (fields: Readonly<Record<string, unknown>>): string => JSON.stringify(fields).slice(1, -1);
-  const list = choices.map(({ fields, logprobs }) => `{${inner(fields)},"logprobs":${logprobs}}`);
-  return `{${inner(frame)},"choices":[${list.join()}],${inner(rest)}}`;
+  const list = choices.map(
+    ({ fields, logprobs, promptLogprobs }) =>
+      `{${inner(fields)},"logprobs":${logprobs}${promptLogprobs === undefined ? '' : `,"prompt_logprobs":${promptLogprobs}`}}`,
+  );
+  return `{${inner(frame)},"choices":[${list.join()}],${inner(rest)}${restJson}}`;
 }
 
 /** Longer than this and a header is no place for it. */

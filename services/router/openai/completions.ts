@@ -1,11 +1,13 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CompletionBody } from './parameters.ts';
 import { merge, runPrompt, type Piece } from './prompt_run.ts';
+import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** OpenAI's default for this endpoint. */
@@ -14,7 +16,9 @@ const DEFAULT_MAX_TOKENS = 16;
 /** One prompt of the request, under way. */
 interface Run {
   readonly record: RequestRecord;
+  readonly prompt: string | Uint32Array;
   readonly promptTokens: readonly number[];
+  readonly generation: Generation;
   readonly pieces: AsyncGenerator<Piece>;
 }
 
@@ -26,12 +30,14 @@ export async function completions(context: ApiContext, scope: RequestScope): Pro
   const runs = await startAll(context, body, scope, first);
   const headers = (): Record<string, string> => finishedHeaders(first, body.ignored);
   if (!body.isStream) {
-    const answer = await whole(context, body, runs);
+    const answer = await whole(context, body, runs, scope.signal);
     scope.answer(answer, headers());
     return;
   }
   const { clock, stalledReaderMs } = context;
-  await sendEvents(scope.own(events(context, body, runs)), scope, { ...{ clock, stalledReaderMs, headers } });
+  await sendEvents(scope.own(events(context, body, runs, scope.signal)), scope, {
+    ...{ clock, stalledReaderMs, headers },
+  });
 }
 
 /** Every prompt is checked before any is placed: a run begins when its first piece is asked for. */
@@ -52,28 +58,51 @@ async function startAll(
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
     record.promptTokens = promptTokens.length;
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
-    runs.push({ record, promptTokens, pieces: scope.own(runPrompt(context, record, generation, scope)) });
+    const pieces = scope.own(runPrompt(context, record, generation, scope));
+    runs.push({ record, prompt, promptTokens, generation, pieces });
   }
   return runs;
 }
 
-async function whole(context: ApiContext, body: CompletionBody, runs: readonly Run[]): Promise<string> {
+async function whole(
+  context: ApiContext,
+  body: CompletionBody,
+  runs: readonly Run[],
+  signal: AbortSignal,
+): Promise<string> {
   const outputs = runs.map(() => ({
     text: [] as string[],
     ids: [] as number[],
     lists: new LogprobLists(),
+    promptLogprobs: undefined as string | undefined,
     last: undefined as Piece | undefined,
   }));
   for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
     const output = outputs[index];
-    if (!output) continue;
+    const run = runs[index];
+    if (!output || !run) continue;
+    if (!output.last) {
+      if (body.isEchoing) output.text.push(await promptTextOf(context, run.prompt, signal));
+      if (body.isEchoing && body.numLogprobs >= 0) {
+        for (const slice of inSlices(promptTokensOf(run.generation))) {
+          const lists = await logprobs(context, slice, output.lists.textLength, body.numLogprobs);
+          output.lists.add(lists, context.codec.hasTokenizer);
+          await context.clock.turn();
+        }
+      }
+      if (body.numPromptLogprobs >= 0)
+        output.promptLogprobs = await promptLogprobsJson(context, run.generation, body.numPromptLogprobs);
+    }
     output.text.push(piece.text);
     output.ids.push(...piece.tokens.map(({ token }) => token));
     if (body.numLogprobs >= 0)
-      output.lists.add(await logprobs(context, piece.tokens, output.lists.textLength), context.codec.hasTokenizer);
+      output.lists.add(
+        await logprobs(context, piece.tokens, output.lists.textLength, body.numLogprobs),
+        context.codec.hasTokenizer,
+      );
     output.last = piece;
   }
-  const choices = outputs.map(({ text, ids, lists, last }, index) => ({
+  const choices = outputs.map(({ text, ids, lists, promptLogprobs, last }, index) => ({
     fields: {
       index,
       text: text.join(''),
@@ -82,11 +111,17 @@ async function whole(context: ApiContext, body: CompletionBody, runs: readonly R
       ...(body.isReturningIds ? { prompt_token_ids: runs[index]?.promptTokens, token_ids: ids } : {}),
     },
     logprobs: body.numLogprobs >= 0 ? lists.json() : 'null',
+    ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
   }));
   return answerJson(frame(context, runs), choices, { usage: usageOf(runs.map(({ record }) => record)) });
 }
 
-async function* events(context: ApiContext, body: CompletionBody, runs: readonly Run[]): AsyncGenerator {
+async function* events(
+  context: ApiContext,
+  body: CompletionBody,
+  runs: readonly Run[],
+  signal: AbortSignal,
+): AsyncGenerator {
   const head = frame(context, runs);
   const textLengths = runs.map(() => 0);
   const hasBegun = runs.map(() => false);
@@ -96,11 +131,23 @@ async function* events(context: ApiContext, body: CompletionBody, runs: readonly
   };
   for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
     const { text, tokens, finish, stopReason } = piece;
+    const run = runs[index];
+    if (body.isEchoing && run && !hasBegun[index]) {
+      const echoed = await promptTextOf(context, run.prompt, signal);
+      const lists =
+        body.numLogprobs >= 0 ? await logprobs(context, promptTokensOf(run.generation), 0, body.numLogprobs) : null;
+      const ids = body.isReturningIds ? { prompt_token_ids: run.promptTokens, token_ids: [] } : {};
+      const choice = { index, text: echoed, logprobs: lists, finish_reason: null, stop_reason: null, ...ids };
+      hasBegun[index] = true;
+      textLengths[index] = echoed.length;
+      yield { ...head, choices: [choice], ...usage(index) };
+    }
     if (text === '' && finish === undefined && body.numLogprobs < 0 && !body.isReturningIds) continue;
     const choice = {
       index,
       text,
-      logprobs: body.numLogprobs >= 0 ? await logprobs(context, tokens, textLengths[index] ?? 0) : null,
+      logprobs:
+        body.numLogprobs >= 0 ? await logprobs(context, tokens, textLengths[index] ?? 0, body.numLogprobs) : null,
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,
       ...(body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {}),
@@ -123,7 +170,7 @@ function frame({ servedName, clock }: ApiContext, runs: readonly Run[]): Record<
 interface Logprobs {
   readonly tokens: readonly string[];
   readonly token_logprobs: readonly (number | null)[];
-  readonly top_logprobs: readonly Record<string, number | undefined>[];
+  readonly top_logprobs: readonly (Record<string, number | undefined> | null)[];
   readonly text_offset: readonly number[];
 }
 
@@ -152,7 +199,12 @@ class LogprobLists {
   }
 }
 
-async function logprobs(context: ApiContext, tokens: readonly SampledMessage[], textOffset: number): Promise<Logprobs> {
+async function logprobs(
+  context: ApiContext,
+  tokens: readonly SampledMessage[],
+  textOffset: number,
+  numTop: number,
+): Promise<Logprobs> {
   const nameOf = await tokenNames(context, tokens);
   let offset = textOffset;
   return {
@@ -160,7 +212,11 @@ async function logprobs(context: ApiContext, tokens: readonly SampledMessage[], 
     token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
     // The chosen token is always there, besides the best ones.
     top_logprobs: tokens.map(({ token, logprob, topTokens, topLogprobs }) => {
-      const best = topTokens.map((top, i): [string, number | undefined] => [nameOf(top), topLogprobs[i]]);
+      // The first token of a prompt has none.
+      if (logprob.length === 0) return null;
+      const best = topTokens
+        .slice(0, numTop)
+        .map((top, i): [string, number | undefined] => [nameOf(top), topLogprobs[i]]);
       return Object.fromEntries([...best, [nameOf(token), logprob[0]]]);
     }),
     text_offset: tokens.map(({ token }) => {

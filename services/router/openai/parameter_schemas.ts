@@ -66,10 +66,9 @@ export const common = {
   priority: only([0]),
   bad_words: only([[]]),
   response_format: only([{ type: 'text' }]),
-  echo: only([false]),
   spaces_between_special_tokens: only([true]),
   truncate_prompt_tokens: only([], 'null'),
-  prompt_logprobs: only([], 'null'),
+  prompt_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
   prompt_embeds: only([], 'null'),
   logprob_token_ids: only([], 'null'),
   allowed_token_ids: only([], 'null'),
@@ -115,6 +114,7 @@ const templateKwargs = z.record(z.string(), z.unknown()).optional();
 const chatFields = {
   ...common,
   messages: z.unknown().optional(),
+  echo: only([false]),
   max_completion_tokens: count,
   logprobs: on,
   top_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
@@ -143,6 +143,7 @@ const completionFields = {
   ...common,
   prompt: z.unknown().optional(),
   logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
+  echo: on,
   suffix: only(['']),
 };
 

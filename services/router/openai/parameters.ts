@@ -46,6 +46,8 @@ interface CommonBody {
   readonly isReturningIds: boolean;
   /** Alternatives per token; -1: no log-probabilities. */
   readonly numLogprobs: number;
+  /** Of the prompt's tokens. */
+  readonly numPromptLogprobs: number;
   readonly requestId: string | undefined;
   /** Only requests with the same one share blocks. */
   readonly cacheSalt: string;
@@ -60,6 +62,8 @@ export interface ChatBody extends CommonBody {
 
 export interface CompletionBody extends CommonBody {
   readonly prompts: readonly (string | Uint32Array)[];
+  /** The prompt comes before the output. */
+  readonly isEchoing: boolean;
   readonly hasSpecialTokens: boolean;
 }
 
@@ -125,6 +129,9 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
   if (body.stream_options && !body.stream) {
     throw new ParameterFailure('stream_options: is only allowed when stream is true', 'stream_options');
   }
+  if (body.prompt_logprobs !== undefined && body.stream) {
+    throw new ParameterFailure('prompt_logprobs: are not available when stream is true', 'prompt_logprobs');
+  }
   const outside = (body.stop_token_ids ?? []).filter((id) => id >= limits.vocabSize);
   if (outside.length > 0) {
     throw new ParameterFailure(
@@ -161,6 +168,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isSkippingSpecial: body.skip_special_tokens ?? true,
     isReturningIds: body.return_token_ids ?? false,
     numLogprobs,
+    numPromptLogprobs: body.prompt_logprobs ?? -1,
     requestId: body.request_id,
     cacheSalt: body.cache_salt ?? '',
     ignored,
@@ -222,6 +230,7 @@ export function readCompletionBody(bytes: Uint8Array, limits: BodyLimits): Compl
     ...readCommon(body, ignored, body.logprobs ?? -1, limits),
     prompts: readPrompts(body.prompt, limits),
     hasSpecialTokens: body.add_special_tokens ?? true,
+    isEchoing: body.echo ?? false,
   };
   refuseMinOverMax(read);
   if (read.biasTokens.length * read.prompts.length > MAX_BIASES) {

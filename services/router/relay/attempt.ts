@@ -99,6 +99,7 @@ export class AttemptRun {
       if (chosen.prefill) void this.#prefill(said, chosen.prefill, chosen.prefillSources);
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(said, reply.missing.block, reply.missing.reason);
+        if (reply.prompt) this.#takePrompt(reply.prompt.tokens);
         // R1: what comes twice is dropped before it counts.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.sampled);
@@ -152,7 +153,15 @@ export class AttemptRun {
       sampling: generation.sampling,
       sources: chosen.decodeSources,
       maxSelfCompute: chosen.maxSelfCompute,
+      promptLogprobs: generation.promptLogprobs ? generation.promptLogprobs.numTop + 1 : 0,
+      promptLogprobsFrom: generation.promptLogprobs ? generation.promptLogprobs.tokens.length + 1 : 0,
     };
+  }
+
+  /** R1: what comes twice is dropped. */
+  #takePrompt(tokens: readonly SampledMessage[]): void {
+    const known = this.#course.generation.promptLogprobs?.tokens;
+    for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
   #take(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {

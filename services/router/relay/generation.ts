@@ -1,6 +1,6 @@
 /** One prompt as it was asked for: what relay, placement and text need of it, each what it needs. */
 import type { Scope } from '../../../shared/kv/format.ts';
-import type { SamplingMessage } from '../../../shared/protocol/messages.ts';
+import type { SampledMessage, SamplingMessage } from '../../../shared/protocol/messages.ts';
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
 export interface Generation {
@@ -17,4 +17,14 @@ export interface Generation {
   /** Those of the request alone: it is told which one ended it. */
   readonly ownStopTokenIds: readonly number[];
   readonly text: TextStreamOptions;
+  /** Undefined: they are not asked for. */
+  readonly promptLogprobs: PromptLogprobs | undefined;
+}
+
+/** Of the prompt's tokens: filled before the first token of the output, whatever fails on the way. */
+export interface PromptLogprobs {
+  /** Alternatives. */
+  readonly numTop: number;
+  /** From the second token on: the first has none. */
+  readonly tokens: SampledMessage[];
 }

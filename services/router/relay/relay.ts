@@ -133,9 +133,18 @@ export class Relay {
       const { model } = view;
       const hashes = model ? await chain.hashes(model, tokens) : [];
       // Decided after the wait: the cluster may be another by now.
+      // Whose rows are asked for is computed where it decodes: no block that somebody has is of use.
+      const { promptLogprobs, promptTokens } = course.generation;
+      const isReading = promptLogprobs !== undefined && promptLogprobs.tokens.length + 1 < promptTokens.length;
       const asked = {
         requestId: record.id,
-        ...{ numTokens: tokens.length, hashes, maxLength: this.#needed(course), avoided: excluded, isInsisting },
+        ...{
+          numTokens: tokens.length,
+          hashes: isReading ? [] : hashes,
+          maxLength: this.#needed(course),
+          avoided: excluded,
+          isInsisting,
+        },
       };
       const outcome = conductor.decide(asked);
       if (outcome.kind === 'reject') throw course.last ?? new Failure(outcome.code, outcome.message);

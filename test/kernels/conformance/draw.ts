@@ -62,7 +62,7 @@ export function caseOf(random: Random, vocab: number): Case {
     random: [pick(random.u32(), random.u32(), 0, 0xffffffff), pick(random.u32(), 0xffffffff)],
     penalties:
       random.below(3) === 0
-        ? penaltiesOf(pick(1, 1.1, 0.5, 10, 0.001), pick(0, 0.5, -2), pick(0, 0.3, -0.1, 2, 1e-4))
+        ? penaltiesOf(pick(1, 1.1, 0.5, 10, 0.001, 1e-12), pick(0, 0.5, -2), pick(0, 0.3, -0.1, 2, 1e-4))
         : undefined,
   };
   return {

@@ -54,6 +54,7 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const tokens = relay.generate(
     {
       ...{ promptTokens: [1, 2, 3], maxLength: 8, isOpenEnded: false, stopTokenIds: [], ownStopTokenIds: [] },
+      promptLogprobs: undefined,
       sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty },
       scope: noScope,
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },

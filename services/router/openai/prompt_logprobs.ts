@@ -1,0 +1,53 @@
+/** The prompt in an answer: its text and log-probabilities with `echo`, and vLLM's `prompt_logprobs`. */
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { Generation } from '../relay/generation.ts';
+import type { ApiContext } from './api_context.ts';
+import { tokenNames } from './common.ts';
+
+/** Written at once, between two turns of the loop: some milliseconds. */
+const TOKENS_AT_ONCE = 128;
+
+/** Every token of the prompt; the first has no log-probability. Complete once the first token of the output has come. */
+export function promptTokensOf({ promptTokens, promptLogprobs }: Generation): SampledMessage[] {
+  const first = { token: promptTokens[0] ?? 0, logprob: [], topTokens: [], topLogprobs: [], position: 0 };
+  return [first, ...(promptLogprobs?.tokens ?? [])];
+}
+
+/** The prompt as it was sent, or what its ids mean. */
+export async function promptTextOf(
+  { codec }: ApiContext,
+  prompt: string | Uint32Array,
+  signal: AbortSignal,
+): Promise<string> {
+  if (typeof prompt === 'string') return prompt;
+  return codec.hasTokenizer ? codec.detokenize(prompt, signal) : '';
+}
+
+/** In slices, so that a long prompt stops nobody's stream. */
+export function inSlices<T>(values: readonly T[]): T[][] {
+  return Array.from({ length: Math.ceil(values.length / TOKENS_AT_ONCE) }, (_, i) =>
+    values.slice(i * TOKENS_AT_ONCE, (i + 1) * TOKENS_AT_ONCE),
+  );
+}
+
+/** `prompt_logprobs` of an answer, as JSON: by token its log-probability, rank and text; null for the first. */
+export async function promptLogprobsJson(context: ApiContext, generation: Generation, numTop: number): Promise<string> {
+  const parts: string[] = [];
+  for (const slice of inSlices(promptTokensOf(generation))) {
+    const nameOf = await tokenNames(context, slice);
+    for (const { token, logprob, topTokens, topLogprobs } of slice) {
+      if (logprob.length === 0) {
+        parts.push('null');
+        continue;
+      }
+      const best = topTokens
+        .slice(0, numTop)
+        .map((top, i): [number, object] => [top, { logprob: topLogprobs[i], rank: i + 1, decoded_token: nameOf(top) }]);
+      const rank = topTokens.indexOf(token);
+      const own = { logprob: logprob[0], rank: rank < 0 ? null : rank + 1, decoded_token: nameOf(token) };
+      parts.push(JSON.stringify(Object.fromEntries([...best, [token, own]])));
+    }
+    await context.clock.turn();
+  }
+  return `[${parts.join()}]`;
+}
