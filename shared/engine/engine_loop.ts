@@ -159,13 +159,17 @@ export class EngineLoop {
   /** Copies that are under way, each at most one at a time: steps do not wait for them. */
   #importing: Promise<void> | undefined;
   #exporting: Promise<void> | undefined;
+  /** One has ended since the last turn. */
+  #hasCopied = false;
   #copyFailure: { readonly error: unknown } | undefined;
 
   /** Resolves when told to stop, when no step and no copy runs: a device must not go while it computes. */
   async run(): Promise<void> {
     const { pulse, onTurn, clock } = this.#options;
     while (!this.#isStopping) {
-      Atomics.add(pulse, 0, 1);
+      // A copy that does not end is a device that hangs, however often the loop turns meanwhile.
+      if (!(this.#importing ?? this.#exporting) || this.#hasCopied) Atomics.add(pulse, 0, 1);
+      this.#hasCopied = false;
       Atomics.store(pulse, 1, 1);
       onTurn?.(this.engine.numSteps);
       this.#hasNews = false;
@@ -198,6 +202,7 @@ export class EngineLoop {
       })
       .finally(() => {
         ended();
+        this.#hasCopied = true;
         this.#hasNews = true;
         this.#wake?.();
       });

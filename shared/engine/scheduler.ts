@@ -114,9 +114,10 @@ export class Scheduler {
     for (const sequence of admitted)
       if (sequence.phase.kind === 'running' && !sequence.isReadingPrompt && mayPlan(sequence)) plan(sequence);
     // Each of their rows is a sample, and so may one be of everybody else: they take what is left.
-    const readers = [...running, ...admitted].filter((one) => one.isReadingPrompt && !work.includes(one));
     let samples = this.#limits.maxNumSeqs - work.length;
-    for (const sequence of readers) {
+    // One that was preempted in this very call may have been admitted again.
+    for (const sequence of new Set([...running, ...admitted])) {
+      if (!sequence.isReadingPrompt || work.includes(sequence)) continue;
       if (samples <= 0 || sequence.phase.kind !== 'running' || !mayPlan(sequence)) continue;
       const before = budget;
       budget = Math.min(budget, samples);

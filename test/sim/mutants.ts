@@ -172,8 +172,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the last block is hit too, and nothing is left to sample from',
     file: 'shared/engine/sequence.js',
-    from: 'hittableBlocks(blockSize) {\n        return numPrefillBlocks(this.tokens.length, blockSize);',
-    to: 'hittableBlocks(blockSize) {\n        return Math.floor(this.tokens.length / blockSize);',
+    from: 'const numBlocks = numPrefillBlocks(this.tokens.length, blockSize);',
+    to: 'const numBlocks = Math.floor(this.tokens.length / blockSize);',
   },
   {
     name: 'a lost instance is asked for ever',
@@ -666,6 +666,24 @@ export const mutants: readonly Mutant[] = [
     file: 'shared/engine/draw_book.js',
     from: 'this.#executable.writeDrawPage(pages.biasPage, token, Int32Array.of(bias));',
     to: ';',
+  },
+  {
+    name: 'a device that hangs while it copies is not noticed',
+    file: 'shared/engine/engine_loop.js',
+    from: 'if (!(this.#importing ?? this.#exporting) || this.#hasCopied)',
+    to: 'if (true)',
+  },
+  {
+    name: 'who is preempted or fails over is asked for the whole prompt again, and tells what was told',
+    file: 'services/router/relay/attempt.js',
+    from: 'generation.promptLogprobs.tokens.length + 1 : 0,',
+    to: '2 : 0,',
+  },
+  {
+    name: 'cached blocks are hit although their rows are asked for',
+    file: 'shared/engine/sequence.js',
+    from: 'return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.promptNext - 1) / blockSize)) : numBlocks;',
+    to: 'return numBlocks;',
   },
 ];
 

@@ -106,6 +106,8 @@ export interface PlainRun {
   readonly sampled: readonly SampledToken[];
   /** Of every position of prompt and output but the last, [low, high]. */
   readonly kv: readonly (readonly [low: number, high: number])[];
+  /** ln p of each token of the prompt but the first, by position. */
+  readonly promptLogprobs: ReadonlyMap<number, number>;
 }
 
 /** A request without blocks, batches or machines. */
@@ -113,6 +115,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
   const all = [...tokens];
   const sampled: SampledToken[] = [];
   const kv: [number, number][] = [];
+  const promptLogprobs = new Map<number, number>();
   const draws = new Draws(sampling);
   const memory = new DrawMemory(sampling, { tokens, promptLength: tokens.length, stopTokenIds }, SIM_VOCAB);
   let [low, high] = FIRST;
@@ -121,6 +124,11 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
     [low, high] = kvAfter(low, high, all[position]!, position);
     kv.push([low, high]);
     hash = fold(hash, low, high);
+    if (position < tokens.length - 1) {
+      const next = tokens[position + 1]!;
+      const { askedLogits, logSumExp } = resultOf(logitsOf(hash), { numCandidates: 1, askedTokens: [next] });
+      promptLogprobs.set(position + 1, askedLogits[0]! - logSumExp);
+    }
     if (position < all.length - 1) continue;
     const logits = logitsOf(hash);
     memory.changesAt(all.length);
@@ -138,7 +146,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
     all.push(one.token);
     if (stopTokenIds.includes(one.token)) break;
   }
-  return { sampled, kv };
+  return { sampled, kv, promptLogprobs };
 }
 
 export interface SimDeviceOptions {

@@ -80,6 +80,8 @@ export function drawWish(
   const hasStops = r.chance(1, 4);
   const minTokens = !hasStops && r.chance(1, 6) ? 1 + r.below(2) : 0;
   const numLogprobs = r.chance(1, 5) ? r.below(4) : -1;
+  const isStream = r.chance(3, 4);
+  const isReading = !isStream && !isChat && r.chance(1, 2);
   const salt = r.pick(['', '', '', 'tenant', `own ${r.u32()}`]);
   const sampling: SamplingParams = {
     ...neutralSampling,
@@ -118,7 +120,8 @@ export function drawWish(
       ...{ frequency_penalty: sampling.frequencyPenalty, repetition_penalty: sampling.repetitionPenalty },
       ...{ min_p: sampling.minP, logit_bias: Object.fromEntries(sampling.logitBias) },
       ...{ stop: stops, stop_token_ids: ownStops, ignore_eos: isIgnoringEos, ...logprobs },
-      ...{ return_token_ids: true, stream: r.chance(3, 4), ...(salt === '' ? {} : { cache_salt: salt }) },
+      ...(isReading ? { prompt_logprobs: 0 } : {}),
+      ...{ return_token_ids: true, stream: isStream, ...(salt === '' ? {} : { cache_salt: salt }) },
     },
   };
 }
@@ -162,6 +165,7 @@ function textOf(ids: readonly number[]): string {
 
 /** What came of one prompt. */
 interface Got {
+  promptLogprobs: readonly (Record<string, { readonly logprob: number }> | null)[];
   readonly ids: number[];
   readonly logprobs: number[];
   text: string;
@@ -177,6 +181,7 @@ interface Choice {
   readonly message?: { readonly content: string };
   readonly token_ids?: number[];
   readonly finish_reason: string | null;
+  readonly prompt_logprobs?: Got['promptLogprobs'];
   readonly stop_reason?: string | number | null;
   readonly logprobs?: { readonly token_logprobs?: number[]; readonly content?: { readonly logprob: number }[] } | null;
 }
@@ -201,7 +206,7 @@ export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): 
   const events = isStream ? answer.text.split('\n\n').map((line) => line.replace(/^data: /, '')) : [answer.text];
   if (isStream && isWhole && events.splice(-2).join() !== '[DONE],') return `the stream does not end with [DONE]`;
   const got = expected.map((): Got => ({
-    ...{ ids: [], logprobs: [], text: '', finish: null, stopReason: null, numFinishes: 0 },
+    ...{ promptLogprobs: [], ids: [], logprobs: [], text: '', finish: null, stopReason: null, numFinishes: 0 },
   }));
   let usage: Message['usage'];
   for (const event of events) {
@@ -233,6 +238,7 @@ function take(got: Got, { text, delta, message, token_ids: ids, finish_reason: f
   got.ids.push(...(ids ?? []));
   const { token_logprobs: flat, content } = rest.logprobs ?? {};
   got.logprobs.push(...(flat ?? content?.map(({ logprob }) => logprob) ?? []));
+  got.promptLogprobs = rest.prompt_logprobs ?? [];
   if (finish === null) return;
   got.numFinishes = Math.max(1, got.numFinishes);
   got.finish = finish;
@@ -245,10 +251,20 @@ function faultOfOne(want: Expected, got: Got, isWhole: boolean, body: Wish['body
   const { sampled } = want.plain;
   if (got.logprobs.some((value, i) => value !== sampled[i]?.logprob)) return 'its log-probabilities are others';
   if (!isWhole) return undefined;
+  if (body['prompt_logprobs'] !== undefined && !isPromptTold(want, got))
+    return `the prompt's log-probabilities are others`;
   const asked = body['logprobs'] === undefined ? 0 : want.ids.length;
   const isAll = got.ids.length === want.ids.length && got.text === want.text && got.logprobs.length === asked;
   if (!isAll)
     return `it ended after ${got.ids.join()} ${JSON.stringify(got.text)}, want ${want.ids.join()} ${want.text}`;
   const isSame = got.finish === want.finish && got.stopReason === want.stopReason && got.numFinishes === 1;
   return isSame ? undefined : `it ends ${got.numFinishes} times, with ${String(got.finish)}, ${String(got.stopReason)}`;
+}
+
+/** Of every token but the first, whatever failed on the way. */
+function isPromptTold({ prompt, plain }: Expected, { promptLogprobs }: Got): boolean {
+  return (
+    promptLogprobs.length === prompt.length &&
+    prompt.every((token, i) => promptLogprobs[i]?.[String(token)]?.logprob === plain.promptLogprobs.get(i))
+  );
 }

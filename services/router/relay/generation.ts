@@ -22,7 +22,7 @@ export interface Generation {
 }
 
 /** Of the prompt's tokens: filled before the first token of the output, whatever fails on the way. */
-export interface PromptLogprobs {
+interface PromptLogprobs {
   /** Alternatives. */
   readonly numTop: number;
   /** From the second token on: the first has none. */
