@@ -70,8 +70,8 @@ export interface DrawRequest extends Draw {
   /** Where later steps find it, until the next draw into it; below maxSamples. */
   readonly slot: number;
   /** The pages that are its {@link DrawState}. The drawn token is counted in the latter, whether there are penalties or not. */
-  readonly biasPage?: number;
-  readonly countsPage?: number;
+  readonly biasPage?: number | undefined;
+  readonly countsPage?: number | undefined;
   /** A bit a token, least significant first; at most {@link MAX_MASKS} draws of a step have one. */
   readonly allowedTokens?: Uint32Array;
 }
@@ -109,17 +109,8 @@ export function samplesOf(batch: readonly Segment[], { maxSamples, drawPages = 0
   for (const { tokens, samples = [], adapter } of batch) {
     if (adapter !== undefined) throw new DeviceError(`there is no adapter ${adapter}`);
     for (const request of samples) {
-      assert(
-        request.row >= 0 && request.row < tokens.length,
-        `a segment of ${tokens.length} rows has no ${request.row}`,
-      );
-      assert(request.numCandidates <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} candidates`);
-      assert(request.askedTokens.length <= MAX_CANDIDATES, `at most ${MAX_CANDIDATES} asked tokens`);
-      const { slot = 0, biasPage = 0, countsPage = 0, allowedTokens } = request.draw ?? {};
-      assert(slot < maxSamples, `there is no slot ${slot} to draw into`);
-      if (request.draw?.biasPage !== undefined) assert(biasPage < drawPages, `there is no page ${biasPage}`);
-      if (request.draw?.countsPage !== undefined) assert(countsPage < drawPages, `there is no page ${countsPage}`);
-      if (allowedTokens) numMasks++;
+      checkSample(request, tokens.length, maxSamples, drawPages);
+      if (request.draw?.allowedTokens) numMasks++;
       requests.push(request);
     }
   }
@@ -128,6 +119,23 @@ export function samplesOf(batch: readonly Segment[], { maxSamples, drawPages = 0
   assert(numRows <= MAX_FULL_ROWS, `a step gives at most ${MAX_FULL_ROWS} full rows`);
   assert(numMasks <= MAX_MASKS, `at most ${MAX_MASKS} draws of a step have a mask`);
   return requests;
+}
+
+/** Messages are made when they are needed: this is done for every token. */
+function checkSample(
+  { row, numCandidates, askedTokens, draw }: SampleRequest,
+  numRows: number,
+  maxSamples: number,
+  drawPages: number,
+): void {
+  if (row < 0 || row >= numRows) assert.fail(`a segment of ${numRows} rows has no ${row}`);
+  if (numCandidates > MAX_CANDIDATES) assert.fail(`at most ${MAX_CANDIDATES} candidates`);
+  if (askedTokens.length > MAX_CANDIDATES) assert.fail(`at most ${MAX_CANDIDATES} asked tokens`);
+  if (!draw) return;
+  const { slot, biasPage = -1, countsPage = -1 } = draw;
+  if (slot >= maxSamples) assert.fail(`there is no slot ${slot} to draw into`);
+  if (Math.max(biasPage, countsPage) >= drawPages)
+    assert.fail(`there are ${drawPages} pages, not ${biasPage} and ${countsPage}`);
 }
 
 export interface Executable {

@@ -38,20 +38,28 @@ export function recordOf(
 ): DrawRecord {
   if (!draw) return nothing;
   const { slot, octaves, minWeight, topK, topP, random, penalties } = draw;
+  const repetition = penalties?.repetition;
   return {
-    ...nothing,
-    ...places,
-    ...{ isDrawn: 1, slot, minWeight, topK, topP, randomHigh: random[0], randomLow: random[1] },
-    ...(octaves && { ...octaves, cutoff: cutoffOf(octaves) }),
-    ...(penalties && {
-      hasPenalties: 1,
-      aboveMantissa: penalties.repetition.above.mantissa,
-      aboveShift: penalties.repetition.above.shift,
-      belowMantissa: penalties.repetition.below.mantissa,
-      belowShift: penalties.repetition.below.shift,
-      presence: penalties.presence,
-      frequency: penalties.frequency,
-      maxCount: penalties.maxCount,
-    }),
+    isDrawn: 1,
+    slot,
+    mantissa: octaves?.mantissa ?? 0,
+    shift: octaves?.shift ?? 0,
+    cutoff: octaves ? cutoffOf(octaves) : 0,
+    minWeight,
+    topK,
+    topP,
+    randomHigh: random[0],
+    randomLow: random[1],
+    bias: places.bias,
+    counts: places.counts,
+    allowed: places.allowed,
+    hasPenalties: penalties ? 1 : 0,
+    aboveMantissa: repetition?.above.mantissa ?? 0,
+    aboveShift: repetition?.above.shift ?? 0,
+    belowMantissa: repetition?.below.mantissa ?? 0,
+    belowShift: repetition?.below.shift ?? 0,
+    presence: penalties?.presence ?? 0,
+    frequency: penalties?.frequency ?? 0,
+    maxCount: penalties?.maxCount ?? 0,
   };
 }

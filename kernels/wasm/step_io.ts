@@ -18,6 +18,10 @@ import type { ProgramLayout } from './program_layout.ts';
 import { Control } from './shared_step.ts';
 import { attentionTasks } from './task_split.ts';
 
+/** Most samples want a token and nothing else. */
+const NO_IDS = new Uint32Array(0);
+const NO_LOGITS = new Float32Array(0);
+
 export class StepIo {
   readonly #layout: ProgramLayout;
   readonly #options: LoadOptions;
@@ -102,13 +106,15 @@ export class StepIo {
     const { regions } = this.#layout;
     const { blockSize, maxBlocksPerSequence, numBlocks } = this.#options;
     const u32 = this.#u32;
-    assert(blockTable.length <= maxBlocksPerSequence, `a block table has at most ${maxBlocksPerSequence} blocks`);
+    if (blockTable.length > maxBlocksPerSequence)
+      assert.fail(`a block table has at most ${maxBlocksPerSequence} blocks`);
     const numPositions = start + tokens.length;
-    assert(blockTable.length * blockSize >= numPositions, `${numPositions} positions need more blocks`);
+    if (blockTable.length * blockSize < numPositions) assert.fail(`${numPositions} positions need more blocks`);
     const table = regions.blockTables / 4 + index * maxBlocksPerSequence;
     for (let b = 0; b < blockTable.length; b++) {
       const block = blockTable[b]!;
-      assert(block >= 0 && block < numBlocks.max, `no block ${block}`);
+      // A message for every block of a long context would be most of what a token costs the heap.
+      if (block < 0 || block >= numBlocks.max) assert.fail(`no block ${block}`);
       u32[table + b] = block;
     }
     for (let i = 0; i < tokens.length; i++) {
@@ -135,10 +141,11 @@ export class StepIo {
       return {
         token,
         tokenLogit: numCandidates > 0 && token < logits.width ? this.#f32[row + token]! : NaN,
-        candidateIds: this.#u32.slice(ids, ids + numCandidates),
-        candidateLogits: this.#f32.slice(values, values + numCandidates),
+        candidateIds: numCandidates > 0 ? this.#u32.slice(ids, ids + numCandidates) : NO_IDS,
+        candidateLogits: numCandidates > 0 ? this.#f32.slice(values, values + numCandidates) : NO_LOGITS,
         logSumExp: numCandidates > 0 ? this.#f32[stats]! + Math.log(this.#f32[stats + 1]!) : NaN,
-        askedLogits: Float32Array.from(askedTokens, (token) => this.#f32[row + token]!),
+        askedLogits:
+          askedTokens.length > 0 ? Float32Array.from(askedTokens, (asked) => this.#f32[row + asked]!) : NO_LOGITS,
         ...(isFullRowWanted ? { fullRow: this.#f32.slice(row, row + logits.width) } : {}),
       };
     });

@@ -10,6 +10,8 @@ import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
 import { DrawMemory, Draws, numCandidatesOf, sampledToken, type SampledToken } from './sampler.ts';
 import type { Sequence } from './sequence.ts';
 
+const NO_TOKENS: readonly number[] = [];
+
 interface Entry {
   readonly draws: Draws;
   readonly slot: number;
@@ -24,6 +26,8 @@ export class DrawBook {
   readonly #entries = new Map<Sequence, Entry>();
   readonly #slots: number[];
   readonly #pages: number[];
+  /** Open ones whose tokens the host draws. */
+  numDrawnByHost = 0;
   #drawer: RowDrawer | undefined;
 
   constructor(executable: Executable, numSlots: number) {
@@ -53,6 +57,7 @@ export class DrawBook {
     if (isOnDevice) memory.forget();
     const slot = this.#slots.pop();
     assert(slot !== undefined, 'a sequence that is held has a slot');
+    if (!isOnDevice) this.numDrawnByHost++;
     this.#entries.set(sequence, { draws: new Draws(sampling), slot, pages, memory, isOnDevice });
   }
 
@@ -61,6 +66,7 @@ export class DrawBook {
     const entry = this.#entries.get(sequence);
     if (!entry) return;
     this.#entries.delete(sequence);
+    if (!entry.isOnDevice) this.numDrawnByHost--;
     this.#slots.push(entry.slot);
     for (const page of Object.values(entry.pages)) this.#pages.push(page);
   }
@@ -83,23 +89,22 @@ export class DrawBook {
   /** How the token that will have `position` is asked of the device. */
   request(sequence: Sequence, position: number, row: number): SampleRequest {
     const { draws, slot, pages, memory, isOnDevice } = this.#entry(sequence);
-    for (const [token, bias] of memory.changesAt(position)) {
-      if (pages.biasPage !== undefined) this.#executable.writeDrawPage(pages.biasPage, token, Int32Array.of(bias));
+    const changes = memory.changesAt(position);
+    if (changes.length > 0 && pages.biasPage !== undefined) {
+      for (const [token, bias] of changes) this.#executable.writeDrawPage(pages.biasPage, token, Int32Array.of(bias));
     }
-    return {
-      row,
-      numCandidates: numCandidatesOf(draws.params),
-      askedTokens: [],
-      isFullRowWanted: !isOnDevice,
-      ...(isOnDevice ? { draw: { ...draws.at(position), slot, ...pages } } : {}),
-    };
+    const numCandidates = numCandidatesOf(draws.params);
+    if (!isOnDevice) return { row, numCandidates, askedTokens: NO_TOKENS, isFullRowWanted: true };
+    const draw = draws.requestAt(position, slot, pages.biasPage, pages.countsPage);
+    return { row, numCandidates, askedTokens: NO_TOKENS, isFullRowWanted: false, draw };
   }
 
   /** What came back for it. Undefined: there is nothing that it could be. */
   take(sequence: Sequence, position: number, result: SampleResult): SampledToken | undefined {
     const { draws, memory, isOnDevice } = this.#entry(sequence);
     const { fullRow } = result;
-    let [token, logit] = [result.token, result.tokenLogit];
+    let token = result.token;
+    let logit = result.tokenLogit;
     if (!isOnDevice) {
       assert(fullRow, 'a row that the host draws from comes back whole');
       this.#drawer ??= new RowDrawer(this.#executable.draws.vocab);

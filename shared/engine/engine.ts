@@ -258,11 +258,15 @@ export class Engine {
 
   /** Whose next rows can be computed: not those that have all their tokens coming, nor those that wait for one. */
   #mayPlan(): (sequence: Sequence) => boolean {
-    const ofHost = [...this.#sequences.values()].filter((sequence) => this.#draws.isDrawnByHost(sequence));
     // Only so many rows come back whole: those first who have waited longest.
     const isServed =
-      ofHost.length > MAX_HOST_DRAWS
-        ? new Set(ofHost.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS))
+      this.#draws.numDrawnByHost > MAX_HOST_DRAWS
+        ? new Set(
+            [...this.#sequences.values()]
+              .filter((sequence) => this.#draws.isDrawnByHost(sequence))
+              .sort((a, b) => a.lastStep - b.lastStep)
+              .slice(0, MAX_HOST_DRAWS),
+          )
         : undefined;
     let numHostDraws = 0;
     return (sequence) => {
@@ -402,7 +406,8 @@ export class Engine {
   /** A prefill sequence may be complete without any computing: everything was hit or fetched. True when blocks came free so. */
   #finishIdlePrefills(): boolean {
     let hasFinished = false;
-    for (const sequence of [...this.#sequences.values()]) {
+    // Whoever is done is taken out of the map, which goes on with the next one.
+    for (const sequence of this.#sequences.values()) {
       if (sequence.request.kind !== 'prefill' || sequence.phase.kind !== 'running') continue;
       if (sequence.numComputed < sequence.target(this.#options.blockSize)) continue;
       this.#listener.onPrefilled(sequence.request.id, this.#report(sequence));

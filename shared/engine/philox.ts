@@ -10,12 +10,18 @@ const W1 = 0xbb67ae85;
 export type Words4 = [number, number, number, number];
 
 export function philox4x32(counter: Readonly<Words4>, key: readonly [number, number]): Words4 {
+  // Once a token: arrays in the loop would be most of what a token costs the heap.
   let [c0, c1, c2, c3] = counter;
   let [k0, k1] = key;
   for (let round = 0; round < 10; round++) {
-    const [high0, high1] = [multiplyHigh(M0, c0), multiplyHigh(M1, c2)];
-    const [low0, low1] = [Math.imul(M0, c0) >>> 0, Math.imul(M1, c2) >>> 0];
-    [c0, c1, c2, c3] = [(high1 ^ c1 ^ k0) >>> 0, low1, (high0 ^ c3 ^ k1) >>> 0, low0];
+    const high0 = multiplyHigh(M0, c0);
+    const high1 = multiplyHigh(M1, c2);
+    const low0 = Math.imul(M0, c0) >>> 0;
+    const low1 = Math.imul(M1, c2) >>> 0;
+    c0 = (high1 ^ c1 ^ k0) >>> 0;
+    c1 = low1;
+    c2 = (high0 ^ c3 ^ k1) >>> 0;
+    c3 = low0;
     k0 = (k0 + W0) >>> 0;
     k1 = (k1 + W1) >>> 0;
   }
@@ -31,7 +37,10 @@ export function randomAt(seed: number, position: number): [high: number, low: nu
 
 /** The upper 32 bits of a 64-bit product, from 16-bit halves. */
 function multiplyHigh(a: number, b: number): number {
-  const [aHigh, aLow, bHigh, bLow] = [a >>> 16, a & 0xffff, b >>> 16, b & 0xffff];
+  const aHigh = a >>> 16;
+  const aLow = a & 0xffff;
+  const bHigh = b >>> 16;
+  const bLow = b & 0xffff;
   const middle = aHigh * bLow + ((aLow * bLow) >>> 16);
   const carry = (middle % 0x10000) + aLow * bHigh;
   return (aHigh * bHigh + Math.floor(middle / 0x10000) + Math.floor(carry / 0x10000)) >>> 0;

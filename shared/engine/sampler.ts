@@ -4,7 +4,7 @@
  * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported log-probabilities are
  * those of the raw logits.
  */
-import type { SampleResult } from '../../kernels/device.ts';
+import type { DrawRequest, SampleResult } from '../../kernels/device.ts';
 import {
   FORBIDDEN,
   IN_PROMPT,
@@ -72,6 +72,8 @@ function hasBias({ logitBias, minTokens }: SamplingParams): boolean {
   return logitBias.length > 0 || minTokens > 0;
 }
 
+const NO_RANDOM: Draw['random'] = [0, 0];
+
 /** One sequence's draws, but for what differs from token to token. */
 export class Draws {
   readonly params: SamplingParams;
@@ -94,9 +96,23 @@ export class Draws {
 
   /** Of the token that will have this absolute position. */
   at(position: number): Draw {
-    return { ...this.#constant, random: randomAt(this.params.seed, position) };
+    const { octaves, minWeight, topK, topP, penalties } = this.#constant;
+    return { octaves, minWeight, topK, topP, penalties, random: this.#random(position) };
+  }
+
+  /** The same, for a device that draws into `slot`. One object and no copies: it is made for every token. */
+  requestAt(position: number, slot: number, biasPage: number | undefined, countsPage: number | undefined): DrawRequest {
+    const { octaves, minWeight, topK, topP, penalties } = this.#constant;
+    const random = this.#random(position);
+    return { octaves, minWeight, topK, topP, penalties, random, slot, biasPage, countsPage };
+  }
+
+  #random(position: number): Draw['random'] {
+    return this.#constant.octaves ? randomAt(this.params.seed, position) : NO_RANDOM;
   }
 }
+
+const NOTHING: readonly (readonly [number, number])[] = [];
 
 /** What bias, penalties and the least number of tokens make of a sequence's next draw; changed token by token. */
 export class DrawMemory {
@@ -131,7 +147,7 @@ export class DrawMemory {
 
   /** What of the bias is otherwise from the token at `position` on. */
   changesAt(position: number): readonly (readonly [token: number, bias: number])[] {
-    if (this.#hasStops || position < this.#stopsFrom) return [];
+    if (this.#hasStops || position < this.#stopsFrom) return NOTHING;
     this.#hasStops = true;
     const changes = this.#stops.map((token): [number, number] => [token, this.#biases.get(token) ?? 0]);
     if (this.bias) for (const [token, bias] of changes) this.bias[token] = bias;

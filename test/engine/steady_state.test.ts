@@ -1,0 +1,159 @@
+/** Many sequences and large vocabularies: what a token costs the engine's heap, and a thousand sequences at once. Budget: 30 s. */
+import assert from 'node:assert/strict';
+import type { HeapProfiler } from 'node:inspector';
+import { Session } from 'node:inspector/promises';
+import { expect, test } from 'vitest';
+import type { Executable } from '../../kernels/device.ts';
+import type { Program } from '../../kernels/program.ts';
+import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Engine } from '../../shared/engine/engine.ts';
+import { neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
+import type { Digest } from '../../shared/kv/block_key.ts';
+import { randomWeights } from '../bench/random_weights.ts';
+
+const INNER = 8;
+const BLOCK_SIZE = 32;
+const CHUNK_TOKENS = 4_096;
+
+/** A model of an embedding and a head: every part of a step but attention. */
+function programOf(vocab: number): Program {
+  return {
+    operations: [
+      { kind: 'embed', table: 'table', out: 'x' },
+      { kind: 'gather_samples', x: 'x', out: 'last' },
+      { kind: 'linear', x: 'last', weight: 'head', out: 'logits', accumulate: false },
+      { kind: 'candidates', logits: 'logits', vocab },
+      { kind: 'draw', logits: 'logits', vocab },
+    ],
+    buffers: {
+      x: { rows: 'rows', width: INNER },
+      last: { rows: 'samples', width: INNER },
+      logits: { rows: 'samples', width: vocab },
+    },
+    weights: {
+      table: { outputs: vocab, inner: INNER, parts: [{ tensor: 'table', outputs: vocab }] },
+      head: { outputs: vocab, inner: INNER, parts: [{ tensor: 'head', outputs: vocab }] },
+    },
+    kv: [],
+    rope: {},
+  };
+}
+
+async function engineOf(
+  vocab: number,
+  numSeqs: number,
+  numBlocks: number,
+): Promise<{ engine: Engine; executable: Executable; numTokens: Map<number, number> }> {
+  const program = programOf(vocab);
+  const executable = await createWasmDevice(1).load(program, randomWeights(program, 1), {
+    ...{ maxRows: CHUNK_TOKENS, maxSamples: numSeqs, maxBlocksPerSequence: 1_100, weightFormat: 'f32' },
+    ...{ kvDtype: 'f32', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks }, drawPages: 2 * numSeqs },
+  });
+  const numTokens = new Map<number, number>();
+  const nothing = (): void => undefined;
+  const engine = new Engine(
+    executable,
+    {
+      blockSize: BLOCK_SIZE,
+      numBlocks,
+      chunkTokens: CHUNK_TOKENS,
+      maxNumSeqs: numSeqs,
+      maxWaiting: 2_000,
+      stepMs: 100_000,
+    },
+    {
+      onToken: (id) => numTokens.set(id, (numTokens.get(id) ?? 0) + 1),
+      ...{ onAdmitted: nothing, onPreempted: nothing, onProgress: nothing, onPrefilled: nothing, onPrompt: nothing },
+      onFailed: (id, message) => assert.fail(`${id}: ${message}`),
+      ...{ onStored: nothing, onRemoved: nothing, onPlanned: nothing },
+    },
+    systemClock,
+  );
+  return { engine, executable, numTokens };
+}
+
+function submit(
+  engine: Engine,
+  id: number,
+  numPrompt: number,
+  numNew: number,
+  sampling: Partial<SamplingParams>,
+): void {
+  engine.submit({
+    ...{ id, kind: 'decode', root: '0'.repeat(32) as Digest, hashes: [], stopTokenIds: [], isFetching: false },
+    tokens: Array.from({ length: numPrompt }, (_, i) => (i * 7 + id) % 1_000),
+    ...{ promptLength: numPrompt, maxLength: numPrompt + numNew, sampling: { ...neutralSampling, ...sampling } },
+  });
+}
+
+/** Bytes that were allocated on the heap meanwhile, those that were collected included. */
+async function allocated(run: () => Promise<void>): Promise<number> {
+  const session = new Session();
+  session.connect();
+  await session.post('HeapProfiler.startSampling', {
+    samplingInterval: 256,
+    includeObjectsCollectedByMajorGC: true,
+    includeObjectsCollectedByMinorGC: true,
+  } as never);
+  await run();
+  const { profile } = await session.post('HeapProfiler.stopSampling');
+  session.disconnect();
+  const sizeOf = ({ selfSize, children }: HeapProfiler.SamplingHeapProfileNode): number =>
+    children.reduce((sum, child) => sum + sizeOf(child), selfSize);
+  return sizeOf(profile.head);
+}
+
+test.each([
+  ['greedy', 1_000, 100, 16, {}],
+  ['default', 256_000, 100, 8, { temperature: 1 }],
+  [
+    'everything',
+    128_256,
+    30_000,
+    8,
+    { temperature: 1, topK: 40, topP: 0.9, minP: 0.01, repetitionPenalty: 1.1, presencePenalty: 0.2 },
+  ],
+] as const)(
+  '%s, a vocabulary of %i, %i tokens before: at most 4 KB of heap a token',
+  async (_, vocab, context, numSeqs, sampling) => {
+    const { engine, executable, numTokens } = await engineOf(vocab, numSeqs, 8_000);
+    for (let id = 1; id <= numSeqs; id++) submit(engine, id, context, 900, sampling);
+    // Until all have their first tokens, and the compiler has what it needs.
+    while ((numTokens.get(numSeqs) ?? 0) < 150) await engine.step();
+    const count = (): number => [...numTokens.values()].reduce((sum, one) => sum + one, 0);
+    const before = count();
+    const bytes = await allocated(async () => {
+      for (let step = 0; step < 15; step++) await engine.step();
+    });
+    const perToken = bytes / (count() - before);
+    expect(count() - before).toBe(15 * numSeqs);
+    console.log(`${perToken.toFixed(0)} bytes of heap a token`);
+    expect(perToken).toBeGreaterThan(0);
+    expect(perToken).toBeLessThan(4_096);
+    await executable.close();
+  },
+);
+
+test('a thousand and twenty-four sequences in one step, of every kind', async () => {
+  const { engine, executable, numTokens } = await engineOf(500, 1_024, 4_096);
+  const kinds: Partial<SamplingParams>[] = [
+    ...[{}, { temperature: 1 }, { temperature: 0.7, topP: 0.9 }, { temperature: 1, topK: 5, minP: 0.1 }],
+    ...[
+      { temperature: 1, frequencyPenalty: 0.5 },
+      { repetitionPenalty: 1.2, logitBias: [[3, 1]] as const },
+    ],
+    ...[{ numLogprobs: 2, temperature: 1 }],
+  ];
+  for (let id = 1; id <= 1_100; id++) submit(engine, id, 1 + (id % 3), 6, { ...kinds[id % kinds.length], seed: id });
+  let most = 0;
+  while (await engine.step()) {
+    most = Math.max(most, engine.load.numRunning);
+    engine.pool.checkIntegrity();
+  }
+  assert.equal(most, 1_024);
+  assert.equal(numTokens.size, 1_100);
+  for (const [id, count] of numTokens) assert.equal(count, 6, `${id}`);
+  assert.equal(engine.pool.numAvailable, 4_096);
+  await executable.close();
+});
