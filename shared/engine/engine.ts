@@ -226,7 +226,8 @@ export class Engine {
     const { work, admitted, isShort } = this.#scheduler.schedule({
       promptRows: (tokenRows) => this.#pace.promptRows(tokenRows),
       isIdle,
-      mayPlan: this.#mayPlan(),
+      mayPlan: (sequence) => this.#mayPlan(sequence),
+      mayDraw: this.#mayDraw(),
     });
     const nowMs = this.#clock.nowMs();
     for (const sequence of admitted) this.#noteAdmission(sequence, nowMs);
@@ -256,26 +257,27 @@ export class Engine {
     sequence.numCached = sequence.numComputed;
   }
 
-  /** Whose next rows can be computed: not those that have all their tokens coming, nor those that wait for one. */
-  #mayPlan(): (sequence: Sequence) => boolean {
-    // Only so many rows come back whole: those first who have waited longest.
-    const isServed =
-      this.#draws.numDrawnByHost > MAX_HOST_DRAWS
-        ? new Set(
-            [...this.#sequences.values()]
-              .filter((sequence) => this.#draws.isDrawnByHost(sequence))
-              .sort((a, b) => a.lastStep - b.lastStep)
-              .slice(0, MAX_HOST_DRAWS),
-          )
-        : undefined;
+  /** Its next rows can be computed: it neither has all its tokens coming, nor waits for one. */
+  #mayPlan(sequence: Sequence): boolean {
+    if (sequence.request.kind === 'prefill') return true;
+    if (sequence.length >= sequence.request.maxLength) return false;
+    this.#draws.open(sequence);
+    return sequence.numPending === 0 || !this.#draws.isDrawnByHost(sequence);
+  }
+
+  /** For one step: only so many rows come back whole, of those first who have waited longest. */
+  #mayDraw(): (sequence: Sequence) => boolean {
+    let isServed: ReadonlySet<Sequence> | undefined;
+    if (this.#draws.numDrawnByHost > MAX_HOST_DRAWS) {
+      const ready = [...this.#sequences.values()].filter(
+        (sequence) => this.#draws.isDrawnByHost(sequence) && sequence.length - sequence.numSubmitted === 1,
+      );
+      isServed = new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS));
+    }
     let numHostDraws = 0;
     return (sequence) => {
-      if (sequence.request.kind === 'prefill') return true;
-      if (sequence.length >= sequence.request.maxLength) return false;
-      this.#draws.open(sequence);
       if (!this.#draws.isDrawnByHost(sequence)) return true;
-      if (sequence.numPending > 0 || numHostDraws === MAX_HOST_DRAWS) return false;
-      if (isServed && !isServed.has(sequence)) return false;
+      if (numHostDraws === MAX_HOST_DRAWS || isServed?.has(sequence) === false) return false;
       numHostDraws++;
       return true;
     };
@@ -288,7 +290,7 @@ export class Engine {
     const parts = work.map((sequence): Part => {
       const { numPlanned: count, numSubmitted: start, tokens, length } = sequence;
       const end = start + count;
-      const isDrawn = sequence.request.kind === 'decode' && end === length;
+      const isDrawn = sequence.drawsAt(end);
       const prompt = promptOf(sequence, start, end);
       const samples: SampleRequest[] = [];
       for (let at = prompt.start; at < prompt.end; at++)

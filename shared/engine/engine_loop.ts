@@ -236,6 +236,8 @@ export class EngineLoop {
     taken: readonly { readonly id: number; readonly deliveries: readonly { blockIndex: number; slot: number }[] }[],
   ): Promise<void> {
     for (const { id, deliveries } of taken) {
+      // It was preempted while another's were put in: the slots are somebody else's by now.
+      if (this.#deliveries.get(id)?.[0] !== deliveries[0]) continue;
       await this.engine.deliver(
         id,
         deliveries.map(({ blockIndex, slot }) => ({ blockIndex, payload: this.#payload(slot) })),

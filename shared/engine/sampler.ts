@@ -4,7 +4,7 @@
  * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported log-probabilities are
  * those of the raw logits.
  */
-import type { DrawRequest, SampleResult } from '../../kernels/device.ts';
+import { MAX_CANDIDATES, type DrawRequest, type SampleResult } from '../../kernels/device.ts';
 import {
   FORBIDDEN,
   IN_PROMPT,
@@ -16,6 +16,9 @@ import {
   type Penalties,
 } from '../../kernels/draw.ts';
 import { randomAt } from './philox.ts';
+
+/** Of a token, that may be asked for. */
+export const MAX_ALTERNATIVES = MAX_CANDIDATES;
 
 export interface SamplingParams {
   /** 0 is greedy. */

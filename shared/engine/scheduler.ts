@@ -26,7 +26,10 @@ export interface Terms {
   readonly promptRows: (tokenRows: number) => number;
   /** The device has returned every step. */
   readonly isIdle: boolean;
+  /** Not one that waits for a token, or has all of them on their way. */
   readonly mayPlan: (sequence: Sequence) => boolean;
+  /** Asked when its next rows end where it draws: only so many rows a step can be drawn from by the host. */
+  readonly mayDraw: (sequence: Sequence) => boolean;
 }
 
 /** Who computes, each its `numPlanned` rows, and who was admitted on the way. */
@@ -90,14 +93,19 @@ export class Scheduler {
     }
   }
 
-  /** `mayPlan`: sequences that have to wait for a token are left out. */
-  schedule({ promptRows, isIdle, mayPlan }: Terms): Plan {
+  schedule({ promptRows, isIdle, mayPlan, mayDraw }: Terms): Plan {
+    const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
     const work: Sequence[] = [];
-    let budget = this.#limits.chunkTokens;
+    let budget = chunkTokens;
+    // Rows that are asked for besides the one that each sequence may draw from, those that may be admitted included.
+    let spareSamples = maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length);
     const short: Sequence[] = [];
     const plan = (sequence: Sequence): void => {
-      const ahead = sequence.nextStop(this.#limits.blockSize) - sequence.numSubmitted;
-      const count = Math.min(budget, this.#remaining(sequence), ahead);
+      const ahead = sequence.nextStop(blockSize) - sequence.numSubmitted;
+      let count = Math.min(budget, this.#remaining(sequence), ahead);
+      if (sequence.isReadingPrompt) count = Math.min(count, 1 + spareSamples);
+      // Computed up to the row that it would draw from, when nobody can draw.
+      if (count > 0 && sequence.drawsAt(sequence.numSubmitted + count) && !mayDraw(sequence)) count--;
       if (count <= 0) return;
       const has = this.#ensureBlocks(sequence, sequence.numSubmitted + count, work, isIdle);
       if (has === 'short') short.push(sequence);
@@ -105,28 +113,14 @@ export class Scheduler {
       sequence.numPlanned = count;
       work.push(sequence);
       budget -= count;
+      if (sequence.isReadingPrompt) spareSamples -= count - 1;
     };
     const running = this.#held.filter((sequence) => sequence.phase.kind === 'running' && mayPlan(sequence));
     for (const sequence of running) if (this.#remaining(sequence) === 1) plan(sequence);
     budget = Math.min(budget, promptRows(work.length));
-    for (const sequence of running) if (this.#remaining(sequence) > 1 && !sequence.isReadingPrompt) plan(sequence);
+    for (const sequence of running) if (this.#remaining(sequence) > 1) plan(sequence);
     const admitted = short.length > 0 ? [] : this.#admit();
-    for (const sequence of admitted)
-      if (sequence.phase.kind === 'running' && !sequence.isReadingPrompt && mayPlan(sequence)) plan(sequence);
-    // Each of their rows is a sample, and so may one be of everybody else: they take what is left.
-    let samples = this.#limits.maxNumSeqs - work.length;
-    // One that was preempted in this very call may have been admitted again.
-    for (const sequence of new Set([...running, ...admitted])) {
-      if (!sequence.isReadingPrompt || work.includes(sequence)) continue;
-      if (samples <= 0 || sequence.phase.kind !== 'running' || !mayPlan(sequence)) continue;
-      const before = budget;
-      budget = Math.min(budget, samples);
-      const numBudgeted = budget;
-      plan(sequence);
-      const numTaken = numBudgeted - budget;
-      samples -= numTaken;
-      budget = before - numTaken;
-    }
+    for (const sequence of admitted) if (sequence.phase.kind === 'running' && mayPlan(sequence)) plan(sequence);
     return { work, admitted, isShort: short.length > 0 };
   }
 

@@ -89,6 +89,11 @@ export class Sequence {
     return this.tokens.length + this.numPending;
   }
 
+  /** A token is drawn from the row before `end`. */
+  drawsAt(end: number): boolean {
+    return this.request.kind === 'decode' && end === this.length;
+  }
+
   /** Computing stops here: at the last full block before the tail for prefill, at the list's end for decode. */
   target(blockSize: number): number {
     return this.request.kind === 'prefill' ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize : this.length;

@@ -4,17 +4,21 @@
  *   a step with tokens only ─► what it takes      one with rows of prompts too ─► what a row adds
  *   rows = (target − tokens' time) / time of a row, in fours, at least four: who waits for a prompt is not starved
  *
- * Both times are running averages of what this device showed. Steps in which nobody waits for a token are not paced: they take what is
- * fastest.
+ * Both times are running averages of what this device showed. While prompts never end a step now and then goes without them, so that the
+ * tokens' time stays known. Steps in which nobody waits for a token are not paced: they take what is fastest.
  */
 
 /** Without a target of its own a step may take this many times what it takes without prompts. */
 const AUTO_FACTOR = 2;
-/** Of a new time in the average: at once when it is longer than thought, slowly when shorter. */
+/** Of a new time in the average: more when it is longer than thought. */
 const UP = 0.5;
-const DOWN = 0.1;
+const DOWN = 0.2;
 /** Rows that products take at a time. */
 const ROW_UNIT = 4;
+/** Steps with prompts between two without; fewer when other numbers of sequences wait than when that was measured. */
+const MEASURE_EVERY = 32;
+const MEASURE_CHANGED_EVERY = 4;
+const CHANGED = 1.5;
 
 export interface StepTimes {
   /** Rows of sequences that wait for their next token, and other rows. */
@@ -26,7 +30,11 @@ export interface StepTimes {
 export class StepPace {
   readonly #stepMs: number;
   #tokensMs: number | undefined;
+  /** Of the last step that gave a tokens' time. */
+  #tokenRows = 0;
   #rowMs: number | undefined;
+  /** Steps with prompts since then. */
+  #numMixed = 0;
 
   /** `stepMs`: the target; 0: twice what steps without prompts take. */
   constructor(stepMs: number) {
@@ -35,27 +43,38 @@ export class StepPace {
 
   /** Rows of prompts for a step of so many token rows. */
   promptRows(tokenRows: number): number {
+    if (tokenRows === 0) return Infinity;
+    if (this.#tokensMs === undefined || this.#isStale(tokenRows)) return 0;
+    const targetMs = this.#stepMs > 0 ? this.#stepMs : AUTO_FACTOR * this.#tokensMs;
     // A row alone reads every weight, one of many does not: until it is known what it adds, that is the most.
-    const rowMs = this.#rowMs ?? (this.#tokensMs ?? NaN) / tokenRows;
-    if (tokenRows === 0 || Number.isNaN(rowMs)) return Infinity;
-    const tokensMs = this.#tokensMs ?? rowMs * tokenRows;
-    const targetMs = this.#stepMs > 0 ? this.#stepMs : AUTO_FACTOR * tokensMs;
-    const rows = Math.floor((targetMs - tokensMs) / Math.max(rowMs, 1e-6));
+    const rowMs = Math.max(this.#rowMs ?? this.#tokensMs / tokenRows, 1e-6);
+    const rows = Math.floor((targetMs - this.#tokensMs) / rowMs);
     return Math.max(ROW_UNIT, rows - (rows % ROW_UNIT));
+  }
+
+  #isStale(tokenRows: number): boolean {
+    const ratio = tokenRows / this.#tokenRows;
+    const hasChanged = ratio > CHANGED || ratio < 1 / CHANGED;
+    return this.#numMixed >= (hasChanged ? MEASURE_CHANGED_EVERY : MEASURE_EVERY);
   }
 
   /** What a step took. */
   took({ tokenRows, promptRows, ms }: StepTimes): void {
-    if (promptRows === 0) this.#tokensMs = average(this.#tokensMs, ms, DOWN);
-    else this.#rowMs = average(this.#rowMs, this.#addedMs(tokenRows, ms) / promptRows, UP);
-  }
-
-  #addedMs(tokenRows: number, ms: number): number {
-    return tokenRows > 0 && this.#tokensMs !== undefined ? Math.max(0, ms - this.#tokensMs) : ms;
+    if (promptRows === 0) {
+      // Of other sequences than before it says nothing about those.
+      const isOther = tokenRows / this.#tokenRows > CHANGED || this.#tokenRows / tokenRows > CHANGED;
+      this.#tokensMs = isOther ? ms : average(this.#tokensMs, ms);
+      this.#tokenRows = tokenRows;
+      this.#numMixed = 0;
+      return;
+    }
+    if (tokenRows > 0) this.#numMixed++;
+    const addedMs = tokenRows > 0 ? Math.max(0, ms - (this.#tokensMs ?? 0)) : ms;
+    this.#rowMs = average(this.#rowMs, addedMs / promptRows);
   }
 }
 
-function average(before: number | undefined, now: number, up: number): number {
+function average(before: number | undefined, now: number): number {
   if (before === undefined) return now;
-  return before + (now > before ? up : DOWN) * (now - before);
+  return before + (now > before ? UP : DOWN) * (now - before);
 }

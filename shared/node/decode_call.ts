@@ -15,7 +15,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Pushed } from '../base/pushed.ts';
 import { linkSignals } from '../base/signal.ts';
-import { neutralSampling, type SamplingParams } from '../engine/sampler.ts';
+import { MAX_ALTERNATIVES, neutralSampling, type SamplingParams } from '../engine/sampler.ts';
 import type { Handlers, ServedCall } from '../net/network.ts';
 import type {
   DecodeReply,
@@ -115,6 +115,9 @@ class DecodeSession {
         `prompt ${promptLength} ≤ tokens ${chain.tokens.length} < max_length ${maxLength} does not hold`,
       );
     }
+    const numTop = Math.max(start.sampling?.numLogprobs ?? 0, start.promptLogprobs - 1);
+    if (numTop > MAX_ALTERNATIVES)
+      throw new Failure('invalid_request', `${numTop} alternatives of a token are more than ${MAX_ALTERNATIVES}`);
     if (maxLength > maxModelLen)
       throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
     await this.#serve(chain, start);

@@ -363,3 +363,19 @@ test('ten sequences whose tokens the host draws, and ten that the device does: e
   for (const [i, { prompt, params }] of cases.entries())
     assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 10), `${i}`);
 });
+
+test('twenty sequences whose tokens the host draws and whose prompts are read: none waits for ever', async () => {
+  const model = await loadModel({ ...loadDefaults, modelPath: path, numBlocks: 80, chunkTokens: 32, maxNumSeqs: 20 });
+  Object.defineProperty(model.executable, 'draws', { value: { ...model.executable.draws, numPages: 0 } });
+  const h = new Harness(model, 80, 32, 20);
+  const params: SamplingParams = { ...greedy, frequencyPenalty: 0.5 };
+  const prompts = Array.from({ length: 24 }, () => promptOf(20 + random.below(60)));
+  const ids = prompts.map((prompt) =>
+    h.submit(prompt, 5, { sampling: params, promptLogprobs: { numTop: 1, from: 1 } }),
+  );
+  await h.run();
+  for (const [i, prompt] of prompts.entries()) {
+    assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 5), `${i}`);
+    assert.equal(Object.keys(h.prompts.get(ids[i]!)!).length, prompt.length - 1);
+  }
+});

@@ -628,8 +628,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that the host draws is not waited for',
     file: 'shared/engine/engine.js',
-    from: 'if (sequence.numPending > 0 || numHostDraws === MAX_HOST_DRAWS)',
-    to: 'if (numHostDraws === MAX_HOST_DRAWS)',
+    from: 'return sequence.numPending === 0 || !this.#draws.isDrawnByHost(sequence);',
+    to: 'return true;',
   },
   {
     name: 'somebody is preempted while a step touches its blocks (K1)',

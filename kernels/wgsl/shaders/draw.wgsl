@@ -196,6 +196,11 @@ fn draw(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
   let first = min(thread * each, params.vocab);
   let last = min(first + each, params.vocab);
 
+  // Nobody else does: what is in a workgroup's memory before it begins is anybody's.
+  if (thread == 0) {
+    atomicStore(&is_rotten, 0);
+  }
+  workgroupBarrier();
   var best_score = FORBIDDEN;
   var best_order = 0;
   var best_id = NO_TOKEN;

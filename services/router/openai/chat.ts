@@ -6,7 +6,7 @@ import type { ApiContext } from './api_context.ts';
 import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { ChatBody } from './parameters.ts';
-import { promptLogprobsJson } from './prompt_logprobs.ts';
+import { promptLogprobsJson, refuseTooMany } from './prompt_logprobs.ts';
 import { runPrompt, type Piece } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
@@ -25,6 +25,7 @@ export async function chat(context: ApiContext, scope: RequestScope): Promise<vo
   const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
   record.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
+  refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
   const pieces = scope.own(runPrompt(context, record, generation, scope));
   const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);
   if (!body.isStream) {

@@ -7,7 +7,7 @@ import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usag
 import { sendEvents } from './event_stream.ts';
 import type { CompletionBody } from './parameters.ts';
 import { merge, runPrompt, type Piece } from './prompt_run.ts';
-import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
+import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf, refuseTooMany } from './prompt_logprobs.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** OpenAI's default for this endpoint. */
@@ -48,6 +48,7 @@ async function startAll(
   first: RequestRecord,
 ): Promise<Run[]> {
   const runs: Run[] = [];
+  let numAsked = 0;
   for (const prompt of body.prompts) {
     const record = runs.length === 0 ? first : scope.open('/v1/completions');
     const promptTokens =
@@ -58,6 +59,8 @@ async function startAll(
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
     record.promptTokens = promptTokens.length;
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
+    numAsked += promptTokens.length * (1 + (generation.promptLogprobs?.numTop ?? -1));
+    refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
     const pieces = scope.own(runPrompt(context, record, generation, scope));
     runs.push({ record, prompt, promptTokens, generation, pieces });
   }
@@ -134,13 +137,20 @@ async function* events(
     const run = runs[index];
     if (body.isEchoing && run && !hasBegun[index]) {
       const echoed = await promptTextOf(context, run.prompt, signal);
-      const lists =
-        body.numLogprobs >= 0 ? await logprobs(context, promptTokensOf(run.generation), 0, body.numLogprobs) : null;
       const ids = body.isReturningIds ? { prompt_token_ids: run.promptTokens, token_ids: [] } : {};
-      const choice = { index, text: echoed, logprobs: lists, finish_reason: null, stop_reason: null, ...ids };
+      const chunk = (text: string, lists: Logprobs | null, more: object): object => ({
+        ...{ ...head, ...usage(index) },
+        choices: [{ index, text, logprobs: lists, finish_reason: null, stop_reason: null, ...more }],
+      });
       hasBegun[index] = true;
       textLengths[index] = echoed.length;
-      yield { ...head, choices: [choice], ...usage(index) };
+      if (body.numLogprobs < 0) yield chunk(echoed, null, ids);
+      // The text at once, the lists in slices.
+      for (const [i, slice] of (body.numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.generation))).entries()) {
+        const lists = await logprobs(context, slice, i === 0 ? 0 : (textLengths[index] ?? 0), body.numLogprobs);
+        textLengths[index] = (lists.text_offset.at(-1) ?? 0) + (lists.tokens.at(-1)?.length ?? 0);
+        yield chunk(i === 0 ? echoed : '', lists, i === 0 ? ids : {});
+      }
     }
     if (text === '' && finish === undefined && body.numLogprobs < 0 && !body.isReturningIds) continue;
     const choice = {

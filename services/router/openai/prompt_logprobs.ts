@@ -3,6 +3,7 @@ import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { ApiContext } from './api_context.ts';
 import { tokenNames } from './common.ts';
+import { ParameterFailure } from './parameter_failure.ts';
 
 /** Written at once, between two turns of the loop: some milliseconds. */
 const TOKENS_AT_ONCE = 128;
@@ -11,6 +12,18 @@ const TOKENS_AT_ONCE = 128;
 export function promptTokensOf({ promptTokens, promptLogprobs }: Generation): SampledMessage[] {
   const first = { token: promptTokens[0] ?? 0, logprob: [], topTokens: [], topLogprobs: [], position: 0 };
   return [first, ...(promptLogprobs?.tokens ?? [])];
+}
+
+/** Log-probabilities of prompts in one answer, alternatives counted: some hundred bytes each, before they are one text. */
+const MAX_PROMPT_LOGPROBS = 2 ** 20;
+
+/** @throws ParameterFailure, by the parameter that asks for them. */
+export function refuseTooMany(count: number, param: 'echo' | 'prompt_logprobs'): void {
+  if (count <= MAX_PROMPT_LOGPROBS) return;
+  throw new ParameterFailure(
+    `${param}: ${count} log-probabilities of prompts are more than ${MAX_PROMPT_LOGPROBS}; ask for fewer alternatives, or send fewer prompts at once`,
+    param,
+  );
 }
 
 /** The prompt as it was sent, or what its ids mean. */
