@@ -8,6 +8,7 @@ import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
 import { peerInstructions } from './llama_peer.ts';
 import { openDevice } from '../../shared/engine/open_device.ts';
+import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
 import { benchSampling } from './sampling.ts';
 
@@ -15,6 +16,7 @@ const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
 
   path                     the whole path on this machine, wasm engines
+  mix                      time between tokens of chats while long prompts arrive, split and aggregated (135M; some minutes)
   sampling                 what drawing a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first)   as for engine
     --vocabs LIST          (default 32000,128256,256000)
@@ -110,6 +112,13 @@ async function deviceOf(name: string): Promise<Device> {
 }
 
 const benches: Record<string, () => Promise<Figure[]>> = {
+  mix: () =>
+    benchMix({
+      ...{ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure },
+      say: (line) => {
+        console.log(line);
+      },
+    }),
   sampling: async () => {
     const device = await deviceOf(values.device);
     engines['device'] = device.description;

@@ -163,7 +163,7 @@ async function throughput(
 }
 
 /** Milliseconds between consecutive tokens as the client sees them. */
-async function streamGaps(cluster: Cluster, prompt: readonly number[], numTokens: number): Promise<number[]> {
+export async function streamGaps(cluster: Cluster, prompt: readonly number[], numTokens: number): Promise<number[]> {
   const response = await fetch(`${cluster.url}/v1/completions`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
