@@ -454,8 +454,9 @@ export class SimCluster {
     const { loop, executable, held, slots } = engine;
     const { pool, load } = loop.engine;
     pool.checkIntegrity();
-    for (const block of executable.touched())
-      if (!pool.isUsed(block)) this.faults.push(`E1: ${name} gave block ${block} back while a step touches it`);
+    for (const blocks of executable.touched)
+      for (const block of blocks)
+        if (!pool.isUsed(block)) this.faults.push(`E1: ${name} gave block ${block} back while a step touches it`);
     const { maxWaiting, maxNumSeqs, chunkTokens } = this.shape;
     const numPreempted = Math.min(maxNumSeqs, chunkTokens);
     if (load.numWaiting > maxWaiting + numPreempted) this.faults.push(`P1: ${name} has ${load.numWaiting} waiting`);

@@ -81,13 +81,16 @@ function logitsOf(hash: number): Float32Array {
 
 /** Of logits, but for what is drawn from them. */
 function resultOf(logits: Float32Array, request: Pick<SampleRequest, 'numCandidates' | 'askedTokens'>): SampleResult {
-  const best = [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || a - b).slice(0, request.numCandidates);
+  const isListed = request.numCandidates > 0;
+  const best = isListed
+    ? [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || a - b).slice(0, request.numCandidates)
+    : [];
   return {
     token: NO_TOKEN,
     tokenLogit: NaN,
     candidateIds: Uint32Array.from(best),
     candidateLogits: Float32Array.from(best, (token) => logits[token]!),
-    logSumExp: Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0)),
+    logSumExp: isListed ? Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0)) : NaN,
     askedLogits: Float32Array.from(request.askedTokens, (token) => logits[token]!),
   };
 }
@@ -134,14 +137,14 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
     memory.changesAt(all.length);
     const token = drawer.draw(logits, draws.at(all.length), memory);
     memory.count(token);
-    const result = resultOf(logits, { numCandidates: Math.max(1, numCandidatesOf(sampling)), askedTokens: [] });
+    const result = resultOf(logits, { numCandidates: numCandidatesOf(sampling), askedTokens: [] });
     const one = sampledToken(sampling, token, logits[token]!, result);
     assert(
       sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token),
       'a stop token came before the least number of tokens',
     );
     const isPlain = sampling.temperature === 0 && !memory.bias && !memory.counts;
-    assert(!isPlain || one.token === result.candidateIds[0], 'greedy is not the best');
+    assert(!isPlain || logits.every((logit) => logit <= logits[one.token]!), 'greedy is not the best');
     sampled.push(one);
     all.push(one.token);
     if (stopTokenIds.includes(one.token)) break;
@@ -200,9 +203,9 @@ export class SimExecutable implements Executable {
     return Uint32Array.of(...this.#low.subarray(from, to), ...this.#high.subarray(from, to));
   }
 
-  /** Blocks that a step may read or write. */
-  touched(): readonly number[] {
-    return [...this.#given].flat();
+  /** Blocks that a step may read or write, by step. */
+  get touched(): Iterable<readonly number[]> {
+    return this.#given;
   }
 
   /** The device is gone: what runs, and what comes, fails. */
