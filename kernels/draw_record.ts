@@ -1,4 +1,5 @@
 /** A draw as kernels read it: four bytes a field, in order, for every sample of a step. */
+import assert from 'node:assert/strict';
 import type { DrawRequest } from './device.ts';
 import { cutoffOf } from './draw.ts';
 
@@ -62,4 +63,11 @@ export function recordOf(
     frequency: penalties?.frequency ?? 0,
     maxCount: penalties?.maxCount ?? 0,
   };
+}
+
+/** The words of a mask that speak of tokens. @throws AssertionError when there are too few. */
+export function maskOf(allowed: Uint32Array, vocab: number): Uint32Array {
+  const numWords = Math.ceil(vocab / 32);
+  assert(allowed.length >= numWords, `a mask of ${vocab} tokens has ${numWords} words`);
+  return allowed.subarray(0, numWords);
 }

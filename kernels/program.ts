@@ -110,6 +110,13 @@ export function inputsOf(op: Operation): readonly string[] {
   return (inputs[op.kind] as (op: Operation) => readonly string[])(op);
 }
 
+/** What of a program reads logits. */
+export function samplingOf({
+  operations,
+}: Pick<Program, 'operations'>): OperationOf<'candidates' | 'draw'> | undefined {
+  return operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
+}
+
 /** What a layer keeps of every token: the values of each plane, in the order of a block's record. Most have K and V, `kv_heads · head_dim` each. */
 export interface KvLayer {
   readonly planes: readonly number[];

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import { kvBlockBytes, kvPlaneBytes, type BufferSpec, type Program, type WeightSpec } from '../program.ts';
+import { kvBlockBytes, kvPlaneBytes, samplingOf, type BufferSpec, type Program, type WeightSpec } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
 import { drawRecord } from './ops/draw.ts';
@@ -53,7 +53,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
     ]),
   );
   const words = (what: string, count: number): number => plan.reserve(what, count * 4);
-  const vocab = program.operations.find((op) => op.kind === 'draw')?.vocab ?? 0;
+  const vocab = samplingOf(program)?.vocab ?? 0;
   const regions: StepRegions = {
     tokens: words('tokens', options.maxRows),
     positions: words('positions', options.maxRows),

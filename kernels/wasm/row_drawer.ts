@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Draw, DrawState } from '../draw.ts';
 import { exp2Table } from '../draw.ts';
-import { recordOf } from '../draw_record.ts';
+import { maskOf, recordOf } from '../draw_record.ts';
 import { compileKernels } from './compiled_kernels.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
 import { MemoryPlan } from './memory_plan.ts';
@@ -53,8 +53,7 @@ export class RowDrawer {
     new Float32Array(this.#words.buffer, this.#at.logits, logits.length).set(logits);
     const places = {
       bias: put('bias', state.bias),
-      // A mask may have words beyond the last token's.
-      allowed: put('allowed', state.allowed?.subarray(0, Math.ceil(this.#vocab / 32))),
+      allowed: put('allowed', state.allowed && maskOf(state.allowed, this.#vocab)),
       counts: put('counts', state.counts),
     };
     drawRecord.write(this.#view, record, recordOf({ ...draw, slot: 0 }, places));

@@ -9,8 +9,8 @@ import {
   type Segment,
 } from '../device.ts';
 import { NO_TOKEN } from '../draw.ts';
-import { recordOf } from '../draw_record.ts';
-import type { Program } from '../program.ts';
+import { maskOf, recordOf } from '../draw_record.ts';
+import { samplingOf, type Program } from '../program.ts';
 import { drawRecord } from './ops/draw.ts';
 import { attentionTile, TILE_ROWS } from './ops/attention.ts';
 import { paddedWidth } from './panels.ts';
@@ -40,7 +40,7 @@ export class StepIo {
     this.#u32 = new Uint32Array(memory.buffer);
     this.#f32 = new Float32Array(memory.buffer);
     this.#view = new DataView(memory.buffer);
-    const sampling = program.operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
+    const sampling = samplingOf(program);
     const logits = sampling && layout.buffers.get(sampling.logits);
     this.vocab = sampling?.vocab ?? 0;
     this.#logits = logits && { at: logits.at / 4, width: logits.spec.width };
@@ -88,10 +88,9 @@ export class StepIo {
   }
 
   #writeMask(allowed: Uint32Array, index: number): number {
-    const numWords = Math.ceil(this.vocab / 32);
-    assert(allowed.length >= numWords, `a mask of ${this.vocab} tokens has ${numWords} words`);
-    const at = this.#layout.regions.drawMasks + index * numWords * 4;
-    this.#u32.set(allowed.subarray(0, numWords), at / 4);
+    const words = maskOf(allowed, this.vocab);
+    const at = this.#layout.regions.drawMasks + index * words.byteLength;
+    this.#u32.set(words, at / 4);
     return at;
   }
 

@@ -7,16 +7,8 @@
  * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
-import {
-  MAX_CANDIDATES,
-  MAX_MASKS,
-  samplesOf,
-  type DrawRequest,
-  type LoadOptions,
-  type SampleRequest,
-  type Segment,
-} from '../device.ts';
-import { drawFields, recordOf } from '../draw_record.ts';
+import { MAX_CANDIDATES, MAX_MASKS, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
+import { drawFields, maskOf, recordOf } from '../draw_record.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 export const Header = {
@@ -212,18 +204,15 @@ export class StepState {
     const pageAt = (page: number | undefined): number => (page === undefined ? 0 : 1 + page * this.#vocab);
     for (const { draw } of requests) {
       const allowed = draw?.allowedTokens ? maskAt : 0;
-      if (draw?.allowedTokens) maskAt += this.#writeMask(draw.allowedTokens, maskAt);
+      if (draw?.allowedTokens) {
+        const mask = maskOf(draw.allowedTokens, this.#vocab);
+        words.set(mask, maskAt);
+        maskAt += mask.length;
+      }
       const record = recordOf(draw, { bias: pageAt(draw?.biasPage), counts: pageAt(draw?.countsPage), allowed });
       for (const field of drawFieldNames) words[at++] = record[field];
     }
     this.#end = maskAt;
-  }
-
-  #writeMask(allowed: NonNullable<DrawRequest['allowedTokens']>, at: number): number {
-    const numWords = Math.ceil(this.#vocab / 32);
-    assert(allowed.length >= numWords, `a mask of ${this.#vocab} tokens has ${numWords} words`);
-    this.words.set(allowed.subarray(0, numWords), at);
-    return numWords;
   }
 }
 

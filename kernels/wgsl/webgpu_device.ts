@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, type Device, type LoadOptions, type WeightSource } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import { kvBlockBytes, type Program } from '../program.ts';
+import { kvBlockBytes, samplingOf, type Program } from '../program.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
 import { BlockTransfer } from './block_transfer.ts';
 import { attentionTiling } from './attention_tiling.ts';
@@ -196,7 +196,7 @@ class Gpu implements WebgpuDevice {
     }
     const candidates = program.operations.find((op) => op.kind === 'candidates');
     const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
-    const vocab = program.operations.find((op) => op.kind === 'draw')?.vocab ?? 0;
+    const vocab = samplingOf(program)?.vocab ?? 0;
     const state = new StepState(options, tiling, vocab);
     const partials = tiling?.maxPartials ?? 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);

@@ -17,7 +17,7 @@ import {
   type Segment,
 } from '../device.ts';
 import { NO_TOKEN } from '../draw.ts';
-import type { OperationOf, Program } from '../program.ts';
+import { samplingOf, type Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
 import { encode, rowStride, type Dispatch } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
@@ -252,11 +252,6 @@ export class WebgpuExecutable implements Executable {
     if (lost() === undefined) await polled(device.queue.onSubmittedWorkDone());
     memory.destroy();
   }
-}
-
-/** What of a program has logits. */
-function samplingOf({ operations }: Program): OperationOf<'candidates' | 'draw'> | undefined {
-  return operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
 }
 
 /** As step_state.ts has laid them out. */

@@ -115,7 +115,7 @@ export class Engine {
   /** In the order in which the device runs them; at most one more than it takes ahead. */
   readonly #steps: Step[] = [];
   #settledMs = 0;
-  #numSubmitted = 0;
+  #numGiven = 0;
   lastStepMs = 0;
   /** That have settled. */
   numSteps = 0;
@@ -285,7 +285,7 @@ export class Engine {
 
   #submit(work: readonly Sequence[], nowMs: number): void {
     const { blockSize } = this.#options;
-    this.#numSubmitted++;
+    this.#numGiven++;
     const batch: Segment[] = [];
     const parts = work.map((sequence): Part => {
       const { numPlanned: count, numSubmitted: start, tokens, length } = sequence;
@@ -302,7 +302,7 @@ export class Engine {
       batch.push({ tokens: known, start, blockTable: sequence.blocks, ...(samples.length > 0 ? { samples } : {}) });
       sequence.numSubmitted = end;
       sequence.numInFlight++;
-      sequence.lastStep = this.#numSubmitted;
+      sequence.lastStep = this.#numGiven;
       if (isDrawn) sequence.numPending++;
       sequence.passDelivered(blockSize);
       return { sequence, start, count, after: sequence.numSubmitted, prompt, drawn: isDrawn ? length : undefined };

@@ -71,10 +71,6 @@ function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: 
   return presencePenalty !== 0 || frequencyPenalty !== 0 || repetitionPenalty !== 1;
 }
 
-function hasBias({ logitBias, minTokens }: SamplingParams): boolean {
-  return logitBias.length > 0 || minTokens > 0;
-}
-
 const NO_RANDOM: Draw['random'] = [0, 0];
 
 /** One sequence's draws, but for what differs from token to token. */
@@ -133,7 +129,8 @@ export class DrawMemory {
     this.#stopsFrom = promptLength + params.minTokens;
     this.#stops = stopTokenIds.filter((token) => token < vocab);
     this.#hasStops = tokens.length >= this.#stopsFrom;
-    if (hasBias(params)) {
+    // Stop tokens that may be drawn by now, or that are none, are no reason for a bias.
+    if (this.#biases.size > 0 || (!this.#hasStops && this.#stops.length > 0)) {
       this.bias = new Int32Array(vocab);
       for (const [token, bias] of this.#biases) if (token < vocab) this.bias[token] = bias;
       if (!this.#hasStops) for (const token of this.#stops) this.bias[token] = FORBIDDEN;

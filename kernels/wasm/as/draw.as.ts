@@ -168,23 +168,14 @@ function highest_order(logits: usize, vocab: u32): i32 {
   const infinity = i32x4.splat(0x7f800000);
   let highest4 = i32x4.splat(i32.MIN_VALUE);
   let rotten4 = i32x4.splat(0);
-  let id: u32 = 0;
-  for (; id + 4 <= vocab; id += 4) {
-    const bits = v128.load(logits + ((id as usize) << 2));
+  for (let id: u32 = 0; id < vocab; id += 4) {
+    let bits = v128.load(logits + ((id as usize) << 2));
+    // What lies behind the last one is no logit.
+    if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
     rotten4 = v128.or(rotten4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
     highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
   }
-  if (v128.any_true(rotten4)) return i32.MAX_VALUE;
-  let highest = max(
-    max(i32x4.extract_lane(highest4, 0), i32x4.extract_lane(highest4, 1)),
-    max(i32x4.extract_lane(highest4, 2), i32x4.extract_lane(highest4, 3)),
-  );
-  for (; id < vocab; id++) {
-    const bits = load<i32>(logits + ((id as usize) << 2));
-    if ((bits & 0x7fffffff) > 0x7f800000) return i32.MAX_VALUE;
-    highest = max(highest, order_of(bits));
-  }
-  return highest;
+  return v128.any_true(rotten4) ? i32.MAX_VALUE : highest_of(highest4);
 }
 
 function first_of_order(logits: usize, vocab: u32, order: i32): u32 {
@@ -216,34 +207,49 @@ function scores_of_4(bits: v128): v128 {
   return v128.bitselect(i32x4.splat(FORBIDDEN), scores, is_impossible);
 }
 
+/** All bits of the lanes from `id` on that are tokens. */
 // @ts-ignore: decorator
 @inline
-function limited(score: i32): i32 {
-  return min(max(score, -SCORE_LIMIT), SCORE_LIMIT);
+function tokens_4(id: u32, vocab: u32): v128 {
+  return i32x4.lt_u(i32x4(0, 1, 2, 3), i32x4.splat(vocab - id));
+}
+
+/** Of each lane the lower 32 bits of (a · b + added) >> shift. */
+// @ts-ignore: decorator
+@inline
+function products_4(a: v128, b: v128, added: v128, shift: i32): v128 {
+  return i8x16.shuffle(
+    i64x2.shr_u(i64x2.add(i64x2.extmul_low_i32x4_u(a, b), added), shift),
+    i64x2.shr_u(i64x2.add(i64x2.extmul_high_i32x4_u(a, b), added), shift),
+    0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
+  );
 }
 
 // @ts-ignore: decorator
 @inline
-function scaled(score: i32, mantissa: u32, shift: u32): i32 {
-  return min<u64>(((score as u64) * (mantissa as u64)) >> (shift as u64), SCORE_LIMIT as u64) as i32;
+function highest_of(scores: v128): i32 {
+  return max(
+    max(i32x4.extract_lane(scores, 0), i32x4.extract_lane(scores, 1)),
+    max(i32x4.extract_lane(scores, 2), i32x4.extract_lane(scores, 3)),
+  );
 }
 
-/** Scores with bias, penalties and mask. Returns the highest. */
+/** Scores with bias, penalties and mask. Returns the highest. What lies behind the last token is read, and left out. */
 function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: usize): i32 {
   const bias = record.bias;
   const counts = record.hasPenalties != 0 ? record.counts : 0;
   const allowed = record.allowed;
   const forbidden4 = i32x4.splat(FORBIDDEN);
   let highest4 = forbidden4;
-  let highest = FORBIDDEN;
-  let id: u32 = 0;
-  for (; id + 4 <= vocab; id += 4) {
+  for (let id: u32 = 0; id < vocab; id += 4) {
     const at = (id as usize) << 2;
     const scores4 = scores_of_4(v128.load(logits + at));
+    let is_forbidden = i32x4.eq(scores4, forbidden4);
     let adjusted = scores4;
     if (bias != 0) {
       const added = v128.load(bias + at);
-      adjusted = v128.bitselect(forbidden4, limited_4(i32x4.add(adjusted, added)), i32x4.eq(added, forbidden4));
+      is_forbidden = v128.or(is_forbidden, i32x4.eq(added, forbidden4));
+      adjusted = limited_4(i32x4.add(adjusted, added));
     }
     if (counts != 0) {
       const words = v128.load(counts + at);
@@ -253,44 +259,14 @@ function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: usize): i
     }
     if (allowed != 0) {
       const bits = i32x4.splat(load<u32>(allowed + (((id >> 5) as usize) << 2)) >> (id & 31));
-      const lane_bits = i32x4(1, 2, 4, 8);
-      adjusted = v128.bitselect(adjusted, forbidden4, i32x4.eq(v128.and(bits, lane_bits), lane_bits));
+      is_forbidden = v128.or(is_forbidden, i32x4.eq(v128.and(bits, i32x4(1, 2, 4, 8)), i32x4.splat(0)));
     }
-    adjusted = v128.bitselect(forbidden4, adjusted, i32x4.eq(scores4, forbidden4));
-    // What a bias forbids is not made possible by a penalty.
-    if (bias != 0) adjusted = v128.bitselect(forbidden4, adjusted, i32x4.eq(v128.load(bias + at), forbidden4));
+    if (id + 4 > vocab) is_forbidden = v128.or(is_forbidden, v128.not(tokens_4(id, vocab)));
+    adjusted = v128.bitselect(forbidden4, adjusted, is_forbidden);
     v128.store(scores + at, adjusted);
     highest4 = i32x4.max_s(highest4, adjusted);
   }
-  for (; id < vocab; id++) {
-    store<i32>(scores + ((id as usize) << 2), score_of(load<i32>(logits + ((id as usize) << 2))));
-    highest = max(highest, adjust_one(id, bias, counts, allowed, record, scores));
-  }
-  return max(
-    highest,
-    max(
-      max(i32x4.extract_lane(highest4, 0), i32x4.extract_lane(highest4, 1)),
-      max(i32x4.extract_lane(highest4, 2), i32x4.extract_lane(highest4, 3)),
-    ),
-  );
-}
-
-// @ts-ignore: decorator
-@inline
-function adjust_one(id: u32, bias: usize, counts: usize, allowed: usize, record: DrawRecord, scores: usize): i32 {
-  const at = (id as usize) << 2;
-  let score = load<i32>(scores + at);
-  if (bias != 0 && score != FORBIDDEN) {
-    const added = load<i32>(bias + at);
-    score = added == FORBIDDEN ? FORBIDDEN : limited(score + added);
-  }
-  if (counts != 0 && score != FORBIDDEN) {
-    const word = load<u32>(counts + at);
-    if (word != 0) score = penalised(score, word, record);
-  }
-  if (allowed != 0 && ((load<u32>(allowed + (((id >> 5) as usize) << 2)) >> (id & 31)) & 1) == 0) score = FORBIDDEN;
-  store<i32>(scores + at, score);
-  return score;
+  return highest_of(highest4);
 }
 
 // @ts-ignore: decorator
@@ -308,15 +284,11 @@ function scaled_4(scores: v128, mantissa: u32, shift: u32): v128 {
     shift > 32 ? SCORE_LIMIT : (min<u64>((((SCORE_LIMIT as u64) + 1) << (shift as u64)) / (mantissa as u64), SCORE_LIMIT as u64) as u32);
   const scale = i32x4.splat(mantissa);
   const within = i32x4.min_u(scores, i32x4.splat(bound + 1));
-  const product = i8x16.shuffle(
-    i64x2.shr_u(i64x2.extmul_low_i32x4_u(within, scale), shift as i32),
-    i64x2.shr_u(i64x2.extmul_high_i32x4_u(within, scale), shift as i32),
-    0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
-  );
+  const product = products_4(within, scale, i64x2.splat(0), shift as i32);
   return i32x4.min_u(product, i32x4.splat(SCORE_LIMIT));
 }
 
-/** What {@link penalised} does to each. */
+/** Of tokens that are there already; `words` are their counts. */
 // @ts-ignore: decorator
 @inline
 function penalised_4(scores: v128, words: v128, record: DrawRecord): v128 {
@@ -329,19 +301,6 @@ function penalised_4(scores: v128, words: v128, record: DrawRecord): v128 {
   const less = limited_4(i32x4.sub(repeated, i32x4.mul(i32x4.splat(record.frequency), times)));
   const present = v128.and(i32x4.splat(record.presence), i32x4.ne(count, none));
   return limited_4(i32x4.sub(less, present));
-}
-
-function penalised(score: i32, word: u32, record: DrawRecord): i32 {
-  let value =
-    score > 0
-      ? scaled(score, record.aboveMantissa, record.aboveShift)
-      : -scaled(-score, record.belowMantissa, record.belowShift);
-  const count = word & ~IN_PROMPT;
-  if (count > 0) {
-    value = limited(value - record.frequency * (min(count, record.maxCount) as i32));
-    value = limited(value - record.presence);
-  }
-  return value;
 }
 
 function best_of_scores(logits: usize, scores: usize, vocab: u32, highest: i32): u32 {
@@ -390,11 +349,7 @@ function weigh(
       v128.store(weights + at, i32x4.splat(0));
       continue;
     }
-    const octaves = i8x16.shuffle(
-      i64x2.shr_u(i64x2.extmul_low_i32x4_u(below, mantissa4), shift),
-      i64x2.shr_u(i64x2.extmul_high_i32x4_u(below, mantissa4), shift),
-      0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
-    );
+    const octaves = products_4(below, mantissa4, i64x2.splat(0), shift);
     const share = i32x4.sub(one4, i32x4.shr_u(i32x4.mul(v128.and(octaves, rest4), slope4), 20));
     // Of those that are not left it may be anything.
     const index = v128.and(i32x4.shr_u(octaves, 11), i32x4.splat(4095 << 2));
@@ -402,16 +357,9 @@ function weigh(
     entry = i32x4.replace_lane(entry, 1, load<i32>(table + i32x4.extract_lane(index, 1)));
     entry = i32x4.replace_lane(entry, 2, load<i32>(table + i32x4.extract_lane(index, 2)));
     entry = i32x4.replace_lane(entry, 3, load<i32>(table + i32x4.extract_lane(index, 3)));
-    const weighed = i8x16.shuffle(
-      i64x2.shr_u(i64x2.add(i64x2.extmul_low_i32x4_u(entry, share), half2), 16),
-      i64x2.shr_u(i64x2.add(i64x2.extmul_high_i32x4_u(entry, share), half2), 16),
-      0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
-    );
+    const weighed = products_4(entry, share, half2, 16);
     let kept = v128.and(weighed, v128.and(is_left, i32x4.ge_u(weighed, least4)));
-    if (id + 4 > vocab) {
-      const lanes = i32x4(0, 1, 2, 3);
-      kept = v128.and(kept, i32x4.lt_u(lanes, i32x4.splat(vocab - id)));
-    }
+    if (id + 4 > vocab) kept = v128.and(kept, tokens_4(id, vocab));
     v128.store(weights + at, kept);
     low = i64x2.add(low, i64x2.extend_low_i32x4_u(kept));
     high = i64x2.add(high, i64x2.extend_high_i32x4_u(kept));

@@ -17,7 +17,6 @@ const DEFAULT_MAX_TOKENS = 16;
 interface Run {
   readonly record: RequestRecord;
   readonly prompt: string | Uint32Array;
-  readonly promptTokens: readonly number[];
   readonly generation: Generation;
   readonly pieces: AsyncGenerator<Piece>;
 }
@@ -62,7 +61,7 @@ async function startAll(
     numAsked += promptTokens.length * (1 + (generation.promptLogprobs?.numTop ?? -1));
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
     const pieces = scope.own(runPrompt(context, record, generation, scope));
-    runs.push({ record, prompt, promptTokens, generation, pieces });
+    runs.push({ record, prompt, generation, pieces });
   }
   return runs;
 }
@@ -111,7 +110,7 @@ async function whole(
       text: text.join(''),
       finish_reason: last?.finish ?? null,
       stop_reason: last?.stopReason ?? null,
-      ...(body.isReturningIds ? { prompt_token_ids: runs[index]?.promptTokens, token_ids: ids } : {}),
+      ...(body.isReturningIds ? { prompt_token_ids: runs[index]?.generation.promptTokens, token_ids: ids } : {}),
     },
     logprobs: body.numLogprobs >= 0 ? lists.json() : 'null',
     ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
@@ -137,7 +136,7 @@ async function* events(
     const run = runs[index];
     if (body.isEchoing && run && !hasBegun[index]) {
       const echoed = await promptTextOf(context, run.prompt, signal);
-      const ids = body.isReturningIds ? { prompt_token_ids: run.promptTokens, token_ids: [] } : {};
+      const ids = body.isReturningIds ? { prompt_token_ids: run.generation.promptTokens, token_ids: [] } : {};
       const chunk = (text: string, lists: Logprobs | null, more: object): object => ({
         ...{ ...head, ...usage(index) },
         choices: [{ index, text, logprobs: lists, finish_reason: null, stop_reason: null, ...more }],
@@ -161,7 +160,7 @@ async function* events(
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,
       ...(body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {}),
-      ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: runs[index]?.promptTokens } : {}),
+      ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: runs[index]?.generation.promptTokens } : {}),
     };
     hasBegun[index] = true;
     textLengths[index] = (textLengths[index] ?? 0) + text.length;
