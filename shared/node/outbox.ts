@@ -175,7 +175,9 @@ export class Outbox implements BlockSource {
     this.#over.add(requestId);
     const [oldest] = this.#over;
     if (this.#over.size > MAX_OVER && oldest !== undefined) this.#over.delete(oldest);
-    for (const key of [...this.#watchers.keys()]) this.#wake(key);
+    // Whoever waits for a block that is here, and on its way out, has nothing to hear.
+    const isHere = (key: BlockKey): boolean => this.#sealing.has(key) || this.#options.announcer.has('device', key);
+    for (const key of [...this.#watchers.keys()]) if (!isHere(key)) this.#wake(key);
   }
 
   snapshot(): ReturnType<BlockSource['snapshot']> {

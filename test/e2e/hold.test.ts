@@ -93,8 +93,9 @@ test('busy instances: requests are held and asked again, none fails, and nothing
   for (const { choices } of answers) expect(choices[0]?.token_ids).toHaveLength(4);
   const views = await up.requests(8);
   const byDecode = views.map(({ attempts }) => attempts.at(-1)?.report?.computed_tokens ?? 0);
-  // The tail of 1 to 32 tokens is the decode instance's own; the rest came from the prefill instance.
-  for (const computed of byDecode) expect(computed).toBeLessThanOrEqual(32);
+  // The prefill instance's blocks came from there; what its turn had not come to when a busy decode instance ended it may be so
+  // little that the next one computes it (--local-prefill-tokens).
+  for (const computed of byDecode) expect(computed).toBeLessThanOrEqual(64);
 });
 
 test('the outcomes of attempts: finished, cancelled, stopped', async () => {
