@@ -23,13 +23,15 @@ const built = {
   },
 };
 
+/** On a software GPU, which computes on the cores that everybody else uses. */
+const softwareGpu = ['test/kernels/webgpu*.test.ts', 'test/e2e/webgpu.test.ts', 'test/bench/engine.test.ts'];
 /** Suites of real processes, and long ones of a single process, none of which looks at how long something takes. */
 const processes = [
   'test/house/*.test.ts',
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
-  'test/bench/**/*.test.ts',
-  ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures', 'webgpu'].map(
+  'test/bench/{path,gguf}.test.ts',
+  ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures'].map(
     (name) => `test/e2e/${name}.test.ts`,
   ),
 ];
@@ -66,7 +68,7 @@ export default defineConfig({
           name: 'unit',
           sequence: { groupOrder: 0 },
           include: ['test/**/*.test.ts'],
-          exclude: ['test/e2e/**', 'test/house/**', 'test/sim/**', 'test/bench/**', 'test/kernels/webgpu*.test.ts'],
+          exclude: ['test/e2e/**', 'test/house/**', 'test/sim/**', 'test/bench/**', ...softwareGpu],
         },
       },
       {
@@ -76,16 +78,17 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'webgpu',
-          // A software driver compiles every kernel on the cores that the other suites use.
           testTimeout: 180_000,
+          hookTimeout: 120_000,
           sequence: { groupOrder: 1 },
-          include: ['test/kernels/webgpu*.test.ts'],
+          include: softwareGpu,
+          // With more of them all wait for each other's cores.
           maxWorkers: 2,
           pool: 'forks',
         },
       },
       {
-        // Nothing here looks at how long something takes: two at a time; with more, a software GPU and the others wait for each other's cores.
+        // Nothing here looks at how long something takes: two at a time. Three take longer: engines of one thread too many wait for each other.
         root,
         plugins: [built],
         test: {
@@ -107,7 +110,7 @@ export default defineConfig({
           ...shared,
           name: 'e2e',
           sequence: { groupOrder: 3 },
-          exclude: processes,
+          exclude: [...processes, ...softwareGpu],
           include: ['test/e2e/**/*.test.ts'],
           pool: 'forks',
           fileParallelism: false,

@@ -129,3 +129,13 @@ export async function openAdapter(
   const info = adapter.info as GPUAdapterInfo & { readonly subgroupMatrixConfigs?: readonly MatrixConfig[] };
   return { listing, adapter, matrixConfigs: info.subgroupMatrixConfigs ?? [] };
 }
+
+/** Takes every command and computes nothing: for tests of what kernels compile to, and for measuring all but the device. */
+export async function openNullAdapter(): Promise<OpenAdapter> {
+  const { create } = await loadPackage();
+  const gpu = instances.get('null') ?? create(['backend=null', `enable-dawn-features=${NEEDED},${UNGUARDED}`]);
+  instances.set('null', gpu);
+  const adapter = await polled(gpu.requestAdapter());
+  if (!adapter) throw new DeviceError('Dawn has no null adapter');
+  return { listing: { backend: 'null', name: 'null', isSoftware: false }, adapter, matrixConfigs: [] };
+}

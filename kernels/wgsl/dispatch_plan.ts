@@ -18,7 +18,7 @@ import {
 import type { Capabilities } from './kernel_set.ts';
 import { addDispatches } from './operations.ts';
 import { polled } from './polling.ts';
-import type { AttendedTokens, StepCounts } from './step_state.ts';
+import type { AttendedTokens, GridCounts } from './step_state.ts';
 
 type Grid = readonly [x: number, y: number, z: number];
 
@@ -39,8 +39,8 @@ export interface Dispatch {
   /** Kernel and what it is for. */
   readonly label: string;
   /** Undefined when the step has nothing for it. */
-  readonly launch: (counts: StepCounts) => Launch | undefined;
-  readonly work: (counts: StepCounts, attended: AttendedTokens) => Work;
+  readonly launch: (counts: GridCounts) => Launch | undefined;
+  readonly work: (counts: GridCounts, attended: AttendedTokens) => Work;
 }
 
 /** One place of the list into a pass. */
@@ -90,7 +90,7 @@ interface SimpleDispatch {
   readonly specialisation?: Specialisation;
   readonly params: Readonly<Record<string, number>>;
   readonly bindings: Readonly<Record<string, GPUBuffer>>;
-  readonly grid: (counts: StepCounts) => Grid;
+  readonly grid: (counts: GridCounts) => Grid;
   readonly work: Dispatch['work'];
 }
 

@@ -29,16 +29,20 @@ const drawFieldNames = Object.keys(drawFields) as (keyof typeof drawFields)[];
 /** Words of one sample's results: the token drawn; with candidates its logit, ids, logits, highest and sum; asked logits. */
 export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 4;
 
-export interface StepCounts {
+/** What a step's dispatches depend on. */
+export interface GridCounts {
   readonly rows: number;
   readonly samples: number;
   readonly decodeItems: number;
   readonly prefillItems: number;
   readonly merges: number;
-  readonly resultWords: number;
   /** Samples that want candidates or ask for logits, and those that draw. */
   readonly listed: number;
   readonly drawn: number;
+}
+
+export interface StepCounts extends GridCounts {
+  readonly resultWords: number;
   /** What the step is asked for, in order. */
   readonly requests: readonly SampleRequest[];
 }

@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, type Device, type LoadOptions, type WeightSource } from '../device.ts';
 import { exp2Table } from '../draw.ts';
 import { kvBlockBytes, samplingOf, type Program } from '../program.ts';
-import { listAdapters, openAdapter, selectAdapter, type AdapterListing } from './adapters.ts';
+import { listAdapters, openAdapter, selectAdapter, type AdapterListing, type OpenAdapter } from './adapters.ts';
 import { BlockTransfer } from './block_transfer.ts';
 import { attentionTiling } from './attention_tiling.ts';
 import { DispatchPlan, rowStride } from './dispatch_plan.ts';
@@ -61,9 +61,16 @@ export interface WebgpuDevice extends Device {
 /** @throws DeviceError when there is no such adapter, or it lacks what the kernels need. */
 export async function createWebgpuDevice(options: WebgpuOptions): Promise<WebgpuDevice> {
   const listing = selectAdapter(await listAdapters(), options.adapter);
-  const isTreatedAsSoftware = listing.isSoftware && options.isTreatedAsHardware !== true;
-  const opened = await openAdapter(listing, isTreatedAsSoftware);
-  const { adapter } = opened;
+  return createDeviceOn(await openAdapter(listing, isTreatedAsSoftware(listing, options)), options);
+}
+
+function isTreatedAsSoftware({ isSoftware }: AdapterListing, { isTreatedAsHardware }: WebgpuOptions): boolean {
+  return isSoftware && isTreatedAsHardware !== true;
+}
+
+/** @throws DeviceError when the adapter lacks what the kernels need. */
+export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions): Promise<WebgpuDevice> {
+  const { adapter, listing } = opened;
   const { limits, features, info } = adapter;
   if (limits.maxComputeWorkgroupStorageSize < MIN_WORKGROUP_BYTES) {
     throw new DeviceError(
@@ -87,7 +94,7 @@ export async function createWebgpuDevice(options: WebgpuOptions): Promise<Webgpu
     set: options.kernelSet,
     hasSubgroups: has('subgroups'),
     hasF16: has('shader-f16'),
-    isSoftware: isTreatedAsSoftware,
+    isSoftware: isTreatedAsSoftware(listing, options),
     matrix:
       options.pretendedMatrix ??
       (has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined),

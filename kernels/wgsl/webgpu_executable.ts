@@ -1,6 +1,6 @@
 /**
- * A loaded program on a GPU: one upload, one compute pass and one submit a step; a few bytes back per sample. A further step may be
- * submitted while one runs: the queue keeps their order, and each has its own buffers to come back in.
+ * A loaded program on a GPU: one upload, one compute pass and one submit a step, encoded while the step before runs; a few bytes back per
+ * sample. A further step may be submitted while one runs: the queue keeps their order, and each has its own buffers to come back in.
  *
  * Everything was made at load: the steady state allocates nothing on the device. A lost device rejects what runs and whatever
  * is asked afterwards with the reason.
@@ -19,10 +19,11 @@ import {
 import { NO_TOKEN } from '../draw.ts';
 import { samplingOf, type Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
-import { encode, rowStride, type Dispatch } from './dispatch_plan.ts';
+import { rowStride, type Dispatch } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
 import { profileDispatches } from './profile.ts';
+import { StepCommands } from './step_commands.ts';
 import { attendedTokens, MAX_RESULT_WORDS, resultWordsOf, type StepCounts, type StepState } from './step_state.ts';
 
 /** Steps that are given before the first of them has returned. */
@@ -68,12 +69,14 @@ export class WebgpuExecutable implements Executable {
   readonly #logitsStride: number;
   readonly #vocab: number;
   readonly #readBacks: readonly ReadBack[];
+  readonly #commands: StepCommands;
 
   private constructor(parts: ExecutableParts, readBacks: readonly ReadBack[]) {
     this.#parts = parts;
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
     this.#readBacks = readBacks;
+    this.#commands = new StepCommands(parts.device, parts.dispatches);
     const { program, buffers } = parts;
     const sampling = samplingOf(program);
     this.#vocab = sampling?.vocab ?? 0;
@@ -104,7 +107,7 @@ export class WebgpuExecutable implements Executable {
     return results;
   }
 
-  /** Encodes and submits before it returns; what it awaits is the results. */
+  /** Submits before it returns; what it awaits is the results. */
   async #run(batch: readonly Segment[]): Promise<SampleResult[]> {
     this.#throwIfLost();
     const { device, results } = this.#parts;
@@ -113,21 +116,22 @@ export class WebgpuExecutable implements Executable {
     const counts = this.#upload(batch);
     const { requests } = counts;
     const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    for (const { launch } of this.#parts.dispatches) encode(pass, launch(counts));
-    pass.end();
     const bytes = this.#logits ? counts.resultWords * 4 : 0;
     if (bytes > 0) encoder.copyBufferToBuffer(results, 0, back.results, 0, bytes);
     const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
     this.#copyRows(encoder, fullRows, back.rows);
-    device.queue.submit([encoder.finish()]);
+    device.queue.submit([this.#commands.take(counts), encoder.finish()]);
+    // A failure is this step's.
+    const prepared = Promise.resolve().then(() => {
+      this.#commands.prepare();
+    });
     if (bytes === 0) {
-      await this.#finish(device.queue.onSubmittedWorkDone());
+      await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone()]));
       return [];
     }
     back.isInUse = true;
     try {
-      const mapped = [back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
+      const mapped = [prepared, back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
       const rowBytes = fullRows.length * this.#vocab * 4;
       if (rowBytes > 0) mapped.push(back.rows.mapAsync(GPUMapMode.READ, 0, rowBytes));
       await this.#finish(Promise.all(mapped));

@@ -4,8 +4,8 @@
  * since a machine has one environment and a cluster one file.
  */
 import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { parseArgs } from 'node:util';
-import { parse as parseYaml } from 'yaml';
 import { z } from 'zod';
 import { messageOf } from './failure.ts';
 
@@ -184,7 +184,9 @@ function readFlags(table: OptionTable, args: readonly string[]): Flags {
 function readFile(path: string, known: ReadonlySet<string>): Record<string, unknown> {
   let parsed: unknown;
   try {
-    parsed = parseYaml(readFileSync(path, 'utf8')) ?? {};
+    // Loaded by those who have a file: every process starts with this module.
+    const { parse } = createRequire(import.meta.url)('yaml') as typeof import('yaml');
+    parsed = parse(readFileSync(path, 'utf8')) ?? {};
   } catch (error) {
     throw new ConfigError(`cannot read the configuration file ${path}: ${messageOf(error)}`);
   }

@@ -1,6 +1,9 @@
 /** Signals that follow others, and let go of them. */
 import { setMaxListeners } from 'node:events';
 
+/** Why a signal ends that nobody asks for its reason: one for all, because every other has a stack of its own. */
+export const OVER = new Error('nobody waits for it any more');
+
 export interface Link {
   readonly signal: AbortSignal;
   abort(reason?: unknown): void;
@@ -26,7 +29,7 @@ export function linkSignals(...sources: readonly AbortSignal[]): Link {
   });
   return {
     signal: controller.signal,
-    abort: (reason) => {
+    abort: (reason = OVER) => {
       controller.abort(reason);
     },
     release: () => {

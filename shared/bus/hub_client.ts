@@ -12,6 +12,7 @@ import type { Network } from '../net/network.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
 import type { Bus } from './bus.ts';
 import { errorBody, RemoteCalls } from './embedded_hub.ts';
+import { OVER } from '../base/signal.ts';
 
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
@@ -75,7 +76,7 @@ export class HubClient implements Bus {
     try {
       return await Promise.race([this.#remote.ask(subject, payload), timeout]);
     } finally {
-      answered.abort();
+      answered.abort(OVER);
     }
   }
 

@@ -7,6 +7,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { BlockKey } from '../kv/block_key.ts';
 import { encodeBlockBatch, type BlockRun, type Tier } from '../protocol/block_events.ts';
+import { keyWords } from '../protocol/packing.ts';
 
 const BATCH_MS = 10;
 
@@ -56,7 +57,7 @@ export class Announcer {
 
   flush(): void {
     if (this.#runs.length === 0) return;
-    const runs = this.#runs;
+    const runs = this.#runs.map(({ keys, ...run }) => ({ ...run, keys: keyWords(keys) }));
     this.#runs = [];
     this.#sequence++;
     this.#publish(encodeBlockBatch({ holder: this.#holder, sequence: this.#sequence, runs }));

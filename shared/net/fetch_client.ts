@@ -9,7 +9,7 @@ import type { Clock } from '../base/clock.ts';
 import { asFailure, Failure } from '../base/failure.ts';
 import { pause } from '../base/pause.ts';
 import type { Random } from '../base/random.ts';
-import { linkSignals } from '../base/signal.ts';
+import { linkSignals, OVER } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { FetchReply, RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
@@ -86,7 +86,7 @@ export function openFetch({ network, clock, random }: FetchLine, address: string
     try {
       return await reply;
     } finally {
-      answered.abort();
+      answered.abort(OVER);
     }
   };
 

@@ -14,7 +14,7 @@ import { Failure } from '../base/failure.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Pushed } from '../base/pushed.ts';
-import { linkSignals } from '../base/signal.ts';
+import { linkSignals, OVER } from '../base/signal.ts';
 import { MAX_ALTERNATIVES, neutralSampling, type SamplingParams } from '../engine/sampler.ts';
 import type { Handlers, ServedCall } from '../net/network.ts';
 import type {
@@ -87,7 +87,7 @@ class DecodeSession {
   async listen(requests: AsyncIterable<DecodeRequest>): Promise<void> {
     for await (const message of requests) {
       if (message.giveUp) {
-        if (message.giveUp.round === this.#round) this.#fetching.abort();
+        if (message.giveUp.round === this.#round) this.#fetching.abort(OVER);
         continue;
       }
       if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);
@@ -218,7 +218,7 @@ class DecodeSession {
       if (this.#hasSaidAll) throw new Failure('invalid_request', 'the caller ended before it had said what to do');
       const arrived = new AbortController();
       this.#wake = () => {
-        arrived.abort();
+        arrived.abort(OVER);
       };
       this.#signal.addEventListener('abort', this.#wake, { once: true });
       await this.#clock.sleep(ASK_TIMEOUT_MS, arrived.signal);

@@ -19,6 +19,7 @@ import { slotBytes } from '../kv/slab.ts';
 import type { Announcer } from '../net/announcer.ts';
 import type { BlockSource } from '../net/block_source.ts';
 import type { EngineEvent, ToEngine } from '../engine/engine_messages.ts';
+import { OVER } from '../base/signal.ts';
 
 /** Slots lent to the engine for exports: enough that a chunk's blocks leave in one go. */
 const MAX_CREDITS = 32;
@@ -188,7 +189,7 @@ export class Outbox implements BlockSource {
   async #changed(key: BlockKey, timeoutMs: number, signal: AbortSignal): Promise<void> {
     const done = new AbortController();
     const wake = (): void => {
-      done.abort();
+      done.abort(OVER);
     };
     const set = this.#watchers.get(key) ?? new Set();
     this.#watchers.set(key, set.add(wake));

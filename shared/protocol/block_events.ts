@@ -5,8 +5,7 @@
  *   run     [u8 operation][u8 tier][u32 count][u64 key × count]
  */
 import { Failure } from '../base/failure.ts';
-import type { BlockKey } from '../kv/block_key.ts';
-import { packKeys, unpackKeys } from './packing.ts';
+import { unpackKeyWords } from './packing.ts';
 
 export const tiers = ['device', 'dram', 'disk'] as const;
 export type Tier = (typeof tiers)[number];
@@ -14,7 +13,8 @@ export type Tier = (typeof tiers)[number];
 export interface BlockRun {
   readonly operation: 'stored' | 'removed';
   readonly tier: Tier;
-  readonly keys: readonly BlockKey[];
+  /** Two words each, the lower first. */
+  readonly keys: Int32Array;
 }
 
 export interface BlockBatch {
@@ -34,8 +34,8 @@ export function encodeBlockBatch({ holder, sequence, runs }: BlockBatch): Buffer
     const prefix = Buffer.alloc(6);
     prefix.writeUInt8(operation === 'stored' ? 1 : 0);
     prefix.writeUInt8(tiers.indexOf(tier), 1);
-    prefix.writeUInt32LE(keys.length, 2);
-    return [prefix, packKeys(keys)];
+    prefix.writeUInt32LE(keys.length / 2, 2);
+    return [prefix, Buffer.from(keys.buffer, keys.byteOffset, keys.byteLength)];
   });
   return Buffer.concat([head, ...parts]);
 }
@@ -54,7 +54,7 @@ export function decodeBlockBatch(bytes: Buffer): BlockBatch {
       runs.push({
         operation: bytes.readUInt8(at) === 1 ? 'stored' : 'removed',
         tier,
-        keys: unpackKeys(bytes.subarray(at + 6, end)),
+        keys: unpackKeyWords(bytes.subarray(at + 6, end)),
       });
       at = end;
     }

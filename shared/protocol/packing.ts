@@ -23,6 +23,19 @@ export function unpackKeys(bytes: Buffer): BlockKey[] {
   return Array.from({ length: bytes.length / 8 }, (_, i) => bytes.readBigUInt64LE(i * 8) as BlockKey);
 }
 
+/** Keys as typed arrays take them: two words each, the lower first. */
+export function keyWords(keys: readonly BlockKey[]): Int32Array {
+  return new Int32Array(BigUint64Array.from(keys).buffer);
+}
+
+/** The same from bytes, copied. */
+export function unpackKeyWords(bytes: Buffer): Int32Array {
+  if (bytes.length % 8 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of block keys`);
+  const words = new Int32Array(bytes.length / 4);
+  bytes.copy(Buffer.from(words.buffer));
+  return words;
+}
+
 /** [parent u64][key u64][digest 16 bytes] each. */
 export function packHashes(hashes: readonly BlockHash[]): Buffer {
   const bytes = Buffer.alloc(hashes.length * HASH_BYTES);

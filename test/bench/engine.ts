@@ -21,6 +21,7 @@ import { writeGguf } from './gguf.ts';
 import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from './llama_peer.ts';
 import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
 import { randomWeights } from './random_weights.ts';
+import { measureSerialPart } from './serial_part.ts';
 
 type Shape = Pick<UniformModel, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
 
@@ -93,6 +94,7 @@ const vendorPeaks: readonly { readonly name: RegExp; readonly opsPerS: number; r
 const CHUNK_TOKENS = 2_048;
 const BLOCK_SIZE = 32;
 const SEED = 7;
+const SERIAL_STEPS = 200;
 /** Goes up when what is written changes, so that an old file is not taken for it. */
 const GGUF_REVISION = 1;
 /** Contexts that a file says it is for, whatever is measured. */
@@ -160,6 +162,7 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
       ...(vendor ? [{ name: 'vendor', opsPerS: ofAllKinds(vendor.opsPerS), bytesPerS: vendor.bytesPerS }] : []),
     ];
     for (const shape of options.shapes) {
+      figures.push(...announced(await serialFigures(shape, set, options.batches), options));
       for (const format of options.formats) {
         const prefix = `engine/${shape}/${format}/${set}`;
         figures.push(...(await benchModel(device, { shape, format, prefix, limits }, options)));
@@ -168,6 +171,15 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
     device.destroy();
   }
   figures.push(...announced(priceOfDeterminism(figures), options));
+  return figures;
+}
+
+async function serialFigures(shape: string, set: KernelSet, batches: readonly number[]): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const batch of batches) {
+    const value = await measureSerialPart({ layers: shapes[shape]?.layers ?? 1, set, batch }, SERIAL_STEPS);
+    figures.push({ name: `engine/${shape}/${set}/serial-part/batch${batch}`, value, unit: 'ms' });
+  }
   return figures;
 }
 
@@ -269,10 +281,10 @@ const onDevice: WeightSource = {
 };
 
 /** The model as the peer reads it, written once into the cache. */
-async function peerModel(
+export async function peerModel(
   peer: LlamaPeer | undefined,
   numThreads: number,
-  { shape, format }: BenchedModel,
+  { shape, format }: Pick<BenchedModel, 'shape' | 'format'>,
   config: UniformModel,
   weights: WeightSource,
   say: (line: string) => void,

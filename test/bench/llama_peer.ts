@@ -26,14 +26,26 @@ const tooWide: Readonly<Record<PeerLimit, RegExp>> = {
 /** What a build that was not left out would say of itself. */
 const isTooWide: Readonly<Record<PeerLimit, RegExp>> = { avx512: /AMX/, avx2: /AMX|AVX512|AVX_VNNI/ };
 
+/** How its sampler draws; temperature 0 is greedy. */
+export interface PeerSampling {
+  readonly temperature: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly seed?: number;
+  readonly repeatPenalty?: {
+    readonly punishTokens: readonly number[];
+    readonly penalty: number;
+    readonly frequencyPenalty: number;
+    readonly presencePenalty: number;
+  };
+}
+
 /** What is used of the package. */
 interface Sequence {
   clearHistory(): Promise<void>;
   evaluateWithoutGeneratingNewTokens(tokens: readonly number[]): Promise<void>;
-  evaluate(
-    tokens: readonly number[],
-    options: { temperature: number; yieldEogToken: boolean },
-  ): AsyncGenerator<number, void>;
+  evaluate(tokens: readonly number[], options: PeerSampling & { yieldEogToken: boolean }): AsyncGenerator<number, void>;
 }
 interface Context {
   getSequence(): Sequence;
@@ -186,7 +198,7 @@ export async function peerPrefillMs(
   return nowMs() - start;
 }
 
-/** Greedy tokens of the first sequences, one each in one batch, again and again. Sampling and scheduling are the package's. */
+/** Tokens of the first sequences, one each in one batch, again and again. Sampling and scheduling are the package's. */
 export class PeerDecoding {
   /** Tokens that each sequence has got so far. */
   readonly numTokens: number[];
@@ -197,10 +209,15 @@ export class PeerDecoding {
     this.numTokens = generators.map(() => 0);
   }
 
-  static async start(sequences: readonly Sequence[], prompt: readonly number[]): Promise<PeerDecoding> {
+  /** Greedy unless it is told how. */
+  static async start(
+    sequences: readonly Sequence[],
+    prompt: readonly number[],
+    sampling: PeerSampling = { temperature: 0 },
+  ): Promise<PeerDecoding> {
     for (const sequence of sequences) await sequence.evaluateWithoutGeneratingNewTokens(prompt.slice(0, -1));
     const last = prompt.slice(-1);
-    return new PeerDecoding(sequences.map((one) => one.evaluate(last, { temperature: 0, yieldEogToken: true })));
+    return new PeerDecoding(sequences.map((one) => one.evaluate(last, { ...sampling, yieldEogToken: true })));
   }
 
   async step(batch: number): Promise<void> {

@@ -1,16 +1,17 @@
 /** `npm run bench -- NAME [options]`: prints figures with the machine, writes them as JSON when asked. */
 import { renameSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { Device } from '../../kernels/device.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
-import { peerInstructions } from './llama_peer.ts';
+import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer.ts';
 import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
-import { benchSampling } from './sampling.ts';
+import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
@@ -18,7 +19,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
   path                     the whole path on this machine, wasm engines
   mix                      time between tokens of chats while long prompts arrive, split and aggregated (135M; some minutes)
   sampling                 what drawing a token costs, by vocabulary, batch and kind of request
-    --device, --threads, --batches, --shapes (the first), --weights (the first)   as for engine
+    --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
@@ -105,9 +106,38 @@ const onFigure = (figure: Figure): void => {
   save(sofar);
 };
 
+function say(line: string): void {
+  console.log(line);
+}
+
+function threadsOf(): number {
+  const numThreads = Number(values.threads);
+  return Number.isInteger(numThreads) && numThreads >= 0
+    ? numThreads
+    : fail(`${values.threads} is no number of threads`);
+}
+
+/** What the peer may use, where one is asked for. */
+function peerOf(): PeerInstructions | undefined {
+  if (values.peer !== undefined && (values.peer !== 'llama.cpp' || values.device !== 'wasm'))
+    fail(`no peer ${values.peer} for ${values.device}: --peer llama.cpp goes with --device wasm`);
+  if (values['peer-instructions'] !== undefined && values.peer === undefined)
+    fail('--peer-instructions goes with --peer');
+  return values.peer === undefined ? undefined : oneOf(values['peer-instructions'] ?? 'all', peerInstructions);
+}
+
+async function samplingPeer(): Promise<SamplingBenchOptions['peer']> {
+  const instructions = peerOf();
+  if (!instructions) return undefined;
+  const numThreads = threadsOf() || availableParallelism();
+  const llama = await LlamaPeer.install(numThreads, instructions, say);
+  engines['peer'] = `llama.cpp in ${llama.version} with ${llama.instructions}, ${numThreads} threads`;
+  return { llama, numThreads };
+}
+
 /** @throws DeviceError */
 async function deviceOf(name: string): Promise<Device> {
-  const choice = { deviceMemoryBytes: 0, deviceSharing: 1, numThreads: Number(values.threads) };
+  const choice = { deviceMemoryBytes: 0, deviceSharing: 1, numThreads: threadsOf() };
   return openDevice({ ...choice, device: name, kernelSet: 'deterministic' });
 }
 
@@ -115,9 +145,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   mix: () =>
     benchMix({
       ...{ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure },
-      say: (line) => {
-        console.log(line);
-      },
+      say,
     }),
   sampling: async () => {
     const device = await deviceOf(values.device);
@@ -130,18 +158,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       format:
         values.weights === undefined ? 'int8' : (listOf<WeightFormat>(values.weights, weightFormats)[0] ?? 'int8'),
       ...{ context: 128, numSteps: 40, onFigure },
+      ...{ peer: await samplingPeer(), say },
     });
   },
   path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
   engine: () => {
     const defaults = values.device === 'wasm' ? wasm : webgpu;
-    if (values.peer !== undefined && (values.peer !== 'llama.cpp' || values.device !== 'wasm')) {
-      fail(`no peer ${values.peer} for ${values.device}: --peer llama.cpp goes with --device wasm`);
-    }
-    if (values['peer-instructions'] !== undefined && values.peer === undefined)
-      fail('--peer-instructions goes with --peer');
-    const numThreads = Number(values.threads);
-    if (!Number.isInteger(numThreads) || numThreads < 0) fail(`${values.threads} is no number of threads`);
     return benchEngine({
       device: values.device,
       shapes: values.shapes === undefined ? defaults.shapes : listOf(values.shapes, shapeNames),
@@ -150,17 +172,15 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       prefillTokens: numbersOf(values.prefill, defaults.prefillTokens),
       batches: numbersOf(values.batches, defaults.batches),
       contexts: numbersOf(values.contexts, defaults.contexts),
-      numThreads,
+      numThreads: threadsOf(),
       budgetMs: values.budget === undefined ? defaults.budgetMs : (numbersOf(values.budget, [])[0] ?? 0) * 1_000,
       hasProfile: !values['no-profile'],
-      peer: values.peer === undefined ? undefined : oneOf(values['peer-instructions'] ?? 'all', peerInstructions),
+      peer: peerOf(),
       readRegionBytes: defaults.readRegionBytes,
       onEngine: (what, description) => {
         engines[what] = description;
       },
-      say: (line) => {
-        console.log(line);
-      },
+      say,
       onFigure,
     });
   },

@@ -5,8 +5,9 @@
 import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
 import { kvPlaneBytes } from '../../kernels/program.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
+import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
+import { percentile, withReference, type Figure } from './figures.ts';
 import type { UniformModel } from './uniform_model.ts';
-import { percentile, type Figure } from './figures.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';
 
 /** What a device can do at most: operations of each kind, and bytes read. */
@@ -51,6 +52,12 @@ const MAX_STEPS_A_TURN = 12;
 /** Tokens that a sequence may grow by while it is measured. */
 export const GROWTH = 224;
 const BLOCKS_A_CALL = 16;
+
+const draws = {
+  greedy: new Draws(neutralSampling),
+  default: new Draws({ ...neutralSampling, temperature: 1 }),
+  top_p: new Draws({ ...neutralSampling, temperature: 1, topP: 0.9 }),
+};
 
 /** Values of all products of one row, and of one sample. */
 function productValues({ hidden, layers, heads, kvHeads, headDim, inner, vocabSize }: UniformModel): {
@@ -226,7 +233,34 @@ export class ModelBench {
       this.#push({ name: `${name}/dispatches`, value: numDispatches, unit: 'per step' });
       this.#push({ name: `${name}/per-dispatch`, value: (ms * 1_000) / numDispatches, unit: 'µs' });
     }
+    await this.#sampled(name, segments, probe);
     await this.#profile(name, segments(), ms);
+  }
+
+  /** What drawing adds: steps of each kind in turns, beside greedy ones. */
+  async #sampled(name: string, segments: () => Segment[], probeMs: number): Promise<void> {
+    const numTurns = TURNS * Math.max(1, Math.min(MAX_STEPS_A_TURN, Math.floor(TURN_MS / probeMs / 3)));
+    if (this.#isTooLong(`${name}/sampling`, 3 * numTurns * probeMs)) return;
+    const times = new Map(Object.keys(draws).map((kind) => [kind, [] as number[]]));
+    for (let turn = 0; turn < numTurns; turn++) {
+      for (const [kind, draw] of Object.entries(draws)) {
+        const batch = segments().map((segment, slot): Segment => ({
+          ...segment,
+          samples: [
+            {
+              ...{ row: segment.tokens.length - 1, numCandidates: 0, askedTokens: [], isFullRowWanted: false },
+              draw: { ...draw.at(turn), slot },
+            },
+          ],
+        }));
+        times.get(kind)!.push(await this.#timed(batch));
+      }
+    }
+    const greedyMs = percentile(times.get('greedy')!, 0.5);
+    for (const kind of Object.keys(draws).filter((one) => one !== 'greedy')) {
+      const ms = percentile(times.get(kind)!, 0.5);
+      this.#push(withReference(`${name}/sampling/${kind}`, ms, 'ms', 'greedy', greedyMs));
+    }
   }
 
   /** Weights once, and every sequence's KV. */

@@ -8,8 +8,9 @@ import type { WeightFormat } from '../../kernels/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { DrawMemory, Draws, neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
-import { configOf, shapes } from './engine.ts';
+import { configOf, peerModel, shapes } from './engine.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
+import { PeerDecoding, type LlamaPeer, type PeerSampling } from './llama_peer.ts';
 import { randomWeights } from './random_weights.ts';
 import { shapeOfUniform } from './uniform_model.ts';
 
@@ -24,6 +25,9 @@ export interface SamplingBenchOptions {
   readonly context: number;
   /** Of each kind, at each place. */
   readonly numSteps: number;
+  /** Its whole steps too, with as many threads. */
+  readonly peer?: { readonly llama: LlamaPeer; readonly numThreads: number } | undefined;
+  readonly say: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -32,6 +36,9 @@ const PENALISED = 32_768;
 const BIASED = 1_000;
 const BLOCK_SIZE = 32;
 const WARM_UP = 3;
+
+/** All of the vocabulary. */
+const peerNeutral = { topK: 0, topP: 1, minP: 0, seed: 11 };
 
 /** What clients send: nothing at all is `default`. */
 const kinds: Readonly<Record<string, (vocab: number) => Partial<SamplingParams>>> = {
@@ -44,6 +51,20 @@ const kinds: Readonly<Record<string, (vocab: number) => Partial<SamplingParams>>
   bias: (vocab) => ({
     temperature: 1,
     logitBias: Array.from({ length: BIASED }, (_, i): [number, number] => [(i * 7_919) % vocab, (i % 9) - 4]),
+  }),
+};
+
+/** The same of a peer. */
+const peerKinds: Readonly<Record<string, (vocab: number) => PeerSampling>> = {
+  greedy: () => ({ temperature: 0 }),
+  default: () => ({ ...peerNeutral, temperature: 1 }),
+  top_p: () => ({ ...peerNeutral, temperature: 1, topP: 0.9 }),
+  'top_k+penalties': (vocab) => ({
+    ...{ ...peerNeutral, temperature: 1, topK: 40 },
+    repeatPenalty: {
+      punishTokens: Array.from({ length: PENALISED }, (_, i) => (i * 31) % vocab),
+      ...{ penalty: 1.1, presencePenalty: 0.5, frequencyPenalty: 0.2 },
+    },
   }),
 };
 
@@ -120,6 +141,7 @@ export async function benchSampling(options: SamplingBenchOptions): Promise<Figu
     await benchHost(vocab, options, push);
   }
   await benchSteps(options, push);
+  await benchPeer(options, push);
   return figures;
 }
 
@@ -246,6 +268,40 @@ async function benchSteps(
       );
   }
   await executable.close();
+}
+
+/** What its sampler makes of whole steps of the same weights, by kind, beside its own greedy ones. */
+async function benchPeer(
+  { peer, batches, shape, format, context, numSteps, say }: SamplingBenchOptions,
+  push: (figure: Figure) => void,
+): Promise<void> {
+  const known = shapes[shape];
+  if (!peer || !known) return;
+  const config = configOf(known, context + 1);
+  const weights = randomWeights(decoderProgram(shapeOfUniform(config), context + 1), 7);
+  const model = await peerModel(peer.llama, peer.numThreads, { shape, format }, config, weights, say);
+  if (!model) return;
+  const prompt = Array.from({ length: context }, (_, i) => 3 + ((i * 7) % (config.vocabSize - 3)));
+  const names = Object.keys(peerKinds);
+  for (const batch of batches.filter((one) => one <= 8)) {
+    await model.withSequences(names.length * batch, context + numSteps + 2 * WARM_UP, async (sequences) => {
+      const decodings = new Map<string, PeerDecoding>();
+      for (const [i, name] of names.entries()) {
+        const its = sequences.slice(i * batch, (i + 1) * batch);
+        decodings.set(name, await PeerDecoding.start(its, prompt, peerKinds[name]?.(config.vocabSize)));
+      }
+      const times = await inTurns(names, numSteps, (name) => decodings.get(name)!.step(batch));
+      for (const decoding of decodings.values()) await decoding.end();
+      for (const [name, ms] of times)
+        push(
+          withReference(
+            ...([`sampling/${shape}/${format}/llama.cpp/batch${batch}/${name}`, ms, 'ms'] as const),
+            ...(["llama.cpp's greedy", times.get('greedy')!] as const),
+          ),
+        );
+    });
+  }
+  await model.close();
 }
 
 function loadOf(weightFormat: WeightFormat, maxSamples: number, blocksEach: number): LoadOptions {

@@ -21,7 +21,7 @@ import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
-import { takeOverPolling } from '../../kernels/wgsl/polling.ts';
+import { openNullAdapter } from '../../kernels/wgsl/adapters.ts';
 import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
 import { drawRecord } from '../../kernels/wasm/ops/draw.ts';
 import { wasmOperations } from '../../kernels/wasm/operations.ts';
@@ -86,12 +86,7 @@ test('wasm: every struct that kernels read has the fields of its class, in order
 });
 
 test('every product compiles in every format, set and matrix configuration that an adapter may have', async () => {
-  takeOverPolling();
-  const { create, globals } = await import('webgpu');
-  Object.assign(globalThis, globals);
-  const gpu = create(['backend=null', 'enable-dawn-features=allow_unsafe_apis']);
-  const adapter = await gpu.requestAdapter();
-  assert(adapter);
+  const { adapter } = await openNullAdapter();
   const requiredFeatures = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'] as GPUFeatureName[];
   const device = await adapter.requestDevice({ requiredFeatures });
   const f16 = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16, subgroupSize: 32 };

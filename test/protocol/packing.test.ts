@@ -7,6 +7,7 @@ import { chainOf, type BlockKey, type Digest } from '../../shared/kv/block_key.t
 import { decodeBlockBatch, encodeBlockBatch, type BlockBatch } from '../../shared/protocol/block_events.ts';
 import { readHeartbeat, readRegistration } from '../../shared/protocol/membership.ts';
 import {
+  keyWords,
   packKeys,
   packHashes,
   packTokens,
@@ -42,8 +43,8 @@ test('block events come back as they were, and rubbish never ends the listener o
     holder: 'store-1/abc',
     sequence: 77,
     runs: [
-      { operation: 'stored', tier: 'disk', keys: [1n, 2n] as BlockKey[] },
-      { operation: 'removed', tier: 'device', keys: [2n ** 63n] as BlockKey[] },
+      { operation: 'stored', tier: 'disk', keys: keyWords([1n, 2n] as BlockKey[]) },
+      { operation: 'removed', tier: 'device', keys: keyWords([2n ** 63n] as BlockKey[]) },
     ],
   };
   const bytes = encodeBlockBatch(batch);

@@ -11,7 +11,7 @@ import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
-import { unpackKeys } from '../../shared/protocol/packing.ts';
+import { keyWords, unpackKeys } from '../../shared/protocol/packing.ts';
 import type { Instance } from '../../services/router/cluster/cluster_view.ts';
 import type { Face } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
@@ -320,8 +320,7 @@ class SeedRun {
       this.#checkAnnounced(instance, pages);
       for (const key of pages.flatMap((page) => unpackKeys(page.keys))) {
         keys.add(key);
-        const hash = { key, parent: key, digest: '' as never };
-        if (!index.runs([hash]).has(holderId(instance.member))) {
+        if (!index.runs(keyWords([key])).has(holderId(instance.member))) {
           this.#fail(`the index does not know that ${instance.member.name} has ${key}`);
         }
       }

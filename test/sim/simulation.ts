@@ -33,6 +33,8 @@ export class SimProcess {
 
 /** Lines of the trace that are kept for a seed that fails. */
 const MAX_TRACE = 400;
+/** Events between two turns of the real loop. */
+const TURN_EVENTS = 256;
 const WALL_MS = 1_800_000_000_000;
 
 export class Simulation {
@@ -41,7 +43,8 @@ export class Simulation {
   /** Of every event in order: the same seed, the same hash. */
   traceHash = 0x811c9dc5;
   readonly #heap: SimEvent[] = [];
-  readonly #trace: string[] = [];
+  readonly #trace: { readonly atMs: number; readonly text: string }[] = [];
+  #numNoted = 0;
   #order = 0;
 
   /** `label` says what happens, for the trace. */
@@ -55,17 +58,20 @@ export class Simulation {
   /** For people, and part of the hash. */
   note(text: string): void {
     for (let i = 0; i < text.length; i++) this.traceHash = Math.imul(this.traceHash ^ text.charCodeAt(i), 0x01000193);
-    this.#trace.push(`${this.nowMs.toFixed(3).padStart(12)} ${text}`);
-    if (this.#trace.length > MAX_TRACE) this.#trace.shift();
+    this.#trace[this.#numNoted++ % MAX_TRACE] = { atMs: this.nowMs, text };
   }
 
+  /** The last lines. */
   get trace(): readonly string[] {
-    return this.#trace;
+    const oldest = this.#numNoted % MAX_TRACE;
+    const kept =
+      this.#numNoted < MAX_TRACE ? this.#trace : [...this.#trace.slice(oldest), ...this.#trace.slice(0, oldest)];
+    return kept.map(({ atMs, text }) => `${atMs.toFixed(3).padStart(12)} ${text}`);
   }
 
   /** Runs events in order, each to where everything waits, until `isDone` or `untilMs`. `check` runs after each. */
   async run(untilMs: number, isDone: () => boolean, check: (owner: SimProcess | undefined) => void): Promise<void> {
-    await settled();
+    await settled(true);
     while (!isDone()) {
       const event = this.#heap[0];
       if (!event || event.atMs > untilMs) {
@@ -82,7 +88,7 @@ export class Simulation {
       this.numEvents++;
       this.note(`${event.owner?.name ?? '-'} ${event.label}`);
       event.run();
-      await settled();
+      await settled(this.numEvents % TURN_EVENTS === 0);
       check(event.owner);
     }
   }
@@ -157,7 +163,17 @@ function isBefore(a: SimEvent, b: SimEvent): boolean {
   return a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
 }
 
-/** An immediate runs after every promise job that is queued, and those they queue. */
-function settled(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
+/**
+ * After every promise job that is queued, and those they queue: a tick runs when there is none left, and so does what it queues. A turn of
+ * the real loop says the same and takes twice as long; now and then it has one.
+ */
+function settled(isTurn: boolean): Promise<void> {
+  if (isTurn) return new Promise((resolve) => setImmediate(resolve));
+  return new Promise((resolve) => {
+    process.nextTick(() => {
+      queueMicrotask(() => {
+        process.nextTick(resolve);
+      });
+    });
+  });
 }

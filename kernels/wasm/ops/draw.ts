@@ -10,7 +10,7 @@ export const drawRecord = struct('DrawRecord', drawFields);
 
 /** A thread's. */
 export function scratchBytes(vocab: number): number {
-  return 2 * 4 * (vocab + 7) + BINS_BYTES;
+  return 3 * 4 * (vocab + 8) + BINS_BYTES;
 }
 
 export const draw = operation('draw', {

@@ -29,6 +29,7 @@ import {
   type RegistrationReply,
   type Role,
 } from '../../../shared/protocol/membership.ts';
+import { OVER } from '../../../shared/base/signal.ts';
 
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
@@ -168,7 +169,7 @@ export class ClusterView {
   async changed(timeoutMs: number, signal: AbortSignal): Promise<void> {
     const done = new AbortController();
     const wake = (): void => {
-      done.abort();
+      done.abort(OVER);
     };
     this.#watchers.add(wake);
     signal.addEventListener('abort', wake, { once: true });

@@ -7,15 +7,16 @@ import { messageOf } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import { ask, type Network } from '../../../shared/net/network.ts';
-import { decodeBlockBatch, tiers, type BlockBatch } from '../../../shared/protocol/block_events.ts';
-import type { SnapshotPage } from '../../../shared/protocol/messages.ts';
+import { decodeBlockBatch, tiers, type BlockBatch, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
-import { unpackKeys } from '../../../shared/protocol/packing.ts';
+import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
 import type { Instance } from './cluster_view.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
 const SNAPSHOT_TIMEOUT_MS = 30_000;
 const RETRY_MS = 200;
+/** Keys applied without a pause: about a millisecond. */
+const SLICE_WORDS = 2 * 4_096;
 /** Batches kept while a snapshot is on its way (P1): at 100 batches a second, 100 s. */
 const MAX_BUFFERED = 10_000;
 
@@ -33,6 +34,9 @@ export class IndexFeed {
   readonly #log: Log;
   readonly #feeds = new Map<string, { feed: Feed; instance: Instance }>();
   numSnapshots = 0;
+  #numAsked = 0;
+  /** Words applied since others last had their turn. */
+  #numPaced = 0;
 
   constructor(index: PrefixIndex, bus: Bus, network: Network, clock: Clock, log: Log) {
     this.#index = index;
@@ -64,51 +68,103 @@ export class IndexFeed {
       return;
     }
     if (batch.sequence <= feed.sequence) return;
-    if (batch.sequence === feed.sequence + 1) {
-      this.#apply(feed, batch);
+    const isNext = batch.sequence === feed.sequence + 1;
+    if (isNext && wordsOf(batch) <= SLICE_WORDS) {
+      for (const run of batch.runs) this.#index.apply(batch.holder, run);
+      feed.sequence = batch.sequence;
       return;
     }
-    this.#log.info({ holder: batch.holder, have: feed.sequence, got: batch.sequence }, 'a gap in block events');
-    void this.#synchronise(instance, feed, batch);
-  }
-
-  #apply(feed: Feed, batch: BlockBatch): void {
-    for (const run of batch.runs) this.#index.apply(batch.holder, run);
-    feed.sequence = batch.sequence;
+    feed.buffered = [batch];
+    if (!isNext) {
+      this.#log.info({ holder: batch.holder, have: feed.sequence, got: batch.sequence }, 'a gap in block events');
+      void this.#synchronise(instance, feed);
+      return;
+    }
+    void this.#drain(instance, feed).then((isWhole) => {
+      if (!isWhole) void this.#synchronise(instance, feed);
+    });
   }
 
   /** Until it has worked or the holder is lost. */
-  async #synchronise(instance: Instance, feed: Feed, first?: BlockBatch): Promise<void> {
-    feed.buffered = first ? [first] : [];
+  async #synchronise(instance: Instance, feed: Feed): Promise<void> {
+    feed.buffered ??= [];
     const { signal } = instance.lost;
-    while (!signal.aborted) {
+    while (!signal.aborted && this.#isCurrent(instance, feed)) {
+      // No question is answered with it.
+      const staged = `${instance.id} (snapshot ${this.#numAsked++})`;
       try {
-        const pages = await this.#readSnapshot(instance);
-        if (this.#feeds.get(instance.id)?.feed !== feed) return;
-        this.#index.removeHolder(instance.id);
-        for (const { tier, keys } of pages) {
-          const name = tiers[tier];
-          if (name) this.#index.apply(instance.id, { operation: 'stored', tier: name, keys: unpackKeys(keys) });
-        }
-        feed.sequence = pages[0]?.sequence ?? 0;
-        const buffered: readonly BlockBatch[] = feed.buffered ?? [];
-        feed.buffered = undefined;
-        for (const batch of buffered) this.#receive(batch);
+        const sequence = await this.#stage(instance, staged);
+        if (!this.#isCurrent(instance, feed)) throw new Error('another connection of it is followed');
+        this.#index.replaceHolder(instance.id, staged);
+        feed.sequence = sequence;
         this.numSnapshots++;
-        return;
+        if (await this.#drain(instance, feed)) return;
       } catch (error) {
         this.#log.debug({ holder: instance.id, error: messageOf(error) }, 'no snapshot yet');
+        this.#index.removeHolder(staged);
         await this.#clock.sleep(RETRY_MS, signal);
       }
     }
   }
 
-  async #readSnapshot({ id, member, lost }: Instance): Promise<SnapshotPage[]> {
-    const pages: SnapshotPage[] = [];
-    const options = { signal: lost.signal, timeoutMs: SNAPSHOT_TIMEOUT_MS };
-    for await (const page of ask(this.#network, member.address, 'snapshot', {}, options)) pages.push(page);
-    const other = pages.find(({ epoch }) => epoch !== id);
-    if (other) throw new Error(`${member.address} is ${other.epoch} by now`);
-    return pages;
+  /** Applies what came meanwhile, and what comes while it does. False when a batch is missing. */
+  async #drain(instance: Instance, feed: Feed): Promise<boolean> {
+    const queue = feed.buffered ?? [];
+    for (let at = 0; at < queue.length; at++) {
+      const batch = queue[at]!;
+      if (batch.sequence <= feed.sequence) continue;
+      if (batch.sequence !== feed.sequence + 1) {
+        feed.buffered = queue.slice(at);
+        return false;
+      }
+      for (const run of batch.runs) {
+        for (const slice of slicesOf(run)) {
+          await this.#pace(slice);
+          if (!this.#isCurrent(instance, feed)) return true;
+          this.#index.apply(batch.holder, slice);
+        }
+      }
+      feed.sequence = batch.sequence;
+    }
+    feed.buffered = undefined;
+    return true;
   }
+
+  #isCurrent({ id }: Instance, feed: Feed): boolean {
+    return this.#feeds.get(id)?.feed === feed;
+  }
+
+  /** Others have their turn when about a millisecond's work is done. */
+  async #pace({ keys }: BlockRun): Promise<void> {
+    this.#numPaced += keys.length;
+    if (this.#numPaced <= SLICE_WORDS) return;
+    this.#numPaced = 0;
+    await this.#clock.turn();
+  }
+
+  /** Puts a snapshot into the index. @returns the number that it contains. */
+  async #stage({ id, member, lost }: Instance, staged: string): Promise<number> {
+    const options = { signal: lost.signal, timeoutMs: SNAPSHOT_TIMEOUT_MS };
+    let numbered = 0;
+    for await (const page of ask(this.#network, member.address, 'snapshot', {}, options)) {
+      if (page.epoch !== id) throw new Error(`${member.address} is ${page.epoch} by now`);
+      numbered = page.sequence;
+      const tier = tiers[page.tier];
+      if (!tier) continue;
+      for (const slice of slicesOf({ operation: 'stored', tier, keys: unpackKeyWords(page.keys) })) {
+        await this.#pace(slice);
+        this.#index.apply(staged, slice);
+      }
+    }
+    return numbered;
+  }
+}
+
+function* slicesOf(run: BlockRun): Generator<BlockRun> {
+  for (let from = 0; from < run.keys.length; from += SLICE_WORDS)
+    yield { ...run, keys: run.keys.subarray(from, from + SLICE_WORDS) };
+}
+
+function wordsOf({ runs }: BlockBatch): number {
+  return runs.reduce((sum, { keys }) => sum + keys.length, 0);
 }

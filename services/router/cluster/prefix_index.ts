@@ -1,118 +1,288 @@
 /**
  * Who holds which blocks, in which tiers. Soft state, fed by block events.
  *
- * A question is a chain of hashes; the answer is, per holder, how long a run from the first block it has. Bounded (P1) by
- * MAX_KEYS: beyond it new keys are not indexed, and what is not indexed is computed or found by its holder itself.
+ * A question is a chain of keys; the answer says for each range of it who holds those blocks. A table in typed arrays, four words a block:
+ *
+ *   [key low][key high][set of holders][stretch]     open addressing, in SEGMENTS tables that grow one by one, so that none takes long
+ *
+ * A stretch is a part of a chain whose blocks all have one set, found when a question walked it. A key says all that comes before it, so
+ * who meets a stretch's first block and its last one has met all between them, and jumps. A block that changes its set ends its stretch.
+ *
+ * Bounded (P1): beyond `maxKeys` new keys are not indexed, and what is not indexed is computed or found by its holder itself.
  */
-import type { BlockKey, BlockHash } from '../../../shared/kv/block_key.ts';
 import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
+import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
+import { Stretches } from './stretches.ts';
 
-const MAX_KEYS = 8_000_000;
-/** An entry is holder number · 8 + one bit per tier. */
-const TIER_BITS = 8;
-/** Looked at by one call: some tens of microseconds. */
-const SWEEP_ENTRIES = 512;
+const MAX_KEYS = 16_000_000;
+const SEGMENTS = 1_024;
+/** Bits of a key's upper word that are not the segment's number. */
+const SEGMENT_SHIFT = 22;
+const WORDS = 4;
+const SET = 2;
+const STRETCH = 3;
+/** Spreads keys that are small numbers. */
+const SPREAD = 0x9e3779b1;
+const MIN_SLOTS = 16;
+const GROWTH = 1.25;
+const MAX_LOAD = 0.75;
+/** A walk of so many blocks that had one set is worth remembering, and when it met few stretches only. */
+const MIN_STRETCH = 16;
+/** Places that one call looks at for forgotten holders: some tens of microseconds. */
+const SWEEP_SLOTS = 16_384;
+/** Remembered at most by one question: some tens of microseconds. */
+const MAX_MARKED = 2_048;
+
+/** Blocks [start, end) of a chain, and who holds all of them in the same tiers; nobody is left out. */
+export interface HeldRange {
+  readonly start: number;
+  readonly end: number;
+  readonly heldBy: readonly HeldBy[];
+}
 
 export class PrefixIndex {
   readonly #maxKeys: number;
-  readonly #entries = new Map<BlockKey, number[]>();
-  readonly #numbers = new Map<string, number>();
-  readonly #holders = new Map<number, string>();
-  #nextNumber = 1;
-  /** Under way while entries of forgotten holders may be left. */
-  #sweep: Iterator<[BlockKey, number[]], undefined> | undefined;
+  readonly #segments: Int32Array[] = Array.from({ length: SEGMENTS }, (_, i) => new Int32Array(WORDS * slotsOf(i, 0)));
+  /** How often each segment grew. */
+  readonly #levels = new Uint8Array(SEGMENTS);
+  /** Keys of each segment. */
+  readonly #sizes = new Int32Array(SEGMENTS);
+  readonly #sets = new HolderSets();
+  readonly #stretches = new Stretches();
+  #size = 0;
+  /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS). */
+  #swept = SEGMENTS;
+  /** What was not indexed because there was no room. */
+  numDropped = 0;
 
   constructor(maxKeys = MAX_KEYS) {
     this.#maxKeys = maxKeys;
   }
 
+  /** Keys, those of forgotten holders included until they are swept out. */
   get size(): number {
-    return this.#entries.size;
+    return this.#size;
+  }
+
+  get numSets(): number {
+    return this.#sets.size;
+  }
+
+  /** Of the tables, without what a segment's object takes. */
+  get bytes(): number {
+    return this.#segments.reduce((sum, { byteLength }) => sum + byteLength, 0) + this.#stretches.bytes;
   }
 
   apply(holder: string, { operation, tier, keys }: BlockRun): void {
-    const number = this.#numberOf(holder);
+    const number = this.#sets.numberOf(holder);
     const bit = 1 << tiers.indexOf(tier);
-    this.#sweepSome(SWEEP_ENTRIES + keys.length);
-    for (const key of keys) {
-      if (operation === 'stored') this.#store(key, number, bit);
-      else this.#remove(key, number, bit);
+    this.#sweep();
+    const isStored = operation === 'stored';
+    // A run's blocks mostly have the same set before, and the same after.
+    let [lastFrom, lastTo] = [NO_SET, NO_SET];
+    for (let i = 0; i < keys.length; i += 2) {
+      const [low, high] = [keys[i]!, keys[i + 1]!];
+      const segment = high >>> SEGMENT_SHIFT;
+      let words = this.#segments[segment]!;
+      let at = find(words, low, high);
+      const isNew = words[at + SET] === 0;
+      if (isNew && !isStored) continue;
+      const from = isNew ? 0 : this.#sets.live(words[at + SET]!);
+      if (from !== lastFrom || isNew) {
+        lastFrom = from;
+        lastTo = this.#sets.step(from, number, bit, isStored);
+      }
+      const to = lastTo;
+      if (to === NO_SET || (isNew && this.#size >= this.#maxKeys)) {
+        this.numDropped++;
+        lastFrom = NO_SET;
+        continue;
+      }
+      if (to === words[at + SET]) continue;
+      if (to === 0) {
+        this.#delete(segment, words, at);
+        continue;
+      }
+      if (isNew) {
+        if (this.#sizes[segment]! + 1 > (words.length / WORDS) * MAX_LOAD) {
+          words = this.#grow(segment);
+          at = find(words, low, high);
+        }
+        words[at] = low;
+        words[at + 1] = high;
+        this.#sizes[segment]!++;
+        this.#size++;
+      } else {
+        this.#sets.count(words[at + SET]!, -1);
+        this.#stretches.end(words[at + STRETCH]!);
+      }
+      words[at + SET] = to;
+      words[at + STRETCH] = 0;
+      this.#sets.count(to, 1);
     }
   }
-
-  #numberOf(holder: string): number {
-    let number = this.#numbers.get(holder);
-    if (number === undefined) {
-      number = this.#nextNumber++;
-      this.#numbers.set(holder, number);
-      this.#holders.set(number, holder);
-    }
-    return number;
-  }
-
-  #store(key: BlockKey, number: number, bit: number): void {
-    const list = this.#entries.get(key);
-    if (!list) {
-      if (this.#entries.size < this.#maxKeys) this.#entries.set(key, [number * TIER_BITS + bit]);
-      return;
-    }
-    const at = list.findIndex((entry) => Math.floor(entry / TIER_BITS) === number);
-    if (at < 0) list.push(number * TIER_BITS + bit);
-    else list[at] = number * TIER_BITS + (((list[at] ?? 0) % TIER_BITS) | bit);
-  }
-
-  #remove(key: BlockKey, number: number, bits: number): void {
-    const list = this.#entries.get(key);
-    const at = list?.findIndex((entry) => Math.floor(entry / TIER_BITS) === number) ?? -1;
-    if (!list || at < 0) return;
-    const left = ((list[at] ?? 0) % TIER_BITS) & ~bits;
-    if (left > 0) list[at] = number * TIER_BITS + left;
-    else list.splice(at, 1);
-    if (list.length === 0) this.#entries.delete(key);
-  }
-
   /**
    * Forgets everything a holder had: it is lost, or about to be told anew. At once for every question; its entries are swept out
-   * a few at a time, because a scan of millions would stop every stream.
+   * a segment at a time.
    */
   removeHolder(holder: string): void {
-    const number = this.#numbers.get(holder);
-    if (number === undefined) return;
-    this.#numbers.delete(holder);
-    this.#holders.delete(number);
-    this.#sweep = this.#entries.entries();
-    this.#sweepSome(SWEEP_ENTRIES);
+    if (!this.#sets.forget(holder)) return;
+    this.#swept = 0;
+    this.#sweep();
   }
 
-  /** Looks at up to `limit` entries of the sweep that is under way. */
-  #sweepSome(limit: number): void {
-    for (let i = 0; i < limit && this.#sweep; i++) {
-      const step = this.#sweep.next();
-      if (step.done) {
-        this.#sweep = undefined;
-        return;
+  /** What `staged` was told to have is what `holder` has; nothing else of it is left. */
+  replaceHolder(holder: string, staged: string): void {
+    if (this.#sets.has(holder)) this.#swept = 0;
+    if (this.#sets.has(staged)) this.#sets.rename(staged, holder);
+    else this.#sets.forget(holder);
+  }
+
+  /** Who holds what of a chain: ranges of blocks that somebody holds, ascending. */
+  ranges(keys: Int32Array): HeldRange[] {
+    this.#sweep();
+    const numBlocks = keys.length / 2;
+    const found: HeldRange[] = [];
+    let [start, set, numProbes] = [0, 0, 0];
+    const close = (end: number): void => {
+      if (set !== 0 && end > start) {
+        found.push({ start, end, heldBy: this.#sets.heldBy(set) });
+        if (numProbes >= MIN_STRETCH && numProbes > (end - start) / MIN_STRETCH) this.#mark(keys, start, end);
       }
-      const [key, list] = step.value;
-      const kept = list.filter((entry) => this.#holders.has(Math.floor(entry / TIER_BITS)));
-      if (kept.length === 0) this.#entries.delete(key);
-      else if (kept.length < list.length) this.#entries.set(key, kept);
+      start = end;
+      numProbes = 0;
+    };
+    for (let i = 0; i < numBlocks;) {
+      const words = this.#segments[keys[2 * i + 1]! >>> SEGMENT_SHIFT]!;
+      const at = find(words, keys[2 * i]!, keys[2 * i + 1]!);
+      const raw = words[at + SET]!;
+      const its = raw === 0 ? 0 : this.#sets.live(raw);
+      if (its !== set) {
+        close(i);
+        set = its;
+      }
+      numProbes++;
+      const stretch = its === 0 ? 0 : words[at + STRETCH]!;
+      i = stretch === 0 ? i + 1 : this.#jump(keys, i, stretch);
     }
+    close(numBlocks);
+    return found;
   }
 
   /** Per holder, the number of blocks it has without a hole from the first on; holders of none are left out. */
-  runs(hashes: readonly BlockHash[]): Map<string, number> {
-    this.#sweepSome(SWEEP_ENTRIES);
-    const runs = new Map<string, number>();
-    let active: Set<number> | undefined;
-    for (const [index, { key }] of hashes.entries()) {
-      const here = new Set((this.#entries.get(key) ?? []).map((entry) => Math.floor(entry / TIER_BITS)));
-      active = active === undefined ? here : new Set([...active].filter((number) => here.has(number)));
-      if (active.size === 0) break;
-      for (const number of active) {
-        const holder = this.#holders.get(number);
-        if (holder !== undefined) runs.set(holder, index + 1);
-      }
-    }
-    return runs;
+  runs(keys: Int32Array): Map<string, number> {
+    return runsOf(this.ranges(keys));
   }
+
+  /** The first block from `from` on that is not in its stretch. */
+  #jump(keys: Int32Array, from: number, stretch: number): number {
+    const end = Math.min(this.#stretches.endOf(stretch), keys.length / 2);
+    let [inside, outside] = [from, end];
+    // The last one first: mostly the question has the whole stretch.
+    for (let at = end - 1; inside + 1 < outside; at = (inside + outside) >> 1) {
+      const words = this.#segments[keys[2 * at + 1]! >>> SEGMENT_SHIFT]!;
+      if (words[find(words, keys[2 * at]!, keys[2 * at + 1]!) + STRETCH] === stretch) inside = at;
+      else outside = at;
+    }
+    return inside + 1;
+  }
+
+  /** Remembers that blocks [start, end) have one set. */
+  #mark(keys: Int32Array, start: number, end: number): void {
+    const stop = Math.min(end, start + MAX_MARKED);
+    const stretch = this.#stretches.begin(stop);
+    for (let i = start; i < stop; i++) {
+      const words = this.#segments[keys[2 * i + 1]! >>> SEGMENT_SHIFT]!;
+      words[find(words, keys[2 * i]!, keys[2 * i + 1]!) + STRETCH] = stretch;
+    }
+  }
+
+  #grow(segment: number): Int32Array {
+    const old = this.#segments[segment]!;
+    const words = new Int32Array(WORDS * slotsOf(segment, ++this.#levels[segment]!));
+    for (let from = 0; from < old.length; from += WORDS) {
+      if (old[from + SET] === 0) continue;
+      const at = find(words, old[from]!, old[from + 1]!);
+      for (let i = 0; i < WORDS; i++) words[at + i] = old[from + i]!;
+    }
+    this.#segments[segment] = words;
+    return words;
+  }
+
+  /** Takes an entry out, and moves those behind it that could not have their place. */
+  #delete(segment: number, words: Int32Array, at: number): void {
+    this.#sets.count(words[at + SET]!, -1);
+    this.#stretches.end(words[at + STRETCH]!);
+    this.#sizes[segment]!--;
+    this.#size--;
+    let hole = at;
+    for (let next = hole; ;) {
+      next = next + WORDS === words.length ? 0 : next + WORDS;
+      if (words[next + SET] === 0) break;
+      const home = homeOf(words, words[next]!);
+      // Its place lies cyclically behind the hole: it stays.
+      if (hole <= next ? hole < home && home <= next : hole < home || home <= next) continue;
+      for (let i = 0; i < WORDS; i++) words[hole + i] = words[next + i]!;
+      hole = next;
+    }
+    words.fill(0, hole, hole + WORDS);
+  }
+
+  /** The next segments of a sweep that is under way. */
+  #sweep(): void {
+    for (let numSlots = 0; this.#swept < SEGMENTS && numSlots < SWEEP_SLOTS; this.#swept++) {
+      numSlots += this.#segments[this.#swept]!.length / WORDS;
+      this.#sweepSegment(this.#swept);
+    }
+  }
+
+  #sweepSegment(segment: number): void {
+    const words = this.#segments[segment]!;
+    for (let at = 0; at < words.length;) {
+      const raw = words[at + SET]!;
+      const set = raw === 0 ? 0 : this.#sets.live(raw);
+      if (raw !== 0 && set === 0) {
+        // Another may be there now.
+        this.#delete(segment, words, at);
+        continue;
+      }
+      if (set !== raw) {
+        this.#sets.count(raw, -1);
+        this.#sets.count(set, 1);
+        words[at + SET] = set;
+      }
+      at += WORDS;
+    }
+  }
+}
+
+/** Runs from the first block on. */
+export function runsOf(ranges: readonly HeldRange[]): Map<string, number> {
+  const runs = new Map<string, number>();
+  let end = 0;
+  for (const range of ranges) {
+    if (range.start !== end) break;
+    for (const { holder } of range.heldBy) if ((runs.get(holder) ?? 0) === range.start) runs.set(holder, range.end);
+    end = range.end;
+  }
+  return runs;
+}
+
+/** Not all grow at the same time. */
+function slotsOf(segment: number, level: number): number {
+  return Math.ceil(MIN_SLOTS * GROWTH ** (level + segment / SEGMENTS));
+}
+
+function homeOf(words: Int32Array, low: number): number {
+  return WORDS * Math.floor(((Math.imul(low, SPREAD) >>> 0) * (words.length / WORDS)) / 2 ** 32);
+}
+
+/** Where a key is, or the empty place where it would be. */
+function find(words: Int32Array, low: number, high: number): number {
+  let at = homeOf(words, low);
+  while (words[at + SET] !== 0 && (words[at] !== low || words[at + 1] !== high)) {
+    at += WORDS;
+    if (at === words.length) at = 0;
+  }
+  return at;
 }

@@ -7,6 +7,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
+import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
@@ -130,7 +131,7 @@ export class Conductor {
         isAvoided: avoided.has(instance),
         price: this.#prices.of(instance.id),
       }));
-    const holders = [...index.runs(hashes)].flatMap(([id, run]) => {
+    const holders = [...index.runs(keyWords(hashes.map(({ key }) => key)))].flatMap(([id, run]) => {
       const holder = view.byHolder(id);
       return holder && avoided.isHolder(holder) ? [{ id, address: holder.member.address, run }] : [];
     });

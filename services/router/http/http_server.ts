@@ -20,10 +20,17 @@ const DEFAULT_LISTED = 100;
 /** Connections whose request dribbles are looked for this often. */
 const CHECK_CONNECTIONS_MS = 1_000;
 
+/** Bodies are looked at below this: without these the framework loads and starts compilers of its own. No route has a schema. */
+const withoutCompilers = {
+  buildValidator: (() => () => () => true) as never,
+  buildSerializer: (() => () => JSON.stringify) as never,
+};
+
 function createHttpServer(face: Face): FastifyInstance {
   const { context, config } = face;
   const app = fastify({
     logger: false,
+    schemaController: { compilersFactory: withoutCompilers },
     forceCloseConnections: true,
     requestTimeout: config.body_timeout_ms,
     connectionTimeout: context.stalledReaderMs,

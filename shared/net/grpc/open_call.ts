@@ -12,6 +12,7 @@ import type { ClientDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { toFailure } from './status.ts';
+import { OVER } from '../../base/signal.ts';
 
 /** A peer that lives ends a cancelled call within a step of its engine; one that hangs must not keep the call open. */
 const GRACE_MS = 10_000;
@@ -54,7 +55,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     const over = (failure: Failure | undefined): void => {
       signal.removeEventListener('abort', follow);
       this.#end ??= { failure };
-      this.#over.abort();
+      this.#over.abort(OVER);
       this.#wake();
     };
     stream.on('error', (error) => {

@@ -7,6 +7,7 @@ import { Pushed } from '../../base/pushed.ts';
 import type { ServedCall } from '../network.ts';
 import { toStatus } from './status.ts';
 import type { Wire } from './wire.ts';
+import { OVER } from '../../base/signal.ts';
 
 export type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
 type GrpcHandler = UntypedServiceImplementation[string];
@@ -54,7 +55,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
       if (requests.size < MAX_AHEAD) call.resume();
     });
     call.on('data', (message: Partial<Record<string, object>>) => {
-      hasStarted.abort();
+      hasStarted.abort(OVER);
       if (wire.cancel && 'cancel' in message) {
         left.abort();
         return;
@@ -64,7 +65,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
       if (requests.size >= MAX_AHEAD) call.pause();
     });
     call.on('end', () => {
-      hasStarted.abort();
+      hasStarted.abort(OVER);
       requests.end();
     });
     left.signal.addEventListener('abort', () => {

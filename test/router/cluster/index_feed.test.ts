@@ -11,6 +11,7 @@ import { createFetchHandlers } from '../../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import type { Listener, Network } from '../../../shared/net/network.ts';
 import { encodeBlockBatch } from '../../../shared/protocol/block_events.ts';
+import { keyWords } from '../../../shared/protocol/packing.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
 import { Instance } from '../../../services/router/cluster/cluster_view.ts';
 import { IndexFeed } from '../../../services/router/cluster/index_feed.ts';
@@ -22,6 +23,8 @@ const hashes = chainOf(
   4,
   Array.from({ length: 4 * 100 }, (_, i) => i),
 );
+
+const words = keyWords(hashes.map(({ key }) => key));
 
 let listener: Listener;
 let announcer: Announcer;
@@ -57,7 +60,7 @@ afterEach(async () => {
 });
 
 test('a late joiner gets a snapshot, then events; a gap is repaired by another snapshot', async () => {
-  const run = (): number => index.runs(hashes).get('s1/e') ?? 0;
+  const run = (): number => index.runs(words).get('s1/e') ?? 0;
   for (const { key } of hashes.slice(0, 20)) announcer.stored('dram', key);
   announcer.flush();
   feed.add(instance);
@@ -101,7 +104,7 @@ test('10,000 batches are kept while a snapshot is on its way; what is lost beyon
   own.add(instance);
   await until('the snapshot is asked for', () => numAsked === 1);
   const publish = (sequence: number): void => {
-    const run = { operation: 'stored' as const, tier: 'dram' as const, keys: [BigInt(sequence) as BlockKey] };
+    const run = { operation: 'stored' as const, tier: 'dram' as const, keys: keyWords([BigInt(sequence) as BlockKey]) };
     ownHub.publish(subjects.blocks, encodeBlockBatch({ holder: 's1/e', sequence, runs: [run] }));
   };
   for (let sequence = 1; sequence <= 10_001; sequence++) publish(sequence);

@@ -4,6 +4,7 @@ import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
 import { chainOf, type BlockKey, type Digest } from '../../../shared/kv/block_key.ts';
 import { tiers, type Tier } from '../../../shared/protocol/block_events.ts';
+import { keyWords } from '../../../shared/protocol/packing.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 
 const hashes = chainOf(
@@ -11,6 +12,8 @@ const hashes = chainOf(
   4,
   Array.from({ length: 40 }, (_, i) => i),
 );
+
+const words = keyWords(hashes.map(({ key }) => key));
 
 test('runs are what a naive model says, under random stores, removals and losses', () => {
   const random = new Random(2);
@@ -29,13 +32,13 @@ test('runs are what a naive model says, under random stores, removals and losses
       index.removeHolder(holder);
       naive.delete(holder);
     } else if (random.chance(2, 3)) {
-      index.apply(holder, { operation: 'stored', tier, keys: [key] });
+      index.apply(holder, { operation: 'stored', tier, keys: keyWords([key]) });
       keys.add(key);
     } else {
-      index.apply(holder, { operation: 'removed', tier, keys: [key] });
+      index.apply(holder, { operation: 'removed', tier, keys: keyWords([key]) });
       keys.delete(key);
     }
-    const runs = index.runs(hashes);
+    const runs = index.runs(words);
     for (const name of holders) {
       const has = (at: number): boolean =>
         [...(naive.get(name)?.values() ?? [])].some((held) => held.has(hashes[at]!.key));
@@ -48,14 +51,13 @@ test('runs are what a naive model says, under random stores, removals and losses
 
 test('keys beyond the bound are not indexed, and what is indexed stays (P1)', () => {
   const index = new PrefixIndex(3);
-  const keys = hashes.map(({ key }) => key);
-  index.apply('a', { operation: 'stored', tier: 'dram', keys });
+  index.apply('a', { operation: 'stored', tier: 'dram', keys: words });
   assert.equal(index.size, 3);
-  assert.equal(index.runs(hashes).get('a'), 3);
-  index.apply('b', { operation: 'stored', tier: 'dram', keys });
-  assert.equal(index.runs(hashes).get('b'), 3, 'of known keys every holder is');
-  index.apply('a', { operation: 'removed', tier: 'dram', keys: keys.slice(0, 1) });
-  index.apply('b', { operation: 'removed', tier: 'dram', keys: keys.slice(0, 1) });
-  index.apply('a', { operation: 'stored', tier: 'disk', keys: keys.slice(3, 4) });
+  assert.equal(index.runs(words).get('a'), 3);
+  index.apply('b', { operation: 'stored', tier: 'dram', keys: words });
+  assert.equal(index.runs(words).get('b'), 3, 'of known keys every holder is');
+  index.apply('a', { operation: 'removed', tier: 'dram', keys: words.slice(0, 2) });
+  index.apply('b', { operation: 'removed', tier: 'dram', keys: words.slice(0, 2) });
+  index.apply('a', { operation: 'stored', tier: 'disk', keys: words.slice(6, 8) });
   assert.equal(index.size, 3, 'there is room again');
 });

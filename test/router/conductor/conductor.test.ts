@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
+import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { Registration } from '../../../shared/protocol/membership.ts';
 import { Instance, type ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
@@ -33,7 +34,7 @@ const view = viewOf(all);
 
 test('blocks are asked of those who are not avoided; the log has what was known, and the policy says the same of it again', () => {
   const index = new PrefixIndex();
-  const keys = hashes.slice(0, 9).map(({ key }) => key);
+  const keys = keyWords(hashes.slice(0, 9).map(({ key }) => key));
   for (const holder of ['s1/e', 'gone/e']) index.apply(holder, { operation: 'stored', tier: 'dram', keys });
   const policy = new LongestRun(8);
   const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock() });

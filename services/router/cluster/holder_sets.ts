@@ -1,0 +1,171 @@
+/**
+ * Sets of holders with their tiers, each kept once: a block's entry is a number.
+ *
+ *   member   holder number · 8 + one bit per tier; a set is its members, ascending
+ *   set 0    nobody
+ *
+ * Who is forgotten leaves every set at once: a set is looked at as the one that is left of it (`live`), found when it is next asked for.
+ * Bounded (P1): sets that no block has any more are taken out when there are MAX_SETS; beyond that no new one is made.
+ */
+const TIER_BITS = 8;
+const MAX_SETS = 1 << 18;
+/** Numbers, those of forgotten holders included; a cluster that restarts a process a second gets there in eight years. */
+const MAX_HOLDERS = 1 << 28;
+/** Transitions remembered. */
+const MAX_STEPS = 1 << 16;
+
+export interface HeldBy {
+  readonly holder: string;
+  /** One bit per tier. */
+  readonly tiers: number;
+}
+
+/** No such set can be made. */
+export const NO_SET = -1;
+
+export class HolderSets {
+  readonly #members: (readonly number[])[] = [[]];
+  readonly #heldBy: (readonly HeldBy[] | undefined)[] = [[]];
+  readonly #ids = new Map<string, number>([['', 0]]);
+  /** Blocks that have the set. */
+  #counts = new Int32Array(1_024);
+  /** What is left of a set, as of `#liveAt`. */
+  #live = new Int32Array(1_024);
+  #liveAt = new Int32Array(1_024);
+  #numDeaths = 0;
+  readonly #free: number[] = [];
+  /** By change and set: the set that it makes. */
+  readonly #steps = new Map<number, number>();
+  readonly #numbers = new Map<string, number>();
+  readonly #holders = new Map<number, string>();
+  #nextNumber = 1;
+
+  /** Sets there are. */
+  get size(): number {
+    return this.#members.length - this.#free.length;
+  }
+
+  /** The holder's number, given when it is first asked for. */
+  numberOf(holder: string): number {
+    let number = this.#numbers.get(holder);
+    if (number === undefined) {
+      number = this.#nextNumber++;
+      this.#numbers.set(holder, number);
+      this.#holders.set(number, holder);
+    }
+    return number;
+  }
+
+  has(holder: string): boolean {
+    return this.#numbers.has(holder);
+  }
+
+  /** `to` is called `from` from now on, in every set; who was called so is forgotten. */
+  rename(from: string, to: string): void {
+    const number = this.#numbers.get(from);
+    if (number === undefined) return;
+    this.forget(to);
+    this.#numbers.delete(from);
+    this.#numbers.set(to, number);
+    this.#holders.set(number, to);
+    this.#heldBy.fill(undefined);
+  }
+
+  /** It is in no set any more. False when it was in none. */
+  forget(holder: string): boolean {
+    const number = this.#numbers.get(holder);
+    if (number === undefined) return false;
+    this.#numbers.delete(holder);
+    this.#holders.delete(number);
+    this.#numDeaths++;
+    return true;
+  }
+
+  /** What is left of a set. */
+  live(set: number): number {
+    if (set === 0 || this.#liveAt[set] === this.#numDeaths) return this.#live[set]!;
+    const members = this.#members[set]!;
+    const left = members.filter((member) => this.#holders.has(Math.floor(member / TIER_BITS)));
+    const id = left.length === members.length ? set : this.#intern(left);
+    // Without room for it: whoever asks finds nobody there.
+    this.#live[set] = id === NO_SET ? 0 : id;
+    this.#liveAt[set] = this.#numDeaths;
+    return this.#live[set];
+  }
+
+  heldBy(set: number): readonly HeldBy[] {
+    return (this.#heldBy[set] ??= this.#members[set]!.flatMap((member) => {
+      const holder = this.#holders.get(Math.floor(member / TIER_BITS));
+      return holder === undefined ? [] : [{ holder, tiers: member % TIER_BITS }];
+    }));
+  }
+
+  /** The set with `bit` of a holder's tiers added or taken; {@link NO_SET} when there is no room for it. `set` is a live one. */
+  step(set: number, number: number, bit: number, isStored: boolean): number {
+    const step = (set * 16 + bit * 2 + (isStored ? 1 : 0)) * MAX_HOLDERS + number;
+    const known = this.#steps.get(step);
+    if (known !== undefined) return known;
+    const members = this.#members[set]!;
+    const mine = members.find((member) => Math.floor(member / TIER_BITS) === number);
+    const before = mine === undefined ? 0 : mine % TIER_BITS;
+    const after = isStored ? before | bit : before & ~bit;
+    let id = set;
+    if (after !== before) {
+      const others = members.filter((member) => member !== mine);
+      id = this.#intern(after === 0 ? others : [...others, number * TIER_BITS + after].sort((a, b) => a - b));
+    }
+    if (id !== NO_SET) {
+      if (this.#steps.size >= MAX_STEPS) this.#steps.clear();
+      this.#steps.set(step, id);
+    }
+    return id;
+  }
+
+  /** `by` more blocks have it. */
+  count(set: number, by: number): void {
+    this.#counts[set]! += by;
+  }
+
+  #intern(members: readonly number[]): number {
+    const name = members.join();
+    const known = this.#ids.get(name);
+    if (known !== undefined) return known;
+    if (this.#free.length === 0 && this.#members.length >= MAX_SETS) this.#takeOutUnused();
+    let id = this.#free.pop();
+    if (id === undefined) {
+      if (this.#members.length >= MAX_SETS) return NO_SET;
+      id = this.#members.length;
+      if (id >= this.#counts.length) this.#grow();
+    }
+    this.#members[id] = members;
+    this.#heldBy[id] = undefined;
+    this.#ids.set(name, id);
+    this.#counts[id] = 0;
+    this.#live[id] = id;
+    this.#liveAt[id] = this.#numDeaths;
+    return id;
+  }
+
+  #grow(): void {
+    const larger = (values: Int32Array): Int32Array<ArrayBuffer> => {
+      const to = new Int32Array(2 * values.length);
+      to.set(values);
+      return to;
+    };
+    this.#counts = larger(this.#counts);
+    this.#live = larger(this.#live);
+    this.#liveAt = larger(this.#liveAt);
+  }
+
+  #takeOutUnused(): void {
+    this.#steps.clear();
+    for (let id = 1; id < this.#members.length; id++) {
+      if (this.#counts[id] !== 0) continue;
+      this.#ids.delete(this.#members[id]!.join());
+      this.#members[id] = [];
+      this.#free.push(id);
+    }
+    // Whatever one of them was left of looks again.
+    this.#numDeaths++;
+  }
+}

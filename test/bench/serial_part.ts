@@ -1,0 +1,87 @@
+/**
+ * The serial part of a step on webgpu: from a step's results in JavaScript to the next submit, while sequences decode in an engine's loop.
+ * On Dawn's null back end, which takes every command and computes nothing: what is measured is the host alone.
+ */
+import type { SampleResult, Segment } from '../../kernels/device.ts';
+import { openNullAdapter } from '../../kernels/wgsl/adapters.ts';
+import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import { createDeviceOn } from '../../kernels/wgsl/webgpu_device.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
+import { EngineLoop } from '../../shared/engine/engine_loop.ts';
+import { neutralSampling } from '../../shared/engine/sampler.ts';
+import type { Digest } from '../../shared/kv/block_key.ts';
+import { percentile } from './figures.ts';
+import { shapeOfUniform, type UniformModel } from './uniform_model.ts';
+
+const BLOCK_SIZE = 32;
+const PROMPT = 20;
+const WARM_UP = 20;
+const ZERO = '0'.repeat(32) as Digest;
+
+/** ms, median of so many steps. Widths are of no account there: the model is narrow, and has as many layers as `layers`. */
+export async function measureSerialPart(
+  { layers, set, batch }: { readonly layers: number; readonly set: KernelSet; readonly batch: number },
+  numSteps: number,
+): Promise<number> {
+  const maxLength = PROMPT + WARM_UP + numSteps;
+  const config: UniformModel = {
+    ...{ hidden: 64, layers, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 1_024 },
+    ...{ epsilon: 1e-5, ropeTheta: 10_000, maxPositions: maxLength },
+  };
+  const perSequence = Math.ceil(maxLength / BLOCK_SIZE);
+  const numBlocks = batch * perSequence;
+  const device = await createDeviceOn(await openNullAdapter(), { adapter: '', kernelSet: set, memoryBytes: 0 });
+  const executable = await device.load(decoderProgram(shapeOfUniform(config), maxLength), narrow, {
+    ...{ maxRows: batch * PROMPT, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f32' },
+    ...{ kvDtype: 'f16', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks } },
+  });
+  const times: number[] = [];
+  let resultsMs = NaN;
+  const run = executable.run.bind(executable);
+  executable.run = async (steps: readonly Segment[]): Promise<SampleResult[]> => {
+    const results = run(steps);
+    // Of a step that is submitted while none has returned since the last one it says nothing.
+    if (!Number.isNaN(resultsMs)) times.push(performance.now() - resultsMs);
+    resultsMs = NaN;
+    const all = await results;
+    resultsMs = performance.now();
+    return all;
+  };
+  let numLeft = batch;
+  const loop = new EngineLoop({
+    ...{ executable, numBlocks, maxWaiting: batch, chunkTokens: batch * PROMPT, maxNumSeqs: batch, stepMs: 0 },
+    layout: {
+      ...{ format: ZERO, numericsClass: device.numericsClass, numLayers: layers, blockSize: BLOCK_SIZE },
+      payloadBytes: executable.blockBytes,
+    },
+    clock: systemClock,
+    pulse: new Int32Array(2),
+    emit: (message) => {
+      if (message.kind !== 'events') return;
+      for (const event of message.events) {
+        if (event.kind !== 'refused' && !(event.kind === 'token' && event.finish)) continue;
+        if (--numLeft === 0) loop.receive({ kind: 'stop' });
+      }
+    },
+  });
+  for (let id = 1; id <= batch; id++) {
+    loop.submit({
+      ...{ id, kind: 'decode', root: ZERO, hashes: [], promptLength: PROMPT, maxLength, stopTokenIds: [] },
+      tokens: Array.from({ length: PROMPT }, (_, i) => 3 + ((id * 31 + i) % 1_000)),
+      sampling: { ...neutralSampling, temperature: 1 },
+      isFetching: false,
+    });
+  }
+  await loop.run();
+  await executable.close();
+  device.destroy();
+  return percentile(times.slice(WARM_UP), 0.5);
+}
+
+const narrow = {
+  randomSeed: 1,
+  slices: () => {
+    throw new Error('random weights are made on the device');
+  },
+};
