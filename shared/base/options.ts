@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { parseArgs } from 'node:util';
+import type * as Yaml from 'yaml';
 import { z } from 'zod';
 import { messageOf } from './failure.ts';
 
@@ -185,7 +186,7 @@ function readFile(path: string, known: ReadonlySet<string>): Record<string, unkn
   let parsed: unknown;
   try {
     // Loaded by those who have a file: every process starts with this module.
-    const { parse } = createRequire(import.meta.url)('yaml') as typeof import('yaml');
+    const { parse } = createRequire(import.meta.url)('yaml') as typeof Yaml;
     parsed = parse(readFileSync(path, 'utf8')) ?? {};
   } catch (error) {
     throw new ConfigError(`cannot read the configuration file ${path}: ${messageOf(error)}`);

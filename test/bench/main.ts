@@ -9,6 +9,7 @@ import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
 import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer.ts';
 import { openDevice } from '../../shared/engine/open_device.ts';
+import { benchIndex } from './prefix_index.ts';
 import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
@@ -21,6 +22,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
   sampling                 what drawing a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
+  index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
     --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
@@ -161,6 +163,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       ...{ peer: await samplingPeer(), say },
     });
   },
+  index: async () => benchIndex({ numBlocks: 10_000_000, numHolders: 64, onFigure, say }),
   path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
   engine: () => {
     const defaults = values.device === 'wasm' ? wasm : webgpu;

@@ -58,7 +58,7 @@ test('--version', async () => {
   assert.deepEqual([code, output], [0, `penstock ${version}\n`]);
 });
 
-test('a role whose hub does not answer says so every few seconds', async () => {
+test.concurrent('a role whose hub does not answer says so every few seconds', async () => {
   const store = run(['store', '--join', '127.0.0.1:1', '--data-dir', join(folder.path, 'lonely')]);
   assert(store.stderr);
   let numSaid = 0;
@@ -69,7 +69,7 @@ test('a role whose hub does not answer says so every few seconds', async () => {
   await once(store, 'exit');
 });
 
-test('a bind address that is in use is refused with what to do, HTTP as the hub', async () => {
+test.concurrent('a bind address that is in use is refused with what to do, HTTP as the hub', async () => {
   const taken = createServer();
   await new Promise<void>((resolve) => {
     taken.listen(0, '127.0.0.1', resolve);
@@ -84,7 +84,7 @@ test('a bind address that is in use is refused with what to do, HTTP as the hub'
   taken.close();
 });
 
-test('an IPv6 address in brackets', async () => {
+test.concurrent('an IPv6 address in brackets', async () => {
   const router = run(['router', '--bind', '[::1]:0', '--hub-bind', '[::1]:0', '--log-level', 'error']);
   assert(router.stdout);
   const [line] = (await once(createInterface({ input: router.stdout }), 'line')) as [string];
@@ -95,7 +95,7 @@ test('an IPv6 address in brackets', async () => {
   await once(router, 'exit');
 });
 
-test('what is published needs no override: every package that a user gets runs on the Node that it asks for', () => {
+test.concurrent('what is published needs no override: every package that a user gets runs on the Node that it asks for', () => {
   const lock = JSON.parse(readFileSync(projectPath('package-lock.json'), 'utf8')) as {
     packages: Record<string, { dev?: boolean; engines?: { node?: string } }>;
   };
@@ -113,7 +113,7 @@ test('what is published needs no override: every package that a user gets runs o
   assert.deepEqual(overridden, ['msgpackr-extract']);
 });
 
-test('config prints what is in effect: flag over environment over file over default', async () => {
+test.concurrent('config prints what is in effect: flag over environment over file over default', async () => {
   const file = join(folder.path, 'penstock.yaml');
   writeFileSync(file, 'block_size: 16\nchunk_tokens: 128\nmax_num_seqs: 4\ndisk_bytes: 2GiB\n');
   const { output } = await runToEnd(['config', '--json', '--config', file, '--block-size', '64'], {
@@ -129,7 +129,7 @@ test('config prints what is in effect: flag over environment over file over defa
   assert(!output.includes('secret'), 'the token is not shown');
 });
 
-test('a role takes what is another’s from the environment and the file, which a machine and a cluster have one of', async () => {
+test.concurrent('a role takes what is another’s from the environment and the file, which a machine and a cluster have one of', async () => {
   const file = join(folder.path, 'cluster.yaml');
   writeFileSync(file, 'local_prefill_tokens: 16\ndisk_bytes: 0\n');
   const { errors } = await runToEnd(['store', '--config', file, '--bind', '0.0.0.0:0'], { PENSTOCK_BLOCK_SIZE: '48' });

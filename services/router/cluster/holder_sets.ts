@@ -39,6 +39,11 @@ export class HolderSets {
   readonly #numbers = new Map<string, number>();
   readonly #holders = new Map<number, string>();
   #nextNumber = 1;
+  readonly #maxSets: number;
+
+  constructor(maxSets = MAX_SETS) {
+    this.#maxSets = maxSets;
+  }
 
   /** Sets there are. */
   get size(): number {
@@ -130,10 +135,10 @@ export class HolderSets {
     const name = members.join();
     const known = this.#ids.get(name);
     if (known !== undefined) return known;
-    if (this.#free.length === 0 && this.#members.length >= MAX_SETS) this.#takeOutUnused();
+    if (this.#free.length === 0 && this.#members.length >= this.#maxSets) this.#takeOutUnused();
     let id = this.#free.pop();
     if (id === undefined) {
-      if (this.#members.length >= MAX_SETS) return NO_SET;
+      if (this.#members.length >= this.#maxSets) return NO_SET;
       id = this.#members.length;
       if (id >= this.#counts.length) this.#grow();
     }

@@ -15,21 +15,23 @@ import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
 import { Stretches } from './stretches.ts';
 
 const MAX_KEYS = 16_000_000;
-const SEGMENTS = 1_024;
+const SEGMENTS = 4_096;
 /** Bits of a key's upper word that are not the segment's number. */
-const SEGMENT_SHIFT = 22;
+const SEGMENT_SHIFT = 20;
 const WORDS = 4;
 const SET = 2;
 const STRETCH = 3;
 /** Spreads keys that are small numbers. */
 const SPREAD = 0x9e3779b1;
-const MIN_SLOTS = 16;
+const MIN_SLOTS = 4;
 const GROWTH = 1.25;
 const MAX_LOAD = 0.75;
+/** Places that are looked at together. */
+const AHEAD = 32;
 /** A walk of so many blocks that had one set is worth remembering, and when it met few stretches only. */
 const MIN_STRETCH = 16;
 /** Places that one call looks at for forgotten holders: some tens of microseconds. */
-const SWEEP_SLOTS = 16_384;
+const SWEEP_SLOTS = 8_192;
 /** Remembered at most by one question: some tens of microseconds. */
 const MAX_MARKED = 2_048;
 
@@ -42,7 +44,7 @@ export interface HeldRange {
 
 export class PrefixIndex {
   readonly #maxKeys: number;
-  readonly #segments: Int32Array[] = Array.from({ length: SEGMENTS }, (_, i) => new Int32Array(WORDS * slotsOf(i, 0)));
+  readonly #segments: Int32Array[] = Array.from({ length: SEGMENTS }, () => NOTHING);
   /** How often each segment grew. */
   readonly #levels = new Uint8Array(SEGMENTS);
   /** Keys of each segment. */
@@ -52,6 +54,9 @@ export class PrefixIndex {
   #size = 0;
   /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS). */
   #swept = SEGMENTS;
+  /** Places that were looked at together, and those of the range that is walked. */
+  readonly #ahead = { ...placesFor(AHEAD), lows: new Int32Array(AHEAD) };
+  readonly #walked = placesFor(MAX_MARKED);
   /** What was not indexed because there was no room. */
   numDropped = 0;
 
@@ -141,37 +146,72 @@ export class PrefixIndex {
   /** Who holds what of a chain: ranges of blocks that somebody holds, ascending. */
   ranges(keys: Int32Array): HeldRange[] {
     this.#sweep();
+    const sets = this.#sets;
+    const { segments, places } = this.#ahead;
+    const walked = this.#walked;
     const numBlocks = keys.length / 2;
     const found: HeldRange[] = [];
-    let [start, set, numProbes] = [0, 0, 0];
-    const close = (end: number): void => {
-      if (set !== 0 && end > start) {
-        found.push({ start, end, heldBy: this.#sets.heldBy(set) });
-        if (numProbes >= MIN_STRETCH && numProbes > (end - start) / MIN_STRETCH) this.#mark(keys, start, end);
+    let [start, set, numWalked, numJumps] = [0, 0, 0, 0];
+    // Blocks [first, last) have been looked at together.
+    let [first, last, numAhead] = [0, 0, 1];
+    for (let i = 0; i <= numBlocks;) {
+      if (i >= last && i < numBlocks) {
+        first = i;
+        last = Math.min(i + numAhead, numBlocks);
+        numAhead = Math.min(4 * numAhead, AHEAD);
+        this.#lookAhead(keys, first, last);
       }
-      start = end;
-      numProbes = 0;
-    };
-    for (let i = 0; i < numBlocks;) {
-      const words = this.#segments[keys[2 * i + 1]! >>> SEGMENT_SHIFT]!;
-      const at = find(words, keys[2 * i]!, keys[2 * i + 1]!);
-      const raw = words[at + SET]!;
-      const its = raw === 0 ? 0 : this.#sets.live(raw);
-      if (its !== set) {
-        close(i);
-        set = its;
+      const words = segments[i - first]!;
+      const at = places[i - first]!;
+      const raw = i === numBlocks ? 0 : words[at + SET]!;
+      const its = raw === 0 ? 0 : sets.live(raw);
+      if (its !== set || i === numBlocks) {
+        if (set !== 0) {
+          found.push({ start, end: i, heldBy: sets.heldBy(set) });
+          if (numWalked >= MIN_STRETCH && numWalked * MIN_STRETCH > i - start)
+            this.#mark(keys, start, numJumps > 0 ? Math.min(i, start + MAX_MARKED) : start + numWalked, numJumps > 0);
+        }
+        [start, set, numWalked, numJumps] = [i, its, 0, 0];
       }
-      numProbes++;
       const stretch = its === 0 ? 0 : words[at + STRETCH]!;
-      i = stretch === 0 ? i + 1 : this.#jump(keys, i, stretch);
+      const next = stretch === 0 ? i + 1 : this.#jump(keys, i, stretch);
+      if (next === i + 1 && numWalked < MAX_MARKED) {
+        walked.segments[numWalked] = words;
+        walked.places[numWalked++] = at;
+      }
+      if (next > i + 1) {
+        numJumps++;
+        // Who jumps need not look ahead.
+        numAhead = 1;
+      }
+      i = next;
     }
-    close(numBlocks);
     return found;
   }
 
   /** Per holder, the number of blocks it has without a hole from the first on; holders of none are left out. */
   runs(keys: Int32Array): Map<string, number> {
     return runsOf(this.ranges(keys));
+  }
+
+  /** Where blocks [first, last) are, into `#ahead`: memory answers all of them at the same time. */
+  #lookAhead(keys: Int32Array, first: number, last: number): void {
+    const { segments, places, lows } = this.#ahead;
+    const count = last - first;
+    for (let k = 0; k < count; k++) {
+      const words = this.#segments[keys[2 * (first + k) + 1]! >>> SEGMENT_SHIFT]!;
+      const at = homeOf(words, keys[2 * (first + k)]!);
+      segments[k] = words;
+      places[k] = at;
+      lows[k] = words[at]!;
+    }
+    for (let k = 0; k < count; k++) {
+      const [low, high] = [keys[2 * (first + k)]!, keys[2 * (first + k) + 1]!];
+      const words = segments[k]!;
+      const at = places[k]!;
+      if (lows[k] !== low || words[at + 1] !== high || words[at + SET] === 0)
+        places[k] = findFrom(words, at, low, high);
+    }
   }
 
   /** The first block from `from` on that is not in its stretch. */
@@ -187,13 +227,13 @@ export class PrefixIndex {
     return inside + 1;
   }
 
-  /** Remembers that blocks [start, end) have one set. */
-  #mark(keys: Int32Array, start: number, end: number): void {
-    const stop = Math.min(end, start + MAX_MARKED);
-    const stretch = this.#stretches.begin(stop);
-    for (let i = start; i < stop; i++) {
-      const words = this.#segments[keys[2 * i + 1]! >>> SEGMENT_SHIFT]!;
-      words[find(words, keys[2 * i]!, keys[2 * i + 1]!) + STRETCH] = stretch;
+  /** Remembers that blocks [start, end) have one set. All of them were walked, or some were jumped over. */
+  #mark(keys: Int32Array, start: number, end: number, isJumped: boolean): void {
+    const stretch = this.#stretches.begin(end);
+    for (let i = start; i < end; i++) {
+      const words = isJumped ? this.#segments[keys[2 * i + 1]! >>> SEGMENT_SHIFT]! : this.#walked.segments[i - start]!;
+      const at = isJumped ? find(words, keys[2 * i]!, keys[2 * i + 1]!) : this.#walked.places[i - start]!;
+      words[at + STRETCH] = stretch;
     }
   }
 
@@ -268,6 +308,9 @@ export function runsOf(ranges: readonly HeldRange[]): Map<string, number> {
   return runs;
 }
 
+/** A segment until it has something: one place, which is free. */
+const NOTHING = new Int32Array(WORDS);
+
 /** Not all grow at the same time. */
 function slotsOf(segment: number, level: number): number {
   return Math.ceil(MIN_SLOTS * GROWTH ** (level + segment / SEGMENTS));
@@ -277,9 +320,17 @@ function homeOf(words: Int32Array, low: number): number {
   return WORDS * Math.floor(((Math.imul(low, SPREAD) >>> 0) * (words.length / WORDS)) / 2 ** 32);
 }
 
+function placesFor(count: number): { readonly segments: Int32Array[]; readonly places: Int32Array } {
+  return { segments: Array.from({ length: count }, () => NOTHING), places: new Int32Array(count) };
+}
+
 /** Where a key is, or the empty place where it would be. */
 function find(words: Int32Array, low: number, high: number): number {
-  let at = homeOf(words, low);
+  return findFrom(words, homeOf(words, low), low, high);
+}
+
+function findFrom(words: Int32Array, from: number, low: number, high: number): number {
+  let at = from;
   while (words[at + SET] !== 0 && (words[at] !== low || words[at + 1] !== high)) {
     at += WORDS;
     if (at === words.length) at = 0;

@@ -7,12 +7,15 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
+import { tiers } from '../../../shared/protocol/block_events.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
-import type { PrefixIndex } from '../cluster/prefix_index.ts';
+import { runsOf, type PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
 import { Prices } from './prices.ts';
 
+/** Bits of tiers that answer at once. */
+const MEMORY_TIERS = (1 << tiers.indexOf('device')) | (1 << tiers.indexOf('dram'));
 /** Decisions that are remembered, and instances in their snapshots (P1). */
 const MAX_LOGGED = 256;
 const MAX_LOGGED_INSTANCES = 16_384;
@@ -131,19 +134,31 @@ export class Conductor {
         isAvoided: avoided.has(instance),
         price: this.#prices.of(instance.id),
       }));
-    const holders = [...index.runs(keyWords(hashes.map(({ key }) => key)))].flatMap(([id, run]) => {
+    const held = index.ranges(keyWords(hashes.map(({ key }) => key)));
+    const addressOf = (id: string): string | undefined => {
       const holder = view.byHolder(id);
-      return holder && avoided.isHolder(holder) ? [{ id, address: holder.member.address, run }] : [];
+      return holder && avoided.isHolder(holder) ? holder.member.address : undefined;
+    };
+    const holders = [...runsOf(held)].flatMap(([id, run]) => {
+      const address = addressOf(id);
+      return address === undefined ? [] : [{ id, address, run }];
     });
+    const ranges = held.map(({ start, end, heldBy }) => ({
+      ...{ start, end },
+      holders: heldBy.flatMap(({ holder, tiers: its }) => {
+        const address = addressOf(holder);
+        return address === undefined ? [] : [{ address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
+      }),
+    }));
     return {
       blockSize: view.model?.format.blockSize ?? 1,
-      ...{ decode: of('decode'), prefill: of('prefill'), holders },
+      ...{ decode: of('decode'), prefill: of('prefill'), holders, ranges },
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };
   }
 }
 
-function sizeOf({ snapshot: { decode, prefill, holders } }: LoggedDecision): number {
-  return decode.length + prefill.length + holders.length;
+function sizeOf({ snapshot: { decode, prefill, holders, ranges } }: LoggedDecision): number {
+  return decode.length + prefill.length + holders.length + ranges.length;
 }

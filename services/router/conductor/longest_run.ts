@@ -2,7 +2,7 @@
  * The plain policy: longest run, then least load; little to compute goes straight to decode. It prices what it decides between and
  * does not decide by it. A request waits for a decode instance that is expected.
  */
-import type { Source } from '../../../shared/protocol/messages.ts';
+import { fetchPlan } from './fetch_plan.ts';
 import type {
   Alternative,
   ClusterSnapshot,
@@ -41,10 +41,9 @@ export class LongestRun implements Policy {
     const decode = question.decode?.id ?? choose(eligible, runs)?.id;
     if (decode === undefined)
       return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
-    const best = Math.max(0, ...runs.values());
     const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
       const run = question.decode?.id === id ? question.decode.from : (runs.get(id) ?? 0);
-      const numFetched = Math.max(0, best - run) * snapshot.blockSize;
+      const numFetched = ((fetchPlan(snapshot.ranges, run).at(-1)?.end ?? run) - run) * snapshot.blockSize;
       const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
       return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
     };
@@ -60,16 +59,14 @@ export class LongestRun implements Policy {
   #place(
     decode: string,
     question: Question,
-    { blockSize, prefill: all, holders }: ClusterSnapshot,
+    { blockSize, prefill: all, ranges }: ClusterSnapshot,
     runs: Runs,
   ): Placement {
     const { numTokens, numBlocks } = question;
     const decodeRun = question.decode?.from ?? runs.get(decode) ?? 0;
-    const best = holders.reduce<{ id: string; address: string; run: number }>(
-      (longest, holder) => (holder.run > longest.run ? holder : longest),
-      { id: '', address: '', run: 0 },
-    );
-    const covered = Math.max(decodeRun, best.run);
+    const held = fetchPlan(ranges, decodeRun);
+    const last = held.at(-1);
+    const covered = last?.end ?? decodeRun;
     const numLeft = numTokens - covered * blockSize;
     // A prefill makes full blocks; the tail alone is nobody else's work.
     const isMuch = numLeft > this.#localPrefillTokens && covered < numBlocks;
@@ -78,8 +75,7 @@ export class LongestRun implements Policy {
         isPlaceable && (!isAvoided || question.isInsisting) && maxModelLen > numTokens,
     );
     const prefill = isMuch ? choose(able, runs) : undefined;
-    const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeRun}, best ${best.run})`;
-    const held = heldSource(best.address, decodeRun, best.run);
+    const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeRun}${held.length > 1 ? `, the rest by ${held.length}` : ''})`;
     if (!prefill) {
       return {
         ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
@@ -87,14 +83,17 @@ export class LongestRun implements Policy {
         reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
       };
     }
-    const isBest = best.id === prefill.id;
+    // What the prefill instance has besides comes from there in one go.
+    const isLast = last?.address === prefill.address;
+    const others = isLast ? held.slice(0, -1) : held;
+    const prefillRun = runs.get(prefill.id) ?? 0;
     return {
       ...{ decode, prefill: prefill.id },
       decodeSources: [
-        ...(isBest ? [] : held),
-        { address: prefill.address, start: isBest ? decodeRun : covered, end: numBlocks, isComputing: true },
+        ...others,
+        { address: prefill.address, start: isLast ? last.start : covered, end: numBlocks, isComputing: true },
       ],
-      prefillSources: isBest ? [] : heldSource(best.address, runs.get(prefill.id) ?? 0, best.run),
+      prefillSources: fetchPlan(ranges, prefillRun),
       maxSelfCompute: this.#localPrefillTokens,
       reason: `${hit}; ${numLeft} tokens to compute: prefill first`,
     };
@@ -115,10 +114,6 @@ function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
     code: 'overloaded',
     message: 'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
   };
-}
-
-function heldSource(address: string, start: number, end: number): Source[] {
-  return address !== '' && end > start ? [{ address, start, end, isComputing: false }] : [];
 }
 
 /** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name. */

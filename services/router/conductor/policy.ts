@@ -30,12 +30,21 @@ interface HolderSnapshot {
   readonly run: number;
 }
 
+/** Blocks [start, end) of the question, and who may be asked for all of them. */
+export interface HeldSnapshot {
+  readonly start: number;
+  readonly end: number;
+  readonly holders: readonly { readonly address: string; readonly isInMemory: boolean }[];
+}
+
 /** The cluster at one moment, as far as one question goes. */
 export interface ClusterSnapshot {
   readonly blockSize: number;
   readonly decode: readonly InstanceSnapshot[];
   readonly prefill: readonly InstanceSnapshot[];
   readonly holders: readonly HolderSnapshot[];
+  /** Ascending; what nobody has is in none. */
+  readonly ranges: readonly HeldSnapshot[];
   /** How long this router has been there, ms: a young one has seen nobody yet. */
   readonly ageMs: number;
   /** Since when no decode instance has room for the question, ms; 0: one has; undefined: none ever had. */

@@ -165,7 +165,8 @@ export class TextCodec {
 
   async close(): Promise<void> {
     if (!this.#workers) return;
-    await Promise.all(Object.values(this.#workers).map((worker) => worker.close()));
+    const { streams, prompts, long, tools } = this.#workers;
+    await Promise.all([streams, prompts, long, tools].map((worker) => worker.close()));
   }
 }
 

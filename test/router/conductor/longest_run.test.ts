@@ -5,6 +5,7 @@ import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import type {
   ClusterSnapshot,
   Decision,
+  HeldSnapshot,
   InstanceSnapshot,
   Placement,
   Question,
@@ -15,12 +16,24 @@ const instance = (name: string, more: Partial<InstanceSnapshot> = {}): InstanceS
   ...{ isPlaceable: true, isAvoided: false, price: { computeMs: undefined, fetchMs: undefined }, ...more },
 });
 
+/** Who has a run has it in memory. */
+function rangesOf(runs: Record<string, number>): HeldSnapshot[] {
+  const ends = [...new Set(Object.values(runs))].sort((a, b) => a - b);
+  return ends.map((end, i) => ({
+    ...{ start: ends[i - 1] ?? 0, end },
+    holders: Object.entries(runs).flatMap(([name, run]) =>
+      run >= end ? [{ address: `${name}:1`, isInMemory: true }] : [],
+    ),
+  }));
+}
+
 function cluster(runs: Record<string, number>, more: Partial<ClusterSnapshot> = {}): ClusterSnapshot {
   return {
     blockSize: 4,
     decode: [instance('d1'), instance('d2')],
     prefill: [instance('p1'), instance('p2')],
     holders: Object.entries(runs).map(([name, run]) => ({ id: `${name}/e`, address: `${name}:1`, run })),
+    ranges: rangesOf(runs),
     ageMs: 60_000,
     withoutDecodeMs: 0,
     ...more,

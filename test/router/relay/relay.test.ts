@@ -40,7 +40,7 @@ test('a broken connection is tried again there, and given up after 64 tries with
     decodeSeenMs: () => systemClock.nowMs(),
     changed: () => systemClock.sleep(10),
   } as unknown as ClusterView;
-  const index = { runs: () => new Map() } as unknown as PrefixIndex;
+  const index = { ranges: () => [] } as unknown as PrefixIndex;
   const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestRun(64) });
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor },

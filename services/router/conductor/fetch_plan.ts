@@ -1,0 +1,47 @@
+/**
+ * Where blocks are fetched from: each range from its best holder, as few holders as there can be, those that have it in memory first.
+ */
+import type { Source } from '../../../shared/protocol/messages.ts';
+import type { HeldSnapshot } from './policy.ts';
+
+/** A block in memory is worth so many that are only on a disk. */
+const MEMORY_WORTH = 2;
+
+/** Consecutive sources from block `from` on, up to the first block that nobody has. */
+export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): Source[] {
+  const sources: Source[] = [];
+  let next = from;
+  for (;;) {
+    const at = ranges.findIndex(({ start, end }) => start <= next && next < end);
+    const range = ranges[at];
+    if (!range) return sources;
+    let best: { address: string; end: number; worth: number } | undefined;
+    for (const { address } of range.holders) {
+      const { end, worth } = reach(ranges, at, next, address);
+      if (!best || worth > best.worth) best = { address, end, worth };
+    }
+    if (!best) return sources;
+    sources.push({ address: best.address, start: next, end: best.end, isComputing: false });
+    next = best.end;
+  }
+}
+
+/** How far one holder goes without a hole, and what that is worth. It stops where it has blocks on disk that another has in memory. */
+function reach(
+  ranges: readonly HeldSnapshot[],
+  first: number,
+  from: number,
+  address: string,
+): { end: number; worth: number } {
+  let [end, worth, wasInMemory] = [from, 0, false];
+  for (let at = first; ; at++) {
+    const range = ranges[at];
+    const its = range?.holders.find((holder) => holder.address === address);
+    if (!range || !its || (at > first && range.start !== end)) break;
+    if (wasInMemory && !its.isInMemory && range.holders.some(({ isInMemory }) => isInMemory)) break;
+    wasInMemory = its.isInMemory;
+    worth += (range.end - end) * (its.isInMemory ? MEMORY_WORTH : 1);
+    end = range.end;
+  }
+  return { end, worth };
+}
