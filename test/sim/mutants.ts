@@ -70,8 +70,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a gap in block events is not seen',
     file: 'services/router/cluster/index_feed.js',
-    from: 'if (batch.sequence === feed.sequence + 1)',
-    to: 'if (batch.sequence > feed.sequence)',
+    from: 'const isNext = batch.sequence === feed.sequence + 1;',
+    to: 'const isNext = batch.sequence > feed.sequence;',
   },
   {
     name: 'a token that comes twice counts twice (R1)',
@@ -183,9 +183,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a snapshot leaves what it does not name',
-    file: 'services/router/cluster/index_feed.js',
-    from: 'this.#index.removeHolder(instance.id);\n                for',
-    to: 'for',
+    file: 'services/router/cluster/holder_sets.js',
+    from: 'this.forget(to);',
+    to: '',
   },
   {
     name: 'a busy instance counts as failed, and the request with it',
@@ -299,7 +299,7 @@ export const mutants: readonly Mutant[] = [
     name: 'an event that comes twice is applied twice or out of order',
     file: 'services/router/cluster/index_feed.js',
     from: 'if (batch.sequence <= feed.sequence)\n            return;',
-    to: 'if (false)\n            return;',
+    to: 'if (batch.sequence <= feed.sequence) {\n for (const run of batch.runs) this.#index.apply(batch.holder, run);\n return; }',
   },
   {
     name: 'silence means nothing',
@@ -532,9 +532,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a second tier takes the place of the first',
-    file: 'services/router/cluster/prefix_index.js',
-    from: 'list[at] = number * TIER_BITS + (((list[at] ?? 0) % TIER_BITS) | bit);',
-    to: 'list[at] = number * TIER_BITS + bit;',
+    file: 'services/router/cluster/holder_sets.js',
+    from: 'isStored ? before | bit : before & ~bit',
+    to: 'isStored ? bit : before & ~bit',
   },
   {
     name: 'a stop string in the last token that may come counts as length',
