@@ -6,45 +6,63 @@
 import { encode, type Dispatch } from './dispatch_plan.ts';
 import type { GridCounts } from './step_state.ts';
 
+/** Copied when the step is done, for the host. */
+interface ResultCopy {
+  readonly to: GPUBuffer;
+  readonly bytes: number;
+}
+
+interface Asked {
+  readonly counts: GridCounts;
+  readonly copy: ResultCopy;
+}
+
 export class StepCommands {
   readonly #device: GPUDevice;
   readonly #dispatches: readonly Dispatch[];
-  /** Of the last step that was asked for. */
-  #last: GridCounts | undefined;
+  readonly #results: GPUBuffer;
+  /** The last step that was asked for, and whether the one before was like it. */
+  #last: Asked | undefined;
   #isRepeated = false;
-  /** For one more step like the last; a command buffer is submitted once. */
-  #ready: GPUCommandBuffer | undefined;
+  /** For a step that may come; a command buffer is submitted once. */
+  #ready: { readonly asked: Asked; readonly commands: GPUCommandBuffer } | undefined;
 
-  constructor(device: GPUDevice, dispatches: readonly Dispatch[]) {
+  /** `results`: what every step leaves. */
+  constructor(device: GPUDevice, dispatches: readonly Dispatch[], results: GPUBuffer) {
     this.#device = device;
     this.#dispatches = dispatches;
+    this.#results = results;
   }
 
   /** To be submitted by its caller. */
-  take(counts: GridCounts): GPUCommandBuffer {
-    this.#isRepeated = this.#last !== undefined && areEqual(this.#last, counts);
-    const ready = this.#isRepeated ? this.#ready : undefined;
-    this.#last = counts;
+  take(counts: GridCounts, copy: ResultCopy): GPUCommandBuffer {
+    const [asked, ready, last] = [{ counts, copy }, this.#ready, this.#last];
     this.#ready = undefined;
-    return ready ?? this.#encode(counts);
+    this.#last = asked;
+    this.#isRepeated = last !== undefined && areEqual(last, asked);
+    return ready?.asked.copy.to === copy.to && areEqual(ready.asked, asked) ? ready.commands : this.#encode(asked);
   }
 
-  /** When the last step was like the one before: the next may be too. */
-  prepare(): void {
-    if (this.#last && this.#isRepeated) this.#ready ??= this.#encode(this.#last);
+  /** When the last step was like the one before: the next may be too, with its results in another place. */
+  prepare(to: GPUBuffer): void {
+    if (!this.#last || !this.#isRepeated || this.#ready) return;
+    const asked = { counts: this.#last.counts, copy: { to, bytes: this.#last.copy.bytes } };
+    this.#ready = { asked, commands: this.#encode(asked) };
   }
 
-  #encode(counts: GridCounts): GPUCommandBuffer {
+  #encode({ counts, copy }: Asked): GPUCommandBuffer {
     const encoder = this.#device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     for (const { launch } of this.#dispatches) encode(pass, launch(counts));
     pass.end();
+    if (copy.bytes > 0) encoder.copyBufferToBuffer(this.#results, 0, copy.to, 0, copy.bytes);
     return encoder.finish();
   }
 }
 
-function areEqual(a: GridCounts, b: GridCounts): boolean {
+function areEqual({ counts: a, copy }: Asked, { counts: b, copy: other }: Asked): boolean {
   return (
+    copy.bytes === other.bytes &&
     a.rows === b.rows &&
     a.samples === b.samples &&
     a.decodeItems === b.decodeItems &&

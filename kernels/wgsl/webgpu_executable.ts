@@ -70,13 +70,14 @@ export class WebgpuExecutable implements Executable {
   readonly #vocab: number;
   readonly #readBacks: readonly ReadBack[];
   readonly #commands: StepCommands;
+  #numSteps = 0;
 
   private constructor(parts: ExecutableParts, readBacks: readonly ReadBack[]) {
     this.#parts = parts;
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
     this.#readBacks = readBacks;
-    this.#commands = new StepCommands(parts.device, parts.dispatches);
+    this.#commands = new StepCommands(parts.device, parts.dispatches, parts.results);
     const { program, buffers } = parts;
     const sampling = samplingOf(program);
     this.#vocab = sampling?.vocab ?? 0;
@@ -110,26 +111,26 @@ export class WebgpuExecutable implements Executable {
   /** Submits before it returns; what it awaits is the results. */
   async #run(batch: readonly Segment[]): Promise<SampleResult[]> {
     this.#throwIfLost();
-    const { device, results } = this.#parts;
-    const back = this.#readBacks.find(({ isInUse }) => !isInUse);
-    assert(back, `at most ${NUM_AHEAD} steps are given while one runs`);
+    const { device } = this.#parts;
+    // In turns: steps end in order.
+    const back = this.#readBacks[this.#numSteps++ % this.#readBacks.length]!;
+    assert(!back.isInUse, `at most ${NUM_AHEAD} steps are given while one runs`);
     const counts = this.#upload(batch);
     const { requests } = counts;
-    const encoder = device.createCommandEncoder();
     const bytes = this.#logits ? counts.resultWords * 4 : 0;
-    if (bytes > 0) encoder.copyBufferToBuffer(results, 0, back.results, 0, bytes);
+    const commands = [this.#commands.take(counts, { to: back.results, bytes })];
     const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
-    this.#copyRows(encoder, fullRows, back.rows);
-    device.queue.submit([this.#commands.take(counts), encoder.finish()]);
+    if (fullRows.length > 0) commands.push(this.#copyRows(fullRows, back.rows));
+    device.queue.submit(commands);
+    back.isInUse = bytes > 0;
     // A failure is this step's.
     const prepared = Promise.resolve().then(() => {
-      this.#commands.prepare();
+      this.#commands.prepare(this.#readBacks[this.#numSteps % this.#readBacks.length]!.results);
     });
     if (bytes === 0) {
       await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone()]));
       return [];
     }
-    back.isInUse = true;
     try {
       const mapped = [prepared, back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
       const rowBytes = fullRows.length * this.#vocab * 4;
@@ -180,12 +181,14 @@ export class WebgpuExecutable implements Executable {
     return counts;
   }
 
-  #copyRows(encoder: GPUCommandEncoder, samples: readonly number[], to: GPUBuffer): void {
+  #copyRows(samples: readonly number[], to: GPUBuffer): GPUCommandBuffer {
+    const encoder = this.#parts.device.createCommandEncoder();
     const rowBytes = this.#vocab * 4;
     for (const [i, sample] of samples.entries()) {
       assert(this.#logits, 'a program that samples has logits');
       encoder.copyBufferToBuffer(this.#logits, sample * this.#logitsStride * 4, to, i * rowBytes, rowBytes);
     }
+    return encoder.finish();
   }
 
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {

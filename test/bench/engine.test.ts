@@ -29,6 +29,7 @@ test.each([
       'engine/tiny/int8/decode/batch2/context64',
       'engine/tiny/int8/decode/batch1/context64/read',
       'engine/tiny/int8/decode/batch2/context64/over-batch1',
+      'engine/tiny/int8/decode/batch2/context64/sampling/default',
     ],
   ],
   [
@@ -39,6 +40,8 @@ test.each([
       'engine/tiny/int8/fast/prefill/32',
       'engine/tiny/int8/deterministic/decode/batch1/context64',
       'engine/tiny/int8/deterministic/decode/batch1/context64/per-dispatch',
+      'engine/tiny/int8/fast/decode/batch1/context64/sampling/top_p',
+      'engine/tiny/fast/serial-part/batch2',
       'engine/tiny/int8/fast/decode/batch1/context64/kernel/attention-(decode)/read',
       'engine/tiny/int8/price-of-determinism/decode/batch2/context64',
     ],
