@@ -9,7 +9,7 @@
  *   scratch  scores i32, weights u32 [vocab + 4] each, bins u64 [2048], weights u32 [vocab + 4] once more
  */
 
-import { BINS_BYTES, head, heavy_ones, HEAVY, sum_from, tokens_equal, tokens_from } from './draw_cuts.as';
+import { BINS_BYTES, head, heavy_ones, HEAVY, LESS_HEAVY, sum_from, tokens_equal, tokens_from } from './draw_cuts.as';
 import { adjust, best_of_scores, DrawRecord, first_of_order, FORBIDDEN, highest_order, NO_TOKEN, score_of_order, weigh } from './draw_scores.as';
 
 const WALK_BLOCK: u32 = 512;
@@ -62,10 +62,18 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
   let from: u32 = 0;
   let ties: u64 = 0;
   const heavies = bins + BINS_BYTES;
-  const numHeavy = record.topK > 0 || record.topP > 0 ? heavy_ones(weights, vocab, heavies) : 0;
+  let least = HEAVY;
+  let numHeavy: u32 = 0;
+  if (record.topK > 0 || record.topP > 0) {
+    numHeavy = heavy_ones(weights, vocab, heavies, least);
+    if (record.topK > numHeavy) {
+      least = LESS_HEAVY;
+      numHeavy = heavy_ones(weights, vocab, heavies, least);
+    }
+  }
   if (record.topK > 0 && (record.topK as u64) < tokens_from(weights, vocab, 1)) {
-    from = head_of(weights, vocab, heavies, numHeavy, bins, record.topK, false);
-    const isHeavy = from >= HEAVY;
+    from = head_of(weights, vocab, heavies, numHeavy, least, bins, record.topK, false);
+    const isHeavy = from >= least;
     const looked = isHeavy ? heavies : weights;
     const count = isHeavy ? numHeavy : vocab;
     ties = (record.topK as u64) - tokens_from(looked, count, from + 1);
@@ -73,8 +81,8 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
   }
   if (record.topP > 0) {
     const limit = (sum >> 32) * (record.topP as u64) + (((sum & 0xffffffff) * (record.topP as u64) + 0xffffffff) >> 32);
-    from = head_of(weights, vocab, heavies, numHeavy, bins, limit, true);
-    const above = from >= HEAVY ? sum_from(heavies, numHeavy, from + 1) : sum_from(weights, vocab, from + 1);
+    from = head_of(weights, vocab, heavies, numHeavy, least, bins, limit, true);
+    const above = from >= least ? sum_from(heavies, numHeavy, from + 1) : sum_from(weights, vocab, from + 1);
     ties = (limit - above + (from as u64) - 1) / (from as u64);
     sum = above + ties * (from as u64);
   }
@@ -87,12 +95,13 @@ function head_of(
   vocab: u32,
   heavies: usize,
   numHeavy: u32,
+  least: u32,
   bins: usize,
   limit: u64,
   isSum: bool,
 ): u32 {
   const from = head(heavies, numHeavy, bins, limit, isSum);
-  return from >= HEAVY ? from : head(weights, vocab, bins, limit, isSum);
+  return from >= least ? from : head(weights, vocab, bins, limit, isSum);
 }
 
 /** The first id whose running sum of what is kept is beyond `target`: blocks are added up first, then the ids of one. */

@@ -1,12 +1,13 @@
 /** Which weights top_k and top_p keep: counts, sums and heads of the order by descending weight. */
 
 export const BINS_BYTES: usize = 2048 << 3;
-/** The first digit of a weight from here on is not 0: within ten octaves of the highest. */
+/** Weights within ten octaves of the highest, and within twenty-one: mostly few. */
 export const HEAVY: u32 = (1 as u32) << 21;
+export const LESS_HEAVY: u32 = (1 as u32) << 10;
 
-/** Writes those from {@link HEAVY} on, in their order, and zeros up to a whole vector. Returns how many there are. */
-export function heavy_ones(weights: usize, vocab: u32, out: usize): u32 {
-  const heavy4 = i32x4.splat(HEAVY);
+/** Writes those from `least` on, in their order, and zeros up to a whole vector. Returns how many there are. */
+export function heavy_ones(weights: usize, vocab: u32, out: usize, least: u32): u32 {
+  const heavy4 = i32x4.splat(least);
   let to = out;
   for (let id: u32 = 0; id < vocab; id += 4) {
     const at = weights + ((id as usize) << 2);

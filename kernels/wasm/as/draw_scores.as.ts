@@ -122,6 +122,8 @@ export function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: us
   const counts = record.hasPenalties != 0 ? record.counts : 0;
   const allowed = record.allowed;
   const forbidden4 = i32x4.splat(FORBIDDEN);
+  const above = factor_2(record.aboveMantissa, record.aboveShift);
+  const below = factor_2(record.belowMantissa, record.belowShift);
   let highest4 = forbidden4;
   for (let id: u32 = 0; id < vocab; id += 4) {
     const at = (id as usize) << 2;
@@ -136,7 +138,7 @@ export function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: us
     if (counts != 0) {
       const words = v128.load(counts + at);
       if (v128.any_true(words)) {
-        adjusted = v128.bitselect(penalised_4(adjusted, words, record), adjusted, i32x4.ne(words, i32x4.splat(0)));
+        adjusted = v128.bitselect(penalised_4(adjusted, words, above, below, record), adjusted, i32x4.ne(words, i32x4.splat(0)));
       }
     }
     if (allowed != 0) {
@@ -157,27 +159,43 @@ function limited_4(scores: v128): v128 {
   return i32x4.min_s(i32x4.max_s(scores, i32x4.splat(-SCORE_LIMIT)), i32x4.splat(SCORE_LIMIT));
 }
 
-/** Of what is not negative, at most the limit: beyond `bound` it is that. */
+/** What a scale multiplies by, exact; so is its product with a score. */
 // @ts-ignore: decorator
 @inline
-function scaled_4(scores: v128, mantissa: u32, shift: u32): v128 {
-  // With a larger shift no product comes near.
-  const bound: u32 =
-    shift > 32 ? SCORE_LIMIT : (min<u64>((((SCORE_LIMIT as u64) + 1) << (shift as u64)) / (mantissa as u64), SCORE_LIMIT as u64) as u32);
-  const scale = i32x4.splat(mantissa);
-  const within = i32x4.min_u(scores, i32x4.splat(bound + 1));
-  const product = products_4(within, scale, i64x2.splat(0), shift as i32);
-  return i32x4.min_u(product, i32x4.splat(SCORE_LIMIT));
+function factor_2(mantissa: u32, shift: u32): v128 {
+  return f64x2.splat((mantissa as f64) * reinterpret<f64>((1023 - (shift as u64)) << 52));
+}
+
+/** Scores above 0 by one factor, others by the other, rounded towards 0 and within the limit. */
+// @ts-ignore: decorator
+@inline
+function scaled_4(scores: v128, above: v128, below: v128): v128 {
+  const limit = f64x2.splat(SCORE_LIMIT as f64);
+  const positive = i32x4.gt_s(scores, i32x4.splat(0));
+  const sizes = i32x4.abs(scores);
+  const upper = i8x16.shuffle(sizes, sizes, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+  const low = f64x2.mul(
+    f64x2.convert_low_i32x4_s(sizes),
+    v128.bitselect(above, below, i64x2.extend_low_i32x4_s(positive)),
+  );
+  const high = f64x2.mul(
+    f64x2.convert_low_i32x4_s(upper),
+    v128.bitselect(above, below, i64x2.extend_high_i32x4_s(positive)),
+  );
+  const scaled = i8x16.shuffle(
+    i32x4.trunc_sat_f64x2_s_zero(f64x2.pmin(low, limit)),
+    i32x4.trunc_sat_f64x2_s_zero(f64x2.pmin(high, limit)),
+    0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23,
+  );
+  return v128.bitselect(scaled, i32x4.neg(scaled), positive);
 }
 
 /** Of tokens that are there already; `words` are their counts. */
 // @ts-ignore: decorator
 @inline
-function penalised_4(scores: v128, words: v128, record: DrawRecord): v128 {
+function penalised_4(scores: v128, words: v128, above: v128, below: v128, record: DrawRecord): v128 {
   const none = i32x4.splat(0);
-  const above = scaled_4(scores, record.aboveMantissa, record.aboveShift);
-  const below = i32x4.neg(scaled_4(i32x4.neg(scores), record.belowMantissa, record.belowShift));
-  const repeated = v128.bitselect(above, below, i32x4.gt_s(scores, none));
+  const repeated = scaled_4(scores, above, below);
   const count = v128.and(words, i32x4.splat(IN_PROMPT - 1));
   const times = i32x4.min_u(count, i32x4.splat(record.maxCount));
   const less = limited_4(i32x4.sub(repeated, i32x4.mul(i32x4.splat(record.frequency), times)));
