@@ -4,7 +4,9 @@ import { Failure } from '../../shared/base/failure.ts';
 import type { Load, TierStats } from '../../shared/protocol/membership.ts';
 import type { ClusterView } from './cluster/cluster_view.ts';
 import { errorStatus } from './openai/errors.ts';
+import type { Log } from '../../shared/base/log.ts';
 import type { PrefixIndex } from './cluster/prefix_index.ts';
+import { IndexDrift } from './index_drift.ts';
 import type { RequestRecord } from './relay/request_log.ts';
 
 /** vLLM's own, so that quantiles of both compare. */
@@ -54,13 +56,18 @@ export class RouterMetrics {
   readonly #maxSizes: Histogram;
   readonly #prefixQueries: Counter;
   readonly #prefixHits: Counter;
+  readonly #predictedTokens: Counter;
+  readonly #drift: IndexDrift;
   readonly #ended: Counter<'finished_reason'>;
   readonly #failed: Counter<'reason' | 'status'>;
   readonly #routerSeconds: Histogram;
   /** Failures that were counted: the same one passes several hands. */
   readonly #counted = new WeakSet<object>();
 
-  constructor(modelName: string, view: ClusterView, index: PrefixIndex) {
+  constructor(modelName: string, view: ClusterView, index: PrefixIndex, log: Log) {
+    this.#drift = new IndexDrift((missing) => {
+      log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
+    });
     this.#registry.setDefaultLabels({ model_name: modelName });
     const shared = { registers: [this.#registry] };
     const histogram = (name: string, help: string, buckets: number[]): Histogram =>
@@ -109,6 +116,10 @@ export class RouterMetrics {
     this.#generatedTokens = counter('vllm:generation_tokens_total', 'generated tokens');
     this.#prefixQueries = counter('vllm:prefix_cache_queries_total', 'prompt tokens that were looked up in the pool');
     this.#prefixHits = counter('vllm:prefix_cache_hits_total', 'prompt tokens that were found in the pool');
+    this.#predictedTokens = counter(
+      'penstock_predicted_cached_tokens_total',
+      'prompt tokens that the prefix index said somebody held when their request was placed',
+    );
     this.failovers = counter('penstock_failovers_total', 'requests that went on on another decode instance');
     this.#ended = new Counter({
       name: 'vllm:request_success_total',
@@ -188,6 +199,23 @@ export class RouterMetrics {
     this.#gauge('penstock_index_keys', 'block keys in the prefix index', [], (set) => {
       set({}, index.size);
     });
+    this.#gauge('penstock_index_bytes', 'bytes of the prefix index', [], (set) => {
+      set({}, index.bytes);
+    });
+    this.#gauge('penstock_index_dropped', 'block events that the prefix index had no room for', [], (set) => {
+      set({}, index.numDropped);
+    });
+    this.#gauge(
+      'penstock_index_missing_ratio',
+      'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
+      [],
+      (set) => {
+        set({}, this.#drift.missing);
+      },
+    );
+    this.#gauge('penstock_index_alarm', '1 while the index promises what nobody has', [], (set) => {
+      set({}, this.#drift.isAlarmed ? 1 : 0);
+    });
   }
 
   #addTiers(view: ClusterView): void {
@@ -254,6 +282,10 @@ export class RouterMetrics {
     if (ttftMs === undefined || !ttft) return;
     this.#prefixQueries.inc(record.promptTokens);
     this.#prefixHits.inc(record.tokens.cached);
+    const { predictedTokens, attempts } = record;
+    this.#predictedTokens.inc(predictedTokens);
+    // After a failover more was lost than the index knew of.
+    if (attempts.length === 1) this.#drift.observe(predictedTokens, record.tokens.cached);
     const [prefillMs, decodeMs] = [ttft.load + ttft.compute, totalMs - ttftMs];
     this.#ttft.observe(ttftMs / 1_000);
     this.#routerSeconds.observe(ttft.router / 1_000);

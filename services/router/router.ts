@@ -63,7 +63,7 @@ async function build(
     onFailover: () => metrics?.failovers.inc(),
   });
   const servedName = config.served_model_name || folder.name;
-  metrics = new RouterMetrics(servedName, view, index);
+  metrics = new RouterMetrics(servedName, view, index, log);
   const observed = metrics;
   const requests = new RequestLog(clock, (record) => {
     observed.observeRequest(record);

@@ -35,7 +35,7 @@ export interface EngineOptions {
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
   readonly maxWaiting: number;
-  /** A step in which others wait for tokens takes no longer because of a prompt; 0: than twice what it takes without. */
+  /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
   readonly stepMs: number;
 }
 

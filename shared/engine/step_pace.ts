@@ -9,16 +9,17 @@
  */
 
 /** Without a target of its own a step may take this many times what it takes without prompts. */
-const AUTO_FACTOR = 2;
-/** Of a new time in the average: more when it is longer than thought. */
-const UP = 0.5;
-const DOWN = 0.2;
+const AUTO_FACTOR = 2.5;
+/** Of a new time in the average. What a row adds is rather thought too much; what steps take without rows, by what disturbs one, too little. */
+const ROW = { up: 0.5, down: 0.2 };
+const TOKENS = { up: 0.2, down: 0.7 };
 /** Rows that products take at a time. */
 const ROW_UNIT = 4;
-/** Steps with prompts between two without; fewer when other numbers of sequences wait than when that was measured. */
+/** Steps with prompts between two without; fewer when other numbers of sequences wait than when that was measured, or it was but a few times. */
 const MEASURE_EVERY = 32;
 const MEASURE_CHANGED_EVERY = 4;
 const CHANGED = 1.5;
+const FEW = 4;
 
 export interface StepTimes {
   /** Rows of sequences that wait for their next token, and other rows. */
@@ -30,13 +31,14 @@ export interface StepTimes {
 export class StepPace {
   readonly #stepMs: number;
   #tokensMs: number | undefined;
-  /** Of the last step that gave a tokens' time. */
+  /** Of the last step that gave a tokens' time, and how many did for so many. */
   #tokenRows = 0;
+  #numMeasured = 0;
   #rowMs: number | undefined;
   /** Steps with prompts since then. */
   #numMixed = 0;
 
-  /** `stepMs`: the target; 0: twice what steps without prompts take. */
+  /** `stepMs`: the target; 0: two and a half times what steps without prompts take. */
   constructor(stepMs: number) {
     this.#stepMs = stepMs;
   }
@@ -55,7 +57,7 @@ export class StepPace {
   #isStale(tokenRows: number): boolean {
     const ratio = tokenRows / this.#tokenRows;
     const hasChanged = ratio > CHANGED || ratio < 1 / CHANGED;
-    return this.#numMixed >= (hasChanged ? MEASURE_CHANGED_EVERY : MEASURE_EVERY);
+    return this.#numMixed >= (hasChanged || this.#numMeasured < FEW ? MEASURE_CHANGED_EVERY : MEASURE_EVERY);
   }
 
   /** What a step took. */
@@ -63,18 +65,19 @@ export class StepPace {
     if (promptRows === 0) {
       // Of other sequences than before it says nothing about those.
       const isOther = tokenRows / this.#tokenRows > CHANGED || this.#tokenRows / tokenRows > CHANGED;
-      this.#tokensMs = isOther ? ms : average(this.#tokensMs, ms);
+      this.#tokensMs = isOther ? ms : average(this.#tokensMs, ms, TOKENS);
+      this.#numMeasured = isOther ? 1 : this.#numMeasured + 1;
       this.#tokenRows = tokenRows;
       this.#numMixed = 0;
       return;
     }
     if (tokenRows > 0) this.#numMixed++;
     const addedMs = tokenRows > 0 ? Math.max(0, ms - (this.#tokensMs ?? 0)) : ms;
-    this.#rowMs = average(this.#rowMs, addedMs / promptRows);
+    this.#rowMs = average(this.#rowMs, addedMs / promptRows, ROW);
   }
 }
 
-function average(before: number | undefined, now: number): number {
+function average(before: number | undefined, now: number, share: typeof ROW): number {
   if (before === undefined) return now;
-  return before + (now > before ? UP : DOWN) * (now - before);
+  return before + (now > before ? share.up : share.down) * (now - before);
 }

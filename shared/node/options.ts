@@ -173,7 +173,7 @@ export const engineOptions = {
     'MS',
     integer(z.int().min(0).max(86_400_000)),
     0,
-    'a step takes no longer because of a prompt while others wait for tokens; 0: than twice what it takes without',
+    'a step takes no longer because of a prompt while others wait for tokens; 0: than 2.5 times what it takes without',
   ),
   ...memberOptions,
   step_timeout_ms: option(

@@ -13,7 +13,7 @@ import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
-import { joinFakeHolder, lies, type FakeHolder } from '../support/fake_holder.ts';
+import { joinFakeHolder, lies, type FakeHolder, type Lie } from '../support/fake_holder.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const token = 'arrivals-test-token';
@@ -44,26 +44,46 @@ async function indexKeys(): Promise<number> {
   return ((await (await fetch(`${cluster.url}/api/pool`)).json()) as { index_keys: number }).index_keys;
 }
 
-test.each(lies)('a holder that serves %s: the engines compute, the answer is right', async (lie) => {
+/** These are waited for. */
+const patient = ['silence', 'always busy'] as const;
+
+/** `numKeys`: that the index has when all is announced. */
+async function expectComputed(holder: FakeHolder, lie: Lie, numKeys: number): Promise<void> {
   holder.lie(lie);
   const prompt = promptOf(200);
-  const before = await indexKeys();
   holder.announce(chainOf(format, 32, prompt));
-  await until('the router believes it', async () => (await indexKeys()) >= before + 6);
+  await until('the router believes it', async () => (await indexKeys()) >= numKeys);
   const numBefore = holder.numFetches();
-  const { choices } = await cluster.completion({ prompt, max_tokens: 8 });
+  const requestId = `lie-${lie.replaceAll(' ', '-')}`;
+  const { choices } = await cluster.completion({ prompt, max_tokens: 8, request_id: requestId });
   const want = await generate(reference.executable, prompt, greedy, 8);
   assert.deepEqual(
     choices[0]?.token_ids,
     want.map((sampled) => sampled.token),
   );
   expect(holder.numFetches()).toBeGreaterThan(numBefore);
-  const [view] = await cluster.requests(1);
+  // Another may have ended beside it.
+  const view = (await cluster.requests(2)).find(({ client_id: id }) => id === requestId);
   expect(view?.tokens.computed).toBe(200);
   expect(view?.attempts).toHaveLength(1);
+}
+
+test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
+  'a holder that serves %s: the engines compute, the answer is right',
+  async (lie) => expectComputed(holder, lie, (await indexKeys()) + 6),
+);
+
+test('holders that serve silence, and are always busy: the engines compute, the answers are right', async () => {
+  const busy = await joinFakeHolder(cluster.hub, token, format, 'busy');
+  try {
+    const numKeys = (await indexKeys()) + 12;
+    await Promise.all([expectComputed(holder, 'silence', numKeys), expectComputed(busy, 'always busy', numKeys)]);
+  } finally {
+    await busy.close();
+  }
 });
 
-test.each(lies.filter((lie) => !['silence', 'always busy'].includes(lie)))(
+test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
   'a holder that offers a store %s: nothing of it is stored',
   async (lie) => {
     holder.lie(lie);

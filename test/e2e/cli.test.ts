@@ -95,23 +95,26 @@ test.concurrent('an IPv6 address in brackets', async () => {
   await once(router, 'exit');
 });
 
-test.concurrent('what is published needs no override: every package that a user gets runs on the Node that it asks for', () => {
-  const lock = JSON.parse(readFileSync(projectPath('package-lock.json'), 'utf8')) as {
-    packages: Record<string, { dev?: boolean; engines?: { node?: string } }>;
-  };
-  const { overrides = {} } = JSON.parse(readFileSync(projectPath('package.json'), 'utf8')) as {
-    overrides?: Record<string, string>;
-  };
-  const used = Object.entries(lock.packages).filter(([name, { dev }]) => name !== '' && !dev);
-  expect(used.length).toBeGreaterThan(50);
-  for (const [name, { engines }] of used) {
-    const least = [...(engines?.node ?? '>=0').matchAll(/>= ?(\d+)/g)].map(([, major]) => Number(major));
-    assert(least.length === 0 || Math.min(...least) <= 20, `${name} needs Node ${engines?.node}`);
-  }
-  // Optional native code aside, which npm leaves out where it does not build.
-  const overridden = Object.keys(overrides).filter((name) => used.some(([path]) => path.endsWith(`/${name}`)));
-  assert.deepEqual(overridden, ['msgpackr-extract']);
-});
+test.concurrent(
+  'what is published needs no override: every package that a user gets runs on the Node that it asks for',
+  () => {
+    const lock = JSON.parse(readFileSync(projectPath('package-lock.json'), 'utf8')) as {
+      packages: Record<string, { dev?: boolean; engines?: { node?: string } }>;
+    };
+    const { overrides = {} } = JSON.parse(readFileSync(projectPath('package.json'), 'utf8')) as {
+      overrides?: Record<string, string>;
+    };
+    const used = Object.entries(lock.packages).filter(([name, { dev }]) => name !== '' && !dev);
+    expect(used.length).toBeGreaterThan(50);
+    for (const [name, { engines }] of used) {
+      const least = [...(engines?.node ?? '>=0').matchAll(/>= ?(\d+)/g)].map(([, major]) => Number(major));
+      assert(least.length === 0 || Math.min(...least) <= 20, `${name} needs Node ${engines?.node}`);
+    }
+    // Optional native code aside, which npm leaves out where it does not build.
+    const overridden = Object.keys(overrides).filter((name) => used.some(([path]) => path.endsWith(`/${name}`)));
+    assert.deepEqual(overridden, ['msgpackr-extract']);
+  },
+);
 
 test.concurrent('config prints what is in effect: flag over environment over file over default', async () => {
   const file = join(folder.path, 'penstock.yaml');
@@ -129,12 +132,17 @@ test.concurrent('config prints what is in effect: flag over environment over fil
   assert(!output.includes('secret'), 'the token is not shown');
 });
 
-test.concurrent('a role takes what is another’s from the environment and the file, which a machine and a cluster have one of', async () => {
-  const file = join(folder.path, 'cluster.yaml');
-  writeFileSync(file, 'local_prefill_tokens: 16\ndisk_bytes: 0\n');
-  const { errors } = await runToEnd(['store', '--config', file, '--bind', '0.0.0.0:0'], { PENSTOCK_BLOCK_SIZE: '48' });
-  assert.match(errors, /refusing to listen/, 'it came so far');
-});
+test.concurrent(
+  'a role takes what is another’s from the environment and the file, which a machine and a cluster have one of',
+  async () => {
+    const file = join(folder.path, 'cluster.yaml');
+    writeFileSync(file, 'local_prefill_tokens: 16\ndisk_bytes: 0\n');
+    const { errors } = await runToEnd(['store', '--config', file, '--bind', '0.0.0.0:0'], {
+      PENSTOCK_BLOCK_SIZE: '48',
+    });
+    assert.match(errors, /refusing to listen/, 'it came so far');
+  },
+);
 
 describe('what is refused, with the place and what is allowed', () => {
   const cases: [string, string[], Record<string, string>, RegExp][] = [

@@ -22,7 +22,7 @@ import { askOnce } from '../../shared/net/network.ts';
 import { toFailure } from '../../shared/net/grpc/status.ts';
 import { methodOf, wires } from '../../shared/net/grpc/wire.ts';
 import type { DecodeRequest } from '../../shared/protocol/messages.ts';
-import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 
 const random = new Random(31);
@@ -296,61 +296,43 @@ test('a store that cannot open its disk serves from DRAM, says so, and opens it 
   await until('blocks are durable', async () => Number((await tier('disk'))['blocks']) >= 1);
 });
 
-test('of two processes with one name the second is refused, and the first goes on', async () => {
+/** Each waits for long, with a cluster of its own: they run beside each other. */
+test.concurrent('of two processes with one name the second is refused, and the first goes on', async () => {
   const token = 'namesake-token';
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
-  const second = run(
-    [
-      'decode',
-      '--name',
-      'decode-1',
-      '--join',
-      cluster.hub,
-      '--model',
-      harbour,
-      '--threads',
-      '1',
-      '--log-level',
-      'silent',
-    ],
-    { PENSTOCK_CLUSTER_TOKEN: token },
-  );
-  children.push(second);
-  let errors = '';
-  second.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
-  const [code] = (await once(second, 'exit')) as [number];
-  assert.equal(code, 1);
-  assert.match(errors, /the name decode-1 belongs to process \d+ at .*: give one of them another --name/);
-  assert.equal((await cluster.completion({ prompt: [5, 6], max_tokens: 2 })).choices[0]?.token_ids.length, 2);
+  const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  try {
+    const args = ['--name', 'decode-1', '--join', up.hub, '--model', harbour, '--threads', '1'];
+    const { code, errors } = await runToEnd(['decode', ...args, '--log-level', 'silent'], {
+      PENSTOCK_CLUSTER_TOKEN: token,
+    });
+    assert.equal(code, 1);
+    assert.match(errors, /the name decode-1 belongs to process \d+ at .*: give one of them another --name/);
+    assert.equal((await up.completion({ prompt: [5, 6], max_tokens: 2 })).choices[0]?.token_ids.length, 2);
+  } finally {
+    await up.close();
+  }
 });
 
-test('--advertise is the address that others use', async () => {
+test.concurrent('--advertise is the address that others use', async () => {
   const token = 'advertise-token';
-  cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
+  const up = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--cluster-token', token);
   const port = 20_000 + random.below(20_000);
   // 127.0.0.9 reaches it too: it listens on every address of this machine.
-  await start(
-    ...([
-      'decode',
-      token,
-      '--name',
-      'behind-nat',
-      '--join',
-      cluster.hub,
-      '--model',
-      harbour,
-      '--threads',
-      '1',
-    ] as const),
-    ...['--bind', `0.0.0.0:${port}`, '--advertise', `127.0.0.9:${port}`],
-  );
-  const node = await cluster.node('behind-nat');
-  assert.equal(node.address, `127.0.0.9:${port}`);
-  const up = cluster;
-  up.kill('decode-1', 'SIGSTOP');
-  await until('the other is gone', async () => (await up.pool()).every(({ name }) => name !== 'decode-1'));
-  assert.equal((await up.completion({ prompt: [5, 6], max_tokens: 2 })).choices[0]?.token_ids.length, 2);
-  up.kill('decode-1', 'SIGCONT');
+  const args = ['--name', 'behind-nat', '--join', up.hub, '--model', harbour, '--threads', '1', '--log-level', 'warn'];
+  const child = run(['decode', ...args, '--bind', `0.0.0.0:${port}`, '--advertise', `127.0.0.9:${port}`], {
+    PENSTOCK_CLUSTER_TOKEN: token,
+  });
+  try {
+    const node = await until('it has joined', async () => (await up.pool()).find(({ name }) => name === 'behind-nat'));
+    assert.equal(node.address, `127.0.0.9:${port}`);
+    up.kill('decode-1', 'SIGSTOP');
+    await until('the other is gone', async () => (await up.pool()).every(({ name }) => name !== 'decode-1'));
+    assert.equal((await up.completion({ prompt: [5, 6], max_tokens: 2 })).choices[0]?.token_ids.length, 2);
+    up.kill('decode-1', 'SIGCONT');
+  } finally {
+    child.kill('SIGKILL');
+    await up.close();
+  }
 });
 
 test.each(['prefill', 'decode'])(

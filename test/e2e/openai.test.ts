@@ -150,6 +150,28 @@ describe('log-probabilities of the prompt', () => {
     assert.equal(answer.prompt_logprobs.length, answer.prompt_token_ids.length);
   });
 
+  test('echo of the prompt alone: max_tokens 0, whole and streamed, as those who score texts send it', async () => {
+    const whole = await client.completions.create({ ...{ model, prompt, max_tokens: 0, echo: true, logprobs: 2 } });
+    const want = await complete({ logprobs: 2, echo: true });
+    const numPrompt = want.prompt_token_ids.length;
+    const [choice] = whole.choices;
+    assert.deepEqual([choice?.text, choice?.finish_reason], [prompt, 'length']);
+    assert.deepEqual(choice?.logprobs?.token_logprobs, want.logprobs.token_logprobs.slice(0, numPrompt));
+    assert.deepEqual([whole.usage?.prompt_tokens, whole.usage?.completion_tokens], [numPrompt, 0]);
+    let [text, finish] = ['', ''];
+    const stream = await client.completions.create({ model, prompt, max_tokens: 0, echo: true, stream: true });
+    for await (const { choices } of stream) {
+      text += choices[0]?.text ?? '';
+      finish = choices[0]?.finish_reason ?? finish;
+    }
+    assert.deepEqual([text, finish], [prompt, 'length']);
+    await assert.rejects(client.completions.create({ model, prompt, max_tokens: 0 }), /0 goes with echo/);
+    await assert.rejects(
+      client.chat.completions.create({ model, messages: example.messages, max_tokens: 0 }),
+      /max_tokens/,
+    );
+  });
+
   test('echo in a stream; prompt_logprobs there are refused', async () => {
     const stream = await client.completions.create({
       ...{ model, prompt, max_tokens: 3, temperature: 0, logprobs: 1, echo: true, stream: true },

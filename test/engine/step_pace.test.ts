@@ -27,13 +27,22 @@ const unloaded = (pace: StepPace, tokensMs = device.tokensMs): void => {
 };
 
 describe('while others wait for tokens', () => {
-  test('a step takes twice what it takes without prompts, and less until a row has shown what it takes', () => {
+  test('a step takes two and a half times what it takes without prompts, and less until a row has shown what it takes', () => {
     const pace = new StepPace(0);
     unloaded(pace);
     const steps = run(pace, 30);
-    for (const { ms } of steps) expect(ms).toBeLessThanOrEqual(2 * device.tokensMs);
+    for (const { ms } of steps) expect(ms).toBeLessThanOrEqual(2.5 * device.tokensMs);
     expect(steps[0]!.rows).toBe(4);
-    for (const { rows } of steps.slice(1)) expect([0, 8]).toContain(rows);
+    for (const { rows } of steps.slice(1)) expect([0, 12]).toContain(rows);
+  });
+
+  test('a first step that something disturbed does not set the pace for long', () => {
+    const pace = new StepPace(0);
+    pace.took({ tokenRows: 3, promptRows: 0, ms: 5 * device.tokensMs });
+    for (const { ms } of run(pace, 40).slice(20)) expect(ms).toBeLessThanOrEqual(3 * device.tokensMs);
+    // Nor does one in the middle.
+    pace.took({ tokenRows: 3, promptRows: 0, ms: 4 * device.tokensMs });
+    for (const { ms } of run(pace, 40)) expect(ms).toBeLessThanOrEqual(4.5 * device.tokensMs);
   });
 
   test('nothing is known yet: a step without prompts tells', () => {
@@ -50,7 +59,7 @@ describe('while others wait for tokens', () => {
     expect(Math.max(...rows)).toBeGreaterThanOrEqual(112);
     expect(rows.filter((count) => count === 0).length).toBeLessThan(rows.length / 20);
     expect(rows.reduce((sum, count) => sum + count, 0) / rows.length).toBeGreaterThan(100);
-    for (const { ms } of steps.slice(100)) expect(ms).toBeLessThanOrEqual(120);
+    for (const { ms } of steps.slice(100)) expect(ms).toBeLessThanOrEqual(150);
     // Numbers that change with every step leave room for prompts all the same.
     let numRows = 0;
     for (let i = 0; i < 100; i++) numRows += run(pace, 1, device, i % 2 ? 1 : 9)[0]!.rows;
@@ -61,7 +70,7 @@ describe('while others wait for tokens', () => {
     const pace = new StepPace(0);
     pace.took({ tokenRows: 0, promptRows: 512, ms: 1_024 });
     unloaded(pace);
-    expect(run(pace, 1)[0]!.rows).toBe(8);
+    expect(run(pace, 1)[0]!.rows).toBe(12);
   });
 
   test('a stated time is kept', () => {

@@ -52,6 +52,7 @@ interface ReportView {
 
 export interface RequestView {
   readonly id: string;
+  readonly client_id: string | null;
   readonly phase: string;
   readonly finish_reason: string | null;
   readonly prompt_tokens: number;

@@ -52,7 +52,7 @@ export interface FakeHolder {
   close(): Promise<void>;
 }
 
-export async function joinFakeHolder(hub: string, token: string, format: Digest): Promise<FakeHolder> {
+export async function joinFakeHolder(hub: string, token: string, format: Digest, name = 'liar'): Promise<FakeHolder> {
   let lie: Lie = 'another digest';
   let numFetches = 0;
   const layout: RecordLayout = {
@@ -82,7 +82,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest)
   };
   const listener = await network.listen('127.0.0.1:0', { fetch, snapshot });
   const { address } = listener;
-  const member: Member = { name: 'liar', role: 'store', address, pid: process.pid, epoch: 'e' };
+  const member: Member = { name, role: 'store', address, pid: process.pid, epoch: 'e' };
   let joined: () => void = () => undefined;
   const hasJoined = new Promise<void>((resolve) => {
     joined = resolve;

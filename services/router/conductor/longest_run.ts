@@ -79,6 +79,7 @@ export class LongestRun implements Policy {
     if (!prefill) {
       return {
         ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
+        heldTokens: covered * blockSize,
         maxSelfCompute: isMuch || all.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
         reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
       };
@@ -89,6 +90,7 @@ export class LongestRun implements Policy {
     const prefillRun = runs.get(prefill.id) ?? 0;
     return {
       ...{ decode, prefill: prefill.id },
+      heldTokens: covered * blockSize,
       decodeSources: [
         ...others,
         { address: prefill.address, start: isLast ? last.start : covered, end: numBlocks, isComputing: true },

@@ -69,6 +69,8 @@ export interface Placement {
   readonly prefill: string | undefined;
   readonly decodeSources: readonly Source[];
   readonly prefillSources: readonly Source[];
+  /** Tokens whose KV the index says somebody has. */
+  readonly heldTokens: number;
   /** Tokens the decode instance may compute itself without asking. */
   readonly maxSelfCompute: number;
   /** For people: why so. */

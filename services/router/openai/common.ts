@@ -44,7 +44,8 @@ export function generationOf(
   const mostLength = maxModelLen();
   const numPrompt = promptTokens.length;
   if (numPrompt === 0) throw new ParameterFailure('prompt: it has no tokens', 'prompt');
-  const numNew = maxTokens ?? 1;
+  const isPromptOnly = maxTokens === 0;
+  const numNew = Math.max(1, maxTokens ?? 1);
   if (numPrompt + numNew > mostLength) {
     throw new ParameterFailure(
       `This model's maximum context length is ${mostLength} tokens. However, you requested ${numPrompt + numNew} tokens (${numPrompt} in the ${param}, ${numNew} in the completion). Please reduce the length of the ${param} or completion.`,
@@ -52,7 +53,7 @@ export function generationOf(
       'context_too_long',
     );
   }
-  const maxLength = maxTokens === undefined ? mostLength : numPrompt + maxTokens;
+  const maxLength = maxTokens === undefined ? mostLength : numPrompt + numNew;
   if (body.minTokens > Math.max(1, maxLength - numPrompt)) {
     throw new ParameterFailure(
       `min_tokens: ${body.minTokens} is more than max_tokens allows, ${maxLength - numPrompt}`,
@@ -62,7 +63,7 @@ export function generationOf(
   const isEchoing = 'isEchoing' in body && body.isEchoing;
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? body.numLogprobs : -1);
   return {
-    ...{ promptTokens, maxLength, isOpenEnded: maxTokens === undefined },
+    ...{ promptTokens, maxLength, isPromptOnly, isOpenEnded: maxTokens === undefined },
     sampling: toSampling(body, folder.defaults, drawSeed, folder.config.vocabSize),
     scope: { adapter: '', salt: body.cacheSalt },
     promptLogprobs: numPromptTop < 0 ? undefined : { numTop: numPromptTop, tokens: [] },

@@ -143,6 +143,8 @@ const completionFields = {
   ...common,
   prompt: z.unknown().optional(),
   logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
+  // Of an echo the prompt alone may be asked for.
+  max_tokens: z.int().min(0).max(MAX_INT).optional(),
   echo: on,
   suffix: only(['']),
 };

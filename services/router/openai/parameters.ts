@@ -232,6 +232,12 @@ export function readCompletionBody(bytes: Uint8Array, limits: BodyLimits): Compl
     hasSpecialTokens: body.add_special_tokens ?? true,
     isEchoing: body.echo ?? false,
   };
+  if (read.maxTokens === 0 && !read.isEchoing && read.numPromptLogprobs < 0) {
+    throw new ParameterFailure(
+      'max_tokens: 0 goes with echo or prompt_logprobs; without them at least 1',
+      'max_tokens',
+    );
+  }
   refuseMinOverMax(read);
   if (read.biasTokens.length * read.prompts.length > MAX_BIASES) {
     throw new ParameterFailure(

@@ -34,7 +34,7 @@ export async function* runPrompt(
 ): AsyncGenerator<Piece> {
   const { signal, untilMs } = scope;
   const { promptTokens, maxLength, sampling, ownStopTokenIds } = generation;
-  record.maxTokens = maxLength - promptTokens.length;
+  record.maxTokens = generation.isPromptOnly ? 0 : maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: Piece['finish'];
@@ -47,6 +47,12 @@ export async function* runPrompt(
       if (numTokens === 1) await prefillReported(record, clock, signal);
       else metrics.interToken((clock.nowMs() - lastMs) / 1_000);
       lastMs = clock.nowMs();
+      if (generation.isPromptOnly) {
+        [outcome, finish] = ['finished', 'length'];
+        record.outputTokens = 0;
+        yield { text: '', tokens: [], finish, stopReason: null };
+        return;
+      }
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
       const isSearched = numTokens > sampling.minTokens;

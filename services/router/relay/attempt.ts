@@ -79,7 +79,9 @@ export class AttemptRun {
     this.#tokens = [...course.tokens];
     this.#timeoutMs = Math.max(1, Math.ceil(course.untilMs - options.clock.nowMs()));
     this.#sources = chosen.decodeSources;
-    this.#attempt = course.record.attempt(chosen.decode.member.name, chosen.reason);
+    // Whose rows are asked for is computed, whoever has it.
+    const heldTokens = course.generation.promptLogprobs ? 0 : chosen.heldTokens;
+    this.#attempt = course.record.attempt(chosen.decode.member.name, chosen.reason, heldTokens);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {

@@ -7,6 +7,8 @@ export interface Generation {
   readonly promptTokens: readonly number[];
   /** Prompt and output together, at most. */
   readonly maxLength: number;
+  /** Nothing is to come but the prompt: the one token that tells that it is there is nobody's. */
+  readonly isPromptOnly: boolean;
   /** The request named no limit: as much as fits where it runs. */
   readonly isOpenEnded: boolean;
   readonly sampling: SamplingMessage;

@@ -73,6 +73,8 @@ export class RequestRecord {
   finishReason: string | undefined;
   /** What ended it, when it failed. */
   failure: unknown;
+  /** Of the prompt, when it was first placed: what was held by somebody. */
+  predictedTokens = 0;
   /** Told when the last prefill that ran has ended. */
   onPrefilled: () => void = () => undefined;
   #placedMs: number | undefined;
@@ -95,7 +97,10 @@ export class RequestRecord {
     if (this.notes.length < MAX_NOTES) this.notes.push(`${this.elapsedMs.toFixed(1)} ms: ${text}`);
   }
 
-  attempt(decode: string, reason: string): Attempt {
+  /** `heldTokens`: those whose KV somebody has, as the index says. */
+  attempt(decode: string, reason: string, heldTokens: number): Attempt {
+    // Later ones are placed after something went wrong, which says nothing about the index.
+    if (this.#placedMs === undefined) this.predictedTokens = heldTokens;
     this.#placedMs ??= this.elapsedMs;
     this.#attemptMs = this.elapsedMs;
     const attempt: Attempt = { decode, reason, prefills: [], outcome: 'running', report: undefined };

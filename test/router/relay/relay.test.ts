@@ -53,7 +53,14 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const { temperature, topP, topK, minP, repetitionPenalty } = neutralSampling;
   const tokens = relay.generate(
     {
-      ...{ promptTokens: [1, 2, 3], maxLength: 8, isOpenEnded: false, stopTokenIds: [], ownStopTokenIds: [] },
+      ...{
+        promptTokens: [1, 2, 3],
+        maxLength: 8,
+        isPromptOnly: false,
+        isOpenEnded: false,
+        stopTokenIds: [],
+        ownStopTokenIds: [],
+      },
       promptLogprobs: undefined,
       sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty },
       scope: noScope,

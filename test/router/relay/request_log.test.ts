@@ -16,10 +16,10 @@ test('the parts of a TTFT are what was spent: router, failover, queue, load, com
   const log = new RequestLog(clock, () => undefined);
   const record = log.open('r', '/v1/completions', names);
   await clock.run(7);
-  record.attempt('d1', 'first');
+  record.attempt('d1', 'first', 64);
   await clock.run(7 + 100);
   // Lost: all of the time until the next attempt is failover's.
-  record.attempt('d2', 'second');
+  record.attempt('d2', 'second', 32);
   await clock.run(107 + 4 + 30 + 200 + 50 + 5);
   record.firstToken(report);
   assert.deepEqual(record.ttft, { router: 7, failover: 100, queue: 30, load: 200, compute: 50, transport: 9 });
@@ -29,7 +29,7 @@ test('the parts of a TTFT are what was spent: router, failover, queue, load, com
 test('an instance that claims more time than passed shows as a negative transport, not as a sum that fits', async () => {
   const clock = new SimulatedClock();
   const record = new RequestLog(clock, () => undefined).open('r', '/v1/completions', names);
-  record.attempt('d1', 'only');
+  record.attempt('d1', 'only', 0);
   await clock.run(100);
   record.firstToken(report);
   assert.equal(record.ttft?.transport, -180);
@@ -43,7 +43,7 @@ test('512 requests are remembered, and 64 notes and attempts of each (P1)', () =
     const record = log.open(`r${i}`, '/v1/completions', names);
     for (let k = 0; k < 100; k++) {
       record.note(`note ${k}`);
-      record.attempt('d1', 'again');
+      record.attempt('d1', 'again', 0);
     }
     log.close(record, 'finished', 'stop');
     log.close(record, 'failed', 'twice');
