@@ -221,7 +221,7 @@ test('a store killed while it is fetched from: nothing fails', async () => {
   const answers = prompts.map((prompt) => up.completion({ prompt, max_tokens: 6 }));
   const views = await until('all four wait for blocks of the store', async () => {
     const waiting = (await up.requests(4)).filter(
-      ({ phase, reason }) => phase === 'loading' && reason.includes('best 21'),
+      ({ phase, reason }) => phase === 'loading' && reason.includes('21 of 21 blocks held'),
     );
     return waiting.length === 4 && waiting;
   });
@@ -487,7 +487,7 @@ test('a store that holds another block under the same key: a recompute, the righ
   const { choices } = await cluster.completion({ prompt, max_tokens: 8 });
   assert.deepEqual(choices[0]?.token_ids, await undisturbed(prompt, 8));
   const view = await newest(cluster);
-  expect(view?.reason).toContain('best 6');
+  expect(view?.reason).toContain('6 of 6 blocks held');
   expect(view?.tokens.computed).toBe(200);
 });
 
