@@ -7,7 +7,7 @@
  * Both chains are derived from token ids alone, so router and instances agree without talking; token ids enter as u32
  * little-endian.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import { xxh64 } from './hash.ts';
 import { rootKey } from './format.ts';
@@ -31,8 +31,10 @@ export interface AnchoredHash extends BlockHash {
 
 /** Runs of this many blocks have one home store: long enough for one fetch stream, short enough to spread a long prompt. */
 const ANCHOR_BLOCKS = 64;
-/** About a millisecond. */
+/** Some tenths of a millisecond. */
 const SLICE_BLOCKS = 64;
+const KEY_BYTES = 8;
+const DIGEST_BYTES = 16;
 
 let keyMask = 0xffff_ffff_ffff_ffffn;
 
@@ -60,8 +62,8 @@ export class KeyChain {
   }
 
   /**
-   * Hashes of the full blocks before the tail of `tokens`, derived a millisecond at a time: 128k tokens take 60 ms of a thread that
-   * others wait for.
+   * Hashes of the full blocks before the tail of `tokens`, derived a part at a time: 128k tokens take some ten milliseconds of a
+   * thread that others wait for.
    */
   async prefillHashes(tokens: ArrayLike<number>, clock: Clock): Promise<readonly AnchoredHash[]> {
     const numBlocks = numPrefillBlocks(tokens.length, this.#blockSize);
@@ -75,18 +77,21 @@ export class KeyChain {
   /** Adds hashes until every full block of `tokens` has one, or `maxBlocks` have. Tokens already covered must not change (K3). */
   extend(tokens: ArrayLike<number>, maxBlocks = Infinity): readonly AnchoredHash[] {
     const numBlocks = Math.min(maxBlocks, Math.floor(tokens.length / this.#blockSize));
-    const body = Buffer.alloc(8 + this.#blockSize * 4);
+    if (numBlocks <= this.hashes.length) return this.hashes;
+    const keyed = Buffer.alloc(KEY_BYTES + this.#blockSize * 4);
+    const digested = Buffer.alloc(DIGEST_BYTES + this.#blockSize * 4);
+    const ids = new Uint32Array(keyed.buffer, keyed.byteOffset + KEY_BYTES, this.#blockSize);
     for (let block = this.hashes.length; block < numBlocks; block++) {
       const before = this.hashes[block - 1];
       const parent = before?.key ?? rootKey(this.#root);
-      body.writeBigUInt64LE(parent);
-      for (let i = 0; i < this.#blockSize; i++) body.writeUInt32LE(tokens[block * this.#blockSize + i] ?? 0, 8 + i * 4);
-      const digest = createHash('sha256')
-        .update(Buffer.from(before?.digest ?? this.#root, 'hex'))
-        .update(body.subarray(8))
-        .digest('hex')
-        .slice(0, 32) as Digest;
-      const key = (xxh64(body) & keyMask) as BlockKey;
+      const first = block * this.#blockSize;
+      for (let i = 0; i < ids.length; i++) ids[i] = tokens[first + i] ?? 0;
+      keyed.writeBigUInt64LE(parent);
+      // The parent's digest goes over its key.
+      digested.set(keyed, DIGEST_BYTES - KEY_BYTES);
+      digested.write(before?.digest ?? this.#root, 'hex');
+      const digest = hash('sha256', digested).slice(0, 2 * DIGEST_BYTES) as Digest;
+      const key = (xxh64(keyed) & keyMask) as BlockKey;
       const anchor = block % ANCHOR_BLOCKS === 0 ? key : (before?.anchor ?? key);
       this.hashes.push({ key, parent, digest, anchor });
     }

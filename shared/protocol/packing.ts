@@ -14,21 +14,16 @@ export function unpackTokens(bytes: Buffer): number[] {
   return Array.from({ length: bytes.length / 4 }, (_, i) => bytes.readUInt32LE(i * 4));
 }
 
-export function packKeys(keys: readonly BlockKey[]): Buffer {
-  return Buffer.from(BigUint64Array.from(keys).buffer);
-}
-
-export function unpackKeys(bytes: Buffer): BlockKey[] {
-  if (bytes.length % 8 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of block keys`);
-  return Array.from({ length: bytes.length / 8 }, (_, i) => bytes.readBigUInt64LE(i * 8) as BlockKey);
-}
-
 /** Keys as typed arrays take them: two words each, the lower first. */
 export function keyWords(keys: readonly BlockKey[]): Int32Array {
   return new Int32Array(BigUint64Array.from(keys).buffer);
 }
 
-/** The same from bytes, copied. */
+export function packKeys(keys: readonly BlockKey[]): Buffer {
+  return Buffer.from(keyWords(keys).buffer);
+}
+
+/** Copied. */
 export function unpackKeyWords(bytes: Buffer): Int32Array {
   if (bytes.length % 8 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of block keys`);
   const words = new Int32Array(bytes.length / 4);

@@ -70,14 +70,14 @@ test('the conductor’s decisions can be looked at: what was asked, what was kno
     decisions: {
       requestId: string;
       question: { numTokens: number };
-      snapshot: { decode: { name: string }[]; holders: { run: number }[] };
+      snapshot: { decode: { name: string }[]; ranges: { start: number; end: number }[] };
       decision: { kind: string; placement: { reason: string }; alternatives: object[] };
     }[];
   };
   const decision = decisions.find(({ requestId }) => requestId === view.id);
   expect(decision?.question.numTokens).toBe(1_020);
   expect(decision?.snapshot.decode.map(({ name }) => name).sort()).toEqual(['decode-1', 'decode-2']);
-  expect(Math.max(...(decision?.snapshot.holders ?? []).map(({ run }) => run))).toBe(31);
+  expect(decision?.snapshot.ranges.at(-1)?.end).toBe(31);
   expect(decision?.decision.kind).toBe('place');
   expect(decision?.decision.placement.reason).toBe(view.reason);
   expect(decision?.decision.alternatives).toHaveLength(1);

@@ -17,10 +17,10 @@ useVectorWidth(256, { compiles: 'well' });
 const compiled = isSoftware
   ? (['llama-odd', 'llama-head-dim', 'llama-untied', 'qwen2-tied-window'] as const)
   : goldenModels;
-goldenSuite({ device }, compiled, undefined, isSoftware);
+goldenSuite({ device }, compiled);
 // Tiles of many rows hold x as f16.
 describe('fast', () => {
-  goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2, isSoftware);
+  goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
 });
 
 /** Every model in every format on a real GPU; what compiles slowly in software is sampled. */

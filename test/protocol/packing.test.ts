@@ -11,8 +11,8 @@ import {
   packKeys,
   packHashes,
   packTokens,
-  unpackKeys,
   unpackHashes,
+  unpackKeyWords,
   unpackTokens,
 } from '../../shared/protocol/packing.ts';
 
@@ -22,7 +22,7 @@ test('tokens, keys and hashes come back as they were', () => {
   const tokens = [0, 1, 0xffffffff, 128_000];
   assert.deepEqual(unpackTokens(packTokens(tokens)), tokens);
   const keys = [0n, 2n ** 64n - 1n] as BlockKey[];
-  assert.deepEqual(unpackKeys(packKeys(keys)), keys);
+  assert.deepEqual(unpackKeyWords(packKeys(keys)), keyWords(keys));
   const hashes = chainOf('a'.repeat(32) as Digest, 4, [1, 2, 3, 4, 5, 6, 7, 8]).map(({ key, parent, digest }) => ({
     key,
     parent,
@@ -34,7 +34,7 @@ test('tokens, keys and hashes come back as they were', () => {
 
 test('a list that is cut short is refused', () => {
   assert.throws(() => unpackTokens(Buffer.alloc(5)), isInvalid);
-  assert.throws(() => unpackKeys(Buffer.alloc(9)), isInvalid);
+  assert.throws(() => unpackKeyWords(Buffer.alloc(9)), isInvalid);
   assert.throws(() => unpackHashes(Buffer.alloc(33)), isInvalid);
 });
 

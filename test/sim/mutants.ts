@@ -450,8 +450,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the digest of a block does not depend on the blocks before it (K1)',
     file: 'shared/kv/block_key.js',
-    from: `.update(Buffer.from(before?.digest ?? this.#root, 'hex'))`,
-    to: `.update(Buffer.from(this.#root, 'hex'))`,
+    from: `digested.write(before?.digest ?? this.#root, 'hex');`,
+    to: `digested.write(this.#root, 'hex');`,
   },
   {
     name: 'what leaves host memory is not told to the index',

@@ -4,14 +4,14 @@
  *   start ──► requests and faults ──► faults end ──► every request has ended ──► nothing is left open, used or waiting
  */
 import { Random } from '../../shared/base/random.ts';
-import { narrowKeys } from '../../shared/kv/block_key.ts';
+import { narrowKeys, type BlockKey } from '../../shared/kv/block_key.ts';
 import { narrowBacklog } from '../../shared/bus/hub_client.ts';
 import { narrowSlices } from '../../shared/net/fetch_server.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
-import { keyWords, unpackKeys } from '../../shared/protocol/packing.ts';
+import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
 import type { Instance } from '../../services/router/cluster/cluster_view.ts';
 import type { Face } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
@@ -318,9 +318,10 @@ class SeedRun {
     for (const instance of view.all()) {
       const pages = await this.#readSnapshot(auditor, instance.member);
       this.#checkAnnounced(instance, pages);
-      for (const key of pages.flatMap((page) => unpackKeys(page.keys))) {
+      for (const key of pages.flatMap((page) => keysOf(page))) {
         keys.add(key);
-        if (!index.runs(keyWords([key])).has(holderId(instance.member))) {
+        const [range] = index.ranges(keyWords([key]));
+        if (!range?.heldBy.some(({ holder }) => holder === holderId(instance.member))) {
           this.#fail(`the index does not know that ${instance.member.name} has ${key}`);
         }
       }
@@ -353,7 +354,7 @@ class SeedRun {
   #checkAnnounced({ member: { name }, load }: Instance, pages: readonly SnapshotPage[]): void {
     const node = this.#cluster.nodes.find((one) => one.name === name);
     const said = (tier: Tier): Set<bigint> =>
-      new Set(pages.filter((page) => page.tier === tiers.indexOf(tier)).flatMap((page) => unpackKeys(page.keys)));
+      new Set(pages.filter((page) => page.tier === tiers.indexOf(tier)).flatMap((page) => keysOf(page)));
     const compare = (tier: Tier, held: ReadonlySet<bigint>): void => {
       const announced = said(tier);
       const missing = [...held].filter((key) => !announced.has(key)).length;
@@ -397,4 +398,8 @@ class SeedRun {
 function isGoing({ status, text }: Answer): boolean {
   const isLater = status === 503 && /draining|requests are in flight/.test(text);
   return isLater || text.includes(ENDED);
+}
+
+function keysOf(page: { readonly keys: Buffer }): BlockKey[] {
+  return [...new BigUint64Array(unpackKeyWords(page.keys).buffer)] as BlockKey[];
 }

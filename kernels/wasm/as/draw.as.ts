@@ -71,7 +71,7 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
       numHeavy = heavy_ones(weights, vocab, heavies, least);
     }
   }
-  if (record.topK > 0 && (record.topK as u64) < tokens_from(weights, vocab, 1)) {
+  if (record.topK > 0 && (record.topK < numHeavy || (record.topK as u64) < tokens_from(weights, vocab, 1))) {
     from = head_of(weights, vocab, heavies, numHeavy, least, bins, record.topK, false);
     const isHeavy = from >= least;
     const looked = isHeavy ? heavies : weights;

@@ -5,12 +5,10 @@
  *                                └──────► log, for people; nothing reads it to decide
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
-import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
-import { runsOf, type PrefixIndex } from '../cluster/prefix_index.ts';
+import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
 import { Prices } from './prices.ts';
 
@@ -32,8 +30,8 @@ interface Avoided {
 export interface Asked {
   readonly requestId: string;
   readonly numTokens: number;
-  /** Full blocks before the tail. */
-  readonly hashes: readonly BlockHash[];
+  /** Of the full blocks before the tail, two words each, the lower first. */
+  readonly keys: Int32Array;
   readonly maxLength: number;
   readonly avoided: Avoided;
   readonly isInsisting?: boolean;
@@ -92,9 +90,9 @@ export class Conductor {
   }
 
   decide(asked: Asked): Outcome {
-    const { requestId, numTokens, hashes, maxLength, isInsisting = false, decode } = asked;
+    const { requestId, numTokens, keys, maxLength, isInsisting = false, decode } = asked;
     const question: Question = {
-      ...{ numTokens, maxLength, isInsisting, numBlocks: hashes.length },
+      ...{ numTokens, maxLength, isInsisting, numBlocks: keys.length / 2 },
       decode: decode && { id: decode.instance.id, from: decode.from },
     };
     const snapshot = this.#snapshot(asked);
@@ -119,7 +117,7 @@ export class Conductor {
     }
   }
 
-  #snapshot({ hashes, maxLength, avoided }: Asked): ClusterSnapshot {
+  #snapshot({ keys, maxLength, avoided }: Asked): ClusterSnapshot {
     const { view, index, clock } = this.#options;
     const nowMs = clock.nowMs();
     const seenMs = view.decodeSeenMs(maxLength);
@@ -134,31 +132,24 @@ export class Conductor {
         isAvoided: avoided.has(instance),
         price: this.#prices.of(instance.id),
       }));
-    const held = index.ranges(keyWords(hashes.map(({ key }) => key)));
-    const addressOf = (id: string): string | undefined => {
-      const holder = view.byHolder(id);
-      return holder && avoided.isHolder(holder) ? holder.member.address : undefined;
-    };
-    const holders = [...runsOf(held)].flatMap(([id, run]) => {
-      const address = addressOf(id);
-      return address === undefined ? [] : [{ id, address, run }];
-    });
+    const held = index.ranges(keys);
     const ranges = held.map(({ start, end, heldBy }) => ({
       ...{ start, end },
-      holders: heldBy.flatMap(({ holder, tiers: its }) => {
-        const address = addressOf(holder);
-        return address === undefined ? [] : [{ address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
+      holders: heldBy.flatMap(({ holder: id, tiers: its }) => {
+        const holder = view.byHolder(id);
+        if (!holder || !avoided.isHolder(holder)) return [];
+        return [{ id, address: holder.member.address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
       }),
     }));
     return {
       blockSize: view.model?.format.blockSize ?? 1,
-      ...{ decode: of('decode'), prefill: of('prefill'), holders, ranges },
+      ...{ decode: of('decode'), prefill: of('prefill'), ranges },
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };
   }
 }
 
-function sizeOf({ snapshot: { decode, prefill, holders, ranges } }: LoggedDecision): number {
-  return decode.length + prefill.length + holders.length + ranges.length;
+function sizeOf({ snapshot: { decode, prefill, ranges } }: LoggedDecision): number {
+  return decode.length + prefill.length + ranges.reduce((sum, { holders }) => sum + 1 + holders.length, 0);
 }

@@ -10,11 +10,11 @@ const MEMORY_WORTH = 2;
 /** Consecutive sources from block `from` on, up to the first block that nobody has. */
 export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): Source[] {
   const sources: Source[] = [];
-  let next = from;
+  let [next, at] = [from, 0];
   for (;;) {
-    const at = ranges.findIndex(({ start, end }) => start <= next && next < end);
-    const range = ranges[at];
-    if (!range) return sources;
+    let range = ranges[at];
+    while (range && range.end <= next) range = ranges[++at];
+    if (!range || range.start > next) return sources;
     let best: { address: string; end: number; worth: number } | undefined;
     for (const { address } of range.holders) {
       const { end, worth } = reach(ranges, at, next, address);
@@ -24,6 +24,29 @@ export function fetchPlan(ranges: readonly HeldSnapshot[], from: number): Source
     sources.push({ address: best.address, start: next, end: best.end, isComputing: false });
     next = best.end;
   }
+}
+
+/** The first block from `from` on that nobody may be asked for. */
+export function coveredTo(ranges: readonly HeldSnapshot[], from: number): number {
+  let covered = from;
+  for (const { start, end, holders } of ranges) {
+    if (end <= covered) continue;
+    if (start > covered || holders.length === 0) break;
+    covered = end;
+  }
+  return covered;
+}
+
+/** Per holder's id, the blocks it has without a hole from the first on; who has none is left out. */
+export function runsOf(ranges: readonly HeldSnapshot[]): Map<string, number> {
+  const runs = new Map<string, number>();
+  let covered = 0;
+  for (const { start, end, holders } of ranges) {
+    if (start !== covered) break;
+    for (const { id } of holders) if ((runs.get(id) ?? 0) === start) runs.set(id, end);
+    covered = end;
+  }
+  return runs;
 }
 
 /** How far one holder goes without a hole, and what that is worth. It stops where it has blocks on disk that another has in memory. */

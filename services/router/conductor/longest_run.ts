@@ -2,7 +2,7 @@
  * The plain policy: longest run, then least load; little to compute goes straight to decode. It prices what it decides between and
  * does not decide by it. A request waits for a decode instance that is expected.
  */
-import { fetchPlan } from './fetch_plan.ts';
+import { coveredTo, fetchPlan, runsOf } from './fetch_plan.ts';
 import type {
   Alternative,
   ClusterSnapshot,
@@ -33,7 +33,7 @@ export class LongestRun implements Policy {
   }
 
   decide(question: Question, snapshot: ClusterSnapshot): Decision {
-    const runs: Runs = new Map(snapshot.holders.map(({ id, run }) => [id, run]));
+    const runs: Runs = runsOf(snapshot.ranges);
     const hasRoom = snapshot.decode.filter(
       ({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength,
     );
@@ -43,7 +43,7 @@ export class LongestRun implements Policy {
       return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
     const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
       const run = question.decode?.id === id ? question.decode.from : (runs.get(id) ?? 0);
-      const numFetched = ((fetchPlan(snapshot.ranges, run).at(-1)?.end ?? run) - run) * snapshot.blockSize;
+      const numFetched = (coveredTo(snapshot.ranges, run) - run) * snapshot.blockSize;
       const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
       return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
     };

@@ -26,15 +26,14 @@ export interface InstanceSnapshot {
 interface HolderSnapshot {
   readonly id: string;
   readonly address: string;
-  /** Blocks of the question that it has without a hole from the first on. */
-  readonly run: number;
+  readonly isInMemory: boolean;
 }
 
 /** Blocks [start, end) of the question, and who may be asked for all of them. */
 export interface HeldSnapshot {
   readonly start: number;
   readonly end: number;
-  readonly holders: readonly { readonly address: string; readonly isInMemory: boolean }[];
+  readonly holders: readonly HolderSnapshot[];
 }
 
 /** The cluster at one moment, as far as one question goes. */
@@ -42,7 +41,6 @@ export interface ClusterSnapshot {
   readonly blockSize: number;
   readonly decode: readonly InstanceSnapshot[];
   readonly prefill: readonly InstanceSnapshot[];
-  readonly holders: readonly HolderSnapshot[];
   /** Ascending; what nobody has is in none. */
   readonly ranges: readonly HeldSnapshot[];
   /** How long this router has been there, ms: a young one has seen nobody yet. */

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { linkSignals, OVER } from '../../../shared/base/signal.ts';
+import { linkSignals } from '../../../shared/base/signal.ts';
 import type { RequestScope } from './request_scope.ts';
 
 export interface EventStreamOptions {
@@ -33,11 +33,11 @@ export async function sendEvents(
 async function drained({ sink, signal }: RequestScope, clock: Clock, timeoutMs: number): Promise<void> {
   const waiting = linkSignals(signal);
   const room = sink.drained(waiting.signal).then(() => {
-    waiting.abort(OVER);
+    waiting.abort();
   });
   await clock.sleep(timeoutMs, waiting.signal);
   waiting.release();
-  waiting.abort(OVER);
+  waiting.abort();
   await room;
   if (signal.aborted) throw new Failure('cancelled', 'the request ended while its reader had stopped');
   if (!sink.isBehind) return;

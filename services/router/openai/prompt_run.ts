@@ -4,7 +4,7 @@
  * The response formats of chat and completions are views of the same pieces.
  */
 import { Failure } from '../../../shared/base/failure.ts';
-import { linkSignals, OVER } from '../../../shared/base/signal.ts';
+import { linkSignals } from '../../../shared/base/signal.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
@@ -78,7 +78,7 @@ async function prefillReported(record: RequestRecord, clock: Clock, signal: Abor
   if (!record.isPrefilling) return;
   const waiting = linkSignals(signal);
   record.onPrefilled = () => {
-    waiting.abort(OVER);
+    waiting.abort();
   };
   await clock.sleep(REPORT_WAIT_MS, waiting.signal);
   record.onPrefilled = () => undefined;

@@ -9,7 +9,6 @@ import { asFailure, type Failure } from '../../../shared/base/failure.ts';
 import { Pushed } from '../../../shared/base/pushed.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
-import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import type { Scope } from '../../../shared/kv/format.ts';
 import type { Network } from '../../../shared/net/network.ts';
 import type {
@@ -26,6 +25,7 @@ import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { Course } from './relay.ts';
+import type { FullBlocks } from './request_chain.ts';
 import type { Attempt } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
@@ -53,8 +53,8 @@ export class AttemptRun {
   readonly #options: AttemptOptions;
   readonly #course: Course;
   readonly #chosen: Chosen;
-  /** Full blocks before the tail of {@link #tokens}. */
-  readonly #hashes: readonly BlockHash[];
+  /** Before the tail of {@link #tokens}. */
+  readonly #blocks: FullBlocks;
   /** What was there when it began. */
   readonly #tokens: readonly number[];
   readonly #timeoutMs: number;
@@ -71,11 +71,11 @@ export class AttemptRun {
   /** Taken in this attempt. */
   #numTokens = 0;
 
-  constructor(options: AttemptOptions, course: Course, chosen: Chosen, hashes: readonly BlockHash[]) {
+  constructor(options: AttemptOptions, course: Course, chosen: Chosen, blocks: FullBlocks) {
     this.#options = options;
     this.#course = course;
     this.#chosen = chosen;
-    this.#hashes = hashes;
+    this.#blocks = blocks;
     this.#tokens = [...course.tokens];
     this.#timeoutMs = Math.max(1, Math.ceil(course.untilMs - options.clock.nowMs()));
     this.#sources = chosen.decodeSources;
@@ -134,7 +134,7 @@ export class AttemptRun {
 
   #chain(): { format: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
     const digest = this.#options.view.model?.digest;
-    const last = this.#hashes.at(-1)?.digest;
+    const last = this.#blocks.lastDigest;
     return {
       format: digest ? packDigest(digest) : Buffer.alloc(0),
       scope: this.#course.generation.scope,
@@ -273,7 +273,7 @@ export class AttemptRun {
     const asked = {
       requestId: record.id,
       numTokens,
-      hashes: this.#hashes,
+      keys: this.#blocks.keys,
       maxLength: numTokens + 1,
       avoided: excluded,
       decode: { instance: decode, from: block },

@@ -8,12 +8,11 @@
  */
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import { pause } from '../../../shared/base/pause.ts';
-import type { BlockHash } from '../../../shared/kv/block_key.ts';
 import { AttemptRun, type AttemptOptions, type GeneratedToken } from './attempt.ts';
 import type { Chosen } from '../conductor/conductor.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
-import { RequestChain } from './request_chain.ts';
+import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
 
 /** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
@@ -81,11 +80,11 @@ export class Relay {
   /** True when the request is finished; false when the next attempt is worth it. @throws Failure when none is. */
   async *#attempt(course: Course): AsyncGenerator<GeneratedToken, boolean> {
     const { generation, tokens, excluded, record, signal } = course;
-    const { chosen, hashes } = await this.#place(course);
+    const { chosen, blocks } = await this.#place(course);
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
     course.numAttempts++;
-    const attempt = new AttemptRun(this.#options, course, chosen, hashes);
+    const attempt = new AttemptRun(this.#options, course, chosen, blocks);
     try {
       for await (const reply of attempt.run(signal)) {
         if (reply.sampled.position !== tokens.length) {
@@ -121,7 +120,7 @@ export class Relay {
    * Where the request goes next. Waits, until its own deadline, for a decode instance that is expected, and says so.
    * @throws Failure why there is none.
    */
-  async #place(course: Course): Promise<{ chosen: Chosen; hashes: readonly BlockHash[] }> {
+  async #place(course: Course): Promise<{ chosen: Chosen; blocks: FullBlocks }> {
     const { tokens, chain, excluded, record, signal } = course;
     const { clock, conductor, view } = this.#options;
     record.phase = 'placing';
@@ -131,7 +130,7 @@ export class Relay {
       const leftMs = course.untilMs - clock.nowMs();
       if (leftMs <= 0) throw course.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
       const { model } = view;
-      const hashes = model ? await chain.hashes(model, tokens) : [];
+      const blocks = model ? await chain.blocks(model, tokens) : NO_BLOCKS;
       // Decided after the wait: the cluster may be another by now.
       // Whose rows are asked for is computed where it decodes: no block that somebody has is of use.
       const { promptLogprobs, promptTokens } = course.generation;
@@ -140,7 +139,7 @@ export class Relay {
         requestId: record.id,
         ...{
           numTokens: tokens.length,
-          hashes: isReading ? [] : hashes,
+          keys: isReading ? NO_BLOCKS.keys : blocks.keys,
           maxLength: this.#needed(course),
           avoided: excluded,
           isInsisting,
@@ -148,7 +147,7 @@ export class Relay {
       };
       const outcome = conductor.decide(asked);
       if (outcome.kind === 'reject') throw course.last ?? new Failure(outcome.code, outcome.message);
-      if (outcome.kind === 'place') return { chosen: outcome.chosen, hashes };
+      if (outcome.kind === 'place') return { chosen: outcome.chosen, blocks };
       if (outcome.why === 'all are avoided') {
         // Nobody else is left: those that failed or were busy are tried, after a moment.
         await this.#pause(outcome.forMs, signal);

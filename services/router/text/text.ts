@@ -14,36 +14,14 @@ const NAMES_AT_ONCE = 1_024;
 
 /**
  * Threads: the text of streams that run waits for nothing else; short prompts wait for no long one; and what clients ask of
- * /tokenize and /detokenize, however much, waits for itself. The last two begin with the first of it.
+ * /tokenize and /detokenize, however much, waits for itself, on a thread that begins with the first of it.
  */
 interface Workers {
   readonly streams: Thread<TokenizerTools>;
   readonly prompts: Thread<TokenizerTools>;
-  readonly long: LateThread;
-  readonly tools: LateThread;
-}
-
-/** Begins when it is first asked for. */
-class LateThread {
-  readonly #start: () => Promise<Thread<TokenizerTools>>;
-  #thread: Promise<Thread<TokenizerTools>> | undefined;
-
-  constructor(start: () => Promise<Thread<TokenizerTools>>) {
-    this.#start = start;
-  }
-
-  get(): Promise<Thread<TokenizerTools>> {
-    this.#thread ??= this.#start().catch((error: unknown) => {
-      // The next one may start.
-      this.#thread = undefined;
-      throw error;
-    });
-    return this.#thread;
-  }
-
-  async close(): Promise<void> {
-    await (await this.#thread?.catch(() => undefined))?.close();
-  }
+  readonly long: Thread<TokenizerTools>;
+  tools: Promise<Thread<TokenizerTools>> | undefined;
+  readonly startTools: () => Promise<Thread<TokenizerTools>>;
 }
 
 export class TextCodec {
@@ -69,10 +47,9 @@ export class TextCodec {
   ): Promise<TextCodec> {
     if (!folder.hasTokenizer) return new TextCodec(undefined, 0);
     const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(folder, threads, onDeath);
-    const [streams, prompts] = await Promise.all([startOne(), startOne()]);
-    const longest = await prompts.call('longestToken', undefined);
-    const [long, tools] = [new LateThread(startOne), new LateThread(startOne)];
-    return new TextCodec({ streams, prompts, long, tools }, maxTokens * longest);
+    const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
+    const longest = await long.call('longestToken', undefined);
+    return new TextCodec({ streams, prompts, long, tools: undefined, startTools: startOne }, maxTokens * longest);
   }
 
   get hasTokenizer(): boolean {
@@ -87,23 +64,22 @@ export class TextCodec {
     );
   }
 
-  async #encoder(characters: number): Promise<Thread<TokenizerTools>> {
+  #encoder(characters: number): Thread<TokenizerTools> {
     const { prompts, long } = this.#own();
-    return characters > LONG_CHARACTERS ? long.get() : prompts;
+    return characters > LONG_CHARACTERS ? long : prompts;
   }
 
   /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
   async encode(text: string, addSpecialTokens: boolean, signal: AbortSignal): Promise<number[]> {
     const maxCharacters = this.#maxCharacters;
-    const encoder = await this.#encoder(text.length);
+    const encoder = this.#encoder(text.length);
     return Array.from(await encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal));
   }
 
   /** Of a TemplateInput as JSON. @throws Failure `invalid_request` with the template's own message. */
   async encodeChat(template: string, signal: AbortSignal): Promise<number[]> {
     const maxCharacters = this.#maxCharacters;
-    const encoder = await this.#encoder(template.length);
-    return Array.from(await encoder.call('encodeChat', { template, maxCharacters }, signal));
+    return Array.from(await this.#encoder(template.length).call('encodeChat', { template, maxCharacters }, signal));
   }
 
   /** The list of ids, and that of their strings, as JSON. */
@@ -117,7 +93,7 @@ export class TextCodec {
     signal: AbortSignal,
   ): Promise<{ count: number; tokens: string; strings: string }> {
     const { text, template, hasSpecialTokens, hasStrings } = request;
-    return (await this.#own().tools.get()).call(
+    return (await this.#tools()).call(
       'tokenize',
       { text, template, hasSpecialTokens, hasStrings, maxCharacters: this.#maxCharacters },
       signal,
@@ -125,7 +101,17 @@ export class TextCodec {
   }
 
   async detokenize(ids: Uint32Array, signal: AbortSignal): Promise<string> {
-    return (await this.#own().tools.get()).call('detokenize', ids, signal);
+    return (await this.#tools()).call('detokenize', ids, signal);
+  }
+
+  #tools(): Promise<Thread<TokenizerTools>> {
+    const workers = this.#own();
+    workers.tools ??= workers.startTools().catch((error: unknown) => {
+      // The next one may start.
+      workers.tools = undefined;
+      throw error;
+    });
+    return workers.tools;
   }
 
   /** Of streams that run. Without a tokenizer every text is empty. */
@@ -166,7 +152,9 @@ export class TextCodec {
   async close(): Promise<void> {
     if (!this.#workers) return;
     const { streams, prompts, long, tools } = this.#workers;
-    await Promise.all([streams, prompts, long, tools].map((worker) => worker.close()));
+    const started = await tools?.catch(() => undefined);
+    const all = [streams, prompts, long, ...(started ? [started] : [])];
+    await Promise.all(all.map((worker) => worker.close()));
   }
 }
 

@@ -7,6 +7,7 @@ import { tiers, type Tier } from '../../../shared/protocol/block_events.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import { HolderSets, NO_SET } from '../../../services/router/cluster/holder_sets.ts';
 import { PrefixIndex, type HeldRange } from '../../../services/router/cluster/prefix_index.ts';
+import { heldRuns } from './held_runs.ts';
 
 const hashes = chainOf(
   '0'.repeat(32) as Digest,
@@ -39,7 +40,7 @@ test('runs are what a naive model says, under random stores, removals and losses
       index.apply(holder, { operation: 'removed', tier, keys: keyWords([key]) });
       keys.delete(key);
     }
-    const runs = index.runs(words);
+    const runs = heldRuns(index, words);
     for (const name of holders) {
       const has = (at: number): boolean =>
         [...(naive.get(name)?.values() ?? [])].some((held) => held.has(hashes[at]!.key));
@@ -159,7 +160,7 @@ test('holders that come and go leave no keys, and sets only until there is no ro
   for (let i = 0; i < 5_000; i++) {
     index.apply(`h${i}`, { operation: 'stored', tier: 'dram', keys: words.subarray(0, 4) });
     if (i >= 3) index.removeHolder(`h${i - 3}`);
-    assert.equal(index.runs(words).size, Math.min(i + 1, 3));
+    assert.equal(heldRuns(index, words).size, Math.min(i + 1, 3));
   }
   assert.equal(index.size, 2);
 
@@ -179,9 +180,9 @@ test('keys beyond the bound are not indexed, and what is indexed stays (P1)', ()
   const index = new PrefixIndex(3);
   index.apply('a', { operation: 'stored', tier: 'dram', keys: words });
   assert.equal(index.size, 3);
-  assert.equal(index.runs(words).get('a'), 3);
+  assert.equal(heldRuns(index, words).get('a'), 3);
   index.apply('b', { operation: 'stored', tier: 'dram', keys: words });
-  assert.equal(index.runs(words).get('b'), 3, 'of known keys every holder is');
+  assert.equal(heldRuns(index, words).get('b'), 3, 'of known keys every holder is');
   index.apply('a', { operation: 'removed', tier: 'dram', keys: words.slice(0, 2) });
   index.apply('b', { operation: 'removed', tier: 'dram', keys: words.slice(0, 2) });
   index.apply('a', { operation: 'stored', tier: 'disk', keys: words.slice(6, 8) });

@@ -10,11 +10,8 @@ import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
-const hashes = chainOf(
-  '0'.repeat(32) as Digest,
-  4,
-  Array.from({ length: 40 }, (_, i) => i),
-);
+const tokens = Array.from({ length: 40 }, (_, i) => i);
+const keys = keyWords(chainOf('0'.repeat(32) as Digest, 4, tokens).map(({ key }) => key));
 
 function instance(role: 'prefill' | 'decode' | 'store', name: string): Instance {
   const member = { name, role, address: `${name}:1`, pid: 1, epoch: 'e' };
@@ -34,12 +31,12 @@ const view = viewOf(all);
 
 test('blocks are asked of those who are not avoided; the log has what was known, and the policy says the same of it again', () => {
   const index = new PrefixIndex();
-  const keys = keyWords(hashes.slice(0, 9).map(({ key }) => key));
-  for (const holder of ['s1/e', 'gone/e']) index.apply(holder, { operation: 'stored', tier: 'dram', keys });
+  for (const holder of ['s1/e', 'gone/e'])
+    index.apply(holder, { operation: 'stored', tier: 'dram', keys: keys.subarray(0, 18) });
   const policy = new LongestRun(8);
   const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock() });
   const nobody = { has: () => false, isHolder: () => true };
-  const asked = { requestId: 'r1', numTokens: 42, hashes, maxLength: 64, avoided: nobody };
+  const asked = { requestId: 'r1', numTokens: 42, keys, maxLength: 64, avoided: nobody };
   const first = conductor.decide(asked);
   assert(first.kind === 'place');
   assert.equal(first.chosen.decode, all[0]);
@@ -68,7 +65,7 @@ test('a large cluster’s decisions are remembered for as many instances, not fo
     clock: new SimulatedClock(),
   });
   const avoided = { has: () => false, isHolder: () => true };
-  for (let i = 0; i < 100; i++) conductor.decide({ requestId: `r${i}`, numTokens: 42, hashes, maxLength: 64, avoided });
+  for (let i = 0; i < 100; i++) conductor.decide({ requestId: `r${i}`, numTokens: 42, keys, maxLength: 64, avoided });
   assert.equal(conductor.log.length, Math.floor(16_384 / 400));
   assert.equal(conductor.log.at(-1)?.requestId, 'r99');
 });

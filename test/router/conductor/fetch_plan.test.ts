@@ -1,12 +1,15 @@
 /** Where blocks are fetched from. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { fetchPlan } from '../../../services/router/conductor/fetch_plan.ts';
+import { coveredTo, fetchPlan, runsOf } from '../../../services/router/conductor/fetch_plan.ts';
 import type { HeldSnapshot } from '../../../services/router/conductor/policy.ts';
 
 /** `a` has it in memory, `a~` on disk only. */
 function held(start: number, end: number, ...names: string[]): HeldSnapshot {
-  const holders = names.map((name) => ({ address: name.replace('~', ''), isInMemory: !name.endsWith('~') }));
+  const holders = names.map((name) => {
+    const address = name.replace('~', '');
+    return { id: `${address}/e`, address, isInMemory: !name.endsWith('~') };
+  });
   return { start, end, holders };
 }
 
@@ -48,5 +51,12 @@ test('no plan has a hole, overlaps, or names who does not hold: every set of hol
     }
     const first = ranges.find((range) => range.end > 1 && range.holders.length === 0);
     assert.equal(next, Math.max(1, first ? first.start : 8));
+    assert.equal(coveredTo(ranges, 1), next);
   }
+});
+
+test('a run ends at the first block that its holder has not, whoever else has it', () => {
+  const ranges = [held(0, 4, 'a', 'b'), held(4, 6, 'b'), held(6, 9, 'a', 'c'), held(10, 12, 'b')];
+  assert.deepEqual(Object.fromEntries(runsOf(ranges)), { 'a/e': 4, 'b/e': 6 });
+  assert.deepEqual([...runsOf([held(1, 4, 'a')])], []);
 });

@@ -22,7 +22,7 @@ function rangesOf(runs: Record<string, number>): HeldSnapshot[] {
   return ends.map((end, i) => ({
     ...{ start: ends[i - 1] ?? 0, end },
     holders: Object.entries(runs).flatMap(([name, run]) =>
-      run >= end ? [{ address: `${name}:1`, isInMemory: true }] : [],
+      run >= end ? [{ id: `${name}/e`, address: `${name}:1`, isInMemory: true }] : [],
     ),
   }));
 }
@@ -32,7 +32,6 @@ function cluster(runs: Record<string, number>, more: Partial<ClusterSnapshot> = 
     blockSize: 4,
     decode: [instance('d1'), instance('d2')],
     prefill: [instance('p1'), instance('p2')],
-    holders: Object.entries(runs).map(([name, run]) => ({ id: `${name}/e`, address: `${name}:1`, run })),
     ranges: rangesOf(runs),
     ageMs: 60_000,
     withoutDecodeMs: 0,

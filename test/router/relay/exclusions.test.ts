@@ -11,6 +11,7 @@ import { Instance } from '../../../services/router/cluster/cluster_view.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { keyWords } from '../../../shared/protocol/packing.ts';
 
 function instance(epoch: string): Instance {
   return new Instance(
@@ -73,16 +74,17 @@ test('the chain of a long request is derived in slices that others run between, 
       numTurns++;
     }
   })();
-  const hashes = await chain.hashes(model, tokens);
+  const blocks = await chain.blocks(model, tokens);
   isDone = true;
   await others;
   assert(numTurns >= 10, `${numTurns} turns of the loop in between`);
-  assert.deepEqual(hashes, chainOf(digest, 32, tokens, 1_023));
-  const again = await chain.hashes(model, [...tokens, 1, 2, 3]);
-  for (const [i, hash] of hashes.entries()) assert.equal(again[i], hash, 'the very same hash, not another derivation');
-  assert.equal(again.length, 1_024);
-  const other = await chain.hashes({ ...model, digest: 'cd'.repeat(16) as Digest }, tokens);
-  assert.notEqual(other[0]?.key, hashes[0]?.key);
+  const all = chainOf(digest, 32, [...tokens, 1, 2, 3]);
+  const keys = keyWords(all.map(({ key }) => key));
+  assert.deepEqual(blocks, { keys: keys.subarray(0, 2 * 1_023), lastDigest: all[1_022]?.digest });
+  assert.equal(await chain.blocks(model, tokens), blocks, 'packed once');
+  assert.deepEqual(await chain.blocks(model, [...tokens, 1, 2, 3]), { keys, lastDigest: all[1_023]?.digest });
+  const other = await chain.blocks({ ...model, digest: 'cd'.repeat(16) as Digest }, tokens);
+  assert.notEqual(other.lastDigest, blocks.lastDigest);
 });
 
 test('a signal that follows others lets go of them', () => {
