@@ -97,6 +97,18 @@ module.exports = {
       to: { path: '^shared/net/grpc/' },
     },
     {
+      name: 'only-the-driver-knows-nats',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^shared/bus/nats_bus\\.ts$' },
+      to: { path: 'node_modules/(nats|nkeys\\.js)/' },
+    },
+    {
+      name: 'the-bus-server-is-chosen-by-whoever-starts-a-process',
+      severity: 'error',
+      from: { path: '^(services|shared)/', pathNot: '^services/cli/role_process\\.ts$' },
+      to: { path: '^shared/bus/nats_bus\\.ts$' },
+    },
+    {
       name: 'only-the-http-driver-knows-http',
       comment: 'The API takes bytes, a scope and a sink; who brings them is a driver, and the simulation another.',
       severity: 'error',

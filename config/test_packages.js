@@ -1,12 +1,16 @@
 /**
- * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, and Chromium. On Debian as
- * root it installs them; elsewhere it says which are missing.
+ * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, and nats-server. On Debian
+ * as root it installs them; elsewhere it says which are missing.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 
 /** Dawn refuses older ones. */
 const MIN_MESA = 25;
+
+/** Debian's nats-server is unpacked here: installed, it would be a service of this machine that everybody can reach. */
+const natsFolder = fileURLToPath(new URL('../node_modules/.cache/nats-server', import.meta.url));
 
 function run(command, ...args) {
   execFileSync(command, args, {
@@ -29,6 +33,10 @@ function hasMesa() {
 
 function hasChromium() {
   return existsSync('/usr/bin/chromium') || existsSync(process.env.CHROMIUM ?? '');
+}
+
+function hasNats() {
+  return output('nats-server', '--version') !== '' || existsSync(`${natsFolder}/usr/sbin/nats-server`);
 }
 
 /** Where this machine gets Debian's packages from: the first archive that its own configuration names for this release. */
@@ -59,6 +67,7 @@ function mirror(codename) {
 const missing = () => [
   ...(hasMesa() ? [] : [`mesa-vulkan-drivers ${MIN_MESA} or later (the software Vulkan driver)`]),
   ...(hasChromium() ? [] : ['chromium (or its path in CHROMIUM)']),
+  ...(hasNats() ? [] : ['nats-server 2.9 or later']),
 ];
 
 if (missing().length > 0 && process.getuid?.() === 0 && output('apt-get', '--version') !== '') {
@@ -78,6 +87,15 @@ if (missing().length > 0 && process.getuid?.() === 0 && output('apt-get', '--ver
   if (!hasMesa()) {
     const release = codename === 'bookworm' ? ['-t', 'bookworm-backports'] : [];
     run('apt-get', 'install', '-y', '-qq', '--no-install-recommends', ...release, 'mesa-vulkan-drivers', 'libvulkan1');
+  }
+  if (!hasNats()) {
+    mkdirSync(natsFolder, { recursive: true });
+    execFileSync('apt-get', ['download', '-qq', 'nats-server'], {
+      cwd: natsFolder,
+      stdio: ['ignore', 'inherit', 'inherit'],
+    });
+    const [file] = readdirSync(natsFolder).filter((name) => name.endsWith('.deb'));
+    run('dpkg', '-x', `${natsFolder}/${file}`, natsFolder);
   }
   if (!hasChromium()) run('apt-get', 'install', '-y', '-qq', '--no-install-recommends', 'chromium');
 }

@@ -62,8 +62,13 @@ async function main(): Promise<void> {
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
     process.stdout.write(`${head ? `${head}\n\n${hint}\n` : HELP}\n${optionsHelp(table)}\n`);
   } else if (command === 'config') {
-    const { cluster_token: token } = line.config as unknown as ProcessConfig;
-    const shown = { ...line.config, cluster_token: token === '' ? '' : '(set)' };
+    const { cluster_token: token, bus_password: password, bus } = line.config as unknown as ProcessConfig;
+    const hidden = (secret: string): string => (secret === '' ? '' : '(set)');
+    const shown = {
+      ...line.config,
+      ...{ cluster_token: hidden(token), bus_password: hidden(password) },
+      bus: bus.replaceAll(/:[^:@/,]*@/g, ':(set)@'),
+    };
     const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));
   } else if (command === 'devices') {

@@ -3,6 +3,7 @@
  * clear line and a non-zero code when it cannot go on. Under `penstock up` the parent is told over IPC, and its death ends this
  * process too.
  */
+import { readFileSync } from 'node:fs';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -10,6 +11,7 @@ import { createLog } from '../../shared/base/log.ts';
 import { ConfigError, isLoopback } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
+import type { OpenBus } from '../../shared/bus/bus.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
@@ -53,7 +55,8 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
   try {
     process.title = `penstock ${role} ${config.name}`.trim();
     refuseOpenPorts(config);
-    const host = realHost(config, createLog(config.name || role, config.log_level));
+    const log = createLog(config.name || role, config.log_level);
+    const host = realHost(config, log, await busServers(role, config, log));
     running = await start({ ...host, role, config, fail, drain });
     const { ready } = running;
     const message: ReadyMessage = { kind: 'ready', role, pid: process.pid, ...ready };
@@ -68,10 +71,10 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
 }
 
 /** The real one. */
-function realHost(config: ProcessConfig, log: Host['log']): Host {
+function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | undefined): Host {
   const clock = systemClock;
   return {
-    ...{ clock, log, newId, die: endNow, folders: dataFolders, threads: workerThreads },
+    ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads },
     random: new Random(entropySeed()),
     network: new GrpcNetwork(config.cluster_token, clock),
     identity: { pid: process.pid, epoch: newId() },
@@ -85,18 +88,45 @@ function realHost(config: ProcessConfig, log: Host['log']): Host {
   };
 }
 
+/** The bus that `--bus` names. @throws ConfigError for a file that cannot be read. */
+async function busServers(role: Role, config: ProcessConfig, log: Host['log']): Promise<OpenBus | undefined> {
+  if (config.bus === '') return undefined;
+  const textOf = (flag: string, file: string): string | undefined => {
+    try {
+      return file === '' ? undefined : readFileSync(file, 'utf8');
+    } catch (error) {
+      throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
+    }
+  };
+  // Certificates are read by the driver; who misspelt them hears of it now.
+  textOf('--bus-ca', config.bus_ca);
+  textOf('--bus-cert', config.bus_cert);
+  textOf('--bus-key', config.bus_key);
+  const options = {
+    servers: config.bus.split(','),
+    ...{ user: config.bus_user, password: config.bus_password },
+    nkeySeed: textOf('--bus-nkey', config.bus_nkey),
+    credentials: textOf('--bus-credentials', config.bus_credentials),
+    ...{ caFile: config.bus_ca, certFile: config.bus_cert, keyFile: config.bus_key },
+    ...{ name: `penstock ${config.cluster} ${config.name || role}`, clock: systemClock, log },
+  };
+  // A cluster without NATS need not load its client.
+  const { NatsBus } = await import('../../shared/bus/nats_bus.ts');
+  return (listener) => new NatsBus(options, listener);
+}
+
 /** Without a destructor: a GPU that still computes would make an ordinary exit an abort. */
 function endNow(): void {
   process.kill(process.pid, 'SIGKILL');
 }
 
-/** Whoever listens beyond this machine needs a token. */
+/** Whoever listens beyond this machine needs a token, and so does who speaks there. */
 function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string }): void {
-  const { bind, hub_bind: hubBind = '', cluster_token: token } = config;
+  const { bind, hub_bind: hubBind = '', bus, cluster_token: token } = config;
+  if (token !== '') return;
   const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
-  if (open !== undefined && token === '') {
-    throw new ConfigError(
-      `refusing to listen on ${open} without a cluster token: set PENSTOCK_CLUSTER_TOKEN, the same for every process`,
-    );
-  }
+  const set = 'set PENSTOCK_CLUSTER_TOKEN, the same for every process';
+  if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} without a cluster token: ${set}`);
+  const away = bus.split(',').find((server) => server !== '' && !isLoopback(new URL(server).host));
+  if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${away} without a cluster token: ${set}`);
 }

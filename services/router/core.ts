@@ -1,5 +1,5 @@
 /** What a router knows and decides, without its HTTP face: members, the index of their blocks, the relay of requests. */
-import type { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import type { Bus } from '../../shared/bus/bus.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { ClusterView } from './cluster/cluster_view.ts';
 import { IndexFeed } from './cluster/index_feed.ts';
@@ -9,8 +9,12 @@ import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
 import { Relay } from './relay/relay.ts';
 
+/** Instances among which routers take turns. */
+const MAX_TURN = 1 << 16;
+
 export interface CoreOptions {
-  readonly hub: EmbeddedHub;
+  readonly bus: Bus;
+  readonly name: string;
   /** Of the model that the router tokenises for. */
   readonly vocabSize: number;
   readonly modelConfig: string;
@@ -32,20 +36,22 @@ export function createCore(
     clock,
     random,
     log,
-  }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log'>,
-  { hub, vocabSize, modelConfig, signal, onFailover }: CoreOptions,
+    identity,
+  }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity'>,
+  { bus, name, vocabSize, modelConfig, signal, onFailover }: CoreOptions,
 ): RouterCore {
   const index = new PrefixIndex();
-  const feed = new IndexFeed(index, hub, network, clock, log);
+  const feed = new IndexFeed(index, bus, network, clock, log);
   const view = new ClusterView({
-    bus: hub,
+    bus,
+    identity: { name, epoch: identity.epoch },
     ...{ clock, log, vocabSize, modelConfig, signal },
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
       feed.add(instance);
     },
-    onRejoined: (instance) => {
-      feed.add(instance);
+    onHeard: (instance, blocks) => {
+      feed.heard(instance, blocks);
     },
     onLost: (instance) => {
       feed.remove(instance);
@@ -54,7 +60,8 @@ export function createCore(
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },
   });
-  const conductor = new Conductor({ view, index, clock, policy: new LongestRun(config.local_prefill_tokens) });
-  const relay = new Relay({ ...{ view, conductor, network, clock, random }, onFailover });
+  const policy = new LongestRun(config.local_prefill_tokens);
+  const conductor = new Conductor({ view, index, clock, policy, turn: random.below(MAX_TURN) });
+  const relay = new Relay({ ...{ view, conductor, network, clock, random, router: identity.epoch }, onFailover });
   return { view, index, conductor, relay };
 }

@@ -1,11 +1,9 @@
 /** `/metrics`: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
-import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Counter, Histogram, Registry } from 'prom-client';
 import { Failure } from '../../shared/base/failure.ts';
-import type { Load, TierStats } from '../../shared/protocol/membership.ts';
-import type { ClusterView } from './cluster/cluster_view.ts';
+import { addClusterMetrics, type Observed } from './cluster_metrics.ts';
 import { errorStatus } from './openai/errors.ts';
 import type { Log } from '../../shared/base/log.ts';
-import type { PrefixIndex } from './cluster/prefix_index.ts';
 import { IndexDrift } from './index_drift.ts';
 import type { RequestRecord } from './relay/request_log.ts';
 
@@ -18,24 +16,6 @@ const TOKEN_LATENCY_BUCKETS = [
   0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
 ];
 const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
-
-type Labels = Record<string, string>;
-type Collect = (set: (labels: Labels, value: number) => void) => void;
-
-interface Metric {
-  reset(): void;
-  inc(labels: Labels, value: number): void;
-}
-
-/** Asked anew each time, so that an instance which has left is no longer told of. */
-function anew(collect: Collect) {
-  return function (this: Metric): void {
-    this.reset();
-    collect((labels, value) => {
-      this.inc(labels, value);
-    });
-  };
-}
 
 export class RouterMetrics {
   readonly #registry = new Registry();
@@ -64,7 +44,7 @@ export class RouterMetrics {
   /** Failures that were counted: the same one passes several hands. */
   readonly #counted = new WeakSet<object>();
 
-  constructor(modelName: string, view: ClusterView, index: PrefixIndex, log: Log) {
+  constructor(modelName: string, { view, index, bus }: Observed, log: Log) {
     this.#drift = new IndexDrift((missing) => {
       log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
     });
@@ -133,123 +113,12 @@ export class RouterMetrics {
       labelNames: ['reason', 'status'],
       ...shared,
     });
-    this.#addInstances(view, index);
-    this.#addTiers(view);
+    addClusterMetrics(this.#registry, { view, index, bus, drift: this.#drift });
   }
 
   /** This process's memory, time and event loop beside what the router counts. */
   addProcess(): void {
     collectDefaultMetrics({ register: this.#registry });
-  }
-
-  #gauge(name: string, help: string, labelNames: string[], collect: Collect): void {
-    new Gauge({ name, help, labelNames, registers: [this.#registry], collect: anew(collect) });
-  }
-
-  /** Counted by the instance since it started: it begins at zero again when the instance does, as counters do. */
-  #counter(name: string, help: string, labelNames: string[], collect: Collect): void {
-    new Counter({ name, help, labelNames, registers: [this.#registry], collect: anew(collect) });
-  }
-
-  #addInstances(view: ClusterView, index: PrefixIndex): void {
-    const labels = ['engine', 'role'];
-    const perInstance =
-      (value: (load: Load) => number | undefined): Collect =>
-      (set) => {
-        for (const { member, load } of view.all()) {
-          const found = load && value(load);
-          if (found !== undefined) set({ engine: member.name, role: member.role }, found);
-        }
-      };
-    this.#gauge(
-      'vllm:num_requests_running',
-      'sequences that hold device blocks',
-      labels,
-      perInstance(({ running }) => running),
-    );
-    this.#gauge(
-      'vllm:num_requests_waiting',
-      'sequences that wait',
-      labels,
-      perInstance(({ waiting }) => waiting),
-    );
-    for (const name of ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc']) {
-      this.#gauge(
-        name,
-        'device blocks in use, of all; 1 is full',
-        labels,
-        perInstance(({ kvUsage }) => kvUsage),
-      );
-    }
-    this.#counter(
-      'vllm:num_preemptions_total',
-      'sequences that gave their blocks up',
-      labels,
-      perInstance(({ preemptions }) => preemptions),
-    );
-    this.#gauge(
-      'penstock_step_seconds',
-      'duration of the last step',
-      labels,
-      perInstance(({ lastStepMs }) => lastStepMs / 1_000),
-    );
-    this.#gauge('penstock_instances', 'processes in the cluster', ['role'], (set) => {
-      for (const role of ['prefill', 'decode', 'store'] as const) set({ role }, view.of(role).length);
-    });
-    this.#gauge('penstock_index_keys', 'block keys in the prefix index', [], (set) => {
-      set({}, index.size);
-    });
-    this.#gauge('penstock_index_bytes', 'bytes of the prefix index', [], (set) => {
-      set({}, index.bytes);
-    });
-    this.#gauge('penstock_index_dropped', 'block events that the prefix index had no room for', [], (set) => {
-      set({}, index.numDropped);
-    });
-    this.#gauge(
-      'penstock_index_missing_ratio',
-      'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
-      [],
-      (set) => {
-        set({}, this.#drift.missing);
-      },
-    );
-    this.#gauge('penstock_index_alarm', '1 while the index promises what nobody has', [], (set) => {
-      set({}, this.#drift.isAlarmed ? 1 : 0);
-    });
-  }
-
-  #addTiers(view: ClusterView): void {
-    const labels = ['engine', 'role', 'tier'];
-    const perTier =
-      (value: (stats: TierStats) => number): Collect =>
-      (set) => {
-        for (const { member, load } of view.all()) {
-          for (const [tier, stats] of Object.entries(load?.tiers ?? {}))
-            set({ engine: member.name, role: member.role, tier }, value(stats));
-        }
-      };
-    for (const name of ['blocks', 'bytes'] as const) {
-      this.#gauge(
-        `penstock_tier_${name}`,
-        `${name} of a tier`,
-        labels,
-        perTier((stats) => stats[name]),
-      );
-    }
-    this.#gauge(
-      'penstock_tier_available',
-      'whether a tier can be used: 0 when its disk cannot',
-      labels,
-      perTier(({ fault }) => (fault === undefined ? 1 : 0)),
-    );
-    for (const name of ['hits', 'misses', 'evictions'] as const) {
-      this.#counter(
-        `penstock_tier_${name}_total`,
-        `${name} of a tier`,
-        labels,
-        perTier((stats) => stats[name]),
-      );
-    }
   }
 
   interToken(seconds: number): void {

@@ -10,9 +10,9 @@ export const options = {
   hub_bind: option(
     'Router',
     'HOST:PORT',
-    address,
-    '127.0.0.1:8001',
-    'where the router serves the hub that others join',
+    z.union([address, z.literal('')]),
+    '',
+    'where the router serves the hub that others join; default 127.0.0.1:8001, with --bus a port picked by the system',
   ),
   local_prefill_tokens: option(
     'Router',

@@ -1,6 +1,7 @@
-/** The router role: hub of the embedded bus, what it knows of its cluster, the API; and the face that shows them. */
+/** The router role: what it knows of its cluster, the API, and the face that shows them; hub of the bus where no server is. */
 import { setMaxListeners } from 'node:events';
 import { Failure } from '../../shared/base/failure.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
@@ -19,11 +20,14 @@ import { TextCodec } from './text/text.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
+const HUB = '127.0.0.1:8001';
+const ANY_PORT = '127.0.0.1:0';
 
 /** What a router shows: the API, and a look inside. */
 export interface Face extends Omit<RouterCore, 'relay'> {
   readonly context: ApiContext;
   readonly config: RouterConfig;
+  readonly bus: ClusterBus;
 }
 
 /** HTTP is a driver: whoever listens shows the face to clients. @throws Error naming the address. */
@@ -34,8 +38,10 @@ export type ListenFace = (
 
 export function startRouter(context: RoleContext<RouterConfig>, listenFace: ListenFace): Promise<RunningRole> {
   const { config } = context;
-  return live(context, { bind: config.hub_bind, shutdownGraceMs: SHUTDOWN_GRACE_MS }, (bound) =>
-    build(context, bound, listenFace),
+  return live(
+    context,
+    { bind: config.hub_bind || (context.openBus ? ANY_PORT : HUB), shutdownGraceMs: SHUTDOWN_GRACE_MS },
+    (bound) => build(context, bound, listenFace),
   );
 }
 
@@ -53,17 +59,30 @@ async function build(
   const ending = new AbortController();
   // One listener per request in flight, taken away when it ends.
   setMaxListeners(0, ending.signal);
+  const name = config.name || 'router';
   const hub = new EmbeddedHub(log);
+  const server = context.openBus?.({
+    onConnected: () => {
+      view.notice();
+    },
+    onDisconnected: (reason) => {
+      log.warn({ bus: server?.name, reason }, 'lost the bus, trying again');
+    },
+    onRefused: fail,
+  });
+  const { cluster, cluster_token: token } = config;
+  const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   let metrics: RouterMetrics | undefined;
   const { view, index, conductor, relay } = createCore(context, {
-    hub,
+    bus,
+    name,
     vocabSize: folder.config.vocabSize,
     modelConfig,
     signal: stopped.signal,
     onFailover: () => metrics?.failovers.inc(),
   });
   const servedName = config.served_model_name || folder.name;
-  metrics = new RouterMetrics(servedName, view, index, log);
+  metrics = new RouterMetrics(servedName, { view, index, bus }, log);
   const observed = metrics;
   const requests = new RequestLog(clock, (record) => {
     observed.observeRequest(record);
@@ -86,13 +105,12 @@ async function build(
   };
   let closeFace: () => Promise<void> = () => Promise.resolve();
   return {
-    handlers: { connect: hub.connect },
+    handlers: server ? {} : { connect: hub.connect },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
-      const face = await listenFace(bind, { context: api, config, conductor, view, index });
+      const face = await listenFace(bind, { context: api, config, conductor, view, index, bus });
       closeFace = face.close;
-      log.info({ url: face.url, hub: address, model: servedName }, 'listening');
-      const name = config.name || 'router';
+      log.info({ url: face.url, bus: server?.name ?? `the hub ${address}`, model: servedName }, 'listening');
       return { name, address: config.advertise || address, url: face.url, model: config.model };
     },
     finish: async (untilMs) => {
@@ -104,8 +122,9 @@ async function build(
       await closeFace();
     },
     leave: () => {
+      view.leave();
       stopped.abort();
-      hub.close();
+      bus.close();
     },
     close: async () => {
       await Promise.all([codec.close(), bodies.close()]);

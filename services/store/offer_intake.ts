@@ -109,7 +109,15 @@ export class OfferIntake {
     const dram = await this.#tiers.openDram(offer.recordBytes);
     const format = unpackDigest(offer.format);
     const stream = openFetch(this.#line, offer.source, {
-      context: { requestId: 'offer', tenant: '', priority: 0, timeoutMs: FETCH_TIMEOUT_MS, traceId: '' },
+      context: {
+        requestId: 'offer',
+        tenant: '',
+        priority: 0,
+        timeoutMs: FETCH_TIMEOUT_MS,
+        traceId: '',
+        router: '',
+        placement: 0,
+      },
       ...{ format, hashes, signal },
       waitMs: 0,
       timeoutMs: FETCH_TIMEOUT_MS,

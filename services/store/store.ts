@@ -68,15 +68,19 @@ async function build(
     },
     // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
     whole: Promise.race([opened, clock.sleep(OPEN_WAIT_MS, stopped.signal)]),
-    load: () => ({
-      running: counters.openStreams,
-      openStreams: counters.openStreams,
-      waiting: intake.numOpen,
-      lent: tiers.numLent,
-      preemptions: 0,
-      lastStepMs: 0,
-      isDraining,
-      tiers: tiers.tiers(),
+    pulse: () => ({
+      load: {
+        running: counters.openStreams,
+        openStreams: counters.openStreams,
+        waiting: intake.numOpen,
+        lent: tiers.numLent,
+        preemptions: 0,
+        lastStepMs: 0,
+        isDraining,
+        tiers: tiers.tiers(),
+      },
+      blocks: announcer.sequence,
+      seen: {},
     }),
     finish: () => {
       isDraining = true;

@@ -25,6 +25,9 @@ type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 const EMPTY = Buffer.alloc(0);
 
 export class EmbeddedHub implements Bus {
+  readonly name = 'the hub';
+  /** It is the bus. */
+  readonly isConnected = true;
   readonly #log: Log;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #servers = new Map<string, Server>();

@@ -10,7 +10,7 @@ import type { Log } from '../base/log.ts';
 import { Pushed } from '../base/pushed.ts';
 import type { Network } from '../net/network.ts';
 import { BusKind, type BusFrame } from '../protocol/messages.ts';
-import type { Bus } from './bus.ts';
+import type { Bus, BusListener } from './bus.ts';
 import { errorBody, RemoteCalls } from './embedded_hub.ts';
 import { OVER } from '../base/signal.ts';
 
@@ -26,16 +26,11 @@ export function narrowBacklog(bytes: number): void {
 
 const EMPTY = Buffer.alloc(0);
 
-export interface HubClientOptions {
+export interface HubClientOptions extends BusListener {
   readonly address: string;
   readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
-  /** After every (re)connection, when subscriptions are in place. */
-  readonly onConnected: () => void;
-  readonly onDisconnected: (reason: string) => void;
-  /** The hub refuses this process. */
-  readonly onRefused: (failure: Failure) => void;
 }
 
 export class HubClient implements Bus {
@@ -52,6 +47,14 @@ export class HubClient implements Bus {
   constructor(options: HubClientOptions) {
     this.#options = options;
     void this.#connectForever();
+  }
+
+  get name(): string {
+    return `the hub ${this.#options.address}`;
+  }
+
+  get isConnected(): boolean {
+    return this.#remote !== undefined;
   }
 
   publish(subject: string, payload: Buffer): void {

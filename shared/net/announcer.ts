@@ -27,6 +27,11 @@ export class Announcer {
     this.#signal = signal;
   }
 
+  /** Of the last batch that went out. */
+  get sequence(): number {
+    return this.#sequence;
+  }
+
   has(tier: Tier, key: BlockKey): boolean {
     return this.#keys.get(tier)?.has(key) ?? false;
   }

@@ -1,116 +1,207 @@
 /**
- * A process as a member of its cluster: registers with the hub, says every HEARTBEAT_MS that it lives, hears who else does.
+ * A process as a member of its cluster: registers with every router it hears of, says every HEARTBEAT_MS that it lives.
  *
- * Heartbeats come from the control thread and carry the engine's last step time: slow is not dead.
+ *   connected ──hello──► a router says that it is there ──register──► accepted ──► heartbeats
+ *                                                            ├── wait: another process of this name is heard there
+ *                                                            └── refused: the end, unless another router has accepted it
+ *
+ * Heartbeats come from the control thread and carry the engine's last step time: slow is not dead. Without routers, or without the
+ * bus, it goes on with what it knew.
  */
 import { every, type Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import { HubClient } from '../bus/hub_client.ts';
-import type { Bus } from '../bus/bus.ts';
-import type { Network } from '../net/network.ts';
+import type { Bus, BusListener } from '../bus/bus.ts';
 import {
-  readMembers,
+  readGoodbye,
   readRegistrationReply,
+  readRouter,
+  readStores,
+  readStranger,
   subjects,
   toBytes,
-  type Load,
   type Member,
+  type Pulse,
   type Registration,
+  type RouterNotice,
 } from '../protocol/membership.ts';
 
 const HEARTBEAT_MS = 500;
+/** Between heartbeats because of placements, where there are several routers. */
+const MIN_HEARTBEAT_MS = 50;
 const REGISTER_TIMEOUT_MS = 5_000;
 const REGISTER_PAUSE_MS = 500;
 /** While another process of the same name is heard. */
 const WAIT_PAUSE_MS = 200;
 const MAX_WAIT_MS = 10_000;
-/** A hub that does not answer is reported this often. */
-const SILENT_HUB_MS = 5_000;
+/** A router that refuses a process which others have is asked again. */
+const REFUSED_PAUSE_MS = 5_000;
+/** A bus that is not there, and one on which no router speaks, is reported this often. */
+const SILENCE_MS = 5_000;
+/** Routers under another token are heard: so long one under this process's own is waited for. */
+const STRANGE_TOKEN_MS = 2_000;
+/** Routers (P1). */
+const MAX_ROUTERS = 64;
 
 export interface ClusterMemberOptions {
-  readonly join: string;
+  /** `onUnverified`: a router speaks under another token. */
+  readonly openBus: (listener: BusListener, onUnverified: (subject: string) => void) => Bus;
   readonly registration: Registration;
-  readonly load: () => Load;
-  readonly network: Network;
+  readonly pulse: () => Pulse;
   readonly clock: Clock;
   readonly log: Log;
-  /** Once, when the hub has accepted this process for the first time. */
+  /** Once, when a router has accepted this process for the first time. */
   readonly onJoined: () => void;
   /** The cluster does not want this process; the message says why. */
   readonly onRefused: (failure: Failure) => void;
+}
+
+/** One incarnation of a router. */
+interface KnownRouter {
+  heardMs: number;
+  isJoined: boolean;
+  isAsking: boolean;
+  /** When it first said that another process of this name is heard. */
+  waitsSinceMs: number | undefined;
+  version: number;
+  stores: readonly Member[];
 }
 
 export class ClusterMember {
   readonly bus: Bus;
   readonly #options: ClusterMemberOptions;
   readonly #left = new AbortController();
-  #members: readonly Member[] = [];
+  /** By epoch. */
+  readonly #routers = new Map<string, KnownRouter>();
   #hasJoined = false;
-  #isRegistered = false;
-  #isRegistering = false;
-  /** When the hub first said that another process of this name is heard. */
-  #waitsSinceMs: number | undefined;
-  #isConnected = false;
+  #heartbeatMs = -Infinity;
+  #isHeartbeatDue = false;
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
-    const { join, network, clock, log, onRefused } = options;
-    this.bus = new HubClient({
-      address: join,
-      ...{ network, clock, log },
-      onConnected: () => {
-        this.#isConnected = true;
-        void this.#register();
+    const { openBus, registration, clock, log, onRefused } = options;
+    const { epoch } = registration.member;
+    this.bus = openBus(
+      {
+        onConnected: () => {
+          this.bus.publish(subjects.hello, Buffer.alloc(0));
+          this.heartbeat();
+        },
+        onDisconnected: (reason) => {
+          log.warn({ bus: this.bus.name, reason }, 'lost the bus, trying again');
+        },
+        onRefused,
       },
-      onDisconnected: (reason) => {
-        this.#isRegistered = false;
-        this.#isConnected = false;
-        log.warn({ hub: join, reason }, 'lost the hub, trying again');
-      },
-      onRefused,
+      (subject) => void this.#suspectToken(subject),
+    );
+    this.bus.subscribe(subjects.router, (bytes) => {
+      this.#hear(readRouter(bytes));
     });
-    this.bus.subscribe(subjects.members, (bytes) => {
-      this.#members = readMembers(bytes).members;
-      this.#checkMembership();
+    this.bus.subscribe(subjects.stores, (bytes) => {
+      const { router, version, stores } = readStores(bytes);
+      const known = this.#routers.get(router);
+      if (known?.isJoined) Object.assign(known, { version, stores });
     });
-    every(clock, SILENT_HUB_MS, this.#left.signal, () => {
-      if (!this.#isConnected) log.warn({ hub: join }, 'the hub does not answer; is the router running there?');
+    this.bus.subscribe(subjects.goodbye, (bytes) => {
+      this.#forget(readGoodbye(bytes).epoch);
+    });
+    this.bus.subscribe(subjects.stranger(epoch), (bytes) => {
+      this.#beStranger(readStranger(bytes).router);
+    });
+    every(clock, SILENCE_MS, this.#left.signal, () => {
+      const { name, isConnected } = this.bus;
+      if (!isConnected)
+        log.warn({ bus: name }, 'the bus does not answer; is the router, or the NATS server, running there?');
+      else if (!this.#isHeard) log.warn({ bus: name }, 'no router speaks on the bus; is one running?');
     });
     every(clock, HEARTBEAT_MS, this.#left.signal, () => {
       this.heartbeat();
     });
   }
 
-  /** Who was in the cluster when the hub last said so; kept while the hub is away. */
-  membersOf(role: Member['role']): readonly Member[] {
-    return this.#members.filter((member) => member.role === role);
+  /** Of every router that is heard, and of the last one that was when none is. */
+  stores(): readonly Member[] {
+    return [
+      ...new Map([...this.#routers.values()].flatMap(({ stores }) => stores.map((one) => [one.name, one]))).values(),
+    ];
   }
 
   heartbeat(): void {
-    if (!this.#isRegistered) return;
+    if (![...this.#routers.values()].some(({ isJoined }) => isJoined)) return;
+    this.#heartbeatMs = this.#options.clock.nowMs();
     const { name, epoch } = this.#options.registration.member;
-    this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, load: this.#options.load() }));
+    this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#options.pulse() }));
+  }
+
+  /** A router has placed something here: the others hear of it soon. */
+  async placed(): Promise<void> {
+    if (this.#routers.size < 2 || this.#isHeartbeatDue) return;
+    this.#isHeartbeatDue = true;
+    const { clock } = this.#options;
+    await clock.sleep(this.#heartbeatMs + MIN_HEARTBEAT_MS - clock.nowMs(), this.#left.signal);
+    this.#isHeartbeatDue = false;
+    if (!this.#left.signal.aborted) this.heartbeat();
+  }
+
+  get #isHeard(): boolean {
+    const sinceMs = this.#options.clock.nowMs() - SILENCE_MS;
+    return [...this.#routers.values()].some(({ heardMs }) => heardMs >= sinceMs);
+  }
+
+  #hear({ router, version }: RouterNotice): void {
+    const nowMs = this.#options.clock.nowMs();
+    // Those that are silent: one that speaks knows who is there.
+    for (const [epoch, { heardMs }] of this.#routers)
+      if (epoch !== router && heardMs < nowMs - SILENCE_MS) this.#routers.delete(epoch);
+    const known = this.#routers.get(router) ?? this.#meet(router);
+    if (!known) return;
+    known.heardMs = nowMs;
+    if (!known.isJoined || known.version !== version) void this.#register(router, known);
+  }
+
+  #meet(router: string): KnownRouter | undefined {
+    if (this.#routers.size >= MAX_ROUTERS) {
+      this.#options.log.warn({ router }, `a process knows at most ${MAX_ROUTERS} routers`);
+      return undefined;
+    }
+    const known: KnownRouter = {
+      ...{ heardMs: 0, isJoined: false, isAsking: false, waitsSinceMs: undefined, version: -1, stores: [] },
+    };
+    this.#routers.set(router, known);
+    return known;
+  }
+
+  /** A router has said goodbye. The last one's stores are kept until another speaks. */
+  #forget(epoch: string): void {
+    const known = this.#routers.get(epoch);
+    if (known) Object.assign(known, { heardMs: -Infinity, isJoined: false });
   }
 
   /** This process was dropped while it could not speak, or another took its name: it asks again, with every check. */
-  #checkMembership(): void {
-    const { name, epoch } = this.#options.registration.member;
-    if (!this.#isRegistered || this.#members.some((member) => member.name === name && member.epoch === epoch)) return;
-    this.#isRegistered = false;
-    this.#options.log.warn({ hub: this.#options.join }, 'the cluster has dropped this process, registering again');
-    void this.#register();
+  #beStranger(router: string): void {
+    const known = this.#routers.get(router);
+    if (!known?.isJoined) return;
+    known.isJoined = false;
+    this.#options.log.warn({ router }, 'the cluster has dropped this process, registering again');
+    void this.#register(router, known);
   }
 
-  /** Until it has an answer, the connection is lost or this process leaves. */
-  async #register(): Promise<void> {
-    if (this.#isRegistering) return;
-    this.#isRegistering = true;
+  async #suspectToken(subject: string): Promise<void> {
+    if (subject !== subjects.router || this.#hasJoined) return;
+    await this.#options.clock.sleep(STRANGE_TOKEN_MS, this.#left.signal);
+    if (this.#routers.size > 0 || this.#left.signal.aborted) return;
+    const { onRefused } = this.#options;
+    onRefused(new Failure('unauthenticated', `wrong --cluster-token: the routers on ${this.bus.name} have another`));
+  }
+
+  /** Until it has an answer, the bus or the router is lost, or this process leaves. */
+  async #register(router: string, known: KnownRouter): Promise<void> {
+    if (known.isAsking) return;
+    known.isAsking = true;
     const { clock, log } = this.#options;
     try {
-      // Without a connection the next one registers.
-      while (this.#isConnected && !this.#left.signal.aborted) {
-        const pauseMs = await this.#registerOnce().catch((error: unknown) => {
+      while (this.bus.isConnected && this.#routers.get(router) === known && !this.#left.signal.aborted) {
+        const pauseMs = await this.#registerOnce(router, known).catch((error: unknown) => {
           log.warn({ error: messageOf(error) }, 'registration failed, trying again');
           return REGISTER_PAUSE_MS;
         });
@@ -118,24 +209,26 @@ export class ClusterMember {
         await clock.sleep(pauseMs, this.#left.signal);
       }
     } finally {
-      this.#isRegistering = false;
+      known.isAsking = false;
     }
   }
 
   /** @returns how long to wait before the next try; 0: the answer is final. */
-  async #registerOnce(): Promise<number> {
-    const { registration, clock, onJoined, onRefused } = this.#options;
-    const reply = readRegistrationReply(
-      await this.bus.request(subjects.register, toBytes(registration), REGISTER_TIMEOUT_MS),
-    );
-    this.#waitsSinceMs = reply.kind === 'wait' ? (this.#waitsSinceMs ?? clock.nowMs()) : undefined;
-    if (this.#waitsSinceMs !== undefined && clock.nowMs() - this.#waitsSinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
+  async #registerOnce(router: string, known: KnownRouter): Promise<number> {
+    const { registration, clock, log, onJoined, onRefused } = this.#options;
+    const subject = subjects.register(router);
+    const reply = readRegistrationReply(await this.bus.request(subject, toBytes(registration), REGISTER_TIMEOUT_MS));
+    known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
+    if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
+    if (reply.kind === 'refused' && [...this.#routers.values()].some(({ isJoined }) => isJoined)) {
+      log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
+      return REFUSED_PAUSE_MS;
+    }
     if (reply.kind !== 'accepted') {
       onRefused(new Failure('cluster_mismatch', reply.reason));
       return 0;
     }
-    this.#members = reply.members;
-    this.#isRegistered = true;
+    Object.assign(known, { isJoined: true, version: reply.version, stores: reply.stores });
     this.heartbeat();
     if (!this.#hasJoined) onJoined();
     this.#hasJoined = true;

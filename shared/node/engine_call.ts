@@ -50,6 +50,7 @@ export async function checkCall(instance: EngineInstance, call: WireCall): Promi
       `router and instance derive different block chains for ${tokens.length} tokens: run the same version everywhere`,
     );
   }
+  instance.saw(call.context);
   return { root, tokens, hashes };
 }
 

@@ -22,7 +22,8 @@ import { headerBytes, recordBytes } from '../kv/record.ts';
 import { Slab } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
 import type { Network } from '../net/network.ts';
-import { holderId, type Load, type Member } from '../protocol/membership.ts';
+import { holderId, type Load, type Member, type Pulse } from '../protocol/membership.ts';
+import type { RequestContext } from '../protocol/messages.ts';
 import { tierStats } from '../protocol/tier_stats.ts';
 import { ArrivalWindow } from './arrival_window.ts';
 import { BlockFetcher } from './block_fetcher.ts';
@@ -34,6 +35,8 @@ import { watch } from './watchdog.ts';
 const MIN_SLOTS = 16;
 /** Arrivals may hold a quarter of host memory, but no more than this many records. */
 const MAX_WINDOW = 256;
+/** Whose placements are counted (P1). */
+const MAX_ROUTERS = 64;
 /** Events of one sequence. */
 export type SequenceEvent = Extract<
   EngineEvent,
@@ -61,6 +64,8 @@ export interface Attachment {
   readonly member: Member;
   readonly publishBlocks: (batch: Buffer) => void;
   readonly stores: () => readonly Member[];
+  /** A router has placed something here. */
+  readonly onPlaced: () => void;
 }
 
 interface Parts {
@@ -82,6 +87,9 @@ export class EngineInstance {
   #attached: Parts | undefined;
   #nextId = 1;
   isDraining = false;
+  /** By router: the last placement that came from it. */
+  readonly #seen = new Map<string, number>();
+  #onPlaced: () => void = () => undefined;
 
   private constructor(options: EngineInstanceOptions, host: EngineHost, mover: Mover, slab: Slab) {
     this.#options = options;
@@ -136,7 +144,8 @@ export class EngineInstance {
   }
 
   /** Goes to work under the name and address of `member`. */
-  attach({ member, publishBlocks, stores }: Attachment): void {
+  attach({ member, publishBlocks, stores, onPlaced }: Attachment): void {
+    this.#onPlaced = onPlaced;
     const { network, clock, random, log } = this.#options;
     const { layout } = this.info;
     const sendToEngine = this.#host.send.bind(this.#host);
@@ -248,7 +257,24 @@ export class EngineInstance {
     }
   }
 
-  load(): Load {
+  /** A call of that router's has come. */
+  saw({ router, placement }: RequestContext): void {
+    if (router === '') return;
+    const last = this.#seen.get(router) ?? 0;
+    // Those that were heard of last are kept.
+    this.#seen.delete(router);
+    this.#seen.set(router, Math.max(last, placement));
+    const [oldest] = this.#seen.keys();
+    if (this.#seen.size > MAX_ROUTERS && oldest !== undefined) this.#seen.delete(oldest);
+    this.#onPlaced();
+  }
+
+  pulse(openStreams: number): Pulse {
+    const load = { ...this.#load(), openStreams };
+    return { load, blocks: this.#parts.announcer.sequence, seen: Object.fromEntries(this.#seen) };
+  }
+
+  #load(): Load {
     const { info } = this;
     const engine = this.#host.load;
     const payload = info.layout.payloadBytes;

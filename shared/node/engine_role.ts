@@ -70,6 +70,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
       place.publish(subjects.blocks, batch);
     },
     stores: place.stores,
+    onPlaced: place.placed,
   });
   const { fetch, snapshot, counters } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
@@ -80,7 +81,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     handlers: { fetch, snapshot, ...createPrefillHandler(instance), ...createDecodeHandler(instance, context) },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     model: config.model,
-    load: () => ({ ...instance.load(), openStreams: counters.openStreams }),
+    pulse: () => instance.pulse(counters.openStreams),
     finish: async (untilMs) => {
       instance.isDraining = true;
       while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);

@@ -1,6 +1,8 @@
-/** The life of a process that is a member of a cluster: it joins by registering with the hub, and leaves with a goodbye. */
+/** The life of a process that is a member of a cluster: it joins by registering with its routers, and leaves with a goodbye. */
+import { ClusterBus } from '../bus/cluster_bus.ts';
+import { HubClient } from '../bus/hub_client.ts';
 import type { Handlers } from '../net/network.ts';
-import type { Load, Member, Registration } from '../protocol/membership.ts';
+import type { Member, Pulse, Registration } from '../protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
 import { live } from './life.ts';
@@ -12,6 +14,8 @@ export interface Place {
   readonly member: Member;
   readonly publish: (subject: string, payload: Buffer) => void;
   readonly stores: () => readonly Member[];
+  /** A router has placed something here. */
+  readonly placed: () => void;
   /** It cannot go on: its cluster is told at once, so that what runs here goes on elsewhere. */
   readonly sayGoodbye: () => void;
 }
@@ -23,7 +27,7 @@ export interface RoleBody {
   readonly engine?: Registration['engine'];
   /** The folder that it has loaded, for people. */
   readonly model?: string;
-  readonly load: () => Load;
+  readonly pulse: () => Pulse;
   /** It serves as soon as it has joined; whole it is when this resolves. */
   readonly whole?: Promise<unknown>;
   /** Finishes what runs and takes nothing new. */
@@ -44,12 +48,15 @@ export function liveAsMember(
     const address = config.advertise || bound.address;
     const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
     let cluster: ClusterMember | undefined;
-    const { handlers, engine, model, load, whole, finish, close } = await build({
+    const { handlers, engine, model, pulse, whole, finish, close } = await build({
       member,
       publish: (subject, payload) => {
         cluster?.bus.publish(subject, payload);
       },
-      stores: () => cluster?.membersOf('store') ?? [],
+      stores: () => cluster?.stores() ?? [],
+      placed: () => {
+        void cluster?.placed();
+      },
       sayGoodbye: () => {
         bound.setServing(false);
         cluster?.leave();
@@ -58,12 +65,17 @@ export function liveAsMember(
     return {
       handlers,
       join: async () => {
-        log.info({ address, hub: config.join }, 'ready to serve, joining');
+        log.info({ address }, 'ready to serve, joining');
         const joined = new Promise<void>((resolve) => {
           cluster = new ClusterMember({
-            join: config.join,
+            openBus: (listener, onUnverified) =>
+              new ClusterBus(
+                context.openBus?.(listener) ??
+                  new HubClient({ address: config.join, network, clock, log, ...listener }),
+                { cluster: config.cluster, token: config.cluster_token, clock, log, onUnverified },
+              ),
             registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
-            ...{ load, network, clock, log },
+            ...{ pulse, clock, log },
             onJoined: resolve,
             onRefused: fail,
           });

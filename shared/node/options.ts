@@ -28,6 +28,38 @@ export const processOptions = {
     '',
     'secret that all processes of a cluster share; better in the environment than in a flag',
   ),
+  cluster: option(
+    'Network',
+    'NAME',
+    z.string().regex(/^[A-Za-z0-9_-]+$/, 'letters, digits, _ and -'),
+    'default',
+    'name of the cluster: several can share a bus',
+  ),
+  bus: option(
+    'Network',
+    'URL,...',
+    z
+      .string()
+      .regex(
+        /^((nats|tls):\/\/[^\s,]+(,(nats|tls):\/\/[^\s,]+)*)?$/,
+        'nats://HOST:PORT or tls://HOST:PORT, several with commas',
+      ),
+    '',
+    'NATS servers, for clusters with several routers; default: the one router is the hub, see --join',
+  ),
+  bus_user: option('Network', 'NAME', z.string(), '', 'user at the NATS servers'),
+  bus_password: option('Network', 'WORD', z.string(), '', 'password there; better in the environment than in a flag'),
+  bus_nkey: option('Network', 'FILE', z.string(), '', 'file with the seed of an nkey', { isPlace: true }),
+  bus_credentials: option('Network', 'FILE', z.string(), '', 'credentials file: a JWT and the seed of its nkey', {
+    isPlace: true,
+  }),
+  bus_ca: option('Network', 'FILE', z.string(), '', 'certificates that a tls:// server is checked with', {
+    isPlace: true,
+  }),
+  bus_cert: option('Network', 'FILE', z.string(), '', 'certificate that this process shows a tls:// server', {
+    isPlace: true,
+  }),
+  bus_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPlace: true }),
   name: option(
     'Process',
     'NAME',

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
+import type { OpenBus } from '../bus/bus.ts';
 import type { Network } from '../net/network.ts';
 import type { Role } from '../protocol/membership.ts';
 import type { ProcessConfig } from './options.ts';
@@ -28,6 +29,8 @@ export interface Host {
   readonly newId: () => string;
   readonly log: Log;
   readonly network: Network;
+  /** The cluster's bus where a server is it; without one the router is the hub. */
+  readonly openBus: OpenBus | undefined;
   readonly threads: Threads;
   readonly folders: DataFolders;
   /** This process, and this incarnation of it. */

@@ -3,11 +3,19 @@ import { z } from 'zod';
 import { Failure } from '../base/failure.ts';
 
 export const subjects = {
-  register: 'cluster.register',
+  /** A process looks for routers: each says soon that it is there. */
+  hello: 'cluster.hello',
+  /** Every second, by every router. */
+  router: 'cluster.router',
+  /** By a router whose stores have changed. */
+  stores: 'cluster.stores',
   heartbeat: 'cluster.heartbeat',
-  members: 'cluster.members',
   goodbye: 'cluster.goodbye',
   blocks: 'blocks.events',
+  /** Served by the router of that epoch. */
+  register: (router: string) => `cluster.register.${router}`,
+  /** To the process of that epoch, by a router that hears it and does not count it among its members. */
+  stranger: (epoch: string) => `cluster.stranger.${epoch}`,
 } as const;
 
 const roles = ['router', 'prefill', 'decode', 'store'] as const;
@@ -85,17 +93,34 @@ const loadSchema = z.object({
 });
 export type Load = z.infer<typeof loadSchema>;
 
-const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), load: loadSchema });
-export type Heartbeat = z.infer<typeof heartbeatSchema>;
+const pulseSchema = z.object({
+  load: loadSchema,
+  /** The number of the last batch of block events that went out before. */
+  blocks: z.int(),
+  /** By router: the number of the last placement that came from it. */
+  seen: z.record(z.string(), z.int()),
+});
+/** What a member says of itself again and again. */
+export type Pulse = z.infer<typeof pulseSchema>;
 
-const membersSchema = z.object({ members: z.array(memberSchema) });
-export type Members = z.infer<typeof membersSchema>;
+const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), ...pulseSchema.shape });
+type Heartbeat = z.infer<typeof heartbeatSchema>;
+
+/** `router` is an epoch; `version` counts the changes of the stores that it knows. */
+const routerSchema = z.object({ router: z.string(), name: z.string(), version: z.int() });
+export type RouterNotice = z.infer<typeof routerSchema>;
+
+const storesSchema = z.object({ router: z.string(), version: z.int(), stores: z.array(memberSchema) });
+type StoresNotice = z.infer<typeof storesSchema>;
+
+const strangerSchema = z.object({ router: z.string() });
+type StrangerNotice = z.infer<typeof strangerSchema>;
 
 const goodbyeSchema = z.object({ name: z.string(), epoch: z.string() });
-export type Goodbye = z.infer<typeof goodbyeSchema>;
+type Goodbye = z.infer<typeof goodbyeSchema>;
 
 const registrationReplySchema = z.discriminatedUnion('kind', [
-  z.object({ kind: z.literal('accepted'), members: z.array(memberSchema) }),
+  z.object({ kind: z.literal('accepted'), version: z.int(), stores: z.array(memberSchema) }),
   z.object({ kind: z.literal('refused'), reason: z.string() }),
   /** Not yet: asked again, it may be accepted. */
   z.object({ kind: z.literal('wait'), reason: z.string() }),
@@ -119,10 +144,14 @@ function reader<T>(schema: z.ZodType<T>): (bytes: Buffer) => T {
 export const readRegistration = reader(registrationSchema);
 export const readRegistrationReply = reader(registrationReplySchema);
 export const readHeartbeat = reader(heartbeatSchema);
-export const readMembers = reader(membersSchema);
+export const readRouter = reader(routerSchema);
+export const readStores = reader(storesSchema);
+export const readStranger = reader(strangerSchema);
 export const readGoodbye = reader(goodbyeSchema);
 
-export function toBytes(message: Registration | RegistrationReply | Heartbeat | Members | Goodbye): Buffer {
+type Message = Registration | RegistrationReply | Heartbeat | RouterNotice | StoresNotice | StrangerNotice | Goodbye;
+
+export function toBytes(message: Message): Buffer {
   return Buffer.from(JSON.stringify(message));
 }
 

@@ -58,12 +58,15 @@ test('--version', async () => {
   assert.deepEqual([code, output], [0, `penstock ${version}\n`]);
 });
 
-test.concurrent('a role whose hub does not answer says so every few seconds', async () => {
-  const store = run(['store', '--join', '127.0.0.1:1', '--data-dir', join(folder.path, 'lonely')]);
+test.concurrent.each([
+  ['hub', ['--join', '127.0.0.1:1']],
+  ['NATS server', ['--bus', 'nats://127.0.0.1:1']],
+])('a role whose %s does not answer says so every few seconds', async (what, where) => {
+  const store = run(['store', ...where, '--data-dir', join(folder.path, `lonely ${what}`)]);
   assert(store.stderr);
   let numSaid = 0;
   const reader = createInterface({ input: store.stderr });
-  reader.on('line', (line) => (numSaid += line.includes('the hub does not answer') ? 1 : 0));
+  reader.on('line', (line) => (numSaid += line.includes('the bus does not answer') ? 1 : 0));
   while (numSaid < 2) await once(reader, 'line');
   store.kill('SIGKILL');
   await once(store, 'exit');

@@ -226,7 +226,15 @@ test('a caller that says too much is answered like any other (P1), by whichever 
     const said = new Pushed<DecodeRequest>();
     said.push({
       start: {
-        context: { requestId: 'talk', tenant: '', priority: 0, timeoutMs: 10_000, traceId: 't' },
+        context: {
+          requestId: 'talk',
+          tenant: '',
+          priority: 0,
+          timeoutMs: 10_000,
+          traceId: 't',
+          router: '',
+          placement: 0,
+        },
         ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
         ...{ promptLength: 3, maxLength: 43, stopTokenIds: [], sampling: null },
         ...{ sources: [], maxSelfCompute: 64, scope: null, promptLogprobs: 0, promptLogprobsFrom: 0 },

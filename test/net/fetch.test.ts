@@ -50,7 +50,7 @@ afterEach(async () => {
 async function fetchAll(signal = new AbortController().signal): Promise<number[]> {
   const stream = openFetch({ network, clock: systemClock, random: new Random(1) }, address, {
     ...{
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '' },
+      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
       format,
       hashes,
       signal,

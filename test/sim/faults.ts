@@ -1,5 +1,6 @@
 /** What goes wrong in a seed, and that it is over at the end. */
 import type { Random } from '../../shared/base/random.ts';
+import type { SimBusServer } from './simulated_bus.ts';
 import type { Node, SimCluster } from './simulated_cluster.ts';
 
 export class Faults {
@@ -37,7 +38,8 @@ export class Faults {
   strike(): void {
     if (this.#areOver) return;
     const r = this.#random;
-    const { nodes, router } = this.#cluster;
+    const { nodes, routers, bus } = this.#cluster;
+    const router = r.pick(routers as [Node, ...Node[]]);
     this.numFaults++;
     const node = this.#alive(nodes);
     if (!node) {
@@ -66,6 +68,7 @@ export class Faults {
       },
       () => this.#spoilDisk(),
       () => this.#spoilDisk(),
+      ...(bus ? [() => this.#loseBus(bus), () => this.#blockBus(bus, r.chance(1, 2) ? router : node)] : []),
     ];
     r.pick(kinds)();
   }
@@ -136,9 +139,28 @@ export class Faults {
     const { faults } = this.#cluster.fabric;
     faults.duplicatesPerMillion = 300_000;
     faults.reordersPerMillion = 300_000;
+    faults.lossesPerMillion = this.#random.pick([0, 300_000]);
     this.#after(300 + this.#random.below(2_000), 'the bus is in order', () => {
+      faults.lossesPerMillion = 0;
       faults.duplicatesPerMillion = 0;
       faults.reordersPerMillion = 0;
+    });
+  }
+
+  #loseBus(bus: SimBusServer): void {
+    this.#cluster.simulation.note('the bus is away');
+    bus.leave();
+    this.#after(100 + this.#random.below(6_000), 'the bus is back', () => {
+      bus.return();
+    });
+  }
+
+  /** Cuts one process off. */
+  #blockBus(bus: SimBusServer, { name, process }: Node): void {
+    this.#cluster.simulation.note(`${name} is cut off from the bus`);
+    bus.block(process);
+    this.#after(100 + this.#random.below(6_000), `${name} has the bus again`, () => {
+      bus.unblock(process);
     });
   }
 
@@ -197,13 +219,16 @@ export class Faults {
   /** Nothing goes wrong any more; who ended is started again, as a supervisor does. */
   end(): void {
     this.#areOver = true;
-    const { simulation, fabric, nodes, router } = this.#cluster;
+    const { simulation, fabric, nodes, routers, bus } = this.#cluster;
     this.overMs = simulation.nowMs;
     fabric.healAll();
-    Object.assign(fabric.faults, { flipsPerMillion: 0, duplicatesPerMillion: 0, reordersPerMillion: 0 });
+    bus?.return();
+    Object.assign(fabric.faults, {
+      ...{ flipsPerMillion: 0, duplicatesPerMillion: 0, lossesPerMillion: 0, reordersPerMillion: 0 },
+    });
     fabric.latencyMs = 0.2;
     fabric.bytesPerMs = this.#cluster.shape.linkBytesPerMs;
-    const all = [router, ...nodes];
+    const all = [...routers, ...nodes];
     for (const node of all) {
       simulation.resume(node.process);
       heal(node);

@@ -1,6 +1,7 @@
 /** A store that lies: it announces blocks that others hold, and serves another block, another model's, or damage in their place. */
 import { silentLog } from '../../shared/base/log.ts';
 import type { Clock } from '../../shared/base/clock.ts';
+import type { OpenBus } from '../../shared/bus/bus.ts';
 import { ClusterMember } from '../../shared/node/cluster_member.ts';
 import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
@@ -15,7 +16,7 @@ export const lies = ['a collision', 'another model', 'damage'] as const;
 export type Lie = (typeof lies)[number];
 
 export async function joinLiar(
-  { network, clock, hub }: { readonly network: Network; readonly clock: Clock; readonly hub: string },
+  { network, clock, openBus }: { readonly network: Network; readonly clock: Clock; readonly openBus: OpenBus },
   layout: RecordLayout,
   lie: Lie,
   hashes: readonly BlockHash[],
@@ -32,18 +33,16 @@ export async function joinLiar(
   const { address } = await network.listen('liar:0', { fetch, snapshot });
   const member: Member = { name: 'liar', role: 'store', address, pid: 1, epoch: 'liar' };
   const cluster = new ClusterMember({
-    join: hub,
+    openBus,
     registration: { member, protocolVersion: PROTOCOL_VERSION },
-    load: () => ({
-      running: 0,
-      waiting: 0,
-      openStreams: 0,
-      preemptions: 0,
-      lastStepMs: 0,
-      isDraining: false,
-      tiers: {},
+    pulse: () => ({
+      load: {
+        ...{ running: 0, waiting: 0, openStreams: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
+      },
+      blocks: announcer.sequence,
+      seen: {},
     }),
-    ...{ network, clock, log: silentLog },
+    ...{ clock, log: silentLog },
     onJoined: () => {
       for (const { key } of hashes) announcer.stored('dram', key);
     },

@@ -310,7 +310,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'placed requests are not counted down (R2)',
     file: 'services/router/relay/attempt.js',
-    from: 'instance.numPlaced--;\n            this.#unwatch();',
+    from: 'instance.end(placement);\n            this.#unwatch();',
     to: 'this.#unwatch();',
   },
   {

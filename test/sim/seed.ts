@@ -12,11 +12,11 @@ import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
-import type { Instance } from '../../services/router/cluster/cluster_view.ts';
+import type { Instance } from '../../services/router/cluster/instance.ts';
 import type { Face } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';
-import { HUB, SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
+import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
 import type { Answer } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
 import { faultsOfStrangers } from './strangers.ts';
@@ -94,6 +94,7 @@ class SeedRun {
     // Few blocks for many sequences, and all of them fetched: they push each other out while their blocks are on their way.
     const isCrowded = r.chance(1, 4);
     this.#isCrowded = isCrowded;
+    const hasBusServer = r.chance(1, 3);
     const shape: Shape = {
       numPrefill: isCrowded ? 1 + r.below(2) : r.below(3),
       numDecode: isCrowded ? 1 : 1 + r.below(3),
@@ -116,6 +117,8 @@ class SeedRun {
       hasFixedPorts: r.chance(1, 2),
       maxRequests: isCrowded ? 64 : r.pick([4, 64, 64]),
       requestMs: !isCrowded && r.chance(1, 6) ? SHORT_REQUEST_MS : REQUEST_MS,
+      hasBusServer,
+      numRouters: hasBusServer ? 1 + r.below(3) : 1,
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
@@ -140,9 +143,9 @@ class SeedRun {
   }
 
   async #live(): Promise<void> {
-    const { simulation, nodes, router } = this.#cluster;
+    const { simulation, nodes, routers } = this.#cluster;
     const r = this.#random;
-    this.#cluster.start(router);
+    for (const router of routers) this.#cluster.start(router);
     for (const node of nodes) this.#cluster.start(node);
     if (r.chance(1, 4)) await this.#cluster.startLiar(r.pick(lies), this.#prefixes);
     const numRequests = 10 + r.below(6);
@@ -206,7 +209,7 @@ class SeedRun {
     wish: Wish,
     reader: { readonly readMs: number; readonly stopsAt: number; readonly leavesAt: number },
   ): Promise<void> {
-    const { http, simulation, router } = this.#cluster;
+    const { http, simulation, routers } = this.#cluster;
     const clock = simulation.clockOf(http.client);
     for (;;) {
       const { requestMs } = this.#cluster.shape;
@@ -216,7 +219,8 @@ class SeedRun {
       // Its time is over: then it is told why, and not before.
       const isLate =
         requestMs < REQUEST_MS && simulation.nowMs - beganMs >= requestMs && answer.text.includes('{"error":{');
-      const isEarly = answer.text.includes(ENDED) && simulation.nowMs < router.drainsUntilMs;
+      const isEarly =
+        answer.text.includes(ENDED) && routers.every(({ drainsUntilMs }) => simulation.nowMs < drainsUntilMs);
       const fault = isEarly
         ? 'R2: the router ended it, and had time'
         : isAgain || isLate
@@ -239,28 +243,37 @@ class SeedRun {
   #check(owner: SimProcess | undefined): void {
     for (const fault of this.#cluster.faults.splice(0)) this.#fail(fault);
     if (!owner || owner.isDead) return;
-    if (owner === this.#cluster.router.process) this.#cluster.checkRouter();
+    const router = this.#cluster.routers.find(({ process }) => process === owner);
+    if (router) this.#cluster.checkRouter(router);
     const node = this.#cluster.nodes.find(({ process }) => process === owner);
     if (node) this.#cluster.check(node);
   }
 
   /** R2, and the index: with nothing to do, nothing is open, used or waiting anywhere. */
   async #checkQuiet(): Promise<void> {
-    const { face, fabric, nodes, http } = this.#cluster;
-    if (!face) {
-      this.#fail('there is no router');
-      return;
+    const { faces, fabric, nodes, routers, http } = this.#cluster;
+    if (faces.length < routers.length) this.#fail(`${routers.length - faces.length} routers are not there`);
+    if (http.numOpen > 0) this.#fail(`R2: ${http.numOpen} connections of clients are open`);
+    for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'decode', 'snapshot'])) {
+      this.#fail(`R2: a ${call.name} call of ${call.client.name} to ${call.address} is open`);
     }
+    for (const face of faces) this.#checkFace(face);
+    for (const node of nodes) if (node.engine) this.#checkEngine(node, node.engine);
+    for (const face of faces) if (this.#failures.length === 0) await this.#checkIndex(face);
+    const { face, process } = http.routers[0] ?? {};
+    const epoch = routers.find((router) => router.process === process)?.epoch;
+    if (this.#failures.length === 0 && face && epoch) await this.#checkStrangers(face, epoch);
+  }
+
+  /** R2: what a router has under way, and what it knows of the others. */
+  #checkFace(face: Face): void {
+    const { nodes } = this.#cluster;
     const { admission, requests, bodies } = face.context;
     const numActive = requests.list(1_000).filter(({ totalMs }) => totalMs === undefined).length;
     if (numActive > 0) this.#fail(`R2: ${numActive} requests are active`);
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
-    if (http.numOpen > 0) this.#fail(`R2: ${http.numOpen} connections of clients are open`);
     if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
-    for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'decode', 'snapshot'])) {
-      this.#fail(`R2: a ${call.name} call of ${call.client.name} to ${call.address} is open`);
-    }
     for (const node of nodes) {
       const instance = face.view.all().find(({ member }) => member.name === node.name);
       if (!instance || node.process.isDead) {
@@ -273,17 +286,15 @@ class SeedRun {
       const open = [load?.running, load?.waiting, load?.openStreams, load?.arriving ?? 0];
       if (open.some((count) => count !== 0))
         this.#fail(`R2: ${node.name} says running, waiting, open, arriving: ${open.join()}`);
-      if (node.engine) this.#checkEngine(node, node.engine);
     }
-    if (this.#failures.length === 0) await this.#checkIndex(face);
-    if (this.#failures.length === 0) await this.#checkStrangers(face);
   }
 
-  async #checkStrangers({ view }: Face): Promise<void> {
-    const { fabric, simulation } = this.#cluster;
+  async #checkStrangers({ view }: Face, epoch: string): Promise<void> {
+    const { simulation } = this.#cluster;
+    const open = this.#cluster.clusterBusOf.bind(this.#cluster);
     const settle = (isDone: () => boolean): Promise<void> =>
       simulation.run(simulation.nowMs + 1_000, isDone, () => undefined);
-    for (const fault of await faultsOfStrangers(fabric, HUB, view.all(), settle)) this.#fail(fault);
+    for (const fault of await faultsOfStrangers(open, epoch, view.all(), settle)) this.#fail(fault);
   }
 
   /** R2: what was lent came back, and what was reserved was used or given back. */

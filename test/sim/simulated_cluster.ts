@@ -4,6 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { silentLog } from '../../shared/base/log.ts';
+import type { Bus, BusListener, OpenBus } from '../../shared/bus/bus.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { HubClient } from '../../shared/bus/hub_client.ts';
 import { flagsFor, readCommandLine, type ConfigOf, type OptionTable } from '../../shared/base/options.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ThreadModule } from '../../shared/base/threads.ts';
@@ -31,6 +34,7 @@ import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
 import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes } from './simulated_device.ts';
+import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskThread } from './simulated_disk.ts';
 import { SimHttp } from './simulated_http.ts';
 import { SimFabric } from './simulated_network.ts';
@@ -39,7 +43,8 @@ import { SimProcess, Simulation } from './simulation.ts';
 import { Truth } from './truth.ts';
 import { simModel, simTokenizer } from './wish.ts';
 
-export const HUB = 'router:8001';
+const HUB = 'router:8001';
+const CLUSTER = 'sim';
 const STALLED_READER_MS = 3_000;
 const STEP_TIMEOUT_MS = 2_000;
 const DRAIN_MS = 2_000;
@@ -87,6 +92,9 @@ export interface Shape {
   readonly maxRequests: number;
   /** A request may take so long. */
   readonly requestMs: number;
+  /** A server is the bus, and there may be several routers. */
+  readonly hasBusServer: boolean;
+  readonly numRouters: number;
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -115,6 +123,7 @@ export interface Node {
   drainsUntilMs: number;
   /** Why the last incarnation said that it could not go on. */
   failure: string | undefined;
+  epoch: string;
 }
 
 export class SimCluster {
@@ -126,7 +135,9 @@ export class SimCluster {
   readonly #random: Random;
   readonly http: SimHttp;
   readonly truth: Truth;
-  readonly router: Node;
+  readonly routers: readonly Node[];
+  /** Where a server is the bus. */
+  readonly bus: SimBusServer | undefined;
   #numFailoversBefore = 0;
   /** Invariants that messages broke. */
   readonly faults: string[] = [];
@@ -149,6 +160,7 @@ export class SimCluster {
     });
     this.fabric.bytesPerMs = shape.linkBytesPerMs;
     this.http = new SimHttp(this.fabric, onFault);
+    this.bus = shape.hasBusServer ? new SimBusServer(this.fabric) : undefined;
     this.format = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
       ...{ blockSize: shape.blockSize, numerics: 'simulated', shard: 'all' },
@@ -166,11 +178,12 @@ export class SimCluster {
           running: undefined,
           disk: new SimDisk(),
           failure: undefined,
+          epoch: '',
           drainsUntilMs: 0,
         };
       });
     this.truth = new Truth(formatDigest(this.format), shape.blockSize);
-    [this.router] = named('router', 1) as [Node];
+    this.routers = named('router', shape.numRouters);
     this.nodes = [
       ...named('prefill', shape.numPrefill),
       ...named('decode', shape.numDecode),
@@ -178,9 +191,23 @@ export class SimCluster {
     ];
   }
 
-  /** Of the living router, once it serves. */
-  get face(): Face | undefined {
-    return this.http.face;
+  /** Of the living routers, once they serve. */
+  get faces(): readonly Face[] {
+    return this.http.routers.map(({ face }) => face);
+  }
+
+  /** This process's end of the cluster's bus. */
+  openBusFor(process: SimProcess): OpenBus {
+    return (listener) => this.clusterBusOf(process, listener);
+  }
+
+  clusterBusOf(process: SimProcess, listener: BusListener): Bus {
+    const clock = this.simulation.clockOf(process);
+    const network = this.fabric.networkOf(process);
+    const end =
+      this.bus?.openFor(process)(listener) ??
+      new HubClient({ address: HUB, network, clock, log: silentLog, ...listener });
+    return new ClusterBus(end, { cluster: CLUSTER, token: '', clock, log: silentLog });
   }
 
   /** Of every engine's records. */
@@ -200,7 +227,8 @@ export class SimCluster {
     const process = new SimProcess('liar');
     const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.blockSize, tokens));
     const network = this.fabric.networkOf(process);
-    await joinLiar({ network, clock: this.simulation.clockOf(process), hub: HUB }, layout, lie, hashes);
+    const clock = this.simulation.clockOf(process);
+    await joinLiar({ network, clock, openBus: this.openBusFor(process) }, layout, lie, hashes);
   }
 
   /** S1: what a store calls durable is on its disk when it says so. */
@@ -232,6 +260,7 @@ export class SimCluster {
     node.process = process;
     node.engine = undefined;
     node.failure = undefined;
+    node.epoch = `e${this.#nextEpoch++}`;
     this.simulation.note(`${node.name} starts`);
     node.running = undefined;
     const starting = {
@@ -264,8 +293,7 @@ export class SimCluster {
   }
 
   get numFailovers(): number {
-    const now = this.face?.context.requests.list(1_000) ?? [];
-    return now.reduce((sum, { attempts }) => sum + Math.max(0, attempts.length - 1), this.#numFailoversBefore);
+    return this.faces.reduce((sum, face) => sum + failoversOf(face), this.#numFailoversBefore);
   }
 
   /** Of all engines that there were. */
@@ -278,7 +306,8 @@ export class SimCluster {
   kill(node: Node): void {
     if (node.process.isDead) return;
     this.#numPreemptionsBefore += node.engine?.loop.engine.load.numPreemptions ?? 0;
-    if (node === this.router) this.#numFailoversBefore = this.numFailovers;
+    const served = this.http.routers.find((one) => one.process === node.process);
+    if (served) this.#numFailoversBefore += failoversOf(served.face);
     this.simulation.note(`${node.name} is killed`);
     node.process.isDead = true;
     node.engine = undefined;
@@ -335,7 +364,8 @@ export class SimCluster {
       newId: () => random.u32().toString(16),
       network: this.fabric.networkOf(process),
       threads: inlineThreads(this.simulation, process, moduleOf),
-      identity: { pid: 1, epoch: `e${this.#nextEpoch++}` },
+      openBus: this.bus?.openFor(process),
+      identity: { pid: 1, epoch: node.epoch },
       die: () => {
         this.kill(node);
       },
@@ -402,9 +432,8 @@ export class SimCluster {
   }
 
   /** After an event of the router: its calls are those of requests that run, and its members are those it hears. */
-  checkRouter(): void {
-    const { process } = this.router;
-    const { face } = this;
+  checkRouter({ process }: Node): void {
+    const face = this.http.routers.find((one) => one.process === process)?.face;
     const { nowMs } = this.simulation;
     if (!face) return;
     const { requests, admission, bodies } = face.context;
@@ -423,12 +452,12 @@ export class SimCluster {
     if (silent) this.faults.push(`${silent.member.name} is a member and was not heard for ${MAX_SILENCE_MS} ms`);
   }
 
-  /** Whether the router and this process hear each other, and have for a while. */
+  /** Whether the routers and this process hear each other, and have for a while. */
   #isInTouch(process: SimProcess): boolean {
-    const { process: router } = this.router;
     const sinceMs = this.simulation.nowMs - MAX_LOST_FETCH_MS;
     const isAwake = (one: SimProcess): boolean => !one.isDead && !one.parked && one.resumedMs < sinceMs;
-    return isAwake(process) && isAwake(router) && !this.fabric.isParted(process, router);
+    const isHeard = ({ process: router }: Node): boolean => isAwake(router) && !this.fabric.isParted(process, router);
+    return isAwake(process) && this.routers.every(isHeard);
   }
 
   /** Nobody goes on to fetch from a holder that the router has lost: it may be silent for long. */
@@ -436,7 +465,7 @@ export class SimCluster {
     const calls = this.fabric.openCalls(['fetch']).filter(({ client }) => client === process);
     if (calls.length === 0) return;
     const { nowMs } = this.simulation;
-    const members = new Set(this.face?.view.all().map(({ member }) => member.address));
+    const members = new Set(this.faces.flatMap(({ view }) => view.all().map(({ member }) => member.address)));
     const isInTouch = this.#isInTouch(process);
     for (const call of calls) {
       if (!isInTouch || members.has(call.address)) call.orphanedSinceMs = undefined;
@@ -487,7 +516,8 @@ export class SimCluster {
     const values: Record<string, string | number> = {
       name,
       model: simModel,
-      hub_bind: HUB,
+      hub_bind: this.bus ? '' : HUB,
+      cluster: CLUSTER,
       join: HUB,
       ...(role !== 'router' && this.shape.hasFixedPorts ? { bind: `${name}:7000` } : {}),
       block_size: blockSize,
@@ -515,3 +545,7 @@ export class SimCluster {
 type RoleOf<Table extends OptionTable> = Pick<RoleContext, 'role' | 'fail' | 'drain'> & {
   readonly config: ConfigOf<Table>;
 };
+
+function failoversOf({ context }: Face): number {
+  return context.requests.list(1_000).reduce((sum, { attempts }) => sum + Math.max(0, attempts.length - 1), 0);
+}

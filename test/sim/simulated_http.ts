@@ -36,8 +36,8 @@ export interface Answer {
   end: 'whole' | 'reset' | 'left' | undefined;
 }
 
-/** Of the living router. */
-interface Listening {
+/** A router that serves. */
+export interface Listening {
   readonly process: SimProcess;
   readonly face: Face;
 }
@@ -47,7 +47,7 @@ export class SimHttp {
   readonly #fabric: SimFabric;
   readonly #onFault: (fault: string) => void;
   readonly #open = new Set<SimExchange>();
-  #listening: Listening | undefined;
+  readonly #listening = new Set<Listening>();
 
   /** `onFault` is told what the API did that it must not. */
   constructor(fabric: SimFabric, onFault: (fault: string) => void) {
@@ -59,9 +59,9 @@ export class SimHttp {
   listenFor(process: SimProcess): ListenFace {
     return (bind, face) => {
       const listening = { process, face };
-      this.#listening = listening;
+      this.#listening.add(listening);
       const close = (): Promise<void> => {
-        if (this.#listening === listening) this.#listening = undefined;
+        this.#listening.delete(listening);
         this.reset(process);
         return Promise.resolve();
       };
@@ -69,8 +69,9 @@ export class SimHttp {
     };
   }
 
-  get face(): Face | undefined {
-    return this.#listening?.process.isDead ? undefined : this.#listening?.face;
+  /** Of those that live. */
+  get routers(): readonly Listening[] {
+    return [...this.#listening].filter(({ process }) => !process.isDead);
   }
 
   /** A process is gone, and with it its connections. */
@@ -85,15 +86,17 @@ export class SimHttp {
 
   ask(path: EndpointPath, body: string, reader: Reader): Promise<Answer> {
     return new Promise((resolve) => {
-      const listening = this.#listening;
-      const router = listening?.process;
+      // As a balancer does.
+      const { routers } = this;
+      const listening = routers.length > 1 ? routers[this.#fabric.below(routers.length)] : routers[0];
       const refused: Answer = { status: 0, headers: {}, text: '', end: 'reset' };
-      if (!listening || !router || router.isDead) {
+      if (!listening) {
         this.#fabric.simulation.at(this.#fabric.latencyMs, this.client, 'nobody listens', () => {
           resolve(refused);
         });
         return;
       }
+      const router = listening.process;
       const onEnd = (answer: Answer): void => {
         this.#open.delete(exchange);
         resolve(answer);

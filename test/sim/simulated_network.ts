@@ -38,6 +38,8 @@ export interface LinkFaults {
   flipsPerMillion: number;
   /** Of a million bus messages, so many come twice, and so many late. */
   duplicatesPerMillion: number;
+  /** Where a server is the bus. */
+  lossesPerMillion: number;
   reordersPerMillion: number;
 }
 
@@ -55,7 +57,9 @@ export class SimFabric {
   readonly #lags = new Map<string, number>();
   /** Directions that are partitioned, with what waits. */
   readonly #held = new Map<string, (() => void)[]>();
-  readonly faults: LinkFaults = { flipsPerMillion: 0, duplicatesPerMillion: 0, reordersPerMillion: 0 };
+  readonly faults: LinkFaults = {
+    ...{ flipsPerMillion: 0, duplicatesPerMillion: 0, lossesPerMillion: 0, reordersPerMillion: 0 },
+  };
   latencyMs = 0.2;
   bytesPerMs = 100_000;
   numFlips = 0;

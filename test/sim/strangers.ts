@@ -1,6 +1,5 @@
 /** Processes that must not become members of a cluster that is whole, and what is said in the name of those who were. */
-import { silentLog } from '../../shared/base/log.ts';
-import { HubClient } from '../../shared/bus/hub_client.ts';
+import type { Bus, BusListener } from '../../shared/bus/bus.ts';
 import type { Format } from '../../shared/kv/format.ts';
 import {
   readRegistrationReply,
@@ -10,8 +9,7 @@ import {
   type Registration,
   type RegistrationReply,
 } from '../../shared/protocol/membership.ts';
-import type { Instance } from '../../services/router/cluster/cluster_view.ts';
-import type { SimFabric } from './simulated_network.ts';
+import type { Instance } from '../../services/router/cluster/instance.ts';
 import { SimProcess } from './simulation.ts';
 
 const REPLY_MS = 1_000;
@@ -71,10 +69,10 @@ function strangersLike(any: Instance, { registration: own }: Instance): Stranger
   ];
 }
 
-/** What is wrong with the answers they get; `hub` is the router's, `members` are as it sees them. */
+/** What is wrong with the answers they get from the router of that epoch; `members` are as it sees them. */
 export async function faultsOfStrangers(
-  fabric: SimFabric,
-  hub: string,
+  openBus: (process: SimProcess, listener: BusListener) => Bus,
+  router: string,
   members: readonly Instance[],
   settle: (isDone: () => boolean) => Promise<void>,
 ): Promise<string[]> {
@@ -84,13 +82,14 @@ export async function faultsOfStrangers(
   const process = new SimProcess('stranger');
   const faults: string[] = [];
   let numLeft = Infinity;
-  const client = new HubClient({
-    ...{ address: hub, network: fabric.networkOf(process), clock: fabric.simulation.clockOf(process), log: silentLog },
+  const client = openBus(process, {
     onConnected: () => {
       const strangers = strangersLike(any, engine);
       numLeft = strangers.length;
       const ask = async ({ what, registration, answer }: Stranger): Promise<void> => {
-        const reply = readRegistrationReply(await client.request(subjects.register, toBytes(registration), REPLY_MS));
+        const reply = readRegistrationReply(
+          await client.request(subjects.register(router), toBytes(registration), REPLY_MS),
+        );
         if (reply.kind !== answer) faults.push(`a stranger with ${what} is told ${reply.kind}, not ${answer}`);
       };
       for (const stranger of strangers)
@@ -103,7 +102,7 @@ export async function faultsOfStrangers(
       if (any.load)
         client.publish(
           subjects.heartbeat,
-          toBytes({ name, epoch: 'before', load: { ...any.load, running: STALE_LOAD } }),
+          toBytes({ name, epoch: 'before', load: { ...any.load, running: STALE_LOAD }, blocks: 0, seen: {} }),
         );
     },
     onDisconnected: () => undefined,

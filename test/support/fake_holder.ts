@@ -5,6 +5,8 @@
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { HubClient } from '../../shared/bus/hub_client.ts';
 import { ClusterMember } from '../../shared/node/cluster_member.ts';
 import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
@@ -88,10 +90,17 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
     joined = resolve;
   });
   const cluster = new ClusterMember({
-    join: hub,
+    openBus: (listener, onUnverified) =>
+      new ClusterBus(new HubClient({ address: hub, network, clock: systemClock, log: silentLog, ...listener }), {
+        ...{ cluster: 'default', token, clock: systemClock, log: silentLog, onUnverified },
+      }),
     registration: { member, protocolVersion: PROTOCOL_VERSION },
-    load: () => ({ running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} }),
-    ...{ network, clock: systemClock, log: silentLog },
+    pulse: () => ({
+      load: { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
+      blocks: announcer.sequence,
+      seen: {},
+    }),
+    ...{ clock: systemClock, log: silentLog },
     onJoined: () => {
       joined();
     },

@@ -7,7 +7,6 @@
  *
  * No verdict on liveness depends on an engine's progress: heartbeats come from control threads.
  */
-import { setMaxListeners } from 'node:events';
 import type { Clock } from '../../../shared/base/clock.ts';
 import { every } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
@@ -17,69 +16,27 @@ import { formatDigest, formatDifference, type Format } from '../../../shared/kv/
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import {
-  holderId,
   readGoodbye,
   readHeartbeat,
   readRegistration,
   subjects,
   toBytes,
-  type Load,
   type Member,
   type Registration,
   type RegistrationReply,
   type Role,
 } from '../../../shared/protocol/membership.ts';
 import { OVER } from '../../../shared/base/signal.ts';
+import { Instance } from './instance.ts';
+import { Presence, type RouterIdentity } from './presence.ts';
 
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
 const MAX_LATE_MS = 500;
-const MEMBERS_MS = 1_000;
 /** A name is its holder's until nothing was heard of it for this long: two heartbeats and a bit. */
 const NAME_HELD_MS = 1_200;
-/** A stranger's heartbeat is answered with the list of members, but not more often than this. */
-const STRANGER_MS = 200;
-/** Members (P1); a larger cluster has more than one router. */
+/** Members (P1). */
 const MAX_MEMBERS = 1_024;
-
-export class Instance {
-  readonly member: Member;
-  readonly registration: Registration;
-  /** Aborts when the instance is lost or gone. */
-  readonly lost = new AbortController();
-  load: Load | undefined;
-  lastHeardMs: number;
-  /** Requests this router has placed there and not heard the end of. */
-  numPlaced = 0;
-  /** A call could not reach it; cleared by its next heartbeat. */
-  isSuspect = false;
-
-  constructor(registration: Registration, nowMs: number) {
-    this.registration = registration;
-    this.member = registration.member;
-    this.lastHeardMs = nowMs;
-    // One listener per request that runs there, taken away when it ends.
-    setMaxListeners(0, this.lost.signal);
-  }
-
-  get id(): string {
-    return holderId(this.member);
-  }
-
-  /** The longest prompt and output together that its model, and its device blocks, allow. */
-  get maxModelLen(): number {
-    return this.registration.engine?.maxModelLen ?? 0;
-  }
-
-  get isPlaceable(): boolean {
-    return !this.isSuspect && !this.load?.isDraining;
-  }
-
-  /** What a placement compares: sequences there, by its own word or by this router's, whichever is more. */
-  get queueLength(): number {
-    return Math.max(this.numPlaced, (this.load?.running ?? 0) + (this.load?.waiting ?? 0));
-  }
-}
 
 /** What every engine of the cluster agrees on. */
 export interface ClusterModel {
@@ -89,6 +46,8 @@ export interface ClusterModel {
 
 export interface ClusterViewOptions {
   readonly bus: Bus;
+  /** Of this router. */
+  readonly identity: RouterIdentity;
   readonly clock: Clock;
   readonly log: Log;
   readonly silenceMs: number;
@@ -97,8 +56,8 @@ export interface ClusterViewOptions {
   readonly modelConfig: string;
   readonly signal: AbortSignal;
   readonly onJoined: (instance: Instance) => void;
-  /** The same incarnation, after its connection was lost. */
-  readonly onRejoined: (instance: Instance) => void;
+  /** It says how many batches of block events it has sent. */
+  readonly onHeard: (instance: Instance, blocks: number) => void;
   readonly onLost: (instance: Instance) => void;
 }
 
@@ -107,7 +66,9 @@ export class ClusterView {
   readonly #instances = new Map<string, Instance>();
   #model: ClusterModel | undefined;
   #lastCheckMs: number;
-  #toldStrangersMs = 0;
+  /** Changes of the stores among the members. */
+  #version = 0;
+  readonly #presence: Presence;
   /** Those who wait for a change; bounded by the requests in flight. */
   readonly #watchers = new Set<() => void>();
   /** By the context of decode instances that left: when the last of them did. Bounded by MAX_MEMBERS. */
@@ -115,9 +76,9 @@ export class ClusterView {
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
-    const { bus, clock, signal } = options;
+    const { bus, identity, clock, signal } = options;
     this.#lastCheckMs = clock.nowMs();
-    bus.serve(subjects.register, (bytes) => toBytes(this.#register(readRegistration(bytes))));
+    bus.serve(subjects.register(identity.epoch), (bytes) => toBytes(this.#register(readRegistration(bytes))));
     bus.subscribe(subjects.heartbeat, (bytes) => {
       this.#hear(bytes);
     });
@@ -129,9 +90,22 @@ export class ClusterView {
     every(clock, CHECK_MS, signal, () => {
       this.#dropSilent();
     });
-    every(clock, MEMBERS_MS, signal, () => {
-      this.#publishMembers();
-    });
+    this.#presence = new Presence({ bus, identity, clock, signal, version: () => this.#version });
+  }
+
+  /** Says that this router is there. */
+  notice(): void {
+    this.#presence.notice();
+  }
+
+  /** Says goodbye: its members need not wait until it is silent. */
+  leave(): void {
+    this.#presence.leave();
+  }
+
+  /** Other routers of this cluster that are heard. */
+  get otherRouters(): string[] {
+    return this.#presence.others();
   }
 
   /** Undefined until the first engine has registered. */
@@ -193,8 +167,6 @@ export class ClusterView {
     const known = this.#instances.get(member.name);
     if (known?.member.epoch === member.epoch) {
       known.lastHeardMs = this.#options.clock.nowMs();
-      // It was disconnected: events may be lost.
-      this.#options.onRejoined(known);
     } else {
       if (known && this.#isHeld(known)) {
         const reason = `the name ${member.name} belongs to process ${known.member.pid} at ${known.member.address}, which lives: give one of them another --name`;
@@ -203,7 +175,7 @@ export class ClusterView {
       if (known) this.#drop(known, 'restarted');
       this.#admit(registration);
     }
-    return { kind: 'accepted', members: this.all().map((instance) => instance.member) };
+    return { kind: 'accepted', version: this.#version, stores: this.#stores() };
   }
 
   /** A process that was restarted takes its name over as soon as nothing is heard of its predecessor. */
@@ -241,42 +213,41 @@ export class ClusterView {
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);
-    this.#publishMembers();
+    this.#tellOfStores(member);
     this.#tellWatchers();
   }
 
   #hear(bytes: Buffer): void {
-    const { name, epoch, load } = readHeartbeat(bytes);
+    const { bus, identity, clock, onHeard } = this.#options;
+    const { name, epoch, ...pulse } = readHeartbeat(bytes);
     const instance = this.#instances.get(name);
-    const nowMs = this.#options.clock.nowMs();
     if (instance?.member.epoch !== epoch) {
-      // It believes that it is a member: the list tells it otherwise, and it registers, with every check.
-      if (nowMs - this.#toldStrangersMs < STRANGER_MS) return;
-      this.#toldStrangersMs = nowMs;
-      this.#publishMembers();
+      // It believes that it is a member: it is told otherwise, and registers, with every check.
+      bus.publish(subjects.stranger(epoch), toBytes({ router: identity.epoch }));
       return;
     }
     const wasPlaceable = instance.isPlaceable;
-    instance.load = load;
-    instance.isSuspect = false;
-    instance.lastHeardMs = nowMs;
+    instance.hear(pulse, identity.epoch, clock.nowMs());
+    onHeard(instance, pulse.blocks);
     if (!wasPlaceable) this.#tellWatchers();
   }
 
   #dropSilent(): void {
-    const nowMs = this.#options.clock.nowMs();
-    const lateMs = nowMs - this.#lastCheckMs - CHECK_MS;
+    const { bus, clock, silenceMs } = this.#options;
+    const nowMs = clock.nowMs();
+    const sinceMs = nowMs - this.#lastCheckMs;
     this.#lastCheckMs = nowMs;
-    if (lateMs > MAX_LATE_MS) {
-      // This process slept, not they: what they said meanwhile is still to be read.
-      for (const instance of this.all()) instance.lastHeardMs += lateMs;
+    if (!bus.isConnected) {
+      // Nobody can be heard; when it is back they have to come back too.
+      for (const instance of this.all()) instance.lastHeardMs = nowMs;
       return;
     }
-    const limitMs = nowMs - this.#options.silenceMs;
-    for (const instance of this.all()) {
-      if (instance.lastHeardMs >= limitMs) continue;
-      this.#drop(instance, 'silent');
+    if (sinceMs > CHECK_MS + MAX_LATE_MS) {
+      // This process slept, not they: what they said meanwhile is still to be read.
+      for (const instance of this.all()) instance.lastHeardMs += sinceMs;
+      return;
     }
+    for (const instance of this.all()) if (instance.lastHeardMs < nowMs - silenceMs) this.#drop(instance, 'silent');
   }
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
@@ -291,11 +262,19 @@ export class ClusterView {
     instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
     onLost(instance);
     if (!this.all().some(({ registration }) => registration.engine)) this.#model = undefined;
-    this.#publishMembers();
+    this.#tellOfStores(instance.member);
     this.#tellWatchers();
   }
 
-  #publishMembers(): void {
-    this.#options.bus.publish(subjects.members, toBytes({ members: this.all().map(({ member }) => member) }));
+  #stores(): Member[] {
+    return this.of('store').map(({ member }) => member);
+  }
+
+  /** This one has come or gone. */
+  #tellOfStores({ role }: Member): void {
+    if (role !== 'store') return;
+    const { bus, identity } = this.#options;
+    this.#version++;
+    bus.publish(subjects.stores, toBytes({ router: identity.epoch, version: this.#version, stores: this.#stores() }));
   }
 }

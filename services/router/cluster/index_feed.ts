@@ -10,7 +10,7 @@ import { ask, type Network } from '../../../shared/net/network.ts';
 import { decodeBlockBatch, tiers, type BlockBatch, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
 import { unpackKeyWords } from '../../../shared/protocol/packing.ts';
-import type { Instance } from './cluster_view.ts';
+import type { Instance } from './instance.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
 const SNAPSHOT_TIMEOUT_MS = 30_000;
@@ -57,6 +57,14 @@ export class IndexFeed {
   remove(instance: Instance): void {
     this.#feeds.delete(instance.id);
     this.#index.removeHolder(instance.id);
+  }
+
+  /** It has sent so many batches, and says so after them: what is missing is lost. */
+  heard({ id }: Instance, sequence: number): void {
+    const known = this.#feeds.get(id);
+    if (!known || known.feed.buffered || sequence <= known.feed.sequence) return;
+    known.feed.buffered = [];
+    void this.#synchronise(known.instance, known.feed);
   }
 
   #receive(batch: BlockBatch): void {

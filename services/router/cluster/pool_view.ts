@@ -1,17 +1,20 @@
 /** `/api/pool`: what every node of the cluster holds and does, as of its last heartbeat. */
-import type { ClusterView, Instance } from './cluster_view.ts';
+import type { ClusterBus } from '../../../shared/bus/cluster_bus.ts';
+import type { ClusterView } from './cluster_view.ts';
+import type { Instance } from './instance.ts';
 import type { Bodies } from '../openai/bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { PrefixIndex } from './prefix_index.ts';
 
 export function poolView(
-  view: ClusterView,
-  index: PrefixIndex,
+  { view, index, bus }: { readonly view: ClusterView; readonly index: PrefixIndex; readonly bus: ClusterBus },
   open: { readonly admission: Admission; readonly bodies: Bodies },
 ): Record<string, unknown> {
   return {
     model: view.model ? { ...view.model.format, digest: view.model.digest } : null,
     index_keys: index.size,
+    bus: { name: bus.name, connected: bus.isConnected, unverified: bus.numUnverified },
+    other_routers: view.otherRouters,
     // All of them are zero when nothing runs (R2).
     router: {
       requests: open.admission.numRequests,

@@ -7,7 +7,8 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
-import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
+import type { ClusterView } from '../cluster/cluster_view.ts';
+import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
 import { Prices } from './prices.ts';
@@ -59,6 +60,8 @@ export interface ConductorOptions {
   readonly index: PrefixIndex;
   readonly policy: Policy;
   readonly clock: Clock;
+  /** Of this router, among several. */
+  readonly turn: number;
 }
 
 export class Conductor {
@@ -144,6 +147,7 @@ export class Conductor {
     return {
       blockSize: view.model?.format.blockSize ?? 1,
       ...{ decode: of('decode'), prefill: of('prefill'), ranges },
+      turn: view.otherRouters.length > 0 ? this.#options.turn : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };

@@ -38,7 +38,7 @@ export class LongestRun implements Policy {
       ({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength,
     );
     const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.isInsisting);
-    const decode = question.decode?.id ?? choose(eligible, runs)?.id;
+    const decode = question.decode?.id ?? choose(eligible, runs, snapshot.turn)?.id;
     if (decode === undefined)
       return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
     const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
@@ -59,7 +59,7 @@ export class LongestRun implements Policy {
   #place(
     decode: string,
     question: Question,
-    { blockSize, prefill: all, ranges }: ClusterSnapshot,
+    { blockSize, prefill: all, ranges, turn }: ClusterSnapshot,
     runs: Runs,
   ): Placement {
     const { numTokens, numBlocks } = question;
@@ -74,7 +74,7 @@ export class LongestRun implements Policy {
       ({ isPlaceable, isAvoided, maxModelLen }) =>
         isPlaceable && (!isAvoided || question.isInsisting) && maxModelLen > numTokens,
     );
-    const prefill = isMuch ? choose(able, runs) : undefined;
+    const prefill = isMuch ? choose(able, runs, turn) : undefined;
     const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeRun}${held.length > 1 ? `, the rest by ${held.length}` : ''})`;
     if (!prefill) {
       return {
@@ -118,11 +118,16 @@ function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
   };
 }
 
-/** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name. */
-function choose(eligible: readonly InstanceSnapshot[], runs: Runs): InstanceSnapshot | undefined {
+/** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name and turn. */
+function choose(eligible: readonly InstanceSnapshot[], runs: Runs, turn: number): InstanceSnapshot | undefined {
   const shortest = Math.min(...eligible.map(({ queueLength }) => queueLength));
   const runOf = ({ id }: InstanceSnapshot): number => runs.get(id) ?? 0;
-  return eligible
+  const order = (a: InstanceSnapshot, b: InstanceSnapshot): number =>
+    runOf(b) - runOf(a) || a.queueLength - b.queueLength;
+  const sorted = eligible
     .filter(({ queueLength }) => queueLength <= shortest + MAX_EXTRA_QUEUE)
-    .sort((a, b) => runOf(b) - runOf(a) || a.queueLength - b.queueLength || (a.name < b.name ? -1 : 1))[0];
+    .sort((a, b) => order(a, b) || (a.name < b.name ? -1 : 1));
+  const [best] = sorted;
+  const equals = sorted.filter((one) => best && order(one, best) === 0);
+  return equals[turn % equals.length];
 }

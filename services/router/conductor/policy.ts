@@ -43,6 +43,8 @@ export interface ClusterSnapshot {
   readonly prefill: readonly InstanceSnapshot[];
   /** Ascending; what nobody has is in none. */
   readonly ranges: readonly HeldSnapshot[];
+  /** Which of several equals is taken: routers differ in it, so that they do not all take the same one. */
+  readonly turn: number;
   /** How long this router has been there, ms: a young one has seen nobody yet. */
   readonly ageMs: number;
   /** Since when no decode instance has room for the question, ms; 0: one has; undefined: none ever had. */

@@ -189,11 +189,11 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index }: Face): void {
+function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index, bus }: Face): void {
   app.get('/metrics', async (_request, reply) =>
     reply.type(context.metrics.contentType).send(await context.metrics.text()),
   );
-  app.get('/api/pool', () => poolView(view, index, context));
+  app.get('/api/pool', () => poolView({ view, index, bus }, context));
   type Listed = { Querystring: { limit?: string } };
   const limitOf = ({ limit }: Listed['Querystring']): number => {
     const number = Number(limit ?? DEFAULT_LISTED);

@@ -21,7 +21,8 @@ import type {
   SampledMessage,
 } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
-import type { ClusterView, Instance } from '../cluster/cluster_view.ts';
+import type { ClusterView } from '../cluster/cluster_view.ts';
+import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { Course } from './relay.ts';
@@ -38,6 +39,8 @@ export interface GeneratedToken {
 }
 
 export interface AttemptOptions {
+  /** The epoch of this router. */
+  readonly router: string;
   readonly view: ClusterView;
   readonly conductor: Conductor;
   readonly network: Network;
@@ -90,11 +93,11 @@ export class AttemptRun {
     const { decode: instance } = chosen;
     const { address } = instance.member;
     const said: Said = new Pushed();
-    said.push({ start: this.#startMessage() });
+    const placement = instance.place();
+    said.push({ start: this.#startMessage(placement) });
     const link = linkSignals(signal, instance.lost.signal);
     const options = { signal: link.signal, timeoutMs: this.#timeoutMs };
     const replies = this.#options.network.open(address, 'decode', said, options);
-    instance.numPlaced++;
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
       this.#watchSources(said, chosen.prefillSources);
@@ -115,7 +118,7 @@ export class AttemptRun {
     } finally {
       // Whoever reads has left: the client, or a stop string.
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = signal.aborted ? 'cancelled' : 'stopped';
-      instance.numPlaced--;
+      instance.end(placement);
       this.#unwatch();
       link.release();
       this.#ended.abort();
@@ -124,12 +127,14 @@ export class AttemptRun {
     }
   }
 
-  #context(): RequestContext {
+  /** Of the instance's `placement`. */
+  #context(placement: number): RequestContext {
     const { record, numAttempts } = this.#course;
     // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
     const requestId = `${record.id}.${numAttempts}`;
     const traceId = record.names.traceId ?? record.id;
-    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId };
+    const { router } = this.#options;
+    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId, router, placement };
   }
 
   #chain(): { format: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
@@ -143,11 +148,11 @@ export class AttemptRun {
     };
   }
 
-  #startMessage(): DecodeStart {
+  #startMessage(placement: number): DecodeStart {
     const { generation } = this.#course;
     const chosen = this.#chosen;
     return {
-      context: this.#context(),
+      context: this.#context(placement),
       ...this.#chain(),
       promptLength: generation.promptTokens.length,
       maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen),
@@ -200,9 +205,9 @@ export class AttemptRun {
     this.#numPrefills++;
     this.#unwanted = new AbortController();
     const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
-    instance.numPlaced++;
+    const placement = instance.place();
     try {
-      const request = { context: this.#context(), ...this.#chain(), sources };
+      const request = { context: this.#context(placement), ...this.#chain(), sources };
       const onReport = (report: Report): void => {
         entry.report = report;
         conductor.learn(instance, report);
@@ -230,7 +235,7 @@ export class AttemptRun {
       said.push({ giveUp: { round } });
     } finally {
       link.release();
-      instance.numPlaced--;
+      instance.end(placement);
     }
   }
 

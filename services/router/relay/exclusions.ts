@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Random } from '../../../shared/base/random.ts';
-import type { Instance } from '../cluster/cluster_view.ts';
+import type { Instance } from '../cluster/instance.ts';
 
 /** Of this, between half and all. */
 const PAUSE_MS = 200;

@@ -8,7 +8,7 @@ import { pause } from '../../../shared/base/pause.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { ask, type Network } from '../../../shared/net/network.ts';
 import type { PrefillRequest, Report } from '../../../shared/protocol/messages.ts';
-import type { Instance } from '../cluster/cluster_view.ts';
+import type { Instance } from '../cluster/instance.ts';
 import type { Attempt } from './request_log.ts';
 
 /** A busy instance is asked again after a pause of this, then twice that, up to the second. */

@@ -5,7 +5,9 @@ import { silentLog } from '../../../shared/base/log.ts';
 import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
 import type { Format } from '../../../shared/kv/format.ts';
 import {
-  readMembers,
+  readRouter,
+  readStores,
+  readStranger,
   readRegistrationReply,
   subjects,
   toBytes,
@@ -52,6 +54,7 @@ class World {
   constructor() {
     this.view = new ClusterView({
       bus: this.hub,
+      identity: { name: 'r', epoch: 'r1' },
       clock: this.clock,
       log: silentLog,
       silenceMs: 3_000,
@@ -59,17 +62,17 @@ class World {
       modelConfig: 'config',
       signal: new AbortController().signal,
       onJoined: ({ id }) => this.events.push(`joined ${id}`),
-      onRejoined: ({ id }) => this.events.push(`rejoined ${id}`),
+      onHeard: ({ id }, blocks) => this.events.push(`heard ${id}: ${blocks}`),
       onLost: ({ id }) => this.events.push(`lost ${id}`),
     });
   }
 
   async register(message: Registration): Promise<RegistrationReply> {
-    return readRegistrationReply(await this.hub.request(subjects.register, toBytes(message)));
+    return readRegistrationReply(await this.hub.request(subjects.register('r1'), toBytes(message)));
   }
 
   heartbeat(name: string, epoch: string, change: Partial<Load> = {}): void {
-    this.hub.publish(subjects.heartbeat, toBytes({ name, epoch, load: { ...load, ...change } }));
+    this.hub.publish(subjects.heartbeat, toBytes({ name, epoch, load: { ...load, ...change }, blocks: 0, seen: {} }));
   }
 
   get names(): string[] {
@@ -89,14 +92,15 @@ test('silence is loss; a paused instance that speaks again is told, and comes ba
   assert.deepEqual(world.names, ['d1/a']);
   await world.clock.run(13_200);
   assert.deepEqual(world.names, []);
-  const told: number[] = [];
-  world.hub.subscribe(subjects.members, (bytes) => told.push(readMembers(bytes).members.length));
+  const told: string[] = [];
+  world.hub.subscribe(subjects.stranger('a'), (bytes) => told.push(readStranger(bytes).router));
   world.heartbeat('d1', 'a');
   assert.deepEqual(world.names, [], 'a heartbeat is no registration');
-  assert.deepEqual(told, [0], 'the list of members says that it is none');
+  assert.deepEqual(told, ['r1'], 'it is told who does not know it');
   await world.register(registration('d1', 'a'));
   assert.deepEqual(world.names, ['d1/a']);
-  assert.deepEqual(world.events, ['joined d1/a', 'lost d1/a', 'joined d1/a']);
+  const changes = world.events.filter((event) => !event.startsWith('heard'));
+  assert.deepEqual(changes, ['joined d1/a', 'lost d1/a', 'joined d1/a']);
 });
 
 test('a paused instance of another model is not taken back when the cluster has changed meanwhile', async () => {
@@ -214,4 +218,78 @@ test('a decode instance is expected for what it could take, also after it left',
   assert.equal(world.view.decodeSeenMs(3_000), 1_000, 'only the large one could');
   assert.equal(world.view.decodeSeenMs(300), 2_000, 'the small one is there');
   assert.equal(world.view.decodeSeenMs(9_000), undefined);
+});
+
+test('routers say that they are there, when they are asked too, and what stores there are when that changes', async () => {
+  const world = new World();
+  const notices: number[] = [];
+  const stores: string[] = [];
+  world.hub.subscribe(subjects.router, (bytes) => notices.push(readRouter(bytes).version));
+  world.hub.subscribe(subjects.stores, (bytes) =>
+    stores.push(
+      readStores(bytes)
+        .stores.map(({ name }) => name)
+        .join(),
+    ),
+  );
+  for (let i = 0; i < 50; i++) world.hub.publish(subjects.hello, Buffer.alloc(0));
+  await world.clock.run(100);
+  assert.deepEqual(notices, [0], 'many who ask at once hear one answer');
+  const store = registration('s1', 'a').member;
+  await world.register({ member: { ...store, role: 'store' }, protocolVersion: PROTOCOL_VERSION });
+  await world.register(registration('d1', 'a'));
+  await world.clock.run(1_200);
+  assert.deepEqual(notices, [0, 1]);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 's1', epoch: 'a' }));
+  assert.deepEqual(stores, ['s1', '']);
+});
+
+test('other routers are those that were heard lately', async () => {
+  const world = new World();
+  world.hub.publish(subjects.router, toBytes({ router: 'r2', name: 'second', version: 0 }));
+  await world.clock.run(2_000);
+  world.hub.publish(subjects.router, toBytes({ router: 'r3', name: 'third', version: 0 }));
+  assert.deepEqual(world.view.otherRouters, ['second', 'third']);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'third', epoch: 'r3' }));
+  assert.deepEqual(world.view.otherRouters, ['second']);
+  await world.clock.run(6_000);
+  assert.deepEqual(world.view.otherRouters, []);
+});
+
+test('while the bus is away nobody is silent; when it is back they have as long as ever to speak', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  Object.assign(world.hub, { isConnected: false });
+  await world.clock.run(60_000);
+  assert.deepEqual(world.names, ['d1/a']);
+  Object.assign(world.hub, { isConnected: true });
+  await world.clock.run(62_900);
+  assert.deepEqual(world.names, ['d1/a']);
+  await world.clock.run(63_300);
+  assert.deepEqual(world.names, []);
+});
+
+test('a queue is what an instance says, and what this router has placed there that it had not seen', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  const [instance] = world.view.all();
+  assert(instance);
+  const placements = Array.from({ length: 5 }, () => instance.place());
+  assert.equal(instance.queueLength, 5);
+  // It had seen three of them, and has two from another router.
+  const hear = (running: number, seen: number): void => {
+    world.hub.publish(
+      subjects.heartbeat,
+      toBytes({ name: 'd1', epoch: 'a', load: { ...load, running }, blocks: 0, seen: { r1: seen, r2: 9 } }),
+    );
+  };
+  hear(5, 3);
+  assert.equal(instance.queueLength, 7);
+  for (const placement of placements.slice(2)) instance.end(placement);
+  assert.equal(instance.queueLength, 5, 'what ended unseen counts no more');
+  hear(2, 5);
+  assert.equal(instance.queueLength, 2);
+  hear(9, 2);
+  instance.place();
+  assert.equal(instance.queueLength, 10, 'late words do not make seen ones unseen');
 });

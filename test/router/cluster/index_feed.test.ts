@@ -13,7 +13,7 @@ import type { Listener, Network } from '../../../shared/net/network.ts';
 import { encodeBlockBatch } from '../../../shared/protocol/block_events.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import { subjects } from '../../../shared/protocol/membership.ts';
-import { Instance } from '../../../services/router/cluster/cluster_view.ts';
+import { Instance } from '../../../services/router/cluster/instance.ts';
 import { IndexFeed } from '../../../services/router/cluster/index_feed.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { until } from '../../support/cluster.ts';
@@ -55,8 +55,6 @@ beforeEach(async () => {
   feed = new IndexFeed(index, hub, network, systemClock, silentLog);
 });
 afterEach(async () => {
-  stopped.abort();
-  network.close();
   await listener.close(100);
 });
 
@@ -86,6 +84,31 @@ test('a late joiner gets a snapshot, then events; a gap is repaired by another s
   feed.remove(instance);
   assert.equal(run(), 0);
   assert.equal(index.size, 0, 'a small index is swept at once');
+});
+
+test('the last batches are lost and nothing follows: the holder says how many there were', async () => {
+  const run = (): number => heldRuns(index, words).get('s1/e') ?? 0;
+  feed.add(instance);
+  for (const { key } of hashes.slice(0, 20)) announcer.stored('dram', key);
+  announcer.flush();
+  await until('it is in step', () => run() === 20);
+  isBusUp = false;
+  for (const { key } of hashes.slice(20, 40)) announcer.stored('dram', key);
+  announcer.flush();
+  isBusUp = true;
+  await systemClock.sleep(50);
+  assert.equal(run(), 20);
+  const { numSnapshots } = feed;
+  feed.heard(instance, announcer.sequence - 1);
+  await systemClock.sleep(50);
+  assert.equal(feed.numSnapshots, numSnapshots, 'so many it had');
+  feed.heard(instance, announcer.sequence);
+  await until('the snapshot is in', () => run() === 40);
+  assert.equal(feed.numSnapshots, numSnapshots + 1);
+  feed.heard(instance, announcer.sequence);
+  await systemClock.sleep(50);
+  assert.equal(feed.numSnapshots, numSnapshots + 1);
+  feed.remove(instance);
 });
 
 test('10,000 batches are kept while a snapshot is on its way; what is lost beyond is seen as a gap and repaired (P1)', async () => {

@@ -4,7 +4,8 @@ import { test } from 'vitest';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { Registration } from '../../../shared/protocol/membership.ts';
-import { Instance, type ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
@@ -26,6 +27,7 @@ const viewOf = (instances: readonly Instance[]): ClusterView =>
     of: (role: string) => instances.filter(({ member }) => member.role === role),
     byHolder: (id: string) => instances.find((one) => one.id === id),
     decodeSeenMs: () => 0,
+    otherRouters: [],
   }) as unknown as ClusterView;
 const view = viewOf(all);
 
@@ -34,7 +36,7 @@ test('blocks are asked of those who are not avoided; the log has what was known,
   for (const holder of ['s1/e', 'gone/e'])
     index.apply(holder, { operation: 'stored', tier: 'dram', keys: keys.subarray(0, 18) });
   const policy = new LongestRun(8);
-  const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock() });
+  const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock(), turn: 0 });
   const nobody = { has: () => false, isHolder: () => true };
   const asked = { requestId: 'r1', numTokens: 42, keys, maxLength: 64, avoided: nobody };
   const first = conductor.decide(asked);
@@ -63,6 +65,7 @@ test('a large cluster’s decisions are remembered for as many instances, not fo
     index: new PrefixIndex(),
     policy,
     clock: new SimulatedClock(),
+    turn: 0,
   });
   const avoided = { has: () => false, isHolder: () => true };
   for (let i = 0; i < 100; i++) conductor.decide({ requestId: `r${i}`, numTokens: 42, keys, maxLength: 64, avoided });

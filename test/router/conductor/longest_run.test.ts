@@ -33,6 +33,7 @@ function cluster(runs: Record<string, number>, more: Partial<ClusterSnapshot> = 
     decode: [instance('d1'), instance('d2')],
     prefill: [instance('p1'), instance('p2')],
     ranges: rangesOf(runs),
+    turn: 0,
     ageMs: 60_000,
     withoutDecodeMs: 0,
     ...more,
@@ -134,4 +135,18 @@ test('what can be priced is: what it fetches and what it computes, by what each 
     // It would fetch, and never has.
     { decode: 'd2/e', run: 0, queueLength: 0, priceMs: undefined },
   ]);
+});
+
+test('routers take turns among equals, and only among them', () => {
+  const decode = ['a', 'b', 'c', 'd'].map((name) => instance(name));
+  const chosen = (turn: number, runs: Record<string, number> = {}): string =>
+    placed(policy.decide(question, cluster(runs, { decode, turn }))).decode;
+  assert.deepEqual(
+    [0, 1, 2, 3, 4].map((turn) => chosen(turn)),
+    ['a/e', 'b/e', 'c/e', 'd/e', 'a/e'],
+  );
+  assert.deepEqual(
+    [0, 1, 2, 3].map((turn) => chosen(turn, { c: 1 })),
+    Array(4).fill('c/e'),
+  );
 });

@@ -7,7 +7,7 @@ import { Random } from '../../../shared/base/random.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
 import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { noScope, type Format } from '../../../shared/kv/format.ts';
-import { Instance } from '../../../services/router/cluster/cluster_view.ts';
+import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';

@@ -8,7 +8,8 @@ import type { Digest } from '../../../shared/kv/block_key.ts';
 import { noScope } from '../../../shared/kv/format.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { neutralSampling } from '../../../shared/engine/sampler.ts';
-import { Instance, type ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
@@ -38,12 +39,14 @@ test('a broken connection is tried again there, and given up after 64 tries with
     all: () => [instance],
     byHolder: (id: string) => (id === instance.id ? instance : undefined),
     decodeSeenMs: () => systemClock.nowMs(),
+    otherRouters: [],
     changed: () => systemClock.sleep(10),
   } as unknown as ClusterView;
   const index = { ranges: () => [] } as unknown as PrefixIndex;
-  const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestRun(64) });
+  const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestRun(64), turn: 0 });
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor },
+    router: 'r',
     onFailover: () => assert.fail('nobody was lost'),
   });
   const record = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {

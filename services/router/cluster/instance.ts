@@ -1,0 +1,81 @@
+/** One incarnation of a member, as this router knows it. */
+import { setMaxListeners } from 'node:events';
+import {
+  holderId,
+  type Load,
+  type Member,
+  type Pulse,
+  type Registration,
+} from '../../../shared/protocol/membership.ts';
+
+export class Instance {
+  readonly member: Member;
+  readonly registration: Registration;
+  /** Aborts when the instance is lost or gone. */
+  readonly lost = new AbortController();
+  load: Load | undefined;
+  lastHeardMs: number;
+  /** A call could not reach it; cleared by its next heartbeat. */
+  isSuspect = false;
+  /** Numbers of the calls that this router has placed there and not heard the end of, ascending. */
+  readonly #placed = new Set<number>();
+  #numPlacements = 0;
+  /** The last of them that it had seen when it last spoke. */
+  #seen = 0;
+  /** Of those that are open: it did not count them when it last spoke. */
+  #numUnseen = 0;
+
+  constructor(registration: Registration, nowMs: number) {
+    this.registration = registration;
+    this.member = registration.member;
+    this.lastHeardMs = nowMs;
+    // One listener per request that runs there, taken away when it ends.
+    setMaxListeners(0, this.lost.signal);
+  }
+
+  get id(): string {
+    return holderId(this.member);
+  }
+
+  /** The longest prompt and output together that its model, and its device blocks, allow. */
+  get maxModelLen(): number {
+    return this.registration.engine?.maxModelLen ?? 0;
+  }
+
+  get isPlaceable(): boolean {
+    return !this.isSuspect && !this.load?.isDraining;
+  }
+
+  get numPlaced(): number {
+    return this.#placed.size;
+  }
+
+  /** What a placement compares: sequences there, by its own word and what it had not seen then, or by this router's, whichever is more. */
+  get queueLength(): number {
+    const { running = 0, waiting = 0 } = this.load ?? {};
+    return Math.max(this.#placed.size, running + waiting + this.#numUnseen);
+  }
+
+  /** A call goes there. @returns its number. */
+  place(): number {
+    const placement = ++this.#numPlacements;
+    this.#placed.add(placement);
+    this.#numUnseen++;
+    return placement;
+  }
+
+  /** That call has ended. */
+  end(placement: number): void {
+    if (this.#placed.delete(placement) && placement > this.#seen) this.#numUnseen--;
+  }
+
+  /** It speaks; `router` is the epoch of this one. */
+  hear({ load, seen }: Pulse, router: string, nowMs: number): void {
+    this.load = load;
+    this.isSuspect = false;
+    this.lastHeardMs = nowMs;
+    // Late words say less than was known.
+    this.#seen = Math.max(this.#seen, seen[router] ?? 0);
+    this.#numUnseen = [...this.#placed].filter((placement) => placement > this.#seen).length;
+  }
+}

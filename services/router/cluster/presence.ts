@@ -1,0 +1,78 @@
+/** A router among others: says that it is there, hears who else is. */
+import { every, type Clock } from '../../../shared/base/clock.ts';
+import type { Bus } from '../../../shared/bus/bus.ts';
+import { readGoodbye, readRouter, subjects, toBytes } from '../../../shared/protocol/membership.ts';
+
+const NOTICE_MS = 1_000;
+/** Who looks for a router is answered, but not more often than this. */
+const HELLO_MS = 50;
+/** Another one that was not heard for so long is gone. */
+const SILENCE_MS = 5_000;
+/** Others that are heard (P1). */
+const MAX_OTHERS = 64;
+
+export interface RouterIdentity {
+  readonly name: string;
+  readonly epoch: string;
+}
+
+export interface PresenceOptions {
+  readonly bus: Bus;
+  readonly identity: RouterIdentity;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  /** Changes of the stores among its members. */
+  readonly version: () => number;
+}
+
+export class Presence {
+  readonly #options: PresenceOptions;
+  /** By epoch. */
+  readonly #others = new Map<string, { readonly name: string; readonly heardMs: number }>();
+  #noticeMs = -Infinity;
+  #isNoticeDue = false;
+
+  constructor(options: PresenceOptions) {
+    this.#options = options;
+    const { bus, identity, clock, signal } = options;
+    bus.subscribe(subjects.hello, () => void this.#answerHello());
+    bus.subscribe(subjects.router, (bytes) => {
+      const { router, name } = readRouter(bytes);
+      if (router !== identity.epoch && (this.#others.has(router) || this.#others.size < MAX_OTHERS))
+        this.#others.set(router, { name, heardMs: clock.nowMs() });
+    });
+    bus.subscribe(subjects.goodbye, (bytes) => {
+      this.#others.delete(readGoodbye(bytes).epoch);
+    });
+    every(clock, NOTICE_MS, signal, () => {
+      this.notice();
+    });
+  }
+
+  /** Names of those that are heard. */
+  others(): string[] {
+    const sinceMs = this.#options.clock.nowMs() - SILENCE_MS;
+    for (const [epoch, { heardMs }] of this.#others) if (heardMs < sinceMs) this.#others.delete(epoch);
+    return [...this.#others.values()].map(({ name }) => name);
+  }
+
+  notice(): void {
+    const { bus, identity, clock, version } = this.#options;
+    this.#noticeMs = clock.nowMs();
+    bus.publish(subjects.router, toBytes({ router: identity.epoch, name: identity.name, version: version() }));
+  }
+
+  leave(): void {
+    const { bus, identity } = this.#options;
+    bus.publish(subjects.goodbye, toBytes(identity));
+  }
+
+  async #answerHello(): Promise<void> {
+    if (this.#isNoticeDue) return;
+    this.#isNoticeDue = true;
+    const { clock, signal } = this.#options;
+    await clock.sleep(this.#noticeMs + HELLO_MS - clock.nowMs(), signal);
+    this.#isNoticeDue = false;
+    if (!signal.aborted) this.notice();
+  }
+}

@@ -1,0 +1,173 @@
+/** What `/metrics` says of the cluster: its instances and their tiers, the prefix index, the bus. Asked anew each time. */
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import type { Load, TierStats } from '../../shared/protocol/membership.ts';
+import type { ClusterView } from './cluster/cluster_view.ts';
+import type { PrefixIndex } from './cluster/prefix_index.ts';
+import type { IndexDrift } from './index_drift.ts';
+
+/** What a router knows of its cluster. */
+export interface Observed {
+  readonly view: ClusterView;
+  readonly index: PrefixIndex;
+  readonly bus: ClusterBus;
+}
+
+type Labels = Record<string, string>;
+type Collect = (set: (labels: Labels, value: number) => void) => void;
+type Add = (name: string, help: string, labelNames: string[], collect: Collect) => void;
+
+interface Adders {
+  readonly gauge: Add;
+  /** Counted by the instance since it started: it begins at zero again when the instance does, as counters do. */
+  readonly counter: Add;
+}
+
+interface Metric {
+  reset(): void;
+  inc(labels: Labels, value: number): void;
+}
+
+/** So that an instance which has left is no longer told of. */
+function anew(collect: Collect) {
+  return function (this: Metric): void {
+    this.reset();
+    collect((labels, value) => {
+      this.inc(labels, value);
+    });
+  };
+}
+
+export function addClusterMetrics(
+  registry: Registry,
+  { view, index, bus, drift }: Observed & { readonly drift: IndexDrift },
+): void {
+  const adders: Adders = {
+    gauge: (name, help, labelNames, collect) => {
+      new Gauge({ name, help, labelNames, registers: [registry], collect: anew(collect) });
+    },
+    counter: (name, help, labelNames, collect) => {
+      new Counter({ name, help, labelNames, registers: [registry], collect: anew(collect) });
+    },
+  };
+  addInstances(adders, view);
+  addTiers(adders, view);
+  addIndex(adders, index, drift);
+  addBus(adders, bus, view);
+}
+
+function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
+  const labels = ['engine', 'role'];
+  const perInstance =
+    (value: (load: Load) => number | undefined): Collect =>
+    (set) => {
+      for (const { member, load } of view.all()) {
+        const found = load && value(load);
+        if (found !== undefined) set({ engine: member.name, role: member.role }, found);
+      }
+    };
+  gauge(
+    'vllm:num_requests_running',
+    'sequences that hold device blocks',
+    labels,
+    perInstance(({ running }) => running),
+  );
+  gauge(
+    'vllm:num_requests_waiting',
+    'sequences that wait',
+    labels,
+    perInstance(({ waiting }) => waiting),
+  );
+  for (const name of ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc']) {
+    gauge(
+      name,
+      'device blocks in use, of all; 1 is full',
+      labels,
+      perInstance(({ kvUsage }) => kvUsage),
+    );
+  }
+  counter(
+    'vllm:num_preemptions_total',
+    'sequences that gave their blocks up',
+    labels,
+    perInstance(({ preemptions }) => preemptions),
+  );
+  gauge(
+    'penstock_step_seconds',
+    'duration of the last step',
+    labels,
+    perInstance(({ lastStepMs }) => lastStepMs / 1_000),
+  );
+  gauge('penstock_instances', 'processes in the cluster', ['role'], (set) => {
+    for (const role of ['prefill', 'decode', 'store'] as const) set({ role }, view.of(role).length);
+  });
+}
+
+function addTiers({ gauge, counter }: Adders, view: ClusterView): void {
+  const labels = ['engine', 'role', 'tier'];
+  const perTier =
+    (value: (stats: TierStats) => number): Collect =>
+    (set) => {
+      for (const { member, load } of view.all()) {
+        for (const [tier, stats] of Object.entries(load?.tiers ?? {}))
+          set({ engine: member.name, role: member.role, tier }, value(stats));
+      }
+    };
+  for (const name of ['blocks', 'bytes'] as const) {
+    gauge(
+      `penstock_tier_${name}`,
+      `${name} of a tier`,
+      labels,
+      perTier((stats) => stats[name]),
+    );
+  }
+  gauge(
+    'penstock_tier_available',
+    'whether a tier can be used: 0 when its disk cannot',
+    labels,
+    perTier(({ fault }) => (fault === undefined ? 1 : 0)),
+  );
+  for (const name of ['hits', 'misses', 'evictions'] as const) {
+    counter(
+      `penstock_tier_${name}_total`,
+      `${name} of a tier`,
+      labels,
+      perTier((stats) => stats[name]),
+    );
+  }
+}
+
+function addIndex({ gauge }: Adders, index: PrefixIndex, drift: IndexDrift): void {
+  gauge('penstock_index_keys', 'block keys in the prefix index', [], (set) => {
+    set({}, index.size);
+  });
+  gauge('penstock_index_bytes', 'bytes of the prefix index', [], (set) => {
+    set({}, index.bytes);
+  });
+  gauge('penstock_index_dropped', 'block events that the prefix index had no room for', [], (set) => {
+    set({}, index.numDropped);
+  });
+  gauge(
+    'penstock_index_missing_ratio',
+    'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
+    [],
+    (set) => {
+      set({}, drift.missing);
+    },
+  );
+  gauge('penstock_index_alarm', '1 while the index promises what nobody has', [], (set) => {
+    set({}, drift.isAlarmed ? 1 : 0);
+  });
+}
+
+function addBus({ gauge, counter }: Adders, bus: ClusterBus, view: ClusterView): void {
+  gauge('penstock_bus_connected', 'whether the bus is there', [], (set) => {
+    set({}, bus.isConnected ? 1 : 0);
+  });
+  counter('penstock_bus_unverified_total', 'bus messages under another cluster token', [], (set) => {
+    set({}, bus.numUnverified);
+  });
+  gauge('penstock_routers', 'routers of the cluster that are heard, this one included', [], (set) => {
+    set({}, 1 + view.otherRouters.length);
+  });
+}

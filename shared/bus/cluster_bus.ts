@@ -1,0 +1,120 @@
+/**
+ * One cluster's part of a bus that others may use too: its subjects begin with its name, and every payload carries a MAC under the
+ * cluster token. What has none, or a wrong one, was not said.
+ *
+ *   subject   penstock.CLUSTER.subject
+ *   payload   [HMAC-SHA256(token, subject ‖ 0 ‖ payload), the first 16 bytes][payload]
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import type { Clock } from '../base/clock.ts';
+import { Failure } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
+import type { Bus } from './bus.ts';
+
+const MAC_BYTES = 16;
+/** What is not verified is reported this often. */
+const REPORT_MS = 5_000;
+
+export interface ClusterBusOptions {
+  readonly cluster: string;
+  readonly token: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Somebody spoke on this subject and has another token. */
+  readonly onUnverified?: (subject: string) => void;
+}
+
+export class ClusterBus implements Bus {
+  readonly #bus: Bus;
+  readonly #options: ClusterBusOptions;
+  #reportedMs = -Infinity;
+  /** Messages that carried no MAC of this cluster's token. */
+  numUnverified = 0;
+
+  constructor(bus: Bus, options: ClusterBusOptions) {
+    this.#bus = bus;
+    this.#options = options;
+  }
+
+  get name(): string {
+    return this.#bus.name;
+  }
+
+  get isConnected(): boolean {
+    return this.#bus.isConnected;
+  }
+
+  publish(subject: string, payload: Buffer): void {
+    if (!this.#bus.isConnected) return;
+    const full = this.#full(subject);
+    this.#bus.publish(full, this.#seal(full, payload));
+  }
+
+  subscribe(subject: string, handler: (payload: Buffer) => void): () => void {
+    const full = this.#full(subject);
+    return this.#bus.subscribe(full, (sealed) => {
+      const payload = this.#open(full, sealed);
+      if (payload) handler(payload);
+      else this.#unverified(subject);
+    });
+  }
+
+  async request(subject: string, payload: Buffer, timeoutMs: number): Promise<Buffer> {
+    const full = this.#full(subject);
+    const sealed = await this.#bus.request(full, this.#seal(full, payload), timeoutMs);
+    const answer = this.#open(answerTo(full), sealed);
+    if (answer) return answer;
+    this.#unverified(subject);
+    throw new Failure('unauthenticated', `${subject} was answered under another cluster token`);
+  }
+
+  serve(subject: string, handler: (payload: Buffer) => Buffer | Promise<Buffer>): () => void {
+    const full = this.#full(subject);
+    return this.#bus.serve(full, async (sealed) => {
+      const payload = this.#open(full, sealed);
+      if (payload) return this.#seal(answerTo(full), await handler(payload));
+      this.#unverified(subject);
+      throw new Failure('unauthenticated', 'the cluster has another --cluster-token');
+    });
+  }
+
+  close(): void {
+    this.#bus.close();
+  }
+
+  #full(subject: string): string {
+    return `penstock.${this.#options.cluster}.${subject}`;
+  }
+
+  #macOf(subject: string, payload: Buffer): Buffer {
+    const mac = createHmac('sha256', this.#options.token).update(`${subject}\0`).update(payload);
+    return mac.digest().subarray(0, MAC_BYTES);
+  }
+
+  #seal(subject: string, payload: Buffer): Buffer {
+    return Buffer.concat([this.#macOf(subject, payload), payload]);
+  }
+
+  #open(subject: string, sealed: Buffer): Buffer | undefined {
+    if (sealed.length < MAC_BYTES) return undefined;
+    const payload = sealed.subarray(MAC_BYTES);
+    return timingSafeEqual(sealed.subarray(0, MAC_BYTES), this.#macOf(subject, payload)) ? payload : undefined;
+  }
+
+  #unverified(subject: string): void {
+    const { clock, log, onUnverified } = this.#options;
+    this.numUnverified++;
+    if (clock.nowMs() - this.#reportedMs >= REPORT_MS) {
+      this.#reportedMs = clock.nowMs();
+      log.warn(
+        { subject, count: this.numUnverified },
+        'what comes over the bus is under another cluster token: dropped',
+      );
+    }
+    onUnverified?.(subject);
+  }
+}
+
+function answerTo(subject: string): string {
+  return `${subject} answer`;
+}

@@ -1,0 +1,340 @@
+/**
+ * The bus on NATS servers: core NATS alone, since all that is said is soft state. A driver: nobody else knows that it is NATS.
+ *
+ * Reconnects are the library's; a connection that it gives up is made anew, and so is one whose server fell silent: the library would
+ * wait until what it has written is taken.
+ * Bounds (P1): what is published and not yet taken by the server (MAX_BACKLOG_BYTES; beyond it is dropped, and the sequence numbers
+ * tell), requests that wait for an answer (MAX_PENDING). A subscriber that does not read is disconnected by the server.
+ */
+import { checkServerIdentity, type PeerCertificate } from 'node:tls';
+import {
+  connect,
+  credsAuthenticator,
+  ErrorCode,
+  DebugEvents,
+  Events,
+  headers,
+  nkeyAuthenticator,
+  type ConnectionOptions,
+  type Msg,
+  type NatsConnection,
+  type NatsError,
+} from 'nats';
+import type { Clock } from '../base/clock.ts';
+import { Failure, isFailureCode, messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
+import type { Bus, BusListener } from './bus.ts';
+
+/** A server that answers no ping for twice this long is lost: sooner than its silence makes members lost. */
+const PING_MS = 700;
+const MIN_PAUSE_MS = 100;
+const MAX_PAUSE_MS = 500;
+const CONNECT_TIMEOUT_MS = 5_000;
+/** Why there is no connection is said this often. */
+const REPORT_MS = 5_000;
+const MAX_BACKLOG_BYTES = 16 << 20;
+const MAX_PENDING = 1_024;
+/** An answer that is a failure names it here. */
+const ERROR_HEADER = 'penstock-error';
+/** What the server says of those that it does not want. */
+const refusals: readonly string[] = [
+  ErrorCode.AuthorizationViolation,
+  ErrorCode.BadAuthentication,
+  ErrorCode.AccountExpired,
+  ErrorCode.BadCreds,
+];
+
+type Subscriber = (payload: Buffer) => void;
+type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
+
+export interface NatsOptions {
+  /** nats:// or tls://, a HOST:PORT each, perhaps with a user and a password. */
+  readonly servers: readonly string[];
+  readonly user: string;
+  readonly password: string;
+  /** The text of an nkey's seed. */
+  readonly nkeySeed: string | undefined;
+  /** The text of a credentials file. */
+  readonly credentials: string | undefined;
+  /** Files; empty: what the system trusts, and no certificate of one's own. */
+  readonly caFile: string;
+  readonly certFile: string;
+  readonly keyFile: string;
+  /** Of this process, for the server's own lists. */
+  readonly name: string;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class NatsBus implements Bus {
+  readonly name: string;
+  readonly #options: NatsOptions;
+  readonly #listener: BusListener;
+  readonly #subscribers = new Map<string, Set<Subscriber>>();
+  readonly #servers = new Map<string, Server>();
+  readonly #stopped = new AbortController();
+  #connection: NatsConnection | undefined;
+  #isConnected = false;
+  /** Published, and not known to have reached the server. */
+  #backlogBytes = 0;
+  #isFlushing = false;
+  #numPending = 0;
+  #reportedMs = -Infinity;
+  /** Other servers of theirs, by their own word. */
+  #discovered: readonly string[] = [];
+
+  constructor(options: NatsOptions, listener: BusListener) {
+    this.#options = options;
+    this.#listener = listener;
+    // Without users and passwords.
+    this.name = options.servers.map((server) => server.replace(/\/\/[^@/]*@/, '//')).join();
+    void this.#connectForever();
+  }
+
+  get isConnected(): boolean {
+    return this.#isConnected;
+  }
+
+  publish(subject: string, payload: Buffer): void {
+    const connection = this.#connection;
+    if (!connection || !this.#isConnected || this.#backlogBytes > MAX_BACKLOG_BYTES) return;
+    const limit = connection.info?.max_payload ?? Infinity;
+    if (payload.length > limit) {
+      this.#options.log.error(
+        { subject, bytes: payload.length, limit },
+        'the NATS server takes no such message: raise its max_payload',
+      );
+      return;
+    }
+    connection.publish(subject, payload);
+    this.#backlogBytes += payload.length;
+    if (!this.#isFlushing) void this.#flush(connection);
+  }
+
+  subscribe(subject: string, handler: Subscriber): () => void {
+    const set = this.#subscribers.get(subject) ?? new Set();
+    if (!this.#subscribers.has(subject)) {
+      this.#subscribers.set(subject, set);
+      if (this.#connection) this.#listenTo(this.#connection, subject);
+    }
+    set.add(handler);
+    return () => set.delete(handler);
+  }
+
+  async request(subject: string, payload: Buffer, timeoutMs: number): Promise<Buffer> {
+    const connection = this.#connection;
+    if (!connection || !this.#isConnected) throw new Failure('instance_lost', `no connection to ${this.name}`);
+    if (this.#numPending >= MAX_PENDING) {
+      throw new Failure('overloaded', `${MAX_PENDING} requests wait on this connection`);
+    }
+    this.#numPending++;
+    try {
+      const answer = await connection.request(subject, payload, { timeout: timeoutMs });
+      const code = answer.headers?.get(ERROR_HEADER) ?? '';
+      if (code === '') return bytesOf(answer);
+      throw new Failure(isFailureCode(code) ? code : 'internal', bytesOf(answer).toString('utf8'));
+    } catch (error) {
+      if (error instanceof Failure) throw error;
+      const { code } = error as NatsError;
+      if (code === (ErrorCode.NoResponders as string)) throw new Failure('not_found', `nobody serves ${subject}`);
+      if (code === (ErrorCode.Timeout as string))
+        throw new Failure('deadline_exceeded', `no answer on ${subject} within ${timeoutMs} ms`);
+      throw new Failure('instance_lost', `${this.name}: ${messageOf(error)}`, { cause: error });
+    } finally {
+      this.#numPending--;
+    }
+  }
+
+  serve(subject: string, handler: Server): () => void {
+    const isNew = !this.#servers.has(subject);
+    this.#servers.set(subject, handler);
+    if (isNew && this.#connection) this.#serveOn(this.#connection, subject);
+    return () => this.#servers.delete(subject);
+  }
+
+  close(): void {
+    this.#stopped.abort();
+    const connection = this.#connection;
+    if (!connection) return;
+    void connection
+      .flush()
+      .catch(() => undefined)
+      .then(() => connection.close());
+  }
+
+  async #connectForever(): Promise<void> {
+    const { clock, log } = this.#options;
+    const { signal } = this.#stopped;
+    const isStopped = (): boolean => signal.aborted;
+    let pauseMs = MIN_PAUSE_MS;
+    while (!isStopped()) {
+      try {
+        await this.#connectOnce();
+        pauseMs = MIN_PAUSE_MS;
+      } catch (error) {
+        if (isStopped()) return;
+        const { code } = error as NatsError;
+        if (refusals.includes(code)) {
+          const why = `${this.name} refuses this process: ${messageOf(error)}; see --bus-user, --bus-nkey, --bus-credentials`;
+          this.#listener.onRefused(new Failure('unauthenticated', why, { cause: error }));
+          return;
+        }
+        if (clock.nowMs() - this.#reportedMs >= REPORT_MS) {
+          this.#reportedMs = clock.nowMs();
+          log.warn({ bus: this.name, error: messageOf(error) }, 'no connection to the NATS servers, trying again');
+        }
+        pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS);
+      }
+      await clock.sleep(pauseMs, signal);
+    }
+  }
+
+  /** Resolves when the connection is closed for good. @throws NatsError when none is made, or the server does not want it back. */
+  async #connectOnce(): Promise<void> {
+    const connection = await connect(connectionOptions(this.#options, this.#discovered));
+    this.#connection = connection;
+    for (const subject of this.#subscribers.keys()) this.#listenTo(connection, subject);
+    for (const subject of this.#servers.keys()) this.#serveOn(connection, subject);
+    const silent = this.#watch(connection);
+    if (this.#stopped.signal.aborted) void connection.close();
+    try {
+      await Promise.race([connection.flush(), silent]);
+      this.#connected();
+      const error: unknown = await Promise.race([connection.closed(), silent]);
+      if (error instanceof Error) throw error;
+    } finally {
+      this.#discovered = connection.info?.connect_urls ?? this.#discovered;
+      this.#connection = undefined;
+      this.#lost('the connection was closed');
+      void connection.close();
+    }
+  }
+
+  #connected(): void {
+    this.#isConnected = true;
+    if (!this.#stopped.signal.aborted) this.#listener.onConnected();
+  }
+
+  #lost(reason: string): void {
+    const wasConnected = this.#isConnected;
+    this.#isConnected = false;
+    this.#backlogBytes = 0;
+    if (wasConnected && !this.#stopped.signal.aborted) this.#listener.onDisconnected(reason);
+  }
+
+  /** Resolves when its server is silent; never for one that is closed. */
+  async #watch(connection: NatsConnection): Promise<undefined> {
+    for await (const { type, data } of connection.status()) {
+      if (type === DebugEvents.StaleConnection) return undefined;
+      const what = typeof data === 'string' ? data : '';
+      if (type === Events.Disconnect) this.#lost(`${what} is lost`);
+      else if (type === Events.Reconnect) this.#connected();
+      else if (type === Events.Error)
+        this.#options.log.warn({ bus: this.name, error: what }, 'the NATS server objects');
+    }
+    return new Promise(() => undefined);
+  }
+
+  #listenTo(connection: NatsConnection, subject: string): void {
+    connection.subscribe(subject, {
+      callback: (error, message) => {
+        if (error) return;
+        for (const handler of this.#subscribers.get(subject) ?? []) this.#deliver(handler, message);
+      },
+    });
+  }
+
+  #deliver(handler: Subscriber, message: Msg): void {
+    try {
+      handler(bytesOf(message));
+    } catch (error) {
+      const { subject } = message;
+      this.#options.log.warn({ subject, error: messageOf(error) }, 'a bus message could not be read');
+    }
+  }
+
+  #serveOn(connection: NatsConnection, subject: string): void {
+    connection.subscribe(subject, {
+      callback: (error, message) => {
+        if (!error) void this.#answer(subject, message);
+      },
+    });
+  }
+
+  async #answer(subject: string, message: Msg): Promise<void> {
+    try {
+      const handler = this.#servers.get(subject);
+      if (!handler) throw new Failure('not_found', `nobody serves ${subject}`);
+      message.respond(await handler(bytesOf(message)));
+    } catch (error) {
+      const named = headers();
+      named.set(ERROR_HEADER, error instanceof Failure ? error.code : 'internal');
+      message.respond(Buffer.from(messageOf(error)), { headers: named });
+    }
+  }
+
+  /** Until the server has taken what was published. */
+  async #flush(connection: NatsConnection): Promise<void> {
+    this.#isFlushing = true;
+    try {
+      while (this.#backlogBytes > 0 && this.#isConnected) {
+        const bytes = this.#backlogBytes;
+        await connection.flush();
+        this.#backlogBytes = Math.max(0, this.#backlogBytes - bytes);
+      }
+    } catch {
+      // The connection was lost, and what was under way with it.
+    }
+    this.#isFlushing = false;
+  }
+}
+
+function bytesOf({ data }: Msg): Buffer {
+  return Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+}
+
+function connectionOptions(options: NatsOptions, discovered: readonly string[]): ConnectionOptions {
+  const { servers, user, password, nkeySeed, credentials, caFile, certFile, keyFile, name } = options;
+  const urls = servers.map((server) => new URL(server));
+  const named = urls.find(({ username }) => username !== '');
+  const [ownUser, ownPassword] =
+    user === '' && named ? [named.username, named.password].map(decodeURIComponent) : [user, password];
+  const isTls = caFile !== '' || certFile !== '' || servers.some((server) => server.startsWith('tls:'));
+  const text = new TextEncoder();
+  return {
+    servers: [...new Set([...urls.map(({ hostname, port }) => `${hostname}:${port || 4222}`), ...discovered])],
+    name,
+    ...(ownUser ? { user: ownUser, pass: ownPassword ?? '' } : {}),
+    ...(nkeySeed === undefined ? {} : { authenticator: nkeyAuthenticator(text.encode(nkeySeed.trim())) }),
+    ...(credentials === undefined ? {} : { authenticator: credsAuthenticator(text.encode(credentials)) }),
+    ...(isTls
+      ? {
+          tls: {
+            ...(caFile === '' ? {} : { caFile }),
+            ...(certFile === '' ? {} : { certFile }),
+            ...(keyFile === '' ? {} : { keyFile }),
+            ...identityCheck(urls.map(({ hostname }) => hostname.replace(/^\[|\]$/g, ''))),
+          },
+        }
+      : {}),
+    pingInterval: PING_MS,
+    maxPingOut: 2,
+    timeout: CONNECT_TIMEOUT_MS,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: MIN_PAUSE_MS,
+    reconnectJitter: MAX_PAUSE_MS - MIN_PAUSE_MS,
+    noAsyncTraces: true,
+  };
+}
+
+/** The library gives no name for a server that is known by its number: then the certificate is to be of one of them. */
+function identityCheck(hosts: readonly string[]): object {
+  const numbers = hosts.filter((host) => host.includes(':') || /^[\d.]+$/.test(host));
+  return {
+    checkServerIdentity: (host: string, certificate: PeerCertificate) => {
+      const names = host === 'localhost' ? [host, ...numbers] : [host];
+      const faults = names.map((name) => checkServerIdentity(name, certificate));
+      return faults.includes(undefined) ? undefined : faults.at(-1);
+    },
+  };
+}

@@ -1,0 +1,298 @@
+/** The bus on real nats-servers: the conformance suite, restarts, a cluster of three, slow readers, who may come in. Budget: 60 s. */
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { nkeys } from 'nats';
+import { afterEach, describe, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { NatsBus, type NatsOptions } from '../../shared/bus/nats_bus.ts';
+import { temporaryFolder, until } from '../support/cluster.ts';
+import { freePort, NatsServer } from '../support/nats_server.ts';
+import { projectPath } from '../support/project.ts';
+import { busConformance } from './conformance.ts';
+
+/** The library gives them no types. */
+interface Pair {
+  getPublicKey(): string;
+  getSeed(): Uint8Array;
+  sign(bytes: Uint8Array): Uint8Array;
+}
+const { createOperator, createAccount, createUser } = nkeys as Record<
+  'createOperator' | 'createAccount' | 'createUser',
+  () => Pair
+>;
+
+interface Client {
+  readonly bus: NatsBus;
+  readonly events: string[];
+}
+
+const opened: NatsBus[] = [];
+const servers: NatsServer[] = [];
+
+function open(urls: readonly string[], more: Partial<NatsOptions> = {}): Client {
+  const events: string[] = [];
+  const bus = new NatsBus(
+    {
+      ...{ servers: urls, user: '', password: '', nkeySeed: undefined, credentials: undefined },
+      ...{ caFile: '', certFile: '', keyFile: '', name: 'test', clock: systemClock, log: silentLog, ...more },
+    },
+    {
+      onConnected: () => events.push('connected'),
+      onDisconnected: () => events.push('disconnected'),
+      onRefused: (failure) => events.push(`refused: ${failure.code}`),
+    },
+  );
+  opened.push(bus);
+  return { bus, events };
+}
+
+async function start(config = '', port?: number): Promise<NatsServer> {
+  const server = await NatsServer.start(config, port);
+  servers.push(server);
+  return server;
+}
+
+afterEach(async () => {
+  for (const bus of opened.splice(0)) bus.close();
+  for (const server of servers.splice(0)) await server.close();
+});
+
+const isConnected = ({ bus }: Client): boolean => bus.isConnected;
+const text = (value: string): Buffer => Buffer.from(value);
+
+/** Whether what one says reaches the other. */
+async function reaches(from: NatsBus, to: NatsBus): Promise<void> {
+  let isHeard = false;
+  const stop = to.subscribe('probe', () => (isHeard = true));
+  await until('one hears the other', () => {
+    from.publish('probe', text('x'));
+    return isHeard;
+  });
+  stop();
+}
+
+busConformance({
+  name: 'NATS',
+  open: async (numEnds) => {
+    const server = await NatsServer.start();
+    const clients = Array.from({ length: numEnds }, () => open([server.url]));
+    await until('all are connected', () => clients.every(isConnected));
+    return {
+      ends: clients.map(({ bus }) => bus),
+      close: async () => {
+        for (const { bus } of clients) bus.close();
+        await server.close();
+      },
+    };
+  },
+});
+
+test('a server that comes back has its clients again, subscriptions and servers in place; meanwhile they are told', async () => {
+  const port = await freePort();
+  // Before there is a server: it is waited for.
+  const [a, b] = [open([`nats://127.0.0.1:${port}`]), open([`nats://127.0.0.1:${port}`])];
+  b.bus.serve('double', (payload) => text(`${payload.toString()}${payload.toString()}`));
+  const server = await start('', port);
+  await until('both are connected', () => isConnected(a) && isConnected(b));
+  assert.equal((await a.bus.request('double', text('ab'), 2_000)).toString(), 'abab');
+  await server.kill();
+  await until('both have noticed', () => !isConnected(a) && !isConnected(b));
+  a.bus.publish('news', text('nobody hears'));
+  await assert.rejects(a.bus.request('double', text('x'), 2_000), /no connection to nats:/);
+  await server.restart();
+  await until('both are back', () => isConnected(a) && isConnected(b));
+  await reaches(a.bus, b.bus);
+  assert.equal((await a.bus.request('double', text('cd'), 2_000)).toString(), 'cdcd');
+  assert.deepEqual(a.events, ['connected', 'disconnected', 'connected']);
+});
+
+test('a server that falls silent is noticed before its silence makes anybody lost; what is said to it is bounded (P1)', async () => {
+  const server = await start();
+  const [a, b] = [open([server.url]), open([server.url])];
+  await until('both are connected', () => isConnected(a) && isConnected(b));
+  server.signal('SIGSTOP');
+  const page = Buffer.alloc(512 << 10);
+  const before = process.memoryUsage().arrayBuffers;
+  const startMs = performance.now();
+  await until('it has noticed', () => {
+    for (let i = 0; i < 16; i++) a.bus.publish('news', page);
+    return !isConnected(a);
+  });
+  const tookMs = performance.now() - startMs;
+  assert(tookMs < 3_000, `${tookMs} ms`);
+  assert(process.memoryUsage().arrayBuffers - before < 256 << 20);
+  server.signal('SIGCONT');
+  await until('both are back', () => isConnected(a) && isConnected(b));
+  await reaches(a.bus, b.bus);
+});
+
+test('of three servers one is killed: its clients go to the others, and all hear each other', async () => {
+  const ports = [await freePort(), await freePort(), await freePort()];
+  const routes = [await freePort(), await freePort(), await freePort()];
+  const others = routes.map((port) => `"nats://127.0.0.1:${port}"`).join(', ');
+  const three = await Promise.all(
+    ports.map((port, i) =>
+      start(`cluster { name: c, listen: "127.0.0.1:${routes[i]}", routes: [${others}] }\nserver_name: s${i}`, port),
+    ),
+  );
+  const urls = three.map(({ url }) => url);
+  // Each prefers another server: the first that it is told.
+  const clients = urls.map((_, i) => open([...urls.slice(i), ...urls.slice(0, i)]));
+  await until('all are connected', () => clients.every(isConnected));
+  for (const from of clients) for (const to of clients) await reaches(from.bus, to.bus);
+  await three[1]?.kill();
+  await until('all are connected again', () => clients.every(isConnected));
+  for (const from of clients) for (const to of clients) await reaches(from.bus, to.bus);
+});
+
+test('a subscriber that does not read is cut off by the server, comes back, and holds nobody up', async () => {
+  const server = await start('max_pending: 1048576\nwrite_deadline: "1s"');
+  const script = `
+    import { NatsBus } from ${JSON.stringify(projectPath('dist/shared/bus/nats_bus.js'))};
+    const log = { debug() {}, info() {}, warn() {}, error() {} };
+    const clock = { nowMs: () => performance.now(), sleep: (ms) => new Promise((done) => setTimeout(done, ms)) };
+    const options = { servers: [${JSON.stringify(server.url)}], user: '', password: '', caFile: '', certFile: '', keyFile: '', name: 'slow', clock, log };
+    const say = (line) => process.stdout.write(line + '\\n');
+    const bus = new NatsBus(options, { onConnected: () => say('connected'), onDisconnected: () => say('disconnected'), onRefused: say });
+    bus.subscribe('news', (payload) => { if (payload.length < 9) say(payload.toString()); });`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  let said = '';
+  child.stdout.on('data', (chunk: Buffer) => (said += chunk.toString()));
+  const [a, witness] = [open([server.url]), open([server.url])];
+  let numHeard = 0;
+  witness.bus.subscribe('news', () => numHeard++);
+  await until('all hear', () => {
+    if (isConnected(a)) a.bus.publish('news', text('one'));
+    return said.includes('one') && numHeard > 0;
+  });
+  child.kill('SIGSTOP');
+  const page = Buffer.alloc(512 << 10);
+  for (let i = 0; i < 100; i++) {
+    a.bus.publish('news', page);
+    await systemClock.sleep(5);
+  }
+  const before = numHeard;
+  await until('who reads still hears', () => {
+    a.bus.publish('news', text('two'));
+    return numHeard > before;
+  });
+  await systemClock.sleep(1_500);
+  child.kill('SIGCONT');
+  await until('it is back', () => /disconnected\n(.*\n)*connected/.test(said));
+  await until('it hears', () => {
+    a.bus.publish('news', text('three'));
+    return said.includes('three');
+  });
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+});
+
+test('a message that the server would not take harms nobody', async () => {
+  const server = await start('max_payload: 65536');
+  const [a, b] = [open([server.url]), open([server.url])];
+  await until('both are connected', () => isConnected(a) && isConnected(b));
+  a.bus.publish('news', Buffer.alloc(100_000));
+  await reaches(a.bus, b.bus);
+  assert.deepEqual(a.events, ['connected']);
+});
+
+describe('who may come in', () => {
+  const refused = ['refused: unauthenticated'];
+
+  async function isLetIn(server: NatsServer, more: Partial<NatsOptions>, url = server.url): Promise<void> {
+    const client = open([url], more);
+    await until('it is connected', () => isConnected(client));
+    await reaches(client.bus, client.bus);
+  }
+
+  async function isRefused(server: NatsServer, more: Partial<NatsOptions>): Promise<void> {
+    const client = open([server.url], more);
+    await until('it is refused', () => client.events.length > 0);
+    await systemClock.sleep(300);
+    assert.deepEqual(client.events, refused);
+  }
+
+  test('user and password, given or in the address', async () => {
+    const server = await start('authorization { user: ada, password: "l0v:lace" }');
+    await isLetIn(server, { user: 'ada', password: 'l0v:lace' });
+    await isLetIn(server, {}, server.url.replace('//', '//ada:l0v%3Alace@'));
+    await isRefused(server, { user: 'ada', password: 'wrong' });
+    await isRefused(server, {});
+    assert(!open([server.url.replace('//', '//ada:secret@')]).bus.name.includes('secret'));
+  });
+
+  test('nkeys', async () => {
+    const [own, other] = [createUser(), createUser()];
+    const seedOf = (pair: Pair): string => Buffer.from(pair.getSeed()).toString();
+    const server = await start(`authorization { users: [{ nkey: ${own.getPublicKey()} }] }`);
+    await isLetIn(server, { nkeySeed: `${seedOf(own)}\n` });
+    await isRefused(server, { nkeySeed: seedOf(other) });
+  });
+
+  test('credentials files', async () => {
+    const [operator, account, user, stranger] = [createOperator(), createAccount(), createUser(), createAccount()];
+    const unlimited = { subs: -1, data: -1, payload: -1 };
+    const limits: Record<string, object> = {
+      operator: {},
+      account: { limits: { ...unlimited, imports: -1, exports: -1, wildcards: true, conn: -1, leaf: -1 } },
+      user: { ...unlimited, pub: {}, sub: {} },
+    };
+    const base64 = (value: object | Uint8Array): string =>
+      Buffer.from(value instanceof Uint8Array ? value : JSON.stringify(value)).toString('base64url');
+    const signed = (subject: Pair, issuer: Pair, type: string): string => {
+      const claims = {
+        ...{ jti: 'x', iat: 1_700_000_000, iss: issuer.getPublicKey(), sub: subject.getPublicKey(), name: type },
+        nats: { type, version: 2, ...limits[type] },
+      };
+      const body = `${base64({ typ: 'JWT', alg: 'ed25519-nkey' })}.${base64(claims)}`;
+      return `${body}.${base64(issuer.sign(Buffer.from(body)))}`;
+    };
+    const credentialsOf = (issuer: Pair): string =>
+      `-----BEGIN NATS USER JWT-----\n${signed(user, issuer, 'user')}\n------END NATS USER JWT------\n\n` +
+      `-----BEGIN USER NKEY SEED-----\n${Buffer.from(user.getSeed()).toString()}\n------END USER NKEY SEED------\n`;
+    const server = await start(
+      `operator: ${signed(operator, operator, 'operator')}\nresolver: MEMORY\n` +
+        `resolver_preload: { ${account.getPublicKey()}: ${signed(account, operator, 'account')} }`,
+    );
+    await isLetIn(server, { credentials: credentialsOf(account) });
+    await isRefused(server, { credentials: credentialsOf(stranger) });
+  });
+
+  test('TLS, with certificates of both sides', async () => {
+    const folder = temporaryFolder();
+    const file = (name: string): string => join(folder.path, name);
+    const openssl = (...args: string[]): void => {
+      execFileSync('openssl', args, { cwd: folder.path, stdio: 'ignore' });
+    };
+    const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
+    openssl('req', '-x509', ...key, '-keyout', 'ca.key', '-out', 'ca.pem', '-days', '2', '-subj', '/CN=ca');
+    for (const name of ['server', 'client']) {
+      openssl('req', ...key, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`);
+      execFileSync(
+        'sh',
+        [
+          '-c',
+          `printf 'subjectAltName=IP:127.0.0.1' > ext && openssl x509 -req -in ${name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out ${name}.pem`,
+        ],
+        { cwd: folder.path, stdio: 'ignore' },
+      );
+    }
+    const server = await start(
+      `tls { cert_file: "${file('server.pem')}", key_file: "${file('server.key')}", ca_file: "${file('ca.pem')}", verify: true }`,
+    );
+    const tls = server.url.replace('nats:', 'tls:');
+    const own = { caFile: file('ca.pem'), certFile: file('client.pem'), keyFile: file('client.key') };
+    await isLetIn(server, own, tls);
+    const unknown = open([tls], { caFile: file('ca.pem') });
+    const untrusting = open([tls], { certFile: own.certFile, keyFile: own.keyFile });
+    await systemClock.sleep(1_000);
+    assert(!isConnected(unknown), 'without a certificate');
+    assert(!isConnected(untrusting), 'whose authority is not trusted');
+    folder.remove();
+  });
+});

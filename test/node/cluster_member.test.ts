@@ -1,0 +1,189 @@
+/** A member among routers, under a simulated clock: it finds them, is refused, waits, and outlives them. Budget: 2 s. */
+import assert from 'node:assert/strict';
+import { beforeEach, test } from 'vitest';
+import { silentLog } from '../../shared/base/log.ts';
+import type { Bus, BusListener } from '../../shared/bus/bus.ts';
+import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import { ClusterMember } from '../../shared/node/cluster_member.ts';
+import {
+  readHeartbeat,
+  subjects,
+  toBytes,
+  type Member,
+  type Registration,
+  type RegistrationReply,
+} from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import { SimulatedClock } from '../sim/simulated_clock.ts';
+
+const load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };
+const member: Member = { name: 'd1', role: 'decode', address: 'd1:1', pid: 1, epoch: 'e1' };
+const registration: Registration = { member, protocolVersion: PROTOCOL_VERSION };
+const store = (name: string): Member => ({ name, role: 'store', address: `${name}:1`, pid: 1, epoch: 'e' });
+
+let clock: SimulatedClock;
+let hub: EmbeddedHub;
+let events: string[];
+let listener: BusListener | undefined;
+let suspect: (subject: string) => void;
+
+beforeEach(() => {
+  clock = new SimulatedClock();
+  hub = new EmbeddedHub(silentLog);
+  events = [];
+});
+
+async function join(): Promise<ClusterMember> {
+  const cluster = new ClusterMember({
+    openBus: (its, onUnverified): Bus => {
+      listener = its;
+      suspect = onUnverified;
+      return hub;
+    },
+    ...{ registration, clock, log: silentLog },
+    pulse: () => ({ load, blocks: 0, seen: {} }),
+    onJoined: () => events.push('joined'),
+    onRefused: ({ message }) => events.push(`refused: ${message}`),
+  });
+  listener?.onConnected();
+  await clock.run(clock.nowMs());
+  return cluster;
+}
+
+/** A router that answers so. @returns how often it was asked, and a way to be heard. */
+function router(
+  epoch: string,
+  answer: () => RegistrationReply,
+): { numAsked: () => number; speak: (version?: number) => Promise<void> } {
+  let numAsked = 0;
+  hub.serve(subjects.register(epoch), () => {
+    numAsked++;
+    return toBytes(answer());
+  });
+  return {
+    numAsked: () => numAsked,
+    speak: async (version = 0) => {
+      hub.publish(subjects.router, toBytes({ router: epoch, name: epoch, version }));
+      await clock.run(clock.nowMs() + 1);
+    },
+  };
+}
+
+const accepting =
+  (...stores: Member[]) =>
+  (): RegistrationReply => ({ kind: 'accepted', version: 0, stores });
+const names = (cluster: ClusterMember): string =>
+  cluster
+    .stores()
+    .map(({ name }) => name)
+    .sort()
+    .join();
+
+test('it says hello, and registers once with every router that it hears; their stores are its stores', async () => {
+  let numHellos = 0;
+  hub.subscribe(subjects.hello, () => numHellos++);
+  const cluster = await join();
+  assert.equal(numHellos, 1);
+  const [one, two] = [router('r1', accepting(store('s1'))), router('r2', accepting(store('s1'), store('s2')))];
+  for (let i = 0; i < 3; i++) {
+    await one.speak();
+    await two.speak();
+  }
+  assert.deepEqual([one.numAsked(), two.numAsked()], [1, 1]);
+  assert.deepEqual(events, ['joined'], 'once');
+  assert.equal(names(cluster), 's1,s2');
+  hub.publish(subjects.stores, toBytes({ router: 'r2', version: 1, stores: [store('s3')] }));
+  assert.equal(names(cluster), 's1,s3');
+  await two.speak(1);
+  assert.equal(two.numAsked(), 1, 'it has that version');
+  await two.speak(2);
+  assert.equal(two.numAsked(), 2, 'it has missed one');
+});
+
+test('a router that does not know it any more is asked again; one that is silent, or said goodbye, is forgotten for another', async () => {
+  const cluster = await join();
+  const [one, two] = [router('r1', accepting(store('s1'))), router('r2', accepting(store('s2')))];
+  await one.speak();
+  hub.publish(subjects.stranger('e1'), toBytes({ router: 'r1' }));
+  await clock.run(clock.nowMs() + 1);
+  assert.equal(one.numAsked(), 2);
+  hub.publish(subjects.stranger('e1'), toBytes({ router: 'never heard' }));
+  await clock.run(clock.nowMs() + 20_000);
+  assert.equal(names(cluster), 's1', 'what the last one knew');
+  await two.speak();
+  assert.equal(names(cluster), 's2');
+  hub.publish(subjects.goodbye, toBytes({ name: 'r2', epoch: 'r2' }));
+  assert.equal(names(cluster), 's2');
+  await one.speak();
+  assert.equal(names(cluster), 's1');
+});
+
+test('refused by its first router it ends; refused by one of several it goes on with the others', async () => {
+  await join();
+  const [bad, good] = [
+    router('bad', () => ({ kind: 'refused', reason: 'another model' })),
+    router('good', accepting()),
+  ];
+  await good.speak();
+  await bad.speak();
+  assert.deepEqual(events, ['joined']);
+  await clock.run(clock.nowMs() + 4_000);
+  assert.equal(bad.numAsked(), 1);
+  await clock.run(clock.nowMs() + 2_000);
+  assert.equal(bad.numAsked(), 2, 'it may think better of it');
+  hub = new EmbeddedHub(silentLog);
+  await join();
+  await router('bad', () => ({ kind: 'refused', reason: 'another model' })).speak();
+  assert.deepEqual(events, ['joined', 'refused: another model']);
+});
+
+test('a name that another process has is waited for, and not for ever', async () => {
+  await join();
+  const one = router('r1', () => ({ kind: 'wait', reason: 'd1 lives' }));
+  await one.speak();
+  await clock.run(clock.nowMs() + 9_000);
+  assert.deepEqual(events, []);
+  await clock.run(clock.nowMs() + 2_000);
+  assert.deepEqual(events, ['refused: d1 lives']);
+});
+
+test('routers under another token alone: it ends; with one under its own it does not', async () => {
+  await join();
+  suspect(subjects.heartbeat);
+  suspect(subjects.router);
+  await clock.run(clock.nowMs() + 1_900);
+  assert.deepEqual(events, []);
+  await clock.run(clock.nowMs() + 200);
+  assert.deepEqual(events, ['refused: wrong --cluster-token: the routers on the hub have another']);
+  hub = new EmbeddedHub(silentLog);
+  events = [];
+  await join();
+  suspect(subjects.router);
+  await router('r1', accepting()).speak();
+  await clock.run(clock.nowMs() + 5_000);
+  assert.deepEqual(events, ['joined']);
+});
+
+test('placements are told at once where there are several routers, and not more often than every 50 ms', async () => {
+  const cluster = await join();
+  const beats: number[] = [];
+  hub.subscribe(subjects.heartbeat, (bytes) => {
+    assert.equal(readHeartbeat(bytes).epoch, 'e1');
+    beats.push(clock.nowMs());
+  });
+  const placed = async (count: number): Promise<number> => {
+    beats.length = 0;
+    const startMs = clock.nowMs();
+    for (let i = 0; i < count; i++) {
+      void cluster.placed();
+      await clock.run(startMs + i + 1);
+    }
+    return beats.length;
+  };
+  await router('r1', accepting()).speak();
+  const alone = await placed(200);
+  assert(alone <= 1, `${alone} with one router`);
+  await router('r2', accepting()).speak();
+  const among = await placed(200);
+  assert(among >= 3 && among <= 5, `${among} with two`);
+});

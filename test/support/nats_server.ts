@@ -1,0 +1,87 @@
+/** A real nats-server on a port of its own, with what a test adds to its configuration. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, writeFileSync } from 'node:fs';
+import { connect, createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { temporaryFolder, until } from './cluster.ts';
+import { projectPath } from './project.ts';
+
+const unpacked = projectPath('node_modules/.cache/nats-server/usr/sbin/nats-server');
+const binary = existsSync(unpacked) ? unpacked : 'nats-server';
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+function answers(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1');
+    socket.once('data', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once('error', () => {
+      resolve(false);
+    });
+  });
+}
+
+export class NatsServer {
+  readonly port: number;
+  readonly #folder = temporaryFolder();
+  readonly #config: string;
+  #process: ChildProcess | undefined;
+
+  private constructor(port: number, config: string) {
+    this.port = port;
+    this.#config = config;
+  }
+
+  /** `config`: lines of its configuration file. */
+  static async start(config = '', port?: number): Promise<NatsServer> {
+    const server = new NatsServer(port ?? (await freePort()), config);
+    await server.restart();
+    return server;
+  }
+
+  get url(): string {
+    return `nats://127.0.0.1:${this.port}`;
+  }
+
+  /** Again, on its port. */
+  async restart(): Promise<void> {
+    const file = join(this.#folder.path, 'nats.conf');
+    writeFileSync(file, `listen: "127.0.0.1:${this.port}"\n${this.#config}\n`);
+    const child = spawn(binary, ['-c', file], { stdio: ['ignore', 'ignore', 'pipe'] });
+    let said = '';
+    child.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    this.#process = child;
+    await until('the NATS server answers', async () => {
+      if (child.exitCode !== null) throw new Error(`nats-server ended: ${said}`);
+      return answers(this.port);
+    });
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#process?.kill(signal);
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#process;
+    this.#process = undefined;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
+
+  async close(): Promise<void> {
+    await this.kill();
+    this.#folder.remove();
+  }
+}
