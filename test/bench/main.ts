@@ -12,7 +12,9 @@ import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchIndex } from './prefix_index.ts';
 import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
+import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
+import { SglangRouter } from './sglang_peer.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
@@ -23,6 +25,9 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
   index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders
+  router                   what a request of known token ids costs the router, against instances that answer at once
+    --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
+    --lengths LIST         (default 1000,32000,100000)
   engine                   one engine by itself, random weights
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
     --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
@@ -57,6 +62,7 @@ function commandLine() {
         prefill: { type: 'string' },
         batches: { type: 'string' },
         vocabs: { type: 'string' },
+        lengths: { type: 'string' },
         contexts: { type: 'string' },
         threads: { type: 'string', default: '0' },
         budget: { type: 'string' },
@@ -164,6 +170,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     });
   },
   index: async () => benchIndex({ numBlocks: 10_000_000, numHolders: 64, onFigure, say }),
+  router: () => {
+    if (values.peer !== undefined) oneOf(values.peer, ['sglang']);
+    if (values.peer !== undefined) engines['peer'] = `sglang-router ${SglangRouter.version}, cache_aware, text`;
+    const lengths = numbersOf(values.lengths, [1_000, 32_000, 100_000]);
+    return benchRouter({ lengths, concurrencies: [1, 8], hasPeer: values.peer !== undefined, say, onFigure });
+  },
   path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
   engine: () => {
     const defaults = values.device === 'wasm' ? wasm : webgpu;

@@ -304,8 +304,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'silence means nothing',
     file: 'services/router/cluster/cluster_view.js',
-    from: 'const limitMs = nowMs - this.#options.silenceMs;',
-    to: 'const limitMs = -Infinity;',
+    from: 'instance.lastHeardMs < nowMs - silenceMs',
+    to: 'instance.lastHeardMs < -Infinity',
   },
   {
     name: 'placed requests are not counted down (R2)',
@@ -525,10 +525,46 @@ export const mutants: readonly Mutant[] = [
     name: 'who waits for an instance is not told that one has joined',
     file: 'services/router/cluster/cluster_view.js',
     from: `onJoined(instance);
-        this.#publishMembers();
+        this.#tellOfStores(member);
         this.#tellWatchers();`,
     to: `onJoined(instance);
-        this.#publishMembers();`,
+        this.#tellOfStores(member);`,
+  },
+  {
+    name: 'while the bus is away everybody is silent',
+    file: 'services/router/cluster/cluster_view.js',
+    from: 'if (!bus.isConnected) {',
+    to: 'if (isNaN(nowMs)) {',
+  },
+  {
+    name: 'a stranger that takes itself for a member is not told',
+    file: 'services/router/cluster/cluster_view.js',
+    from: 'bus.publish(subjects.stranger(epoch), toBytes({ router: identity.epoch }));',
+    to: '',
+  },
+  {
+    name: 'block events that were the last and are lost are not missed',
+    file: 'services/router/cluster/index_feed.js',
+    from: 'known.feed.buffered || sequence <= known.feed.sequence',
+    to: 'known.feed.buffered || sequence <= Infinity',
+  },
+  {
+    name: 'who missed a change of the stores does not ask',
+    file: 'shared/node/cluster_member.js',
+    from: '!known.isJoined || known.version !== version',
+    to: '!known.isJoined',
+  },
+  {
+    name: 'a process registers with the first router alone',
+    file: 'shared/node/cluster_member.js',
+    from: 'if (known.isAsking)',
+    to: 'if (known.isAsking || this.#hasJoined)',
+  },
+  {
+    name: 'a process that comes back to the bus says no hello',
+    file: 'shared/node/cluster_member.js',
+    from: 'this.bus.publish(subjects.hello, Buffer.alloc(0));',
+    to: '',
   },
   {
     name: 'a second tier takes the place of the first',

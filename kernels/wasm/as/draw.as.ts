@@ -10,7 +10,7 @@
  */
 
 import { BINS_BYTES, head, heavy_ones, HEAVY, LESS_HEAVY, sum_from, tokens_equal, tokens_from } from './draw_cuts.as';
-import { adjust, best_of_scores, DrawRecord, first_of_order, FORBIDDEN, highest_order, NO_TOKEN, score_of_order, weigh } from './draw_scores.as';
+import { adjust, best_of_scores, DrawRecord, first_of_order, FORBIDDEN, highest_order, least_of_parts, NO_TOKEN, score_of_order, weigh } from './draw_scores.as';
 
 const WALK_BLOCK: u32 = 512;
 
@@ -48,20 +48,23 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
   const weights = scores + ((((vocab + 7) & ~3) as usize) << 2);
   const bins = weights + ((((vocab + 7) & ~3) as usize) << 2);
   const isAdjusted = record.bias != 0 || record.counts != 0 || record.allowed != 0;
-  const best = highest_order(logits, vocab);
+  const heavies = bins + BINS_BYTES;
+  const best = highest_order(logits, vocab, heavies);
   if (best == i32.MAX_VALUE) return NO_TOKEN;
   if (!isAdjusted && record.mantissa == 0) return first_of_order(logits, vocab, best);
   let highest: i32;
-  if (isAdjusted) highest = adjust(logits, vocab, record, scores);
+  if (isAdjusted) highest = adjust(logits, vocab, record, scores, heavies);
   else highest = score_of_order(best);
   if (highest == FORBIDDEN) return NO_TOKEN;
   if (record.mantissa == 0) return best_of_scores(logits, scores, vocab, highest);
-  let sum = weigh(isAdjusted ? 0 : logits, scores, vocab, highest, table, record, weights);
+  // What is not among the k highest need not be weighed.
+  let last = record.topK > 0 ? least_of_parts(heavies, vocab, record.topK) : FORBIDDEN;
+  if (!isAdjusted && last != FORBIDDEN) last = score_of_order(last);
+  let sum = weigh(isAdjusted ? 0 : logits, scores, vocab, highest, last, table, record, weights);
 
   // What is kept: weights above `from`, and `ties` that are equal to it.
   let from: u32 = 0;
   let ties: u64 = 0;
-  const heavies = bins + BINS_BYTES;
   let least = HEAVY;
   let numHeavy: u32 = 0;
   if (record.topK > 0 || record.topP > 0) {

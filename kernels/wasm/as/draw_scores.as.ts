@@ -5,6 +5,8 @@
 
 export const NO_TOKEN: u32 = 0xffffffff;
 export const FORBIDDEN: i32 = i32.MIN_VALUE;
+/** Tokens whose highest is kept: what is below the k-th of these is not among the k highest. */
+const PART: u32 = 256;
 const SCORE_LIMIT: i32 = 1072693248;
 const IN_PROMPT: u32 = 0x80000000;
 const MINUS_INFINITY: u32 = 0xff800000;
@@ -44,20 +46,44 @@ function order_of(bits: i32): i32 {
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
-/** Of the highest logit; MAX_VALUE when one is no number. */
-export function highest_order(logits: usize, vocab: u32): i32 {
+/** Of the highest logit; MAX_VALUE when one is no number. `parts`: the highest of each part. */
+export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
   const magnitude = i32x4.splat(0x7fffffff);
   const infinity = i32x4.splat(0x7f800000);
-  let highest4 = i32x4.splat(i32.MIN_VALUE);
+  let highest = i32.MIN_VALUE;
   let rotten4 = i32x4.splat(0);
-  for (let id: u32 = 0; id < vocab; id += 4) {
-    let bits = v128.load(logits + ((id as usize) << 2));
-    // What lies behind the last one is no logit.
-    if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
-    rotten4 = v128.or(rotten4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
-    highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
+  for (let first: u32 = 0; first < vocab; first += PART) {
+    const last = min(first + PART, vocab);
+    let highest4 = i32x4.splat(i32.MIN_VALUE);
+    for (let id = first; id < last; id += 4) {
+      let bits = v128.load(logits + ((id as usize) << 2));
+      // What lies behind the last one is no logit.
+      if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
+      rotten4 = v128.or(rotten4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
+      highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
+    }
+    const its = highest_of(highest4);
+    store<i32>(parts + ((first / PART) << 2), its);
+    highest = max(highest, its);
   }
-  return v128.any_true(rotten4) ? i32.MAX_VALUE : highest_of(highest4);
+  return v128.any_true(rotten4) ? i32.MAX_VALUE : highest;
+}
+
+/** The `k`-th highest of the parts, below which nothing is among the k highest tokens; MIN_VALUE where there are fewer parts. */
+export function least_of_parts(parts: usize, vocab: u32, k: u32): i32 {
+  const count = (vocab + PART - 1) / PART;
+  if (k > count) return i32.MIN_VALUE;
+  let low: i64 = i32.MIN_VALUE;
+  let high: i64 = i32.MAX_VALUE;
+  // The highest value that k of them reach.
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    let reach: u32 = 0;
+    for (let part: u32 = 0; part < count; part++) reach += u32((load<i32>(parts + (part << 2)) as i64) >= middle);
+    if (reach >= k) low = middle;
+    else high = middle - 1;
+  }
+  return low as i32;
 }
 
 export function first_of_order(logits: usize, vocab: u32, order: i32): u32 {
@@ -116,14 +142,18 @@ function highest_of(scores: v128): i32 {
   );
 }
 
-/** Scores with bias, penalties and mask. Returns the highest. What lies behind the last token is read, and left out. */
-export function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: usize): i32 {
+/**
+ * Scores with bias, penalties and mask. Returns the highest. What lies behind the last token is read, and left out. `parts`: the highest of
+ * each part.
+ */
+export function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: usize, parts: usize): i32 {
   const bias = record.bias;
   const counts = record.hasPenalties != 0 ? record.counts : 0;
   const allowed = record.allowed;
   const forbidden4 = i32x4.splat(FORBIDDEN);
   const above = factor_2(record.aboveMantissa, record.aboveShift);
   const below = factor_2(record.belowMantissa, record.belowShift);
+  let highest = FORBIDDEN;
   let highest4 = forbidden4;
   for (let id: u32 = 0; id < vocab; id += 4) {
     const at = (id as usize) << 2;
@@ -149,8 +179,14 @@ export function adjust(logits: usize, vocab: u32, record: DrawRecord, scores: us
     adjusted = v128.bitselect(forbidden4, adjusted, is_forbidden);
     v128.store(scores + at, adjusted);
     highest4 = i32x4.max_s(highest4, adjusted);
+    if (id % PART == PART - 4 || id + 4 >= vocab) {
+      const its = highest_of(highest4);
+      store<i32>(parts + ((id / PART) << 2), its);
+      highest = max(highest, its);
+      highest4 = forbidden4;
+    }
   }
-  return highest_of(highest4);
+  return highest;
 }
 
 // @ts-ignore: decorator
@@ -217,12 +253,16 @@ export function best_of_scores(logits: usize, scores: usize, vocab: u32, highest
   return winner;
 }
 
-/** Weights of all ids, 0 for those that are not drawn; from scores, or from logits when there are any. Returns their sum. */
+/**
+ * Weights of all ids, 0 for those that are not drawn, or score less than `least`; from scores, or from logits when there are any. Returns
+ * their sum.
+ */
 export function weigh(
   logits: usize,
   scores: usize,
   vocab: u32,
   highest: i32,
+  least: i32,
   table: usize,
   record: DrawRecord,
   weights: usize,
@@ -232,7 +272,7 @@ export function weigh(
   const mantissa4 = i32x4.splat(record.mantissa);
   const shift = record.shift as i32;
   const highest4 = i32x4.splat(highest);
-  const cutoff4 = i32x4.splat(record.cutoff);
+  const cutoff4 = i32x4.splat(min(record.cutoff, (highest as u32) - (least as u32) + u32(least != FORBIDDEN)));
   const least4 = i32x4.splat(record.minWeight);
   const forbidden4 = i32x4.splat(FORBIDDEN);
   const rest4 = i32x4.splat(8191);

@@ -1,0 +1,94 @@
+/**
+ * A decode instance that answers at once: what is left of a request's time is the router's and the wire's. Started by router.ts with
+ * the hub and the model's folder; says `ready` to its parent.
+ */
+import { systemClock } from '../../shared/base/clock.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { HubClient } from '../../shared/bus/hub_client.ts';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { KeyChain } from '../../shared/kv/block_key.ts';
+import { formatDigest, LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { shapeDigest } from '../../shared/model/model_shape.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { Handler } from '../../shared/net/network.ts';
+import { ClusterMember } from '../../shared/node/cluster_member.ts';
+import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import { unpackTokens } from '../../shared/protocol/packing.ts';
+
+const BLOCK_SIZE = 32;
+
+const [hub = '', modelPath = ''] = process.argv.slice(2);
+const folder = readModelFolder(modelPath);
+const modelConfig = shapeDigest(shapeOf(folder));
+const format: Format = {
+  ...{ model: 'none', weightFormat: 'none', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
+  ...{ blockSize: BLOCK_SIZE, numerics: 'none', shard: 'all' },
+};
+const network = new GrpcNetwork('', systemClock);
+
+const decode: Handler<'decode'> = async function* (requests) {
+  for await (const { start } of requests) {
+    if (!start) return;
+    const { tokens, promptLength } = start;
+    // Once: what a prompt leaves behind is known from then on.
+    const known = new KeyChain(formatDigest(format), BLOCK_SIZE);
+    if (start.sources.length === 0 && tokens.length / 4 >= BLOCK_SIZE)
+      for (const { key } of known.extend(unpackTokens(tokens))) announcer.stored('device', key);
+    const count = tokens.length / 4;
+    const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: count };
+    const report = {
+      ...{ cachedTokens: promptLength - 1, fetchedTokens: 0, computedTokens: 1, fetchedBytes: 0 },
+      ...{ queueMs: 0, loadMs: 0, computeMs: 0 },
+    };
+    yield { sampled, report, finishReason: 'length', body: 'sampled' };
+    return;
+  }
+};
+
+const { fetch, snapshot } = createFetchHandlers(
+  () => ({
+    wanted: new WantedKeys(),
+    read: () => Promise.resolve(undefined),
+    snapshot: () => announcer.snapshot(),
+  }),
+  { maxStreams: 64 },
+);
+const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, decode });
+const member: Member = { name: `instant-${process.pid}`, role: 'decode', address, pid: process.pid, epoch: 'e' };
+const { vocabSize } = folder.config;
+const cluster = new ClusterMember({
+  openBus: (listener) =>
+    new ClusterBus(new HubClient({ address: hub, network, clock: systemClock, log: silentLog, ...listener }), {
+      ...{ cluster: 'default', token: '', clock: systemClock, log: silentLog },
+    }),
+  registration: {
+    member,
+    protocolVersion: PROTOCOL_VERSION,
+    engine: { format, modelConfig, numericsClass: 'none', maxModelLen: 131_072, vocabSize, device: 'none' },
+  },
+  pulse: () => ({
+    load: { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
+    blocks: announcer.sequence,
+    seen: {},
+  }),
+  clock: systemClock,
+  log: silentLog,
+  onJoined: () => process.send?.('ready'),
+  onRefused: (failure) => {
+    throw failure;
+  },
+});
+const announcer = new Announcer(
+  holderId(member),
+  (batch) => {
+    cluster.bus.publish(subjects.blocks, batch);
+  },
+  systemClock,
+  new AbortController().signal,
+);
