@@ -4,9 +4,10 @@ import type { BlockKey, BlockHash, Digest } from '../kv/block_key.ts';
 
 const HASH_BYTES = 32;
 
-export function packTokens(tokens: readonly number[]): Buffer {
-  const words = Uint32Array.from(tokens);
-  return Buffer.from(words.buffer);
+/** No copy of a typed array. */
+export function packTokens(tokens: readonly number[] | Uint32Array): Buffer {
+  const words = tokens instanceof Uint32Array ? tokens : Uint32Array.from(tokens);
+  return Buffer.from(words.buffer, words.byteOffset, words.byteLength);
 }
 
 export function unpackTokens(bytes: Buffer): number[] {

@@ -7,7 +7,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
-import { KeyChain } from '../../shared/kv/block_key.ts';
+import { chainOf } from '../../shared/kv/block_key.ts';
 import { formatDigest, LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
@@ -30,6 +30,8 @@ const format: Format = {
   ...{ model: 'none', weightFormat: 'none', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
   ...{ blockSize: BLOCK_SIZE, numerics: 'none', shard: 'all' },
 };
+/** Prompts whose blocks it has told of. */
+const told = new Set<string>();
 const network = new GrpcNetwork('', systemClock);
 
 const decode: Handler<'decode'> = async function* (requests) {
@@ -37,9 +39,12 @@ const decode: Handler<'decode'> = async function* (requests) {
     if (!start) return;
     const { tokens, promptLength } = start;
     // Once: what a prompt leaves behind is known from then on.
-    const known = new KeyChain(formatDigest(format), BLOCK_SIZE);
-    if (start.sources.length === 0 && tokens.length / 4 >= BLOCK_SIZE)
-      for (const { key } of known.extend(unpackTokens(tokens))) announcer.stored('device', key);
+    const last = start.lastDigest.toString('hex');
+    if (!told.has(last)) {
+      told.add(last);
+      for (const { key } of chainOf(formatDigest(format), BLOCK_SIZE, unpackTokens(tokens)))
+        announcer.stored('device', key);
+    }
     const count = tokens.length / 4;
     const sampled = { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: count };
     const report = {

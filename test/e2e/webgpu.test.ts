@@ -95,7 +95,7 @@ async function pairCases(): Promise<Case[]> {
     all.map(({ messages }) => codec.encodeChat(templateOf(messages), new AbortController().signal)),
   );
   await codec.close();
-  return prompts.map((prompt) => ({ prompt, maxTokens: 24 }));
+  return prompts.map((prompt) => ({ prompt: Array.from(prompt), maxTokens: 24 }));
 }
 
 /** Largest difference of two devices' logits that is no error, of the best logit: f16 KV and sums in another order. */

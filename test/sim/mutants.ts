@@ -94,8 +94,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'failover forgets the last token',
     file: 'services/router/relay/attempt.js',
-    from: 'this.#tokens = [...course.tokens];',
-    to: 'this.#tokens = course.numAttempts > 1 ? course.tokens.slice(0, -1) : [...course.tokens];',
+    from: 'this.#tokens = course.tokens.view();',
+    to: 'this.#tokens = course.numAttempts > 1 ? course.tokens.view().slice(0, -1) : course.tokens.view();',
   },
   {
     name: 'a preempted sequence keeps its place in the arrival window',
@@ -559,6 +559,12 @@ export const mutants: readonly Mutant[] = [
     file: 'shared/node/cluster_member.js',
     from: 'if (known.isAsking)',
     to: 'if (known.isAsking || this.#hasJoined)',
+  },
+  {
+    name: 'a chain of another prompt is taken for this one (K1)',
+    file: 'services/router/relay/chain_cache.js',
+    from: 'if (isSame(0, most))',
+    to: 'if (most > 0)',
   },
   {
     name: 'a process that comes back to the bus says no hello',

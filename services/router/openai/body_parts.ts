@@ -3,6 +3,7 @@
  * looked at, and read by a loop rather than by a schema.
  */
 import { messageOf } from '../../../shared/base/failure.ts';
+import { parseWithIds, scan } from './json_ids.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
 /** Deeper than any request means to be; recursion over what a client sends is bounded by it. */
@@ -10,16 +11,19 @@ const MAX_DEPTH = 64;
 const MAX_KEYS = 1_000;
 /** Prompts of one request (P1): each is a request of its own to the cluster. */
 const MAX_PROMPTS = 256;
+/** Keys whose values are lists of token ids, or have some. */
+const ID_LISTS = new Set(['prompt', 'tokens']);
 /** Named in one error. */
 const MAX_NAMED = 20;
 
 /** @throws ParameterFailure for bytes that are no JSON object, or one that is nested too deep. */
 export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   if (bytes.length === 0) throw new ParameterFailure('the body is empty: send a JSON object', null);
-  if (isTooDeep(bytes)) throw new ParameterFailure(`the body is nested over ${MAX_DEPTH} levels deep`, null);
+  const { isTooDeep, found } = scan(bytes, MAX_DEPTH);
+  if (isTooDeep) throw new ParameterFailure(`the body is nested over ${MAX_DEPTH} levels deep`, null);
   let parsed: unknown;
   try {
-    parsed = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'));
+    parsed = parseWithIds(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), found, ID_LISTS);
   } catch (error) {
     throw new ParameterFailure(`the body is not JSON: ${messageOf(error).slice(0, 200)}`, null);
   }
@@ -30,39 +34,32 @@ export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   return parsed as Record<string, unknown>;
 }
 
-const [QUOTE, BACKSLASH, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x22, 0x5c, 0x5b, 0x5d, 0x7b, 0x7d];
-
-function isTooDeep(bytes: Uint8Array): boolean {
-  let [depth, isText] = [0, false];
-  for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at];
-    if (isText) {
-      if (byte === BACKSLASH) at++;
-      else if (byte === QUOTE) isText = false;
-    } else if (byte === QUOTE) isText = true;
-    else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
-      if (++depth > MAX_DEPTH) return true;
-    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) depth--;
-  }
-  return false;
-}
-
 /** One text, one list of ids, or up to 256 of either, mixed. @throws ParameterFailure at the first that is neither. */
 export function readPrompts(prompt: unknown, limits: BodyLimits, name = 'prompt'): readonly (string | Uint32Array)[] {
   const wanted = `${name}: a text, a list of token ids, or 1 to ${MAX_PROMPTS} of either`;
   if (typeof prompt === 'string') return [prompt];
+  if (prompt instanceof Uint32Array) return [readIds(prompt, limits, name)];
   if (!Array.isArray(prompt) || prompt.length === 0) throw new ParameterFailure(`${wanted}; none empty`, name);
   if (typeof prompt[0] === 'number') return [readIds(prompt, limits, name)];
   if (prompt.length > MAX_PROMPTS) throw new ParameterFailure(`${wanted}, not ${prompt.length}`, name);
   return prompt.map((one: unknown, index) => {
     if (typeof one === 'string') return one;
-    if (Array.isArray(one) && one.length > 0) return readIds(one, limits, `${name}.${index}`);
+    if (one instanceof Uint32Array || (Array.isArray(one) && one.length > 0))
+      return readIds(one, limits, `${name}.${index}`);
     throw new ParameterFailure(`${wanted}; number ${index} is none`, `${name}.${index}`);
   });
 }
 
 /** One list of ids. @throws ParameterFailure at the first that is none. */
-export function readIds(list: readonly unknown[], { maxModelLen, vocabSize }: BodyLimits, name: string): Uint32Array {
+export function readIds(
+  list: readonly unknown[] | Uint32Array,
+  { maxModelLen, vocabSize }: BodyLimits,
+  name: string,
+): Uint32Array {
+  const refuseOutside = (id: number, index: number): never => {
+    const where = `${name}.${index}`;
+    throw new ParameterFailure(`${where}: token id ${id} is outside the vocabulary of ${vocabSize}`, where);
+  };
   if (list.length > maxModelLen) {
     throw new ParameterFailure(
       `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${list.length} tokens in ${name}. Please shorten it.`,
@@ -70,17 +67,18 @@ export function readIds(list: readonly unknown[], { maxModelLen, vocabSize }: Bo
       'context_too_long',
     );
   }
+  if (list instanceof Uint32Array) {
+    let highest = 0;
+    for (let i = 0; i < list.length; i++) highest = Math.max(highest, list[i] ?? 0);
+    if (highest >= vocabSize) refuseOutside(highest, list.indexOf(highest));
+    return list;
+  }
   const ids = new Uint32Array(list.length);
   for (const [index, id] of list.entries()) {
     if (typeof id !== 'number' || !Number.isInteger(id) || id < 0) {
       throw new ParameterFailure(`${name}.${index}: a token id is a whole number from 0`, `${name}.${index}`);
     }
-    if (id >= vocabSize) {
-      throw new ParameterFailure(
-        `${name}.${index}: token id ${id} is outside the vocabulary of ${vocabSize}`,
-        `${name}.${index}`,
-      );
-    }
+    if (id >= vocabSize) refuseOutside(id, index);
     ids[index] = id;
   }
   return ids;
@@ -185,7 +183,7 @@ function textOf(content: unknown, where: string): string {
 function withParsedArguments(call: unknown): unknown {
   const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
   // What is nested deeper than a body may be stays text.
-  if (typeof called?.arguments !== 'string' || isTooDeep(Buffer.from(called.arguments))) return call;
+  if (typeof called?.arguments !== 'string' || scan(Buffer.from(called.arguments), MAX_DEPTH).isTooDeep) return call;
   try {
     return { ...(call as object), function: { ...called, arguments: JSON.parse(called.arguments) as unknown } };
   } catch {

@@ -66,7 +66,10 @@ async function whole(
   return answerJson(
     frame(context, record, 'chat.completion'),
     [{ fields, logprobs: body.numLogprobs >= 0 ? `{"content":[${entries.join()}],"refusal":null}` : 'null' }],
-    { usage: usageOf([record]), ...(body.isReturningIds ? { prompt_token_ids: generation.promptTokens } : {}) },
+    {
+      usage: usageOf([record]),
+      ...(body.isReturningIds ? { prompt_token_ids: Array.from(generation.promptTokens) } : {}),
+    },
     body.numPromptLogprobs < 0
       ? ''
       : `,"prompt_logprobs":${await promptLogprobsJson(context, generation, body.numPromptLogprobs)}`,
@@ -78,7 +81,7 @@ async function* events(
   body: ChatBody,
   record: RequestRecord,
   pieces: AsyncGenerator<Piece>,
-  promptTokens: readonly number[],
+  promptTokens: Uint32Array,
 ): AsyncGenerator {
   const head = frame(context, record, 'chat.completion.chunk');
   const usage = (): { usage?: Usage | null } =>
@@ -92,7 +95,7 @@ async function* events(
   for await (const { text, tokens, finish, stopReason } of pieces) {
     const idsOf = body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {};
     if (isFirst) {
-      const ids = body.isReturningIds ? { prompt_token_ids: promptTokens } : {};
+      const ids = body.isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
       yield { ...chunk({ delta: { role: 'assistant', content: '' } }), ...ids };
       isFirst = false;
     }

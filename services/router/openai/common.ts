@@ -37,7 +37,7 @@ export function checkModel({ servedName }: ApiContext, model: string | undefined
 export function generationOf(
   { folder, drawSeed, maxModelLen }: ApiContext,
   body: ChatBody | CompletionBody,
-  promptTokens: readonly number[],
+  promptTokens: Uint32Array,
   maxTokens: number | undefined,
   param: 'messages' | 'prompt',
 ): Generation {

@@ -51,9 +51,7 @@ async function startAll(
   for (const prompt of body.prompts) {
     const record = runs.length === 0 ? first : scope.open('/v1/completions');
     const promptTokens =
-      typeof prompt === 'string'
-        ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal)
-        : Array.from(prompt);
+      typeof prompt === 'string' ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
     const maxTokens =
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
     record.promptTokens = promptTokens.length;
@@ -110,7 +108,9 @@ async function whole(
       text: text.join(''),
       finish_reason: last?.finish ?? null,
       stop_reason: last?.stopReason ?? null,
-      ...(body.isReturningIds ? { prompt_token_ids: runs[index]?.generation.promptTokens, token_ids: ids } : {}),
+      ...(body.isReturningIds
+        ? { prompt_token_ids: Array.from(runs[index]?.generation.promptTokens ?? []), token_ids: ids }
+        : {}),
     },
     logprobs: body.numLogprobs >= 0 ? lists.json() : 'null',
     ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
@@ -136,7 +136,9 @@ async function* events(
     const run = runs[index];
     if (body.isEchoing && run && !hasBegun[index]) {
       const echoed = await promptTextOf(context, run.prompt, signal);
-      const ids = body.isReturningIds ? { prompt_token_ids: run.generation.promptTokens, token_ids: [] } : {};
+      const ids = body.isReturningIds
+        ? { prompt_token_ids: Array.from(run.generation.promptTokens), token_ids: [] }
+        : {};
       const chunk = (text: string, lists: Logprobs | null, more: object): object => ({
         ...{ ...head, ...usage(index) },
         choices: [{ index, text, logprobs: lists, finish_reason: null, stop_reason: null, ...more }],
@@ -160,7 +162,9 @@ async function* events(
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,
       ...(body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {}),
-      ...(body.isReturningIds && !hasBegun[index] ? { prompt_token_ids: runs[index]?.generation.promptTokens } : {}),
+      ...(body.isReturningIds && !hasBegun[index]
+        ? { prompt_token_ids: Array.from(runs[index]?.generation.promptTokens ?? []) }
+        : {}),
     };
     hasBegun[index] = true;
     textLengths[index] = (textLengths[index] ?? 0) + text.length;

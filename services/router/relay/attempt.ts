@@ -59,7 +59,7 @@ export class AttemptRun {
   /** Before the tail of {@link #tokens}. */
   readonly #blocks: FullBlocks;
   /** What was there when it began. */
-  readonly #tokens: readonly number[];
+  readonly #tokens: Uint32Array;
   readonly #timeoutMs: number;
   readonly #attempt: Attempt;
   readonly #ended = new AbortController();
@@ -79,7 +79,7 @@ export class AttemptRun {
     this.#course = course;
     this.#chosen = chosen;
     this.#blocks = blocks;
-    this.#tokens = [...course.tokens];
+    this.#tokens = course.tokens.view();
     this.#timeoutMs = Math.max(1, Math.ceil(course.untilMs - options.clock.nowMs()));
     this.#sources = chosen.decodeSources;
     // Whose rows are asked for is computed, whoever has it.

@@ -4,7 +4,7 @@ import type { SampledMessage, SamplingMessage } from '../../../shared/protocol/m
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
 export interface Generation {
-  readonly promptTokens: readonly number[];
+  readonly promptTokens: Uint32Array;
   /** Prompt and output together, at most. */
   readonly maxLength: number;
   /** Nothing is to come but the prompt: the one token that tells that it is there is nobody's. */

@@ -10,10 +10,12 @@ import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import { pause } from '../../../shared/base/pause.ts';
 import { AttemptRun, type AttemptOptions, type GeneratedToken } from './attempt.ts';
 import type { Chosen } from '../conductor/conductor.ts';
+import { ChainCache } from './chain_cache.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
+import { TokenList } from './token_list.ts';
 
 /** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
 const MAX_IDLE_ATTEMPTS = 64;
@@ -30,7 +32,7 @@ export interface Course {
   readonly generation: Generation;
   readonly record: RequestRecord;
   /** The prompt and what came so far. */
-  readonly tokens: number[];
+  readonly tokens: TokenList;
   readonly chain: RequestChain;
   /** Instances that failed or were busy, and holders that did not deliver. */
   readonly excluded: Exclusions;
@@ -44,6 +46,7 @@ export interface Course {
 
 export class Relay {
   readonly #options: RelayOptions;
+  readonly #chains = new ChainCache();
 
   constructor(options: RelayOptions) {
     this.#options = options;
@@ -59,8 +62,8 @@ export class Relay {
     const { clock, random } = this.#options;
     const course: Course = {
       ...{ generation, record, signal, untilMs },
-      tokens: [...generation.promptTokens],
-      chain: new RequestChain(clock, generation.scope),
+      tokens: new TokenList(generation.promptTokens),
+      chain: new RequestChain(clock, generation.scope, this.#chains),
       excluded: new Exclusions(clock, random),
       last: undefined,
       pauseMs: PAUSE_MS,
@@ -130,7 +133,7 @@ export class Relay {
       const leftMs = course.untilMs - clock.nowMs();
       if (leftMs <= 0) throw course.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
       const { model } = view;
-      const blocks = model ? await chain.blocks(model, tokens) : NO_BLOCKS;
+      const blocks = model ? await chain.blocks(model, tokens.view()) : NO_BLOCKS;
       // Decided after the wait: the cluster may be another by now.
       // Whose rows are asked for is computed where it decodes: no block that somebody has is of use.
       const { promptLogprobs, promptTokens } = course.generation;

@@ -6,6 +6,7 @@ import { KeyChain, type Digest } from '../../../shared/kv/block_key.ts';
 import { chainRoot, type Scope } from '../../../shared/kv/format.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterModel } from '../cluster/cluster_view.ts';
+import type { ChainCache } from './chain_cache.ts';
 
 /** The full blocks before the tail. */
 export interface FullBlocks {
@@ -19,24 +20,30 @@ export const NO_BLOCKS: FullBlocks = { keys: new Int32Array(0), lastDigest: unde
 export class RequestChain {
   readonly #clock: Clock;
   readonly #scope: Scope;
-  #chain: { readonly digest: Digest; readonly chain: KeyChain } | undefined;
+  #chain: { readonly digest: Digest; readonly root: Digest; readonly chain: KeyChain } | undefined;
+  readonly #cache: ChainCache;
   #blocks = NO_BLOCKS;
 
-  constructor(clock: Clock, scope: Scope) {
+  constructor(clock: Clock, scope: Scope, cache: ChainCache) {
+    this.#cache = cache;
     this.#clock = clock;
     this.#scope = scope;
   }
 
   /** Of `tokens`, which only ever grow. */
-  async blocks({ digest, format }: ClusterModel, tokens: readonly number[]): Promise<FullBlocks> {
+  async blocks({ digest, format }: ClusterModel, tokens: Uint32Array): Promise<FullBlocks> {
     const { blockSize } = format;
     if (this.#chain?.digest !== digest) {
-      this.#chain = { digest, chain: new KeyChain(chainRoot(digest, this.#scope), blockSize) };
+      const root = chainRoot(digest, this.#scope);
+      this.#chain = { digest, root, chain: new KeyChain(root, blockSize, this.#cache.find(root, blockSize, tokens)) };
       this.#blocks = NO_BLOCKS;
     }
-    const hashes = await this.#chain.chain.prefillHashes(tokens, this.#clock);
-    if (2 * hashes.length !== this.#blocks.keys.length)
+    const { chain, root } = this.#chain;
+    const hashes = await chain.prefillHashes(tokens, this.#clock);
+    if (2 * hashes.length !== this.#blocks.keys.length) {
+      this.#cache.keep(root, blockSize, tokens, hashes);
       this.#blocks = { keys: keyWords(hashes.map(({ key }) => key)), lastDigest: hashes.at(-1)?.digest };
+    }
     return this.#blocks;
   }
 }

@@ -70,16 +70,16 @@ export class TextCodec {
   }
 
   /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
-  async encode(text: string, addSpecialTokens: boolean, signal: AbortSignal): Promise<number[]> {
+  async encode(text: string, addSpecialTokens: boolean, signal: AbortSignal): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
     const encoder = this.#encoder(text.length);
-    return Array.from(await encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal));
+    return encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal);
   }
 
   /** Of a TemplateInput as JSON. @throws Failure `invalid_request` with the template's own message. */
-  async encodeChat(template: string, signal: AbortSignal): Promise<number[]> {
+  async encodeChat(template: string, signal: AbortSignal): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
-    return Array.from(await this.#encoder(template.length).call('encodeChat', { template, maxCharacters }, signal));
+    return this.#encoder(template.length).call('encodeChat', { template, maxCharacters }, signal);
   }
 
   /** The list of ids, and that of their strings, as JSON. */

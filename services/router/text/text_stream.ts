@@ -31,14 +31,10 @@ export class TextStream {
   /** The stop string that ended the text. */
   stop: string | undefined;
 
-  constructor(
-    codec: Pick<TextCodec, 'decode' | 'plainText'>,
-    promptTokens: readonly number[],
-    options: TextStreamOptions,
-  ) {
+  constructor(codec: Pick<TextCodec, 'decode' | 'plainText'>, promptTokens: Uint32Array, options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
-    this.#ids = promptTokens.slice(-CONTEXT_TOKENS);
+    this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS));
     this.#readAt = this.#ids.length;
   }
 

@@ -9,6 +9,7 @@ import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { noScope, type Format } from '../../../shared/kv/format.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Exclusions } from '../../../services/router/relay/exclusions.ts';
+import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
 import { RequestChain } from '../../../services/router/relay/request_chain.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
@@ -64,8 +65,8 @@ test('a holder that did not deliver is not asked again by the same attempt, but 
 test('the chain of a long request is derived in slices that others run between, and once', async () => {
   const digest = 'ab'.repeat(16) as Digest;
   const model = { digest, format: { blockSize: 32 } as Format };
-  const tokens = Array.from({ length: 32_768 }, (_, i) => i % 1_000);
-  const chain = new RequestChain(systemClock, noScope);
+  const tokens = Uint32Array.from({ length: 32_768 }, (_, i) => i % 1_000);
+  const chain = new RequestChain(systemClock, noScope, new ChainCache());
   let numTurns = 0;
   let isDone = false;
   const others = (async () => {
@@ -82,7 +83,10 @@ test('the chain of a long request is derived in slices that others run between, 
   const keys = keyWords(all.map(({ key }) => key));
   assert.deepEqual(blocks, { keys: keys.subarray(0, 2 * 1_023), lastDigest: all[1_022]?.digest });
   assert.equal(await chain.blocks(model, tokens), blocks, 'packed once');
-  assert.deepEqual(await chain.blocks(model, [...tokens, 1, 2, 3]), { keys, lastDigest: all[1_023]?.digest });
+  assert.deepEqual(await chain.blocks(model, Uint32Array.from([...tokens, 1, 2, 3])), {
+    keys,
+    lastDigest: all[1_023]?.digest,
+  });
   const other = await chain.blocks({ ...model, digest: 'cd'.repeat(16) as Digest }, tokens);
   assert.notEqual(other.lastDigest, blocks.lastDigest);
 });

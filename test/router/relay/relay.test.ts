@@ -57,7 +57,7 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const tokens = relay.generate(
     {
       ...{
-        promptTokens: [1, 2, 3],
+        promptTokens: Uint32Array.of(1, 2, 3),
         maxLength: 8,
         isPromptOnly: false,
         isOpenEnded: false,

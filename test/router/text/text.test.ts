@@ -9,6 +9,7 @@ import { goldenFolder } from '../../support/golden.ts';
 import { harbour } from '../../support/cluster.ts';
 
 const never = new AbortController().signal;
+const NO_PROMPT = new Uint32Array(0);
 let codec: TextCodec;
 beforeAll(async () => {
   codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
@@ -18,7 +19,7 @@ afterAll(async () => {
 });
 
 async function pieces(text: string, stops: string[]): Promise<{ pieces: string[]; isStopped: boolean }> {
-  const stream = new TextStream(codec, [], { stops, isStopIncluded: false, isSkippingSpecial: true });
+  const stream = new TextStream(codec, NO_PROMPT, { stops, isStopIncluded: false, isSkippingSpecial: true });
   const out: string[] = [];
   for (const token of await codec.encode(text, false, never)) out.push(await stream.push(token, true));
   out.push(await stream.flush(true));
@@ -73,7 +74,7 @@ test('tokens without text cost no more the more there are, and what comes after 
       return codec.decode(lists, skip);
     },
   };
-  const stream = new TextStream(counting, [], { stops: [], isStopIncluded: false, isSkippingSpecial: true });
+  const stream = new TextStream(counting, NO_PROMPT, { stops: [], isStopIncluded: false, isSkippingSpecial: true });
   for (let i = 0; i < 500; i++) assert.equal(await stream.push(special, true), '');
   assert(counted.numIds < 500 * 40, `${counted.numIds} ids were decoded for 500 tokens`);
   let text = '';
@@ -84,7 +85,11 @@ test('tokens without text cost no more the more there are, and what comes after 
 test('a stop string may stay in the text; one in the first min_tokens does not count; which one it was is known', async () => {
   const ids = await codec.encode('one two one three', false, never);
   const play = async (isStopIncluded: boolean, minTokens: number): Promise<[string, string | undefined]> => {
-    const stream = new TextStream(codec, [], { stops: ['three', 'one'], isStopIncluded, isSkippingSpecial: true });
+    const stream = new TextStream(codec, NO_PROMPT, {
+      stops: ['three', 'one'],
+      isStopIncluded,
+      isSkippingSpecial: true,
+    });
     let text = '';
     for (const [i, id] of ids.entries()) text += await stream.push(id, i + 1 > minTokens);
     return [text + (await stream.flush(true)), stream.stop];
@@ -118,7 +123,11 @@ test('of 5,000 different stop strings each still ends its text (P1: the oldest t
   for (let i = 0; i < 5_000; i++) {
     const digits = Array.from(String(i), Number);
     const stop = String.fromCharCode(...digits.map((digit) => 97 + digit));
-    const stream = new TextStream(spelling, [], { stops: [stop], isStopIncluded: false, isSkippingSpecial: true });
+    const stream = new TextStream(spelling, NO_PROMPT, {
+      stops: [stop],
+      isStopIncluded: false,
+      isSkippingSpecial: true,
+    });
     let text = '';
     for (const digit of digits) text += await stream.push(digit, true);
     assert.deepEqual([text, stream.stop], ['', stop]);
@@ -126,7 +135,7 @@ test('of 5,000 different stop strings each still ends its text (P1: the oldest t
 });
 
 test('tokens whose text is plain ask the tokenizer once, and the text is the same', async () => {
-  const streamed = async (ids: readonly number[], isPlain: boolean): Promise<{ text: string; numCalls: number }> => {
+  const streamed = async (ids: Uint32Array, isPlain: boolean): Promise<{ text: string; numCalls: number }> => {
     let numCalls = 0;
     const counting: Pick<TextCodec, 'decode' | 'plainText'> = {
       plainText: (id) => (isPlain ? codec.plainText(id) : undefined),
@@ -135,7 +144,7 @@ test('tokens whose text is plain ask the tokenizer once, and the text is the sam
         return codec.decode(lists, skip);
       },
     };
-    const stream = new TextStream(counting, [], { stops: [], isStopIncluded: false, isSkippingSpecial: true });
+    const stream = new TextStream(counting, NO_PROMPT, { stops: [], isStopIncluded: false, isSkippingSpecial: true });
     let text = '';
     for (const id of ids) text += await stream.push(id, true);
     return { text: text + (await stream.flush(true)), numCalls };

@@ -1,0 +1,78 @@
+/**
+ * Block chains of prompts that came lately: the next turn of a chat, or another chat with the same beginning, derives only what is new. Token
+ * ids are compared, all of them, so that a chain is never another prompt's.
+ *
+ * By the first block's ids there is one prompt, the last. Bounded (P1): MAX_TOKENS of all prompts together, the oldest go first.
+ */
+import type { AnchoredHash, Digest } from '../../../shared/kv/block_key.ts';
+
+const MAX_TOKENS = 4 << 20;
+
+interface Known {
+  readonly tokens: Uint32Array;
+  readonly hashes: readonly AnchoredHash[];
+}
+
+export class ChainCache {
+  readonly #known = new Map<string, Known>();
+  readonly #maxTokens: number;
+  #numTokens = 0;
+
+  constructor(maxTokens = MAX_TOKENS) {
+    this.#maxTokens = maxTokens;
+  }
+
+  get numTokens(): number {
+    return this.#numTokens;
+  }
+
+  /** Hashes of the first blocks of `tokens`, as many as are known. */
+  find(root: Digest, blockSize: number, tokens: Uint32Array): readonly AnchoredHash[] {
+    const known = this.#known.get(nameOf(root, blockSize, tokens));
+    return known ? known.hashes.slice(0, commonBlocks(known, tokens, blockSize)) : [];
+  }
+
+  /** `tokens` stay as they are. */
+  keep(root: Digest, blockSize: number, tokens: Uint32Array, hashes: readonly AnchoredHash[]): void {
+    if (hashes.length === 0 || tokens.length > this.#maxTokens) return;
+    const name = nameOf(root, blockSize, tokens);
+    this.#drop(name);
+    this.#known.set(name, { tokens, hashes });
+    this.#numTokens += tokens.length;
+    for (const oldest of this.#known.keys()) {
+      if (this.#numTokens <= this.#maxTokens) break;
+      this.#drop(oldest);
+    }
+  }
+
+  #drop(name: string): void {
+    this.#numTokens -= this.#known.get(name)?.tokens.length ?? 0;
+    this.#known.delete(name);
+  }
+}
+
+function nameOf(root: Digest, blockSize: number, tokens: Uint32Array): string {
+  return `${root} ${bytesOf(tokens.subarray(0, blockSize)).toString('latin1')}`;
+}
+
+function bytesOf(tokens: Uint32Array): Buffer {
+  return Buffer.from(tokens.buffer, tokens.byteOffset, tokens.byteLength);
+}
+
+/** Blocks with a hash whose ids are the same: halves are compared, so that each id is looked at about twice. */
+function commonBlocks({ tokens: other, hashes }: Known, tokens: Uint32Array, blockSize: number): number {
+  const most = Math.min(hashes.length, Math.floor(Math.min(other.length, tokens.length) / blockSize));
+  const isSame = (from: number, to: number): boolean =>
+    bytesOf(other.subarray(from * blockSize, to * blockSize)).equals(
+      bytesOf(tokens.subarray(from * blockSize, to * blockSize)),
+    );
+  if (isSame(0, most)) return most;
+  let [same, differs] = [0, most];
+  // Blocks [0, same) are alike, and [0, differs) are not.
+  while (differs - same > 1) {
+    const middle = (same + differs) >> 1;
+    if (isSame(same, middle)) same = middle;
+    else differs = middle;
+  }
+  return same;
+}

@@ -1,0 +1,28 @@
+/** Token ids of a request, the prompt and what came so far: they only ever grow, and what has been looked at stays as it was. */
+export class TokenList {
+  #ids: Uint32Array;
+  #length: number;
+
+  constructor(prompt: Uint32Array) {
+    this.#ids = prompt;
+    this.#length = prompt.length;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  push(token: number): void {
+    if (this.#length === this.#ids.length) {
+      const more = new Uint32Array(this.#length + Math.max(64, this.#length >> 2));
+      more.set(this.#ids);
+      this.#ids = more;
+    }
+    this.#ids[this.#length++] = token;
+  }
+
+  /** Those that are there now; no copy. */
+  view(): Uint32Array {
+    return this.#ids.subarray(0, this.#length);
+  }
+}
