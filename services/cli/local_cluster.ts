@@ -114,7 +114,7 @@ export class LocalCluster {
 
   #announce(startUpMs: number): void {
     const router = this.#children.find(({ role }) => role === 'router')?.ready;
-    const url = router?.url ?? '';
+    const { url = '', bus = '' } = router ?? {};
     if (this.#isJson) {
       const processes = this.#children.map(({ role, name, ready }) => ({
         role,
@@ -127,9 +127,7 @@ export class LocalCluster {
     }
     const folder = readModelFolder(this.#config.model);
     const call = exampleCall(url, this.#config.served_model_name || folder.name, folder.hasTokenizer);
-    this.#say(
-      `ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, hub ${this.#hubAddress}`,
-    );
+    this.#say(`ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, ${bus}`);
     this.#say(`try:\n\n${call}\n`);
     this.#say('Ctrl-C ends it.');
   }

@@ -63,7 +63,7 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
     if (process.send) process.send(message);
     else
       process.stdout.write(
-        `penstock ${role} ${ready.name} ready: ${ready.url ? `${ready.url}, hub ` : ''}${ready.address}\n`,
+        `penstock ${role} ${ready.name} ready: ${ready.url ? `${ready.url}, ${ready.bus}` : ready.address}\n`,
       );
   } catch (error) {
     fail(error);

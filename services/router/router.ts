@@ -110,8 +110,9 @@ async function build(
       const bind = config.bind || '127.0.0.1:8000';
       const face = await listenFace(bind, { context: api, config, conductor, view, index, bus });
       closeFace = face.close;
-      log.info({ url: face.url, bus: server?.name ?? `the hub ${address}`, model: servedName }, 'listening');
-      return { name, address: config.advertise || address, url: face.url, model: config.model };
+      const where = server ? `bus ${server.name}` : `hub ${address}`;
+      log.info({ url: face.url, bus: where, model: servedName }, 'listening');
+      return { name, address: config.advertise || address, bus: where, url: face.url, model: config.model };
     },
     finish: async (untilMs) => {
       admission.drain();

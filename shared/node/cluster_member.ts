@@ -98,11 +98,14 @@ export class ClusterMember {
       this.#hear(readRouter(bytes));
     });
     this.bus.subscribe(subjects.stores, (bytes) => {
-      const { router, version, stores } = readStores(bytes);
+      const { router, version, came, gone } = readStores(bytes);
       const known = this.#routers.get(router);
-      if (known?.isJoined) Object.assign(known, { version, stores });
+      // Who has missed one hears the next notice's version, and asks for all.
+      if (!known?.isJoined || version !== known.version + 1) return;
+      const isGone = ({ name, epoch }: Member): boolean => gone.some((one) => one.name === name && one.epoch === epoch);
+      Object.assign(known, { version, stores: [...known.stores.filter((one) => !isGone(one)), ...came] });
     });
-    this.bus.subscribe(subjects.goodbye, (bytes) => {
+    this.bus.subscribe(subjects.routerGone, (bytes) => {
       this.#forget(readGoodbye(bytes).epoch);
     });
     this.bus.subscribe(subjects.stranger(epoch), (bytes) => {

@@ -53,8 +53,10 @@ export interface RoleContext<Config extends ProcessConfig = ProcessConfig> exten
 
 export interface Ready {
   readonly name: string;
-  /** HOST:PORT of its calls; for the router, that of the hub. */
+  /** HOST:PORT of its calls; for a router that is the hub, that of the hub. */
   readonly address: string;
+  /** Of a router: where the others find it. */
+  readonly bus?: string;
   /** Only the router has one. */
   readonly url?: string;
   readonly device?: string;

@@ -7,8 +7,10 @@ export const subjects = {
   hello: 'cluster.hello',
   /** Every second, by every router. */
   router: 'cluster.router',
-  /** By a router whose stores have changed. */
+  /** By a router among whose stores one has come or gone. */
   stores: 'cluster.stores',
+  /** By a router that ends. */
+  routerGone: 'cluster.router.gone',
   heartbeat: 'cluster.heartbeat',
   goodbye: 'cluster.goodbye',
   blocks: 'blocks.events',
@@ -110,7 +112,12 @@ type Heartbeat = z.infer<typeof heartbeatSchema>;
 const routerSchema = z.object({ router: z.string(), name: z.string(), version: z.int() });
 export type RouterNotice = z.infer<typeof routerSchema>;
 
-const storesSchema = z.object({ router: z.string(), version: z.int(), stores: z.array(memberSchema) });
+/** What has changed since the version before. */
+const storesSchema = z.object({
+  ...{ router: z.string(), version: z.int() },
+  came: z.array(memberSchema),
+  gone: z.array(memberSchema),
+});
 type StoresNotice = z.infer<typeof storesSchema>;
 
 const strangerSchema = z.object({ router: z.string() });

@@ -9,6 +9,7 @@ import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';
 import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer.ts';
 import { openDevice } from '../../shared/engine/open_device.ts';
+import { benchBus } from './bus_traffic.ts';
 import { benchIndex } from './prefix_index.ts';
 import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
@@ -25,6 +26,8 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
     --vocabs LIST          (default 32000,128256,256000)
   index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders
+    --peer dynamo          beside it: NVIDIA Dynamo's radix tree, a tenth of the blocks, into the cache folder
+  bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
     --lengths LIST         (default 1000,32000,100000)
@@ -169,7 +172,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       ...{ peer: await samplingPeer(), say },
     });
   },
-  index: async () => benchIndex({ numBlocks: 10_000_000, numHolders: 64, onFigure, say }),
+  index: async () => {
+    if (values.peer !== undefined) oneOf(values.peer, ['dynamo']);
+    const hasPeer = values.peer !== undefined;
+    return benchIndex({ numBlocks: 10_000_000, numHolders: 64, hasPeer, onFigure, say });
+  },
+  bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['sglang']);
     if (values.peer !== undefined) engines['peer'] = `sglang-router ${SglangRouter.version}, cache_aware, text`;

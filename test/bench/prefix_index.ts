@@ -5,11 +5,13 @@
  */
 import { Random } from '../../shared/base/random.ts';
 import { PrefixIndex } from '../../services/router/cluster/prefix_index.ts';
-import type { Figure } from './figures.ts';
+import { dynamoName, measureDynamo } from './dynamo_peer.ts';
+import { withReference, type Figure } from './figures.ts';
 
 export interface IndexBenchOptions {
   readonly numBlocks: number;
   readonly numHolders: number;
+  readonly hasPeer: boolean;
   readonly onFigure: (figure: Figure) => void;
   readonly say: (line: string) => void;
 }
@@ -19,12 +21,20 @@ const SLICE_BLOCKS = 2_048;
 /** Of each measurement. */
 const MEASURE_MS = 3_000;
 
-export function benchIndex({ numBlocks, numHolders, onFigure, say }: IndexBenchOptions): Figure[] {
+export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: IndexBenchOptions): Figure[] {
   const figures: Figure[] = [];
   const push = (figure: Figure): void => {
     figures.push(figure);
     onFigure(figure);
   };
+  // At a tenth of the blocks: its events are text.
+  const peer = hasPeer
+    ? measureDynamo({ numChains: Math.ceil(numBlocks / CHAIN_BLOCKS / 10), chainBlocks: CHAIN_BLOCKS, numHolders }, say)
+    : undefined;
+  const beside = (name: string, value: number, reference: number | undefined): Figure =>
+    reference === undefined
+      ? { name, value, unit: 'M blocks/s' }
+      : withReference(name, value, 'M blocks/s', dynamoName, reference);
   const random = new Random(7);
   const numChains = Math.ceil(numBlocks / CHAIN_BLOCKS);
   // XXH64 keys look like this.
@@ -62,7 +72,7 @@ export function benchIndex({ numBlocks, numHolders, onFigure, say }: IndexBenchO
     fillMs += tell(storeOf(i), true, 'disk', chain(i));
     fillMs += tell(engineOf(i), true, 'device', chain(i));
   }
-  push({ name: 'index/fill', value: (3 * numChains * CHAIN_BLOCKS) / fillMs / 1_000, unit: 'M blocks/s' });
+  push(beside('index/fill', (3 * numChains * CHAIN_BLOCKS) / fillMs / 1_000, peer?.fill));
   push({ name: 'index/fill/longest-pause', value: longestMs, unit: 'ms' });
   push({ name: 'index/bytes-per-block', value: index.bytes / index.size, unit: 'bytes' });
   const after = process.memoryUsage();
@@ -83,11 +93,7 @@ export function benchIndex({ numBlocks, numHolders, onFigure, say }: IndexBenchO
         numLookedUp += index.ranges(chain(i)).reduce((sum, { start, end }) => sum + end - start, 0);
       });
     }
-    push({
-      name: `index/look-up/${isFresh ? 'walking' : 'jumping'}`,
-      value: numLookedUp / ms / 1_000,
-      unit: 'M blocks/s',
-    });
+    push(beside(`index/look-up/${isFresh ? 'walking' : 'jumping'}`, numLookedUp / ms / 1_000, peer?.lookUp));
   };
   longestMs = 0;
   lookUps(true);
@@ -109,7 +115,7 @@ export function benchIndex({ numBlocks, numHolders, onFigure, say }: IndexBenchO
       });
     }
   }
-  push({ name: 'index/both/ingest', value: numIngested / ingestMs / 1_000, unit: 'M blocks/s' });
+  push(beside('index/both/ingest', numIngested / ingestMs / 1_000, peer?.ingest));
   push({ name: 'index/both/look-up', value: numLookedUp / lookUpMs / 1_000, unit: 'M blocks/s' });
   push({ name: 'index/both/longest-pause', value: longestMs, unit: 'ms' });
   longestMs = 0;

@@ -12,7 +12,7 @@ export function pythonWith(name: string, version: string, say: (line: string) =>
   say(`installing ${name} ${version} into ${folder}`);
   rmSync(folder, { recursive: true, force: true });
   execFileSync('python3', ['-m', 'venv', folder], { stdio: 'inherit' });
-  execFileSync(python, ['-m', 'pip', 'install', '-q', '--no-deps', `${name}==${version}`], { stdio: 'inherit' });
+  execFileSync(python, ['-m', 'pip', 'install', '-q', `${name}==${version}`], { stdio: 'inherit' });
   execFileSync('touch', [join(folder, 'installed')]);
   return python;
 }

@@ -46,7 +46,10 @@ export class SglangRouter {
         () => false,
       );
       if (isReady) break;
-      if (router.exitCode !== null || performance.now() > endMs) throw new Error('sglang-router does not serve');
+      if (router.exitCode !== null || performance.now() > endMs) {
+        for (const child of [router, ...workers]) child.kill('SIGKILL');
+        throw new Error('sglang-router does not serve');
+      }
       await sleep(100);
     }
     return new SglangRouter(url, [router, ...workers]);

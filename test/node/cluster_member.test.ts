@@ -92,8 +92,10 @@ test('it says hello, and registers once with every router that it hears; their s
   assert.deepEqual([one.numAsked(), two.numAsked()], [1, 1]);
   assert.deepEqual(events, ['joined'], 'once');
   assert.equal(names(cluster), 's1,s2');
-  hub.publish(subjects.stores, toBytes({ router: 'r2', version: 1, stores: [store('s3')] }));
+  hub.publish(subjects.stores, toBytes({ router: 'r2', version: 1, came: [store('s3')], gone: [store('s2')] }));
   assert.equal(names(cluster), 's1,s3');
+  hub.publish(subjects.stores, toBytes({ router: 'r2', version: 3, came: [store('s4')], gone: [] }));
+  assert.equal(names(cluster), 's1,s3', 'it has missed one');
   await two.speak(1);
   assert.equal(two.numAsked(), 1, 'it has that version');
   await two.speak(2);
@@ -112,7 +114,7 @@ test('a router that does not know it any more is asked again; one that is silent
   assert.equal(names(cluster), 's1', 'what the last one knew');
   await two.speak();
   assert.equal(names(cluster), 's2');
-  hub.publish(subjects.goodbye, toBytes({ name: 'r2', epoch: 'r2' }));
+  hub.publish(subjects.routerGone, toBytes({ name: 'r2', epoch: 'r2' }));
   assert.equal(names(cluster), 's2');
   await one.speak();
   assert.equal(names(cluster), 's1');

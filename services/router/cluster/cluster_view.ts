@@ -213,7 +213,7 @@ export class ClusterView {
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);
-    this.#tellOfStores(member);
+    this.#tellOfStores({ came: [member], gone: [] });
     this.#tellWatchers();
   }
 
@@ -262,7 +262,7 @@ export class ClusterView {
     instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
     onLost(instance);
     if (!this.all().some(({ registration }) => registration.engine)) this.#model = undefined;
-    this.#tellOfStores(instance.member);
+    this.#tellOfStores({ came: [], gone: [instance.member] });
     this.#tellWatchers();
   }
 
@@ -270,11 +270,10 @@ export class ClusterView {
     return this.of('store').map(({ member }) => member);
   }
 
-  /** This one has come or gone. */
-  #tellOfStores({ role }: Member): void {
-    if (role !== 'store') return;
+  #tellOfStores(change: { readonly came: Member[]; readonly gone: Member[] }): void {
+    if (![...change.came, ...change.gone].some(({ role }) => role === 'store')) return;
     const { bus, identity } = this.#options;
     this.#version++;
-    bus.publish(subjects.stores, toBytes({ router: identity.epoch, version: this.#version, stores: this.#stores() }));
+    bus.publish(subjects.stores, toBytes({ router: identity.epoch, version: this.#version, ...change }));
   }
 }

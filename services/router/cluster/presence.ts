@@ -41,7 +41,7 @@ export class Presence {
       if (router !== identity.epoch && (this.#others.has(router) || this.#others.size < MAX_OTHERS))
         this.#others.set(router, { name, heardMs: clock.nowMs() });
     });
-    bus.subscribe(subjects.goodbye, (bytes) => {
+    bus.subscribe(subjects.routerGone, (bytes) => {
       this.#others.delete(readGoodbye(bytes).epoch);
     });
     every(clock, NOTICE_MS, signal, () => {
@@ -64,7 +64,7 @@ export class Presence {
 
   leave(): void {
     const { bus, identity } = this.#options;
-    bus.publish(subjects.goodbye, toBytes(identity));
+    bus.publish(subjects.routerGone, toBytes(identity));
   }
 
   async #answerHello(): Promise<void> {

@@ -20,7 +20,7 @@ interface Found {
   readonly ids: Uint32Array;
 }
 
-export type Value = Record<string, unknown>;
+type Value = Record<string, unknown>;
 
 /** Whether anything is nested over `maxDepth` levels deep, and the lists of whole numbers of up to MAX_DIGITS digits. */
 export function scan(bytes: Uint8Array, maxDepth: number): { isTooDeep: boolean; found: Found[] } {

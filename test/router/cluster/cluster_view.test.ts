@@ -225,13 +225,10 @@ test('routers say that they are there, when they are asked too, and what stores 
   const notices: number[] = [];
   const stores: string[] = [];
   world.hub.subscribe(subjects.router, (bytes) => notices.push(readRouter(bytes).version));
-  world.hub.subscribe(subjects.stores, (bytes) =>
-    stores.push(
-      readStores(bytes)
-        .stores.map(({ name }) => name)
-        .join(),
-    ),
-  );
+  world.hub.subscribe(subjects.stores, (bytes) => {
+    const { version, came, gone } = readStores(bytes);
+    stores.push(`${version}: +${came.map(({ name }) => name).join()} -${gone.map(({ name }) => name).join()}`);
+  });
   for (let i = 0; i < 50; i++) world.hub.publish(subjects.hello, Buffer.alloc(0));
   await world.clock.run(100);
   assert.deepEqual(notices, [0], 'many who ask at once hear one answer');
@@ -241,7 +238,7 @@ test('routers say that they are there, when they are asked too, and what stores 
   await world.clock.run(1_200);
   assert.deepEqual(notices, [0, 1]);
   world.hub.publish(subjects.goodbye, toBytes({ name: 's1', epoch: 'a' }));
-  assert.deepEqual(stores, ['s1', '']);
+  assert.deepEqual(stores, ['1: +s1 -', '2: + -s1']);
 });
 
 test('other routers are those that were heard lately', async () => {
@@ -250,7 +247,7 @@ test('other routers are those that were heard lately', async () => {
   await world.clock.run(2_000);
   world.hub.publish(subjects.router, toBytes({ router: 'r3', name: 'third', version: 0 }));
   assert.deepEqual(world.view.otherRouters, ['second', 'third']);
-  world.hub.publish(subjects.goodbye, toBytes({ name: 'third', epoch: 'r3' }));
+  world.hub.publish(subjects.routerGone, toBytes({ name: 'third', epoch: 'r3' }));
   assert.deepEqual(world.view.otherRouters, ['second']);
   await world.clock.run(6_000);
   assert.deepEqual(world.view.otherRouters, []);

@@ -1,0 +1,175 @@
+/**
+ * What a cluster says over its bus, in bytes a second: heartbeats, notices and block events of N members and two routers, idle and busy,
+ * under simulated time; what goes to a NATS server once, and what it hands on.
+ */
+import { setMaxListeners } from 'node:events';
+import { silentLog } from '../../shared/base/log.ts';
+import type { Bus } from '../../shared/bus/bus.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import type { BlockKey } from '../../shared/kv/block_key.ts';
+import { LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import { ClusterMember } from '../../shared/node/cluster_member.ts';
+import { holderId, subjects, type Load, type Member } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import { ClusterView } from '../../services/router/cluster/cluster_view.ts';
+import { SimulatedClock } from '../sim/simulated_clock.ts';
+import type { Figure } from './figures.ts';
+
+export interface BusBenchOptions {
+  readonly numMembers: readonly number[];
+  readonly onFigure: (figure: Figure) => void;
+}
+
+const NUM_ROUTERS = 2;
+const START_MS = 3_000;
+const MEASURE_MS = 4_000;
+/** Of a busy engine, a second: 16,000 tokens in blocks of 32 come, as many go, and so many requests. */
+const BLOCKS_PER_SECOND = 500;
+const PLACED_PER_SECOND = 10;
+
+const format: Format = {
+  ...{ model: 'ab'.repeat(32), weightFormat: 'f16', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
+  ...{ blockSize: 32, numerics: 'deterministic/cd34', shard: 'all' },
+};
+const tier = { blocks: 123_456, bytes: 1e11, capacityBytes: 2e11, hits: 1_234_567, misses: 234_567, evictions: 34_567 };
+const load: Load = {
+  ...{ running: 12, waiting: 3, preemptions: 7, lastStepMs: 12.345678901234, kvUsage: 0.7123456789, openStreams: 4 },
+  ...{ arriving: 17, lent: 64, isDraining: false },
+  tiers: { device: { ...tier, dedupFactor: 1.2345678 }, dram: { ...tier, dedupFactor: 1 } },
+};
+
+/** Counts what its ends publish, and what reaches others. */
+class Counted implements Bus {
+  readonly name = 'counted';
+  readonly isConnected = true;
+  static sentBytes = 0;
+  static deliveredBytes = 0;
+  readonly #hub: EmbeddedHub;
+
+  constructor(hub: EmbeddedHub) {
+    this.#hub = hub;
+  }
+
+  publish(subject: string, payload: Buffer): void {
+    Counted.sentBytes += subject.length + payload.length;
+    this.#hub.publish(subject, payload);
+  }
+
+  subscribe(subject: string, handler: (payload: Buffer) => void): () => void {
+    return this.#hub.subscribe(subject, (payload) => {
+      Counted.deliveredBytes += subject.length + payload.length;
+      handler(payload);
+    });
+  }
+
+  request(subject: string, payload: Buffer): Promise<Buffer> {
+    return this.#hub.request(subject, payload);
+  }
+
+  serve(subject: string, handler: (payload: Buffer) => Buffer | Promise<Buffer>): () => void {
+    return this.#hub.serve(subject, handler);
+  }
+
+  close(): void {
+    // The hub lives on.
+  }
+}
+
+export async function benchBus({ numMembers, onFigure }: BusBenchOptions): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const count of numMembers) {
+    for (const isBusy of [false, true]) {
+      const { sent, delivered } = await traffic(count, isBusy);
+      const name = `bus/${count} instances/${isBusy ? 'busy' : 'idle'}`;
+      for (const [what, value] of Object.entries({ sent, delivered })) {
+        const figure = { name: `${name}/${what}`, value: value / 1_000, unit: 'kB/s' };
+        figures.push(figure);
+        onFigure(figure);
+      }
+    }
+  }
+  return figures;
+}
+
+async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; delivered: number }> {
+  const clock = new SimulatedClock();
+  const hub = new EmbeddedHub(silentLog);
+  const ended = new AbortController();
+  setMaxListeners(0, ended.signal);
+  const open = (): ClusterBus =>
+    new ClusterBus(new Counted(hub), { cluster: 'default', token: 'a secret', clock, log: silentLog });
+  for (let i = 0; i < NUM_ROUTERS; i++) {
+    new ClusterView({
+      ...{ bus: open(), identity: { name: `router-${i}`, epoch: `0123456789abcde${i}` }, clock, log: silentLog },
+      ...{ silenceMs: 3_000, vocabSize: 128_256, modelConfig: 'c', signal: ended.signal },
+      ...{ onJoined: () => undefined, onHeard: () => undefined, onLost: () => undefined },
+    });
+  }
+  const seen = Object.fromEntries(Array.from({ length: NUM_ROUTERS }, (_, i) => [`0123456789abcde${i}`, 12_345]));
+  const members = Array.from({ length: count }, (_, i) => {
+    const role = i % 8 === 7 ? 'store' : i % 2 === 0 ? 'decode' : 'prefill';
+    const member: Member = {
+      name: `${role}-${i}`,
+      role,
+      address: `10.0.0.1:${9_000 + i}`,
+      pid: i,
+      epoch: `${i}`.padStart(16, '0'),
+    };
+    const { bus } = { bus: open() };
+    const announcer = new Announcer(
+      holderId(member),
+      (batch) => {
+        bus.publish(subjects.blocks, batch);
+      },
+      clock,
+      ended.signal,
+    );
+    const engine = {
+      format,
+      modelConfig: 'c',
+      numericsClass: 'n',
+      maxModelLen: 131_072,
+      vocabSize: 128_256,
+      device: 'a GPU',
+    };
+    const cluster = new ClusterMember({
+      openBus: (listener) => {
+        void clock.sleep(i % 100).then(() => {
+          listener.onConnected();
+        });
+        return bus;
+      },
+      registration: { member, protocolVersion: PROTOCOL_VERSION, ...(role === 'store' ? {} : { engine }) },
+      pulse: () => ({ load, blocks: announcer.sequence, seen: role === 'store' ? {} : seen }),
+      ...{ clock, log: silentLog },
+      onJoined: () => undefined,
+      onRefused: (failure) => {
+        throw failure;
+      },
+    });
+    return { cluster, announcer };
+  });
+  await clock.run(START_MS);
+  const [sentBefore, deliveredBefore] = [Counted.sentBytes, Counted.deliveredBytes];
+  let next = 1n;
+  for (let ms = 0; ms < MEASURE_MS; ms += 100) {
+    if (isBusy) {
+      for (const { cluster, announcer } of members) {
+        for (let i = 0; i < PLACED_PER_SECOND / 10; i++) void cluster.placed();
+        for (let i = 0; i < BLOCKS_PER_SECOND / 10; i++) {
+          announcer.stored('device', next as BlockKey);
+          announcer.removed('device', next as BlockKey);
+          next++;
+        }
+      }
+    }
+    await clock.run(START_MS + ms + 100);
+  }
+  const seconds = MEASURE_MS / 1_000;
+  const [sent, delivered] = [Counted.sentBytes - sentBefore, Counted.deliveredBytes - deliveredBefore];
+  ended.abort();
+  for (const { cluster } of members) cluster.leave();
+  return { sent: sent / seconds, delivered: delivered / seconds };
+}
