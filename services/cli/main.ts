@@ -67,7 +67,7 @@ async function main(): Promise<void> {
     const shown = {
       ...line.config,
       ...{ cluster_token: hidden(token), bus_password: hidden(password) },
-      bus: bus.replaceAll(/:[^:@/,]*@/g, ':(set)@'),
+      bus: bus.replaceAll(/\/\/([^:,/]*):[^,]*@/g, '//$1:(set)@'),
     };
     const { stringify } = await import('yaml');
     process.stdout.write(line.isJson ? `${JSON.stringify(shown)}\n` : stringify(shown));

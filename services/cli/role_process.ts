@@ -102,8 +102,11 @@ async function busServers(role: Role, config: ProcessConfig, log: Host['log']): 
   textOf('--bus-ca', config.bus_ca);
   textOf('--bus-cert', config.bus_cert);
   textOf('--bus-key', config.bus_key);
+  const servers = config.bus.split(',');
+  const bad = servers.find((server) => !URL.canParse(server));
+  if (bad !== undefined) throw new ConfigError(`--bus ${bad}: nats://HOST:PORT or tls://HOST:PORT`);
   const options = {
-    servers: config.bus.split(','),
+    servers,
     ...{ user: config.bus_user, password: config.bus_password },
     nkeySeed: textOf('--bus-nkey', config.bus_nkey),
     credentials: textOf('--bus-credentials', config.bus_credentials),
@@ -127,6 +130,6 @@ function refuseOpenPorts(config: ProcessConfig & { readonly hub_bind?: string })
   const open = [bind, hubBind].find((address) => address !== '' && !isLoopback(address));
   const set = 'set PENSTOCK_CLUSTER_TOKEN, the same for every process';
   if (open !== undefined) throw new ConfigError(`refusing to listen on ${open} without a cluster token: ${set}`);
-  const away = bus.split(',').find((server) => server !== '' && !isLoopback(new URL(server).host));
+  const away = bus.split(',').find((server) => URL.canParse(server) && !isLoopback(new URL(server).host));
   if (away !== undefined) throw new ConfigError(`refusing to use a bus on ${away} without a cluster token: ${set}`);
 }

@@ -1,11 +1,12 @@
 /**
  * The bus on NATS servers: core NATS alone, since all that is said is soft state. A driver: nobody else knows that it is NATS.
  *
- * Reconnects are the library's; a connection that it gives up is made anew, and so is one whose server fell silent: the library would
- * wait until what it has written is taken.
+ * A connection that is lost, or whose server fell silent, is closed and made anew here; the library's own reconnecting would wait until
+ * what it has written is taken, and outlive its end.
  * Bounds (P1): what is published and not yet taken by the server (MAX_BACKLOG_BYTES; beyond it is dropped, and the sequence numbers
  * tell), requests that wait for an answer (MAX_PENDING). A subscriber that does not read is disconnected by the server.
  */
+import { setMaxListeners } from 'node:events';
 import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 import {
   connect,
@@ -74,10 +75,11 @@ export class NatsBus implements Bus {
   readonly #servers = new Map<string, Server>();
   readonly #stopped = new AbortController();
   #connection: NatsConnection | undefined;
+  /** Ends with the connection. */
+  #session = new AbortController();
   #isConnected = false;
   /** Published, and not known to have reached the server. */
   #backlogBytes = 0;
-  #isFlushing = false;
   #numPending = 0;
   #reportedMs = -Infinity;
   /** Other servers of theirs, by their own word. */
@@ -87,7 +89,7 @@ export class NatsBus implements Bus {
     this.#options = options;
     this.#listener = listener;
     // Without users and passwords.
-    this.name = options.servers.map((server) => server.replace(/\/\/[^@/]*@/, '//')).join();
+    this.name = options.servers.map((server) => server.replace(/\/\/.*@/, '//')).join();
     void this.#connectForever();
   }
 
@@ -108,7 +110,7 @@ export class NatsBus implements Bus {
     }
     connection.publish(subject, payload);
     this.#backlogBytes += payload.length;
-    if (!this.#isFlushing) void this.#flush(connection);
+    if (this.#backlogBytes === payload.length) void this.#flush(connection, this.#session.signal);
   }
 
   subscribe(subject: string, handler: Subscriber): () => void {
@@ -129,7 +131,8 @@ export class NatsBus implements Bus {
     }
     this.#numPending++;
     try {
-      const answer = await connection.request(subject, payload, { timeout: timeoutMs });
+      const asked = connection.request(subject, payload, { timeout: timeoutMs });
+      const answer = await Promise.race([asked, ended(this.#session.signal, asked)]);
       const code = answer.headers?.get(ERROR_HEADER) ?? '';
       if (code === '') return bytesOf(answer);
       throw new Failure(isFailureCode(code) ? code : 'internal', bytesOf(answer).toString('utf8'));
@@ -137,7 +140,8 @@ export class NatsBus implements Bus {
       if (error instanceof Failure) throw error;
       const { code } = error as NatsError;
       if (code === (ErrorCode.NoResponders as string)) throw new Failure('not_found', `nobody serves ${subject}`);
-      if (code === (ErrorCode.Timeout as string))
+      // The library calls it a timeout too when it closes.
+      if (code === (ErrorCode.Timeout as string) && !connection.isClosed())
         throw new Failure('deadline_exceeded', `no answer on ${subject} within ${timeoutMs} ms`);
       throw new Failure('instance_lost', `${this.name}: ${messageOf(error)}`, { cause: error });
     } finally {
@@ -197,40 +201,37 @@ export class NatsBus implements Bus {
     for (const subject of this.#servers.keys()) this.#serveOn(connection, subject);
     const silent = this.#watch(connection);
     if (this.#stopped.signal.aborted) void connection.close();
+    this.#session = new AbortController();
+    // One listener per request, taken away when it ends.
+    setMaxListeners(0, this.#session.signal);
+    this.#backlogBytes = 0;
+    let reason = 'the server does not answer';
     try {
-      await Promise.race([connection.flush(), silent]);
-      this.#connected();
+      const flushed = connection.flush().then(() => true);
+      if (!(await Promise.race([flushed, silent]))) return;
+      this.#isConnected = true;
+      if (!this.#stopped.signal.aborted) this.#listener.onConnected();
       const error: unknown = await Promise.race([connection.closed(), silent]);
+      if (error === false) return;
+      reason = error instanceof Error ? messageOf(error) : 'the connection was closed';
       if (error instanceof Error) throw error;
     } finally {
       this.#discovered = connection.info?.connect_urls ?? this.#discovered;
+      const wasConnected = this.#isConnected;
       this.#connection = undefined;
-      this.#lost('the connection was closed');
+      this.#isConnected = false;
+      this.#session.abort();
       void connection.close();
+      if (wasConnected && !this.#stopped.signal.aborted) this.#listener.onDisconnected(reason);
     }
   }
 
-  #connected(): void {
-    this.#isConnected = true;
-    if (!this.#stopped.signal.aborted) this.#listener.onConnected();
-  }
-
-  #lost(reason: string): void {
-    const wasConnected = this.#isConnected;
-    this.#isConnected = false;
-    this.#backlogBytes = 0;
-    if (wasConnected && !this.#stopped.signal.aborted) this.#listener.onDisconnected(reason);
-  }
-
-  /** Resolves when its server is silent; never for one that is closed. */
-  async #watch(connection: NatsConnection): Promise<undefined> {
+  /** False when its server is silent; never anything for one that is closed. */
+  async #watch(connection: NatsConnection): Promise<false> {
     for await (const { type, data } of connection.status()) {
-      if (type === DebugEvents.StaleConnection) return undefined;
-      const what = typeof data === 'string' ? data : '';
-      if (type === Events.Disconnect) this.#lost(`${what} is lost`);
-      else if (type === Events.Reconnect) this.#connected();
-      else if (type === Events.Error)
-        this.#options.log.warn({ bus: this.name, error: what }, 'the NATS server objects');
+      if (type === DebugEvents.StaleConnection) return false;
+      const error = typeof data === 'string' ? data : '';
+      if (type === Events.Error) this.#options.log.warn({ bus: this.name, error }, 'the NATS server objects');
     }
     return new Promise(() => undefined);
   }
@@ -273,20 +274,35 @@ export class NatsBus implements Bus {
     }
   }
 
-  /** Until the server has taken what was published. */
-  async #flush(connection: NatsConnection): Promise<void> {
-    this.#isFlushing = true;
-    try {
-      while (this.#backlogBytes > 0 && this.#isConnected) {
-        const bytes = this.#backlogBytes;
-        await connection.flush();
-        this.#backlogBytes = Math.max(0, this.#backlogBytes - bytes);
-      }
-    } catch {
-      // The connection was lost, and what was under way with it.
+  /** Until the server has taken what was published, or the connection has ended. */
+  async #flush(connection: NatsConnection, session: AbortSignal): Promise<void> {
+    while (this.#backlogBytes > 0 && !session.aborted) {
+      const bytes = this.#backlogBytes;
+      const flushed = connection.flush();
+      const isDone = await Promise.race([flushed, ended(session, flushed)]).then(
+        () => true,
+        () => false,
+      );
+      // Another connection counts its own.
+      if (!isDone || session.aborted) return;
+      this.#backlogBytes = Math.max(0, this.#backlogBytes - bytes);
     }
-    this.#isFlushing = false;
   }
+}
+
+/** Rejects when the connection ends, unless what was asked of it is done before. */
+function ended(session: AbortSignal, asked: Promise<unknown>): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    const end = (): void => {
+      reject(new Failure('instance_lost', 'the connection to the bus ended'));
+    };
+    if (session.aborted) end();
+    session.addEventListener('abort', end, { once: true });
+    const release = (): void => {
+      session.removeEventListener('abort', end);
+    };
+    asked.then(release, release);
+  });
 }
 
 function bytesOf({ data }: Msg): Buffer {
@@ -320,9 +336,7 @@ function connectionOptions(options: NatsOptions, discovered: readonly string[]):
     pingInterval: PING_MS,
     maxPingOut: 2,
     timeout: CONNECT_TIMEOUT_MS,
-    maxReconnectAttempts: -1,
-    reconnectTimeWait: MIN_PAUSE_MS,
-    reconnectJitter: MAX_PAUSE_MS - MIN_PAUSE_MS,
+    reconnect: false,
     noAsyncTraces: true,
   };
 }

@@ -29,7 +29,7 @@ import {
 const HEARTBEAT_MS = 500;
 /** Between heartbeats because of placements, where there are several routers. */
 const MIN_HEARTBEAT_MS = 50;
-const REGISTER_TIMEOUT_MS = 5_000;
+const REGISTER_TIMEOUT_MS = 2_000;
 const REGISTER_PAUSE_MS = 500;
 /** While another process of the same name is heard. */
 const WAIT_PAUSE_MS = 200;
@@ -76,6 +76,7 @@ export class ClusterMember {
   #hasJoined = false;
   #heartbeatMs = -Infinity;
   #isHeartbeatDue = false;
+  #isSuspecting = false;
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
@@ -141,7 +142,7 @@ export class ClusterMember {
     if (this.#routers.size < 2 || this.#isHeartbeatDue) return;
     this.#isHeartbeatDue = true;
     const { clock } = this.#options;
-    await clock.sleep(this.#heartbeatMs + MIN_HEARTBEAT_MS - clock.nowMs(), this.#left.signal);
+    await clock.sleep(Math.max(0, this.#heartbeatMs + MIN_HEARTBEAT_MS - clock.nowMs()), this.#left.signal);
     this.#isHeartbeatDue = false;
     if (!this.#left.signal.aborted) this.heartbeat();
   }
@@ -190,8 +191,10 @@ export class ClusterMember {
   }
 
   async #suspectToken(subject: string): Promise<void> {
-    if (subject !== subjects.router || this.#hasJoined) return;
+    if (subject !== subjects.router || this.#hasJoined || this.#isSuspecting) return;
+    this.#isSuspecting = true;
     await this.#options.clock.sleep(STRANGE_TOKEN_MS, this.#left.signal);
+    this.#isSuspecting = false;
     if (this.#routers.size > 0 || this.#left.signal.aborted) return;
     const { onRefused } = this.#options;
     onRefused(new Failure('unauthenticated', `wrong --cluster-token: the routers on ${this.bus.name} have another`));
@@ -203,7 +206,8 @@ export class ClusterMember {
     known.isAsking = true;
     const { clock, log } = this.#options;
     try {
-      while (this.bus.isConnected && this.#routers.get(router) === known && !this.#left.signal.aborted) {
+      const isThere = (): boolean => this.#routers.get(router) === known && known.heardMs >= clock.nowMs() - SILENCE_MS;
+      while (this.bus.isConnected && isThere() && !this.#left.signal.aborted) {
         const pauseMs = await this.#registerOnce(router, known).catch((error: unknown) => {
           log.warn({ error: messageOf(error) }, 'registration failed, trying again');
           return REGISTER_PAUSE_MS;
@@ -223,7 +227,8 @@ export class ClusterMember {
     const reply = readRegistrationReply(await this.bus.request(subject, toBytes(registration), REGISTER_TIMEOUT_MS));
     known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
     if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
-    if (reply.kind === 'refused' && [...this.#routers.values()].some(({ isJoined }) => isJoined)) {
+    // Whoever is a member elsewhere does not end for one router's word, nor for another process that has its name there.
+    if (reply.kind !== 'accepted' && [...this.#routers.values()].some(({ isJoined }) => isJoined)) {
       log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
       return REFUSED_PAUSE_MS;
     }

@@ -124,9 +124,41 @@ test('a server that falls silent is noticed before its silence makes anybody los
   const tookMs = performance.now() - startMs;
   assert(tookMs < 3_000, `${tookMs} ms`);
   assert(process.memoryUsage().arrayBuffers - before < 256 << 20);
+  await systemClock.sleep(1_000);
   server.signal('SIGCONT');
   await until('both are back', () => isConnected(a) && isConnected(b));
   await reaches(a.bus, b.bus);
+  // What was under way then counts no more: more than the bound goes through, and all of it once.
+  let [numPages, numHeard] = [0, 0];
+  b.bus.subscribe('pages', () => numPages++);
+  b.bus.subscribe('once', () => numHeard++);
+  await reaches(a.bus, b.bus);
+  for (let i = 0; i < 80; i++) {
+    a.bus.publish('pages', page);
+    await systemClock.sleep(10);
+  }
+  a.bus.publish('once', text('x'));
+  await until('it is heard', () => numHeard > 0);
+  await systemClock.sleep(300);
+  assert.deepEqual([numPages, numHeard], [80, 1]);
+});
+
+test('a request under way fails when its connection does', async () => {
+  const server = await start();
+  const [a, b] = [open([server.url]), open([server.url])];
+  await until('both are connected', () => isConnected(a) && isConnected(b));
+  let isAsked = false;
+  b.bus.serve('never', () => {
+    isAsked = true;
+    return new Promise<Buffer>(() => undefined);
+  });
+  await reaches(a.bus, b.bus);
+  const startMs = performance.now();
+  const asked = assert.rejects(a.bus.request('never', text('x'), 20_000), { code: 'instance_lost' });
+  await until('it is asked', () => isAsked);
+  await server.kill();
+  await asked;
+  assert(performance.now() - startMs < 5_000);
 });
 
 test('of three servers one is killed: its clients go to the others, and all hear each other', async () => {

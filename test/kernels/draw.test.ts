@@ -178,3 +178,23 @@ test('rows that the host draws from: a thousand draws of every kind are those of
     }
   }
 });
+
+test('top_k on the host where many scores have one weight, over many parts: as the definition has it', () => {
+  const vocab = 2_048;
+  const random = new Random(12);
+  const [drawer, rows] = [new Drawer(vocab), new RowDrawer(vocab)];
+  for (const temperature of [0.05, 0.7, 1, 30, 500]) {
+    for (const topK of [1, 2, 3, 5, 7, 8, 9, 40]) {
+      for (let i = 0; i < 10; i++) {
+        // A few steps of the fixed point apart, or as far as weights go, each part with one that is high.
+        const step = random.pick([2 ** -20, 2 ** -14, 2 ** -6, temperature]);
+        const logits = Float32Array.from({ length: vocab }, (_, id) => {
+          const isHigh = id % 256 === random.below(256) || random.chance(1, 200);
+          return (isHigh ? 0 : -18 * temperature) - step * random.below(12);
+        });
+        const draw = at(temperature, { topK, random: [random.u32(), random.u32()] });
+        assert.equal(rows.draw(logits, draw, {}), drawer.draw(logits, draw, {}), `${temperature} ${topK} ${step}`);
+      }
+    }
+  }
+});

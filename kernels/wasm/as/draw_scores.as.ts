@@ -254,6 +254,17 @@ export function best_of_scores(logits: usize, scores: usize, vocab: u32, highest
 }
 
 /**
+ * How far below the highest nothing is weighed. Tokens of `least` and those of the same weight are: two octaves lower weights are less,
+ * however they were rounded.
+ */
+function cutoff_of(record: DrawRecord, highest: i32, least: i32): u32 {
+  if (least == FORBIDDEN) return record.cutoff;
+  const octaves = ((2 << 20) as u64) << (record.shift as u64);
+  const margin = octaves / (record.mantissa as u64) + 2;
+  return min((record.cutoff as u64), ((highest as i64) - (least as i64)) as u64 + margin) as u32;
+}
+
+/**
  * Weights of all ids, 0 for those that are not drawn, or score less than `least`; from scores, or from logits when there are any. Returns
  * their sum.
  */
@@ -272,7 +283,7 @@ export function weigh(
   const mantissa4 = i32x4.splat(record.mantissa);
   const shift = record.shift as i32;
   const highest4 = i32x4.splat(highest);
-  const cutoff4 = i32x4.splat(min(record.cutoff, (highest as u32) - (least as u32) + u32(least != FORBIDDEN)));
+  const cutoff4 = i32x4.splat(cutoff_of(record, highest, least));
   const least4 = i32x4.splat(record.minWeight);
   const forbidden4 = i32x4.splat(FORBIDDEN);
   const rest4 = i32x4.splat(8191);

@@ -27,7 +27,7 @@ import {
   type Role,
 } from '../../../shared/protocol/membership.ts';
 import { OVER } from '../../../shared/base/signal.ts';
-import { Instance } from './instance.ts';
+import { Instance, type Placements } from './instance.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
 
 const CHECK_MS = 100;
@@ -69,6 +69,7 @@ export class ClusterView {
   /** Changes of the stores among the members. */
   #version = 0;
   readonly #presence: Presence;
+  readonly #placements: Placements = { last: 0 };
   /** Those who wait for a change; bounded by the requests in flight. */
   readonly #watchers = new Set<() => void>();
   /** By the context of decode instances that left: when the last of them did. Bounded by MAX_MEMBERS. */
@@ -209,7 +210,7 @@ export class ClusterView {
     const { clock, log, onJoined } = this.#options;
     const { member, engine } = registration;
     if (engine) this.#model ??= { format: engine.format, digest: formatDigest(engine.format) };
-    const instance = new Instance(registration, clock.nowMs());
+    const instance = new Instance(registration, clock.nowMs(), this.#placements);
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);

@@ -8,6 +8,11 @@ import {
   type Registration,
 } from '../../../shared/protocol/membership.ts';
 
+/** Counts them. */
+export interface Placements {
+  last: number;
+}
+
 export class Instance {
   readonly member: Member;
   readonly registration: Registration;
@@ -19,13 +24,15 @@ export class Instance {
   isSuspect = false;
   /** Numbers of the calls that this router has placed there and not heard the end of, ascending. */
   readonly #placed = new Set<number>();
-  #numPlacements = 0;
+  /** Of this router, at all instances: an instance that comes back has seen what was placed before. */
+  readonly #placements: Placements;
   /** The last of them that it had seen when it last spoke. */
   #seen = 0;
   /** Of those that are open: it did not count them when it last spoke. */
   #numUnseen = 0;
 
-  constructor(registration: Registration, nowMs: number) {
+  constructor(registration: Registration, nowMs: number, placements: Placements = { last: 0 }) {
+    this.#placements = placements;
     this.registration = registration;
     this.member = registration.member;
     this.lastHeardMs = nowMs;
@@ -58,7 +65,7 @@ export class Instance {
 
   /** A call goes there. @returns its number. */
   place(): number {
-    const placement = ++this.#numPlacements;
+    const placement = ++this.#placements.last;
     this.#placed.add(placement);
     this.#numUnseen++;
     return placement;

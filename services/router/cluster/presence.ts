@@ -71,7 +71,7 @@ export class Presence {
     if (this.#isNoticeDue) return;
     this.#isNoticeDue = true;
     const { clock, signal } = this.#options;
-    await clock.sleep(this.#noticeMs + HELLO_MS - clock.nowMs(), signal);
+    await clock.sleep(Math.max(0, this.#noticeMs + HELLO_MS - clock.nowMs()), signal);
     this.#isNoticeDue = false;
     if (!signal.aborted) this.notice();
   }

@@ -70,7 +70,10 @@ export function readIds(
   if (list instanceof Uint32Array) {
     let highest = 0;
     for (let i = 0; i < list.length; i++) highest = Math.max(highest, list[i] ?? 0);
-    if (highest >= vocabSize) refuseOutside(highest, list.indexOf(highest));
+    if (highest >= vocabSize) {
+      const index = list.findIndex((id) => id >= vocabSize);
+      refuseOutside(list[index] ?? 0, index);
+    }
     return list;
   }
   const ids = new Uint32Array(list.length);

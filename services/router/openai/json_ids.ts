@@ -47,9 +47,12 @@ export function scan(bytes: Uint8Array, maxDepth: number): { isTooDeep: boolean;
   return { isTooDeep: false, found };
 }
 
+/** Most lists are short. */
+const scratch = new Uint32Array(256);
+
 /** The list that begins at `start`; undefined for one that is short, or has anything but whole numbers as JSON writes them. */
 function readList(bytes: Uint8Array, start: number): Found | undefined {
-  let ids = new Uint32Array(256);
+  let ids = scratch;
   let count = 0;
   let at = start + 1;
   // Behind the last byte there is none, which is no digit either.
@@ -90,7 +93,13 @@ export function parseWithIds(bytes: Buffer, found: readonly Found[], keys: Reado
     from = end;
   }
   parts.push(bytes.toString('utf8', from));
-  const parsed: unknown = JSON.parse(parts.join(''));
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(parts.join(''));
+  } catch {
+    // What is wrong is said of what was written.
+    return JSON.parse(bytes.toString('utf8'));
+  }
   let numPlaced = 0;
   const idsOf = (value: unknown): Uint32Array | undefined => {
     const list =
@@ -110,8 +119,9 @@ export function parseWithIds(bytes: Buffer, found: readonly Found[], keys: Reado
   return numPlaced === found.length ? parsed : JSON.parse(bytes.toString('utf8'));
 }
 
-/** What the body does not say; undefined when it seems to know. */
+/** What the body does not say; undefined when it seems to know, or could say it in other letters. */
 function markFor(bytes: Buffer): string | undefined {
+  if (bytes.includes('\\u')) return undefined;
   let mark = '@ids';
   for (let i = 0; i < MAX_MARKS; i++, mark = `@${mark}`) if (!bytes.includes(mark)) return mark;
   return undefined;

@@ -267,6 +267,8 @@ export function readTokenizeBody(bytes: Uint8Array, limits: BodyLimits): Tokeniz
 /** @throws ParameterFailure for whatever is not allowed, by name. */
 export function readDetokenizeBody(bytes: Uint8Array, limits: BodyLimits): DetokenizeBody {
   const { body, ignored } = check(detokenizeSchema, bytes, limits);
-  if (!Array.isArray(body.tokens)) throw new ParameterFailure('tokens: a list of token ids', 'tokens');
-  return { model: body.model, tokens: readIds(body.tokens, limits, 'tokens'), ignored };
+  const { tokens } = body;
+  if (!Array.isArray(tokens) && !(tokens instanceof Uint32Array))
+    throw new ParameterFailure('tokens: a list of token ids', 'tokens');
+  return { model: body.model, tokens: readIds(tokens as readonly unknown[] | Uint32Array, limits, 'tokens'), ignored };
 }

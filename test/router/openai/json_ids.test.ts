@@ -56,6 +56,7 @@ test('marks that a client writes, lists in deep places, keys that come twice: as
     `{"prompt": ["@ids0", ${list}]}`,
     `{"a": {"b": ${list}}, "prompt": ${list}}`,
     `{"prompt": [[${list}]]}`,
+    `{"prompt": "\\u0040ids0", "x": {"y": ${list}}}`,
     `{"prompt": ${list}, "prompt": [7]}`,
     `{"prompt": [7], "prompt": ${list}}`,
     `{"__proto__": ${list}, "prompt": ${list}}`,
