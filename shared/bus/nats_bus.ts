@@ -276,7 +276,8 @@ export class NatsBus implements Bus {
 
   /** Until the server has taken what was published, or the connection has ended. */
   async #flush(connection: NatsConnection, session: AbortSignal): Promise<void> {
-    while (this.#backlogBytes > 0 && !session.aborted) {
+    const isOver = (): boolean => session.aborted;
+    while (this.#backlogBytes > 0 && !isOver()) {
       const bytes = this.#backlogBytes;
       const flushed = connection.flush();
       const isDone = await Promise.race([flushed, ended(session, flushed)]).then(
@@ -284,7 +285,7 @@ export class NatsBus implements Bus {
         () => false,
       );
       // Another connection counts its own.
-      if (!isDone || session.aborted) return;
+      if (!isDone || isOver()) return;
       this.#backlogBytes = Math.max(0, this.#backlogBytes - bytes);
     }
   }

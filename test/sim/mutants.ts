@@ -525,10 +525,10 @@ export const mutants: readonly Mutant[] = [
     name: 'who waits for an instance is not told that one has joined',
     file: 'services/router/cluster/cluster_view.js',
     from: `onJoined(instance);
-        this.#tellOfStores(member);
+        this.#tellOfStores({ came: [member], gone: [] });
         this.#tellWatchers();`,
     to: `onJoined(instance);
-        this.#tellOfStores(member);`,
+        this.#tellOfStores({ came: [member], gone: [] });`,
   },
   {
     name: 'while the bus is away everybody is silent',
