@@ -4,6 +4,8 @@
  *
  *   subject   penstock.CLUSTER.subject
  *   payload   [HMAC-SHA256(token, subject ‖ 0 ‖ payload), the first 16 bytes][payload]
+ *
+ * It says who may speak, not when: whoever reads the bus can say again what was said. Let nobody but the cluster use it.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';

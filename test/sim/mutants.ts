@@ -531,12 +531,6 @@ export const mutants: readonly Mutant[] = [
         this.#tellOfStores({ came: [member], gone: [] });`,
   },
   {
-    name: 'while the bus is away everybody is silent',
-    file: 'services/router/cluster/cluster_view.js',
-    from: 'if (!bus.isConnected) {',
-    to: 'if (isNaN(nowMs)) {',
-  },
-  {
     name: 'a stranger that takes itself for a member is not told',
     file: 'services/router/cluster/cluster_view.js',
     from: 'bus.publish(subjects.stranger(epoch), toBytes({ router: identity.epoch }));',
@@ -549,12 +543,6 @@ export const mutants: readonly Mutant[] = [
     to: 'known.feed.buffered || sequence <= Infinity',
   },
   {
-    name: 'who missed a change of the stores does not ask',
-    file: 'shared/node/cluster_member.js',
-    from: '!known.isJoined || known.version !== version',
-    to: '!known.isJoined',
-  },
-  {
     name: 'a process registers with the first router alone',
     file: 'shared/node/cluster_member.js',
     from: 'if (known.isAsking)',
@@ -565,12 +553,6 @@ export const mutants: readonly Mutant[] = [
     file: 'services/router/relay/chain_cache.js',
     from: 'if (isSame(0, most))',
     to: 'if (most > 0)',
-  },
-  {
-    name: 'a process that comes back to the bus says no hello',
-    file: 'shared/node/cluster_member.js',
-    from: 'this.bus.publish(subjects.hello, Buffer.alloc(0));',
-    to: '',
   },
   {
     name: 'a second tier takes the place of the first',
