@@ -99,14 +99,14 @@ module.exports = {
     {
       name: 'only-the-driver-knows-nats',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^shared/bus/nats_bus\\.ts$' },
+      from: { path: '^(services|shared)/', pathNot: '^shared/bus/nats/' },
       to: { path: 'node_modules/(nats|nkeys\\.js)/' },
     },
     {
       name: 'the-bus-server-is-chosen-by-whoever-starts-a-process',
       severity: 'error',
-      from: { path: '^(services|shared)/', pathNot: '^services/cli/role_process\\.ts$' },
-      to: { path: '^shared/bus/nats_bus\\.ts$' },
+      from: { path: '^(services|shared)/', pathNot: '^(services/cli/role_process\\.ts$|shared/bus/nats/)' },
+      to: { path: '^shared/bus/nats/' },
     },
     {
       name: 'only-the-http-driver-knows-http',

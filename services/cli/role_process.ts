@@ -12,6 +12,7 @@ import { ConfigError, isLoopback } from '../../shared/base/options.ts';
 import { entropySeed, Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
+import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
@@ -91,31 +92,30 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
 /** The bus that `--bus` names. @throws ConfigError for a file that cannot be read. */
 async function busServers(role: Role, config: ProcessConfig, log: Host['log']): Promise<OpenBus | undefined> {
   if (config.bus === '') return undefined;
-  const textOf = (flag: string, file: string): string | undefined => {
+  /** A part of the servers' description: what a file holds, nothing where none is named. */
+  const textOf = <Key extends string>(key: Key, flag: string, file: string): Partial<Record<Key, string>> => {
+    if (file === '') return {};
     try {
-      return file === '' ? undefined : readFileSync(file, 'utf8');
+      return { [key]: readFileSync(file, 'utf8') } as Record<Key, string>;
     } catch (error) {
       throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
     }
   };
-  // Certificates are read by the driver; who misspelt them hears of it now.
-  textOf('--bus-ca', config.bus_ca);
-  textOf('--bus-cert', config.bus_cert);
-  textOf('--bus-key', config.bus_key);
-  const servers = config.bus.split(',');
-  const bad = servers.find((server) => !URL.canParse(server));
+  const urls = config.bus.split(',');
+  const bad = urls.find((url) => !URL.canParse(url));
   if (bad !== undefined) throw new ConfigError(`--bus ${bad}: nats://HOST:PORT or tls://HOST:PORT`);
-  const options = {
-    servers,
-    ...{ user: config.bus_user, password: config.bus_password },
-    nkeySeed: textOf('--bus-nkey', config.bus_nkey),
-    credentials: textOf('--bus-credentials', config.bus_credentials),
-    ...{ caFile: config.bus_ca, certFile: config.bus_cert, keyFile: config.bus_key },
-    ...{ name: `penstock ${config.cluster} ${config.name || role}`, clock: systemClock, log },
+  const servers: NatsServers = {
+    ...{ urls, user: config.bus_user, password: config.bus_password },
+    ...textOf('nkeySeed', '--bus-nkey', config.bus_nkey),
+    ...textOf('credentials', '--bus-credentials', config.bus_credentials),
+    ...textOf('ca', '--bus-ca', config.bus_ca),
+    ...textOf('cert', '--bus-cert', config.bus_cert),
+    ...textOf('key', '--bus-key', config.bus_key),
   };
+  const name = `penstock ${config.cluster} ${config.name || role}`;
   // A cluster without NATS need not load its client.
-  const { NatsBus } = await import('../../shared/bus/nats_bus.ts');
-  return (listener) => new NatsBus(options, listener);
+  const { NatsBus } = await import('../../shared/bus/nats/nats_bus.ts');
+  return (listener) => new NatsBus({ servers, name, clock: systemClock, log }, listener);
 }
 
 /** Without a destructor: a GPU that still computes would make an ordinary exit an abort. */

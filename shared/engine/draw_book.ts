@@ -11,6 +11,8 @@ import { DrawMemory, Draws, numCandidatesOf, sampledToken, type SampledToken } f
 import type { Sequence } from './sequence.ts';
 
 const NO_TOKENS: readonly number[] = [];
+/** Sequences whose tokens the host draws, in one step. */
+const MAX_HOST_DRAWS = MAX_FULL_ROWS;
 
 interface Entry {
   readonly draws: Draws;
@@ -27,7 +29,7 @@ export class DrawBook {
   readonly #slots: number[];
   readonly #pages: number[];
   /** Open ones whose tokens the host draws. */
-  numDrawnByHost = 0;
+  #numDrawnByHost = 0;
   #drawer: RowDrawer | undefined;
 
   constructor(executable: Executable, numSlots: number) {
@@ -57,7 +59,7 @@ export class DrawBook {
     if (isOnDevice) memory.forget();
     const slot = this.#slots.pop();
     assert(slot !== undefined, 'a sequence that is held has a slot');
-    if (!isOnDevice) this.numDrawnByHost++;
+    if (!isOnDevice) this.#numDrawnByHost++;
     this.#entries.set(sequence, { draws: new Draws(sampling), slot, pages, memory, isOnDevice });
   }
 
@@ -66,7 +68,7 @@ export class DrawBook {
     const entry = this.#entries.get(sequence);
     if (!entry) return;
     this.#entries.delete(sequence);
-    if (!entry.isOnDevice) this.numDrawnByHost--;
+    if (!entry.isOnDevice) this.#numDrawnByHost--;
     this.#slots.push(entry.slot);
     for (const page of Object.values(entry.pages)) this.#pages.push(page);
   }
@@ -81,8 +83,34 @@ export class DrawBook {
     return this.#entry(sequence).slot;
   }
 
+  /** Its next rows can be computed: it neither has all its tokens coming, nor waits for one. */
+  mayPlan(sequence: Sequence): boolean {
+    if (sequence.request.kind === 'prefill') return true;
+    if (sequence.length >= sequence.request.maxLength) return false;
+    this.open(sequence);
+    return sequence.numPending === 0 || !this.#isDrawnByHost(sequence);
+  }
+
+  /** Who may draw in the next step: so many rows come back whole, of those first who have waited longest. Each is asked about once. */
+  turns(): (sequence: Sequence) => boolean {
+    let isServed: ReadonlySet<Sequence> | undefined;
+    if (this.#numDrawnByHost > MAX_HOST_DRAWS) {
+      const ready = [...this.#entries].flatMap(([sequence, { isOnDevice }]) =>
+        !isOnDevice && sequence.length - sequence.numSubmitted === 1 ? [sequence] : [],
+      );
+      isServed = new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS));
+    }
+    let numHostDraws = 0;
+    return (sequence) => {
+      if (!this.#isDrawnByHost(sequence)) return true;
+      if (numHostDraws === MAX_HOST_DRAWS || isServed?.has(sequence) === false) return false;
+      numHostDraws++;
+      return true;
+    };
+  }
+
   /** Its next token cannot be drawn before the last one has come back. */
-  isDrawnByHost(sequence: Sequence): boolean {
+  #isDrawnByHost(sequence: Sequence): boolean {
     return this.#entries.get(sequence)?.isOnDevice === false;
   }
 
@@ -120,6 +148,3 @@ export class DrawBook {
 export function promptRequest(row: number, token: number, numTop: number): SampleRequest {
   return { row, numCandidates: Math.max(1, numTop), askedTokens: [token], isFullRowWanted: false };
 }
-
-/** Sequences whose tokens the host draws, in one step. */
-export const MAX_HOST_DRAWS = MAX_FULL_ROWS;

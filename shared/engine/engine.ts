@@ -23,7 +23,7 @@ import {
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
-import { DrawBook, MAX_HOST_DRAWS, promptRequest } from './draw_book.ts';
+import { DrawBook, promptRequest } from './draw_book.ts';
 import { reportedToken, type SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
 import { StepPace, type StepTimes } from './step_pace.ts';
@@ -226,8 +226,8 @@ export class Engine {
     const { work, admitted, isShort } = this.#scheduler.schedule({
       promptRows: (tokenRows) => this.#pace.promptRows(tokenRows),
       isIdle,
-      mayPlan: (sequence) => this.#mayPlan(sequence),
-      mayDraw: this.#mayDraw(),
+      mayPlan: (sequence) => this.#draws.mayPlan(sequence),
+      mayDraw: this.#draws.turns(),
     });
     const nowMs = this.#clock.nowMs();
     for (const sequence of admitted) this.#noteAdmission(sequence, nowMs);
@@ -255,32 +255,6 @@ export class Engine {
     if (sequence.admittedMs !== undefined) return;
     sequence.admittedMs = nowMs;
     sequence.numCached = sequence.numComputed;
-  }
-
-  /** Its next rows can be computed: it neither has all its tokens coming, nor waits for one. */
-  #mayPlan(sequence: Sequence): boolean {
-    if (sequence.request.kind === 'prefill') return true;
-    if (sequence.length >= sequence.request.maxLength) return false;
-    this.#draws.open(sequence);
-    return sequence.numPending === 0 || !this.#draws.isDrawnByHost(sequence);
-  }
-
-  /** For one step: only so many rows come back whole, of those first who have waited longest. */
-  #mayDraw(): (sequence: Sequence) => boolean {
-    let isServed: ReadonlySet<Sequence> | undefined;
-    if (this.#draws.numDrawnByHost > MAX_HOST_DRAWS) {
-      const ready = [...this.#sequences.values()].filter(
-        (sequence) => this.#draws.isDrawnByHost(sequence) && sequence.length - sequence.numSubmitted === 1,
-      );
-      isServed = new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS));
-    }
-    let numHostDraws = 0;
-    return (sequence) => {
-      if (!this.#draws.isDrawnByHost(sequence)) return true;
-      if (numHostDraws === MAX_HOST_DRAWS || isServed?.has(sequence) === false) return false;
-      numHostDraws++;
-      return true;
-    };
   }
 
   #submit(work: readonly Sequence[], nowMs: number): void {

@@ -29,14 +29,13 @@ import { ArrivalWindow } from './arrival_window.ts';
 import { BlockFetcher } from './block_fetcher.ts';
 import { Offers } from './offers.ts';
 import { Outbox } from './outbox.ts';
+import { RoutersSeen } from './routers_seen.ts';
 import { watch } from './watchdog.ts';
 
 /** Below this a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
 /** Arrivals may hold a quarter of host memory, but no more than this many records. */
 const MAX_WINDOW = 256;
-/** Whose placements are counted (P1). */
-const MAX_ROUTERS = 64;
 /** Events of one sequence. */
 export type SequenceEvent = Extract<
   EngineEvent,
@@ -87,8 +86,7 @@ export class EngineInstance {
   #attached: Parts | undefined;
   #nextId = 1;
   isDraining = false;
-  /** By router: the last placement that came from it. */
-  readonly #seen = new Map<string, number>();
+  readonly #seen = new RoutersSeen();
   #onPlaced: () => void = () => undefined;
 
   private constructor(options: EngineInstanceOptions, host: EngineHost, mover: Mover, slab: Slab) {
@@ -258,20 +256,15 @@ export class EngineInstance {
   }
 
   /** A call of that router's has come. */
-  saw({ router, placement }: RequestContext): void {
-    if (router === '') return;
-    const last = this.#seen.get(router) ?? 0;
-    // Those that were heard of last are kept.
-    this.#seen.delete(router);
-    this.#seen.set(router, Math.max(last, placement));
-    const [oldest] = this.#seen.keys();
-    if (this.#seen.size > MAX_ROUTERS && oldest !== undefined) this.#seen.delete(oldest);
+  saw(context: RequestContext): void {
+    if (context.router === '') return;
+    this.#seen.saw(context);
     this.#onPlaced();
   }
 
   pulse(openStreams: number): Pulse {
     const load = { ...this.#load(), openStreams };
-    return { load, blocks: this.#parts.announcer.sequence, seen: Object.fromEntries(this.#seen) };
+    return { load, blocks: this.#parts.announcer.sequence, seen: this.#seen.placements };
   }
 
   #load(): Load {

@@ -9,12 +9,10 @@ import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 import { LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
-import { ClusterMember } from '../../shared/node/cluster_member.ts';
-import { holderId, subjects, type Load, type Member } from '../../shared/protocol/membership.ts';
-import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import type { Load, Member } from '../../shared/protocol/membership.ts';
 import { ClusterView } from '../../services/router/cluster/cluster_view.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { joinAsFake } from '../support/fake_member.ts';
 import type { Figure } from './figures.ts';
 
 export interface BusBenchOptions {
@@ -117,39 +115,19 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
       pid: i,
       epoch: `${i}`.padStart(16, '0'),
     };
-    const { bus } = { bus: open() };
-    const announcer = new Announcer(
-      holderId(member),
-      (batch) => {
-        bus.publish(subjects.blocks, batch);
-      },
-      clock,
-      ended.signal,
-    );
     const engine = {
-      format,
-      modelConfig: 'c',
-      numericsClass: 'n',
-      maxModelLen: 131_072,
-      vocabSize: 128_256,
-      device: 'a GPU',
+      ...{ format, modelConfig: 'c', numericsClass: 'n', maxModelLen: 131_072, vocabSize: 128_256, device: 'a GPU' },
     };
-    const cluster = new ClusterMember({
+    return joinAsFake({
       openBus: (listener) => {
         void clock.sleep(i % 100).then(() => {
           listener.onConnected();
         });
-        return bus;
+        return open();
       },
-      registration: { member, protocolVersion: PROTOCOL_VERSION, ...(role === 'store' ? {} : { engine }) },
-      pulse: () => ({ load, blocks: announcer.sequence, seen: role === 'store' ? {} : seen }),
-      ...{ clock, log: silentLog },
-      onJoined: () => undefined,
-      onRefused: (failure) => {
-        throw failure;
-      },
+      ...{ member, clock, load, signal: ended.signal },
+      ...(role === 'store' ? {} : { engine, seen }),
     });
-    return { cluster, announcer };
   });
   await clock.run(START_MS);
   const [sentBefore, deliveredBefore] = [Counted.sentBytes, Counted.deliveredBytes];

@@ -3,23 +3,18 @@
  * the hub and the model's folder; says `ready` to its parent.
  */
 import { systemClock } from '../../shared/base/clock.ts';
-import { silentLog } from '../../shared/base/log.ts';
-import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
-import { HubClient } from '../../shared/bus/hub_client.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { chainOf } from '../../shared/kv/block_key.ts';
 import { formatDigest, LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Handler } from '../../shared/net/network.ts';
-import { ClusterMember } from '../../shared/node/cluster_member.ts';
-import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
-import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import type { Member } from '../../shared/protocol/membership.ts';
 import { unpackTokens } from '../../shared/protocol/packing.ts';
+import { hubOf, joinAsFake } from '../support/fake_member.ts';
 
 const BLOCK_SIZE = 32;
 
@@ -67,33 +62,8 @@ const { fetch, snapshot } = createFetchHandlers(
 const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, decode });
 const member: Member = { name: `instant-${process.pid}`, role: 'decode', address, pid: process.pid, epoch: 'e' };
 const { vocabSize } = folder.config;
-const cluster = new ClusterMember({
-  openBus: (listener) =>
-    new ClusterBus(new HubClient({ address: hub, network, clock: systemClock, log: silentLog, ...listener }), {
-      ...{ cluster: 'default', token: '', clock: systemClock, log: silentLog },
-    }),
-  registration: {
-    member,
-    protocolVersion: PROTOCOL_VERSION,
-    engine: { format, modelConfig, numericsClass: 'none', maxModelLen: 131_072, vocabSize, device: 'none' },
-  },
-  pulse: () => ({
-    load: { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
-    blocks: announcer.sequence,
-    seen: {},
-  }),
-  clock: systemClock,
-  log: silentLog,
+const { announcer } = joinAsFake({
+  ...{ member, clock: systemClock, openBus: hubOf(hub, '', network, systemClock) },
+  engine: { format, modelConfig, numericsClass: 'none', maxModelLen: 131_072, vocabSize, device: 'none' },
   onJoined: () => process.send?.('ready'),
-  onRefused: (failure) => {
-    throw failure;
-  },
 });
-const announcer = new Announcer(
-  holderId(member),
-  (batch) => {
-    cluster.bus.publish(subjects.blocks, batch);
-  },
-  systemClock,
-  new AbortController().signal,
-);

@@ -2,12 +2,14 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { nkeys } from 'nats';
 import { afterEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
-import { NatsBus, type NatsOptions } from '../../shared/bus/nats_bus.ts';
+import { NatsBus } from '../../shared/bus/nats/nats_bus.ts';
+import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 import { freePort, NatsServer } from '../support/nats_server.ts';
 import { projectPath } from '../support/project.ts';
@@ -32,13 +34,10 @@ interface Client {
 const opened: NatsBus[] = [];
 const servers: NatsServer[] = [];
 
-function open(urls: readonly string[], more: Partial<NatsOptions> = {}): Client {
+function open(urls: readonly string[], more: Partial<NatsServers> = {}): Client {
   const events: string[] = [];
   const bus = new NatsBus(
-    {
-      ...{ servers: urls, user: '', password: '', nkeySeed: undefined, credentials: undefined },
-      ...{ caFile: '', certFile: '', keyFile: '', name: 'test', clock: systemClock, log: silentLog, ...more },
-    },
+    { servers: { urls, ...more }, name: 'test', clock: systemClock, log: silentLog },
     {
       onConnected: () => events.push('connected'),
       onDisconnected: () => events.push('disconnected'),
@@ -183,10 +182,10 @@ test('of three servers one is killed: its clients go to the others, and all hear
 test('a subscriber that does not read is cut off by the server, comes back, and holds nobody up', async () => {
   const server = await start('max_pending: 1048576\nwrite_deadline: "1s"');
   const script = `
-    import { NatsBus } from ${JSON.stringify(projectPath('dist/shared/bus/nats_bus.js'))};
+    import { NatsBus } from ${JSON.stringify(projectPath('dist/shared/bus/nats/nats_bus.js'))};
     const log = { debug() {}, info() {}, warn() {}, error() {} };
     const clock = { nowMs: () => performance.now(), sleep: (ms) => new Promise((done) => setTimeout(done, ms)) };
-    const options = { servers: [${JSON.stringify(server.url)}], user: '', password: '', caFile: '', certFile: '', keyFile: '', name: 'slow', clock, log };
+    const options = { servers: { urls: [${JSON.stringify(server.url)}] }, name: 'slow', clock, log };
     const say = (line) => process.stdout.write(line + '\\n');
     const bus = new NatsBus(options, { onConnected: () => say('connected'), onDisconnected: () => say('disconnected'), onRefused: say });
     bus.subscribe('news', (payload) => { if (payload.length < 9) say(payload.toString()); });`;
@@ -236,13 +235,13 @@ test('a message that the server would not take harms nobody', async () => {
 describe('who may come in', () => {
   const refused = ['refused: unauthenticated'];
 
-  async function isLetIn(server: NatsServer, more: Partial<NatsOptions>, url = server.url): Promise<void> {
+  async function isLetIn(server: NatsServer, more: Partial<NatsServers>, url = server.url): Promise<void> {
     const client = open([url], more);
     await until('it is connected', () => isConnected(client));
     await reaches(client.bus, client.bus);
   }
 
-  async function isRefused(server: NatsServer, more: Partial<NatsOptions>): Promise<void> {
+  async function isRefused(server: NatsServer, more: Partial<NatsServers>): Promise<void> {
     const client = open([server.url], more);
     await until('it is refused', () => client.events.length > 0);
     await systemClock.sleep(300);
@@ -318,10 +317,11 @@ describe('who may come in', () => {
       `tls { cert_file: "${file('server.pem')}", key_file: "${file('server.key')}", ca_file: "${file('ca.pem')}", verify: true }`,
     );
     const tls = server.url.replace('nats:', 'tls:');
-    const own = { caFile: file('ca.pem'), certFile: file('client.pem'), keyFile: file('client.key') };
+    const held = (name: string): string => readFileSync(file(name), 'utf8');
+    const own = { ca: held('ca.pem'), cert: held('client.pem'), key: held('client.key') };
     await isLetIn(server, own, tls);
-    const unknown = open([tls], { caFile: file('ca.pem') });
-    const untrusting = open([tls], { certFile: own.certFile, keyFile: own.keyFile });
+    const unknown = open([tls], { ca: own.ca });
+    const untrusting = open([tls], { cert: own.cert, key: own.key });
     await systemClock.sleep(1_000);
     assert(!isConnected(unknown), 'without a certificate');
     assert(!isConnected(untrusting), 'whose authority is not trusted');

@@ -1,16 +1,13 @@
 /** A store that lies: it announces blocks that others hold, and serves another block, another model's, or damage in their place. */
-import { silentLog } from '../../shared/base/log.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
-import { ClusterMember } from '../../shared/node/cluster_member.ts';
 import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import type { Network } from '../../shared/net/network.ts';
-import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
-import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import type { Member } from '../../shared/protocol/membership.ts';
+import { joinAsFake } from '../support/fake_member.ts';
 
 export const lies = ['a collision', 'another model', 'damage'] as const;
 export type Lie = (typeof lies)[number];
@@ -21,7 +18,6 @@ export async function joinLiar(
   lie: Lie,
   hashes: readonly BlockHash[],
 ): Promise<void> {
-  const never = new AbortController().signal;
   const { fetch, snapshot } = createFetchHandlers(
     () => ({
       wanted: new WantedKeys(),
@@ -32,32 +28,12 @@ export async function joinLiar(
   );
   const { address } = await network.listen('liar:0', { fetch, snapshot });
   const member: Member = { name: 'liar', role: 'store', address, pid: 1, epoch: 'liar' };
-  const cluster = new ClusterMember({
-    openBus,
-    registration: { member, protocolVersion: PROTOCOL_VERSION },
-    pulse: () => ({
-      load: {
-        ...{ running: 0, waiting: 0, openStreams: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
-      },
-      blocks: announcer.sequence,
-      seen: {},
-    }),
-    ...{ clock, log: silentLog },
+  const { announcer } = joinAsFake({
+    ...{ member, openBus, clock },
     onJoined: () => {
       for (const { key } of hashes) announcer.stored('dram', key);
     },
-    onRefused: (failure) => {
-      throw failure;
-    },
   });
-  const announcer = new Announcer(
-    holderId(member),
-    (batch) => {
-      cluster.bus.publish(subjects.blocks, batch);
-    },
-    clock,
-    never,
-  );
 }
 
 function recordOf(lie: Lie, layout: RecordLayout, hash: BlockHash): Buffer {

@@ -651,8 +651,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a token that the host draws is not waited for',
-    file: 'shared/engine/engine.js',
-    from: 'return sequence.numPending === 0 || !this.#draws.isDrawnByHost(sequence);',
+    file: 'shared/engine/draw_book.js',
+    from: 'return sequence.numPending === 0 || !this.#isDrawnByHost(sequence);',
     to: 'return true;',
   },
   {

@@ -4,20 +4,15 @@
  */
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import { silentLog } from '../../shared/base/log.ts';
-import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
-import { HubClient } from '../../shared/bus/hub_client.ts';
-import { ClusterMember } from '../../shared/node/cluster_member.ts';
 import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Handler } from '../../shared/net/network.ts';
-import { holderId, subjects, type Member } from '../../shared/protocol/membership.ts';
-import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+import type { Member } from '../../shared/protocol/membership.ts';
+import { hubOf, joinAsFake } from './fake_member.ts';
 
 /** How it serves what it has announced. */
 export type Lie =
@@ -89,33 +84,12 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   const hasJoined = new Promise<void>((resolve) => {
     joined = resolve;
   });
-  const cluster = new ClusterMember({
-    openBus: (listener, onUnverified) =>
-      new ClusterBus(new HubClient({ address: hub, network, clock: systemClock, log: silentLog, ...listener }), {
-        ...{ cluster: 'default', token, clock: systemClock, log: silentLog, onUnverified },
-      }),
-    registration: { member, protocolVersion: PROTOCOL_VERSION },
-    pulse: () => ({
-      load: { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
-      blocks: announcer.sequence,
-      seen: {},
-    }),
-    ...{ clock: systemClock, log: silentLog },
+  const { cluster, announcer } = joinAsFake({
+    ...{ member, clock: systemClock, openBus: hubOf(hub, token, network, systemClock), signal: stopped.signal },
     onJoined: () => {
       joined();
     },
-    onRefused: (failure) => {
-      throw failure;
-    },
   });
-  const announcer = new Announcer(
-    holderId(member),
-    (batch) => {
-      cluster.bus.publish(subjects.blocks, batch);
-    },
-    systemClock,
-    stopped.signal,
-  );
   await hasJoined;
   return {
     member,

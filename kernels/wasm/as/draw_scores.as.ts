@@ -265,8 +265,8 @@ function cutoff_of(record: DrawRecord, highest: i32, least: i32): u32 {
 }
 
 /**
- * Weights of all ids, 0 for those that are not drawn, or score less than `least`; from scores, or from logits when there are any. Returns
- * their sum.
+ * Weights of all ids, from scores, or from logits when there are any; 0 for those that are not drawn, and for those that weigh less than
+ * any that scores `least`. Returns their sum.
  */
 export function weigh(
   logits: usize,

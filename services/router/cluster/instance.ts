@@ -57,7 +57,7 @@ export class Instance {
     return this.#placed.size;
   }
 
-  /** What a placement compares: sequences there, by its own word and what it had not seen then, or by this router's, whichever is more. */
+  /** What a placement compares: sequences there by its own word and those it had not seen then, or those of this router if they are more. */
   get queueLength(): number {
     const { running = 0, waiting = 0 } = this.load ?? {};
     return Math.max(this.#placed.size, running + waiting + this.#numUnseen);

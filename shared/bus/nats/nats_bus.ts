@@ -7,30 +7,15 @@
  * tell), requests that wait for an answer (MAX_PENDING). A subscriber that does not read is disconnected by the server.
  */
 import { setMaxListeners } from 'node:events';
-import { checkServerIdentity, type PeerCertificate } from 'node:tls';
-import {
-  connect,
-  credsAuthenticator,
-  ErrorCode,
-  DebugEvents,
-  Events,
-  headers,
-  nkeyAuthenticator,
-  type ConnectionOptions,
-  type Msg,
-  type NatsConnection,
-  type NatsError,
-} from 'nats';
-import type { Clock } from '../base/clock.ts';
-import { Failure, isFailureCode, messageOf } from '../base/failure.ts';
-import type { Log } from '../base/log.ts';
-import type { Bus, BusListener } from './bus.ts';
+import { connect, ErrorCode, DebugEvents, Events, headers, type Msg, type NatsConnection, type NatsError } from 'nats';
+import type { Clock } from '../../base/clock.ts';
+import { Failure, isFailureCode, messageOf } from '../../base/failure.ts';
+import type { Log } from '../../base/log.ts';
+import type { Bus, BusListener } from '../bus.ts';
+import { connectionOptions, type NatsServers } from './nats_options.ts';
 
-/** A server that answers no ping for twice this long is lost: sooner than its silence makes members lost. */
-const PING_MS = 700;
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
-const CONNECT_TIMEOUT_MS = 5_000;
 /** Why there is no connection is said this often. */
 const REPORT_MS = 5_000;
 const MAX_BACKLOG_BYTES = 16 << 20;
@@ -48,19 +33,8 @@ const refusals: readonly string[] = [
 type Subscriber = (payload: Buffer) => void;
 type Server = (payload: Buffer) => Buffer | Promise<Buffer>;
 
-export interface NatsOptions {
-  /** nats:// or tls://, a HOST:PORT each, perhaps with a user and a password. */
-  readonly servers: readonly string[];
-  readonly user: string;
-  readonly password: string;
-  /** The text of an nkey's seed. */
-  readonly nkeySeed: string | undefined;
-  /** The text of a credentials file. */
-  readonly credentials: string | undefined;
-  /** Files; empty: what the system trusts, and no certificate of one's own. */
-  readonly caFile: string;
-  readonly certFile: string;
-  readonly keyFile: string;
+export interface NatsBusOptions {
+  readonly servers: NatsServers;
   /** Of this process, for the server's own lists. */
   readonly name: string;
   readonly clock: Clock;
@@ -69,7 +43,7 @@ export interface NatsOptions {
 
 export class NatsBus implements Bus {
   readonly name: string;
-  readonly #options: NatsOptions;
+  readonly #options: NatsBusOptions;
   readonly #listener: BusListener;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #servers = new Map<string, Server>();
@@ -82,14 +56,16 @@ export class NatsBus implements Bus {
   #backlogBytes = 0;
   #numPending = 0;
   #reportedMs = -Infinity;
+  /** Before the next attempt. */
+  #pauseMs = MIN_PAUSE_MS;
   /** Other servers of theirs, by their own word. */
   #discovered: readonly string[] = [];
 
-  constructor(options: NatsOptions, listener: BusListener) {
+  constructor(options: NatsBusOptions, listener: BusListener) {
     this.#options = options;
     this.#listener = listener;
     // Without users and passwords.
-    this.name = options.servers.map((server) => server.replace(/\/\/.*@/, '//')).join();
+    this.name = options.servers.urls.map((server) => server.replace(/\/\/.*@/, '//')).join();
     void this.#connectForever();
   }
 
@@ -170,11 +146,9 @@ export class NatsBus implements Bus {
     const { clock, log } = this.#options;
     const { signal } = this.#stopped;
     const isStopped = (): boolean => signal.aborted;
-    let pauseMs = MIN_PAUSE_MS;
     while (!isStopped()) {
       try {
         await this.#connectOnce();
-        pauseMs = MIN_PAUSE_MS;
       } catch (error) {
         if (isStopped()) return;
         const { code } = error as NatsError;
@@ -187,15 +161,16 @@ export class NatsBus implements Bus {
           this.#reportedMs = clock.nowMs();
           log.warn({ bus: this.name, error: messageOf(error) }, 'no connection to the NATS servers, trying again');
         }
-        pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS);
+        this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
       }
-      await clock.sleep(pauseMs, signal);
+      await clock.sleep(this.#pauseMs, signal);
     }
   }
 
   /** Resolves when the connection is closed for good. @throws NatsError when none is made, or the server does not want it back. */
   async #connectOnce(): Promise<void> {
-    const connection = await connect(connectionOptions(this.#options, this.#discovered));
+    const { servers, name } = this.#options;
+    const connection = await connect({ ...connectionOptions(servers, this.#discovered), name });
     this.#connection = connection;
     for (const subject of this.#subscribers.keys()) this.#listenTo(connection, subject);
     for (const subject of this.#servers.keys()) this.#serveOn(connection, subject);
@@ -210,6 +185,7 @@ export class NatsBus implements Bus {
       const flushed = connection.flush().then(() => true);
       if (!(await Promise.race([flushed, silent]))) return;
       this.#isConnected = true;
+      this.#pauseMs = MIN_PAUSE_MS;
       if (!this.#stopped.signal.aborted) this.#listener.onConnected();
       const error: unknown = await Promise.race([connection.closed(), silent]);
       if (error === false) return;
@@ -308,48 +284,4 @@ function ended(session: AbortSignal, asked: Promise<unknown>): Promise<never> {
 
 function bytesOf({ data }: Msg): Buffer {
   return Buffer.from(data.buffer, data.byteOffset, data.byteLength);
-}
-
-function connectionOptions(options: NatsOptions, discovered: readonly string[]): ConnectionOptions {
-  const { servers, user, password, nkeySeed, credentials, caFile, certFile, keyFile, name } = options;
-  const urls = servers.map((server) => new URL(server));
-  const named = urls.find(({ username }) => username !== '');
-  const [ownUser, ownPassword] =
-    user === '' && named ? [named.username, named.password].map(decodeURIComponent) : [user, password];
-  const isTls = caFile !== '' || certFile !== '' || servers.some((server) => server.startsWith('tls:'));
-  const text = new TextEncoder();
-  return {
-    servers: [...new Set([...urls.map(({ hostname, port }) => `${hostname}:${port || 4222}`), ...discovered])],
-    name,
-    ...(ownUser ? { user: ownUser, pass: ownPassword ?? '' } : {}),
-    ...(nkeySeed === undefined ? {} : { authenticator: nkeyAuthenticator(text.encode(nkeySeed.trim())) }),
-    ...(credentials === undefined ? {} : { authenticator: credsAuthenticator(text.encode(credentials)) }),
-    ...(isTls
-      ? {
-          tls: {
-            ...(caFile === '' ? {} : { caFile }),
-            ...(certFile === '' ? {} : { certFile }),
-            ...(keyFile === '' ? {} : { keyFile }),
-            ...identityCheck(urls.map(({ hostname }) => hostname.replace(/^\[|\]$/g, ''))),
-          },
-        }
-      : {}),
-    pingInterval: PING_MS,
-    maxPingOut: 2,
-    timeout: CONNECT_TIMEOUT_MS,
-    reconnect: false,
-    noAsyncTraces: true,
-  };
-}
-
-/** The library gives no name for a server that is known by its number: then the certificate is to be of one of them. */
-function identityCheck(hosts: readonly string[]): object {
-  const numbers = hosts.filter((host) => host.includes(':') || /^[\d.]+$/.test(host));
-  return {
-    checkServerIdentity: (host: string, certificate: PeerCertificate) => {
-      const names = host === 'localhost' ? [host, ...numbers] : [host];
-      const faults = names.map((name) => checkServerIdentity(name, certificate));
-      return faults.includes(undefined) ? undefined : faults.at(-1);
-    },
-  };
 }

@@ -1,0 +1,59 @@
+/** A member of a cluster with nothing behind it: it registers, says its heartbeats, and announces what it is told to. */
+import type { Clock } from '../../shared/base/clock.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import { HubClient } from '../../shared/bus/hub_client.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import type { Network } from '../../shared/net/network.ts';
+import { ClusterMember, type ClusterMemberOptions } from '../../shared/node/cluster_member.ts';
+import { holderId, subjects, type Load, type Pulse, type Registration } from '../../shared/protocol/membership.ts';
+import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
+
+const idleLoad: Load = {
+  ...{ running: 0, waiting: 0, openStreams: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
+};
+
+export interface FakeMemberOptions extends Pick<Registration, 'member' | 'engine'> {
+  readonly openBus: ClusterMemberOptions['openBus'];
+  readonly clock: Clock;
+  readonly load?: Load;
+  readonly seen?: Pulse['seen'];
+  readonly onJoined?: () => void;
+  /** Ends what it announces. */
+  readonly signal?: AbortSignal;
+}
+
+export interface FakeMember {
+  readonly cluster: ClusterMember;
+  readonly announcer: Announcer;
+}
+
+export function joinAsFake(options: FakeMemberOptions): FakeMember {
+  const { member, engine, openBus, clock, load = idleLoad, seen = {}, onJoined = () => undefined } = options;
+  const cluster = new ClusterMember({
+    openBus,
+    registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
+    pulse: () => ({ load, blocks: announcer.sequence, seen }),
+    ...{ clock, log: silentLog, onJoined },
+    onRefused: (failure) => {
+      throw failure;
+    },
+  });
+  const announcer = new Announcer(
+    holderId(member),
+    (batch) => {
+      cluster.bus.publish(subjects.blocks, batch);
+    },
+    clock,
+    options.signal ?? new AbortController().signal,
+  );
+  return { cluster, announcer };
+}
+
+/** The bus of a router with a hub, for members of its cluster `default`. */
+export function hubOf(address: string, token: string, network: Network, clock: Clock): ClusterMemberOptions['openBus'] {
+  return (listener, onUnverified) =>
+    new ClusterBus(new HubClient({ address, network, clock, log: silentLog, ...listener }), {
+      ...{ cluster: 'default', token, clock, log: silentLog, onUnverified },
+    });
+}
