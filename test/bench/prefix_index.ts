@@ -43,7 +43,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: In
   const engineOf = (i: number): string => `engine-${i % (numHolders / 2)}/e`;
   const storeOf = (i: number): string => `store-${i % (numHolders / 2)}/e`;
 
-  const before = process.memoryUsage();
+  const before = process.memoryUsage().rss;
   const index = new PrefixIndex(2 * numBlocks);
   let longestMs = 0;
   const pauses: number[] = [];
@@ -75,8 +75,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: In
   push(beside('index/fill', (3 * numChains * CHAIN_BLOCKS) / fillMs / 1_000, peer?.fill));
   push({ name: 'index/fill/longest-pause', value: longestMs, unit: 'ms' });
   push({ name: 'index/bytes-per-block', value: index.bytes / index.size, unit: 'bytes' });
-  const after = process.memoryUsage();
-  const grown = after.arrayBuffers - before.arrayBuffers + after.heapUsed - before.heapUsed;
+  const grown = process.memoryUsage().rss - before;
   push({ name: 'index/memory', value: grown / 2 ** 20, unit: 'MiB' });
   say(`pauses of more than 4 ms: ${pauses.map((ms) => ms.toFixed(1)).join(' ')}`);
   say(`${index.size} blocks of ${numHolders} holders, ${index.numSets} sets`);

@@ -11,12 +11,10 @@
  */
 import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
-import { find, findFrom, homeOf, KeyTable, NOTHING, segmentOf, SEGMENTS, SET, STRETCH, WORDS } from './key_table.ts';
+import { KeyTable, MAX_TOGETHER, SEGMENTS, SET, STRETCH, WORDS } from './key_table.ts';
 import { Stretches } from './stretches.ts';
 
 const MAX_KEYS = 16_000_000;
-/** Places that are looked at together. */
-const AHEAD = 32;
 /** A walk of so many blocks that had one set is worth remembering, and when it met few stretches only. */
 const MIN_STRETCH = 16;
 /** Places that one call looks at for forgotten holders: some tens of microseconds. */
@@ -33,19 +31,23 @@ export interface HeldRange {
 
 export class PrefixIndex {
   readonly #maxKeys: number;
-  readonly #table = new KeyTable();
+  readonly #table: KeyTable;
   readonly #sets = new HolderSets();
   readonly #stretches = new Stretches();
-  /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS). */
+  /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS), the first of them perhaps in its first places only. */
   #swept = SEGMENTS;
+  /** Of the segment #swept the places from here on are done, as it was when it ended at the second. */
+  #sweptFrom = 0;
+  #sweptEnd = 0;
   /** Places that were looked at together, and those of the range that is walked. */
-  readonly #ahead = { ...placesFor(AHEAD), lows: new Int32Array(AHEAD) };
-  readonly #walked = placesFor(MAX_MARKED);
+  readonly #ahead = new Int32Array(MAX_TOGETHER);
+  readonly #walked = new Int32Array(MAX_MARKED);
   /** What was not indexed because there was no room. */
   numDropped = 0;
 
   constructor(maxKeys = MAX_KEYS) {
     this.#maxKeys = maxKeys;
+    this.#table = new KeyTable(maxKeys);
   }
 
   /** Keys, those of forgotten holders included until they are swept out. */
@@ -66,36 +68,38 @@ export class PrefixIndex {
     const number = this.#sets.numberOf(holder);
     const bit = 1 << tiers.indexOf(tier);
     this.#sweep();
+    const { words } = this.#table;
     const isStored = operation === 'stored';
     // A run's blocks mostly have the same set before, and the same after.
     let [lastFrom, lastTo] = [NO_SET, NO_SET];
-    for (let i = 0; i < keys.length; i += 2) {
-      const [low, high] = [keys[i]!, keys[i + 1]!];
-      const segment = segmentOf(high);
-      let words = this.#table.segments[segment]!;
-      let at = find(words, low, high);
+    const numBlocks = keys.length / 2;
+    for (let i = 0; i < numBlocks; i++) {
+      if (i % MAX_TOGETHER === 0) this.#table.findAll(keys, i, Math.min(i + MAX_TOGETHER, numBlocks), this.#ahead);
+      const low = keys[2 * i]!;
+      const high = keys[2 * i + 1]!;
+      let at = this.#ahead[i % MAX_TOGETHER]!;
+      // It was not there, or has been moved since.
+      if (!this.#table.isAt(at, low, high)) at = this.#table.find(low, high);
       const isNew = words[at + SET] === 0;
       if (isNew && !isStored) continue;
       const from = isNew ? 0 : this.#sets.live(words[at + SET]!);
-      if (from !== lastFrom || isNew) {
+      if (from !== lastFrom) {
         lastFrom = from;
         lastTo = this.#sets.step(from, number, bit, isStored);
       }
       const to = lastTo;
-      if (to === NO_SET || (isNew && this.#table.size >= this.#maxKeys)) {
+      if (to === words[at + SET]) continue;
+      if (to === 0) {
+        this.#delete(at);
+        continue;
+      }
+      if (isNew && to !== NO_SET) at = this.#table.size < this.#maxKeys ? this.#table.insert(at, low, high) : -1;
+      if (to === NO_SET || at < 0) {
         this.numDropped++;
         lastFrom = NO_SET;
         continue;
       }
-      if (to === words[at + SET]) continue;
-      if (to === 0) {
-        this.#delete(segment, at);
-        continue;
-      }
-      if (isNew) {
-        at = this.#table.insert(segment, at, low, high);
-        words = this.#table.segments[segment]!;
-      } else {
+      if (!isNew) {
         this.#sets.count(words[at + SET]!, -1);
         this.#stretches.end(words[at + STRETCH]!);
       }
@@ -111,13 +115,13 @@ export class PrefixIndex {
    */
   removeHolder(holder: string): void {
     if (!this.#sets.forget(holder)) return;
-    this.#swept = 0;
+    this.#beginSweep();
     this.#sweep();
   }
 
   /** What `staged` was told to have is what `holder` has; nothing else of it is left. */
   replaceHolder(holder: string, staged: string): void {
-    if (this.#sets.has(holder)) this.#swept = 0;
+    if (this.#sets.has(holder)) this.#beginSweep();
     if (this.#sets.has(staged)) this.#sets.rename(staged, holder);
     else this.#sets.forget(holder);
   }
@@ -126,76 +130,57 @@ export class PrefixIndex {
   ranges(keys: Int32Array): HeldRange[] {
     this.#sweep();
     const sets = this.#sets;
-    const { segments, places } = this.#ahead;
+    const { words } = this.#table;
+    const ahead = this.#ahead;
     const walked = this.#walked;
     const numBlocks = keys.length / 2;
     const found: HeldRange[] = [];
-    let [start, set, numWalked, numJumps] = [0, 0, 0, 0];
+    let [start, raw, set, numWalked, numJumps] = [0, 0, 0, 0, 0];
+    const endRange = (end: number): void => {
+      if (set === 0) return;
+      found.push({ start, end, heldBy: sets.heldBy(set) });
+      if (numWalked >= MIN_STRETCH && numWalked * MIN_STRETCH > end - start)
+        this.#mark(keys, start, numJumps > 0 ? Math.min(end, start + MAX_MARKED) : start + numWalked, numJumps > 0);
+    };
     // Blocks [first, last) have been looked at together.
     let [first, last, numAhead] = [0, 0, 1];
-    for (let i = 0; i <= numBlocks;) {
-      if (i >= last && i < numBlocks) {
+    for (let i = 0; i < numBlocks;) {
+      if (i >= last) {
         first = i;
         last = Math.min(i + numAhead, numBlocks);
-        numAhead = Math.min(4 * numAhead, AHEAD);
-        this.#lookAhead(keys, first, last);
+        numAhead = Math.min(4 * numAhead, MAX_TOGETHER);
+        this.#table.findAll(keys, first, last, ahead);
       }
-      const words = segments[i - first]!;
-      const at = places[i - first]!;
-      const raw = i === numBlocks ? 0 : words[at + SET]!;
-      const its = raw === 0 ? 0 : sets.live(raw);
-      if (its !== set || i === numBlocks) {
-        if (set !== 0) {
-          found.push({ start, end: i, heldBy: sets.heldBy(set) });
-          if (numWalked >= MIN_STRETCH && numWalked * MIN_STRETCH > i - start)
-            this.#mark(keys, start, numJumps > 0 ? Math.min(i, start + MAX_MARKED) : start + numWalked, numJumps > 0);
+      const at = ahead[i - first]!;
+      if (words[at + SET] !== raw) {
+        raw = words[at + SET]!;
+        const its = raw === 0 ? 0 : sets.live(raw);
+        if (its !== set) {
+          endRange(i);
+          [start, set, numWalked, numJumps] = [i, its, 0, 0];
         }
-        [start, set, numWalked, numJumps] = [i, its, 0, 0];
       }
-      const stretch = its === 0 ? 0 : words[at + STRETCH]!;
+      const stretch = set === 0 ? 0 : words[at + STRETCH]!;
       const next = stretch === 0 ? i + 1 : this.#jump(keys, i, stretch);
-      if (next === i + 1 && numWalked < MAX_MARKED) {
-        walked.segments[numWalked] = words;
-        walked.places[numWalked++] = at;
-      }
       if (next > i + 1) {
         numJumps++;
         // Who jumps need not look ahead.
         numAhead = 1;
-      }
+      } else if (numWalked < MAX_MARKED) walked[numWalked++] = at;
       i = next;
     }
+    endRange(numBlocks);
     return found;
-  }
-
-  /** Where blocks [first, last) are, into `#ahead`: memory answers all of them at the same time. */
-  #lookAhead(keys: Int32Array, first: number, last: number): void {
-    const { segments, places, lows } = this.#ahead;
-    const count = last - first;
-    for (let k = 0; k < count; k++) {
-      const words = this.#table.segments[segmentOf(keys[2 * (first + k) + 1]!)]!;
-      const at = homeOf(words, keys[2 * (first + k)]!);
-      segments[k] = words;
-      places[k] = at;
-      lows[k] = words[at]!;
-    }
-    for (let k = 0; k < count; k++) {
-      const [low, high] = [keys[2 * (first + k)]!, keys[2 * (first + k) + 1]!];
-      const words = segments[k]!;
-      const at = places[k]!;
-      if (lows[k] !== low || words[at + 1] !== high || words[at + SET] === 0)
-        places[k] = findFrom(words, at, low, high);
-    }
   }
 
   /** The first block from `from` on that is not in its stretch. */
   #jump(keys: Int32Array, from: number, stretch: number): number {
     const end = Math.min(this.#stretches.endOf(stretch), keys.length / 2);
+    const { words } = this.#table;
     let [inside, outside] = [from, end];
     // The last one first: mostly the question has the whole stretch.
     for (let at = end - 1; inside + 1 < outside; at = (inside + outside) >> 1) {
-      const words = this.#table.segments[segmentOf(keys[2 * at + 1]!)]!;
-      if (words[find(words, keys[2 * at]!, keys[2 * at + 1]!) + STRETCH] === stretch) inside = at;
+      if (words[this.#table.find(keys[2 * at]!, keys[2 * at + 1]!) + STRETCH] === stretch) inside = at;
       else outside = at;
     }
     return inside + 1;
@@ -204,48 +189,55 @@ export class PrefixIndex {
   /** Remembers that blocks [start, end) have one set. All of them were walked, or some were jumped over. */
   #mark(keys: Int32Array, start: number, end: number, isJumped: boolean): void {
     const stretch = this.#stretches.begin(end);
+    const { words } = this.#table;
     for (let i = start; i < end; i++) {
-      const words = isJumped ? this.#table.segments[segmentOf(keys[2 * i + 1]!)]! : this.#walked.segments[i - start]!;
-      const at = isJumped ? find(words, keys[2 * i]!, keys[2 * i + 1]!) : this.#walked.places[i - start]!;
+      const at = isJumped ? this.#table.find(keys[2 * i]!, keys[2 * i + 1]!) : this.#walked[i - start]!;
       words[at + STRETCH] = stretch;
     }
   }
 
-  #delete(segment: number, at: number): void {
-    const words = this.#table.segments[segment]!;
+  #delete(at: number): void {
+    const { words } = this.#table;
     this.#sets.count(words[at + SET]!, -1);
     this.#stretches.end(words[at + STRETCH]!);
-    this.#table.delete(segment, at);
+    this.#table.delete(at);
   }
 
-  /** The next segments of a sweep that is under way. */
+  #beginSweep(): void {
+    this.#swept = 0;
+    this.#sweptEnd = 0;
+  }
+
+  /** The next places of a sweep that is under way. */
   #sweep(): void {
-    for (let numSlots = 0; this.#swept < SEGMENTS && numSlots < SWEEP_SLOTS; this.#swept++) {
-      numSlots += this.#table.segments[this.#swept]!.length / WORDS;
-      this.#sweepSegment(this.#swept);
-    }
+    for (let numLeft = SWEEP_SLOTS; this.#swept < SEGMENTS && numLeft > 0;) numLeft -= this.#sweepSegment(numLeft);
   }
 
-  #sweepSegment(segment: number): void {
-    const words = this.#table.segments[segment]!;
-    for (let at = 0; at < words.length;) {
+  /**
+   * From its last place to its first: what a deletion moves, it moves to lower places, where it is seen again. Not so when the segment grows:
+   * then it is swept anew.
+   * @returns how many places it looked at, `most` of them.
+   */
+  #sweepSegment(most: number): number {
+    const { words } = this.#table;
+    const [first, end] = this.#table.placesOf(this.#swept);
+    if (end !== this.#sweptEnd) [this.#sweptFrom, this.#sweptEnd] = [end, end];
+    const from = this.#sweptFrom;
+    const to = this.#table.isEmpty(this.#swept) ? from : Math.max(first, from - WORDS * most);
+    for (let at = from - WORDS; at >= to; at -= WORDS) {
       const raw = words[at + SET]!;
-      const set = raw === 0 ? 0 : this.#sets.live(raw);
-      if (raw !== 0 && set === 0) {
-        // Another may be there now.
-        this.#delete(segment, at);
-        continue;
-      }
-      if (set !== raw) {
+      if (raw === 0) continue;
+      const set = this.#sets.live(raw);
+      if (set === 0) {
+        this.#delete(at);
+      } else if (set !== raw) {
         this.#sets.count(raw, -1);
         this.#sets.count(set, 1);
         words[at + SET] = set;
       }
-      at += WORDS;
     }
+    this.#sweptFrom = to;
+    if (to === first || to === from) this.#swept++;
+    return (from - to) / WORDS + 1;
   }
-}
-
-function placesFor(count: number): { readonly segments: Int32Array[]; readonly places: Int32Array } {
-  return { segments: Array.from({ length: count }, () => NOTHING), places: new Int32Array(count) };
 }

@@ -188,3 +188,21 @@ test('keys beyond the bound are not indexed, and what is indexed stays (P1)', ()
   index.apply('a', { operation: 'stored', tier: 'disk', keys: words.slice(6, 8) });
   assert.equal(index.size, 3, 'there is room again');
 });
+
+test('a lost holder is swept out of a large index a little at a time, while keys come and go and the table grows', () => {
+  const random = new Random(3);
+  const keys = Int32Array.from({ length: 2 * 100_000 }, () => random.u32());
+  const part = (from: number, end: number): Int32Array => keys.subarray(2 * from, 2 * end);
+  const index = new PrefixIndex();
+  index.apply('lost', { operation: 'stored', tier: 'dram', keys: part(0, 50_000) });
+  index.apply('other', { operation: 'stored', tier: 'dram', keys: part(40_000, 60_000) });
+  index.removeHolder('lost');
+  assert(index.size > 40_000, 'not all at once');
+  assert.deepEqual(index.ranges(part(0, 40_000)), [], 'nobody is asked for them any more');
+  for (let i = 0; i < 40_000; i += 500) {
+    index.apply('other', { operation: 'stored', tier: 'dram', keys: part(60_000 + i, 60_500 + i) });
+    index.apply('other', { operation: 'removed', tier: 'dram', keys: part(40_000 + i / 2, 40_250 + i / 2) });
+  }
+  assert.equal(index.size, 40_000);
+  assert.equal(heldRuns(index, part(60_000, 100_000)).get('other'), 40_000);
+});
