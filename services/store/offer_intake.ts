@@ -9,10 +9,10 @@ import { messageOf } from '../../shared/base/failure.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { pause } from '../../shared/base/pause.ts';
 import type { Log } from '../../shared/base/log.ts';
-import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
-import type { Mover } from '../../shared/kv/mover.ts';
+import type { BlockKey, BlockHash } from '../../shared/kv/block_key.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
-import { openFetch, type ArrivalSlot, type FetchLine } from '../../shared/net/fetch_client.ts';
+import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
+import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackDigest, unpackHashes } from '../../shared/protocol/packing.ts';
 import type { DiskWrite } from './disk_tier.ts';
@@ -31,16 +31,14 @@ const MAX_RECORD_BYTES = 1 << 30;
 
 export class OfferIntake {
   readonly #tiers: StoreTiers;
-  readonly #mover: Mover;
   readonly #line: FetchLine;
   readonly #log: Log;
   /** What other offers bring, and when they are through with it. */
   readonly #arriving = new Map<BlockKey, Promise<unknown>>();
   numOpen = 0;
 
-  constructor(tiers: StoreTiers, mover: Mover, line: FetchLine, log: Log) {
+  constructor(tiers: StoreTiers, line: FetchLine, log: Log) {
     this.#tiers = tiers;
-    this.#mover = mover;
     this.#line = line;
     this.#log = log;
   }
@@ -130,7 +128,7 @@ export class OfferIntake {
       arrived = [];
       await this.#commit(writes);
     };
-    const takeSlot = async (): Promise<ArrivalSlot> => {
+    const take = async (): Promise<ArrivalSlot> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
         const slot = dram.cache.takeSlot();
         if (slot !== undefined) return { slot, bytes: slotBytes(dram.slab.memory, slot) };
@@ -139,18 +137,17 @@ export class OfferIntake {
       }
       throw new Failure('overloaded', 'every DRAM slot is in use');
     };
-    const giveSlot = (slot: number): void => {
+    const giveBack = (slot: number): void => {
       dram.cache.giveSlot(slot);
     };
     let [numTaken, numSeen] = [0, 0];
     try {
-      for await (const { index, slot } of stream.records(takeSlot, giveSlot)) {
+      for await (const { index, slot, fault } of stream.records({ take, giveBack })) {
         numSeen++;
         const hash = hashes[index];
-        const fault = hash ? await this.#verify(slot, format, hash).catch(messageOf) : 'nobody asked for it';
         if (!hash || fault !== undefined) {
           this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
-          giveSlot(slot);
+          giveBack(slot);
           continue;
         }
         const write = this.#tiers.accept(dram, hash, slot);
@@ -164,9 +161,5 @@ export class OfferIntake {
     }
     await flush();
     return { numTaken, numSeen };
-  }
-
-  #verify(slot: number, format: Digest, { digest }: BlockHash): Promise<string | undefined> {
-    return this.#mover.call('verify', { slot, want: { format, digest } });
   }
 }

@@ -2,10 +2,11 @@
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
 import { liveAsMember, type Place, type RoleBody } from '../../shared/node/member_life.ts';
+import { lanesOf } from '../../shared/node/member_lanes.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
-import { startMover } from '../../shared/kv/mover.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { startMover } from '../../shared/net/mover/mover.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
 import type { start } from './disk_worker.ts';
@@ -29,10 +30,11 @@ export async function startStore(context: RoleContext<StoreConfig>): Promise<Run
 }
 
 async function build(
-  { config, network, threads, folders, clock, random, log, fail, kill }: RoleContext<StoreConfig>,
+  context: RoleContext<StoreConfig>,
   { member, publish }: Place,
   folderName: string,
 ): Promise<RoleBody> {
+  const { config, network, threads, folders, clock, random, log, fail, kill } = context;
   const diskPid = new Int32Array(new SharedArrayBuffer(4));
   const url = new URL('./disk_worker.js', import.meta.url);
   const worker = threads.spawn<typeof start>({ url }, { pid: diskPid }, { onDeath: fail });
@@ -55,15 +57,19 @@ async function build(
     },
     signal: stopped.signal,
   });
-  const intake = new OfferIntake(tiers, mover, { network, clock, random }, log);
+  const beside = lanesOf(config, mover, context, stopped.signal);
+  const intake = new OfferIntake(tiers, { network, clock, random, mover, lanes: beside?.lanes }, log);
   let isDraining = false;
-  const { fetch, snapshot, counters } = createFetchHandlers(() => tiers, { maxStreams: MAX_FETCH_STREAMS });
+  const { counters, ...blocks } = createFetchHandlers(() => tiers, {
+    maxStreams: MAX_FETCH_STREAMS,
+    lanes: beside?.host,
+  });
   const opened = tiers.disk.start().then(() => {
     log.info({ recovered: tiers.disk.size }, 'open');
   });
   return {
     handlers: {
-      ...{ fetch, snapshot },
+      ...blocks,
       offer: answeringOnce<'offer'>((request, { signal }) => intake.take(request, signal)),
     },
     // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.

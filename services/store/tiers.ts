@@ -13,13 +13,13 @@ import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
-import type { Mover } from '../../shared/kv/mover.ts';
-import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { RecordCache, type Lent } from '../../shared/kv/record_cache.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
-import { slotBytes, Slab } from '../../shared/kv/slab.ts';
+import { Slab } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
+import type { Mover } from '../../shared/net/mover/mover.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
@@ -144,12 +144,16 @@ export class StoreTiers implements BlockSource {
     else dram.cache.giveSlot(slot);
   }
 
-  async read(hash: BlockHash): Promise<Buffer | undefined> {
-    const found = this.#dram?.cache.find(hash);
-    if (this.#dram && found) {
-      this.#dram.cache.counters.hits++;
-      return Buffer.from(slotBytes(this.#dram.slab.memory, found.slot));
-    }
+  lendHeld(hash: BlockHash): Lent | undefined {
+    const dram = this.#dram;
+    const lent = dram?.cache.lend(hash, dram.recordBytes);
+    if (dram && lent) dram.cache.counters.hits++;
+    return lent;
+  }
+
+  async lend(hash: BlockHash): Promise<Lent | undefined> {
+    const held = this.lendHeld(hash);
+    if (held) return held;
     if (this.#dram) this.#dram.cache.counters.misses++;
     const bytes = this.disk.bytesOf(hash);
     if (bytes === undefined) return undefined;
@@ -160,9 +164,8 @@ export class StoreTiers implements BlockSource {
       dram.cache.giveSlot(slot);
       return undefined;
     }
-    const record = Buffer.from(slotBytes(dram.slab.memory, slot));
     this.#keep(dram, hash, slot);
-    return record;
+    return dram.cache.lend(hash, dram.recordBytes);
   }
 
   snapshot(): ReturnType<BlockSource['snapshot']> {

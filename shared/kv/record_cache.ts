@@ -5,12 +5,20 @@
  * either. A record that is on its way to disk is pinned: its slot is not anybody else's until it is there. Bounded by the slab's slots (P1). One key holds one record: a second one is counted as a duplicate and dropped.
  */
 import type { BlockKey, BlockHash } from './block_key.ts';
-import type { Slab } from './slab.ts';
+import { slotBytes, type Slab } from './slab.ts';
 import { newTierCounters } from './tier_counters.ts';
 
 export interface CachedRecord {
   readonly hash: BlockHash;
   readonly slot: number;
+}
+
+/** A record for a reader, until it is released. */
+export interface Lent {
+  readonly record: Uint8Array;
+  /** Where it lies, and stays; undefined: it is a copy. */
+  readonly slot: number | undefined;
+  readonly release: () => void;
 }
 
 export interface RecordCacheOptions {
@@ -27,6 +35,7 @@ export class RecordCache {
   /** Insertion order is the order of use: a touched record is taken out and put back. */
   readonly #records = new Map<BlockKey, CachedRecord>();
   readonly #pinned = new Map<BlockKey, number>();
+  #numOnLoan = 0;
 
   constructor(slab: Slab, options: RecordCacheOptions) {
     this.#slab = slab;
@@ -62,6 +71,32 @@ export class RecordCache {
     this.counters.stored++;
     this.#records.set(hash.key, { hash, slot });
     return true;
+  }
+
+  /**
+   * The record where it lies, freshly used and pinned; a copy of it when half of the slots are on loan, so that readers that stop leave
+   * room for others. The caller counts hits and misses.
+   */
+  lend(hash: BlockHash, bytes: number): Lent | undefined {
+    const found = this.find(hash);
+    if (!found) return undefined;
+    const { slot } = found;
+    const record = slotBytes(this.#slab.memory, slot).subarray(0, bytes);
+    if (this.#numOnLoan >= Math.floor(this.#slab.numSlots / 2))
+      return { record: Buffer.from(record), slot: undefined, release: () => undefined };
+    this.pin(hash.key);
+    this.#numOnLoan++;
+    let isOut = true;
+    return {
+      record,
+      slot,
+      release: () => {
+        if (!isOut) return;
+        isOut = false;
+        this.#numOnLoan--;
+        this.unpin(hash.key);
+      },
+    };
   }
 
   /** The record is not evicted until it is unpinned as often. */

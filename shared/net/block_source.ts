@@ -1,5 +1,6 @@
 /** What serves blocks: an instance's outbox and device, a store's tiers. Two implementations, one Fetch handler. */
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
+import type { Lent } from '../kv/record_cache.ts';
 import type { WantedKeys } from '../kv/wanted_keys.ts';
 import type { Tier } from '../protocol/block_events.ts';
 
@@ -7,10 +8,12 @@ export interface BlockSource {
   /** What open streams will read: evicted last. */
   readonly wanted: WantedKeys;
   /**
-   * A copy of the sealed record, brought up from lower tiers where needed, or undefined when it cannot be had.
-   * Waits up to `waitMs` for a block that is being computed for `requestId`.
+   * The sealed record, brought up from lower tiers where needed, or undefined when it cannot be had. Waits up to `waitMs` for a block that
+   * is being computed for `requestId`. Whoever gets it releases it.
    */
-  read(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined>;
+  lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined>;
+  /** The same, of what is in host memory now. */
+  lendHeld(hash: BlockHash): Lent | undefined;
   /** Every key in every tier, as of event number `sequence`. */
   snapshot(): {
     readonly epoch: string;

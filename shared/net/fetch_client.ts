@@ -1,9 +1,8 @@
 /**
- * Pulls a run of records into host memory slots.
+ * Pulls a run of records into host memory slots, and says of each whether it can be used (K2).
  *
- * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. A holder that is
- * busy is asked again, a stream whose connection broke goes on where it ended. What arrives is not trusted yet: the caller
- * verifies each record (K2).
+ * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. Records come over a lane where
+ * there is one, else over the call itself. A holder that is busy is asked again, a stream whose connection broke goes on where it ended.
  */
 import type { Clock } from '../base/clock.ts';
 import { asFailure, Failure } from '../base/failure.ts';
@@ -11,8 +10,11 @@ import { pause } from '../base/pause.ts';
 import type { Random } from '../base/random.ts';
 import { linkSignals, OVER } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
-import type { FetchReply, RequestContext } from '../protocol/messages.ts';
+import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
+import { FetchAttempt, type Arrived, type Slots } from './fetch_attempt.ts';
+import type { Lanes } from './lanes.ts';
+import type { Mover } from './mover/mover.ts';
 import { ask, type Network } from './network.ts';
 
 export interface FetchOptions {
@@ -28,18 +30,14 @@ export interface FetchOptions {
   readonly signal: AbortSignal;
 }
 
-/** A slot to write one record into. */
-export interface ArrivalSlot {
-  readonly slot: number;
-  readonly bytes: Uint8Array;
+/** A record of the run, in its slot. */
+export interface Arrival extends Arrived {
+  readonly index: number;
 }
 
 export interface FetchStream {
-  /** Records in order, each in the slot that `takeSlot` gave; the last one may be short of the run. @throws Failure when the stream breaks. */
-  records(
-    takeSlot: () => Promise<ArrivalSlot>,
-    giveBack: (slot: number) => void,
-  ): AsyncGenerator<{ index: number; slot: number }>;
+  /** Records in order; the last one may be short of the run. @throws Failure when the stream breaks. */
+  records(slots: Slots): AsyncGenerator<Arrival>;
   cancel(): void;
 }
 
@@ -52,91 +50,68 @@ const MAX_BROKEN = 4;
 /** What a fetch goes through, and waits by. */
 export interface FetchLine {
   readonly network: Network;
+  readonly mover: Pick<Mover, 'call'>;
+  /** Undefined: everything comes over calls. */
+  readonly lanes: Lanes | undefined;
   readonly clock: Clock;
   readonly random: Random;
 }
 
-export function openFetch({ network, clock, random }: FetchLine, address: string, options: FetchOptions): FetchStream {
+export function openFetch(line: FetchLine, address: string, options: FetchOptions): FetchStream {
+  const { network, mover, lanes, clock, random } = line;
   const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
   const untilMs = clock.nowMs() + timeoutMs;
   const link = linkSignals(signal);
-  /** From block `index` of the run on: a stream that was refused or broke is opened again where it ended. */
-  const open = (index: number): AsyncIterableIterator<FetchReply> =>
-    ask(
+  /** From block `first` of the run on: a stream that was refused or broke is opened again where it ended. */
+  const open = async (first: number): Promise<FetchAttempt> => {
+    const lane = await lanes?.to(address);
+    const stream = lane?.open(format);
+    const own = linkSignals(link.signal);
+    const left = hashes.slice(first);
+    const call = ask(
       network,
       address,
       'fetch',
       {
         context,
         format: packDigest(format),
-        hashes: packHashes(hashes.slice(index)),
+        hashes: packHashes(left),
         waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - clock.nowMs()))),
+        ...{ lane: lane?.id ?? 0, stream: stream?.number ?? 0 },
       },
-      { signal: link.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
+      { signal: own.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
     );
-  let call = open(0);
+    return new FetchAttempt({ address, mover, format, hashes: left, recordBytes, call, stream, link: own, watched });
+  };
 
-  const watched = async <T>(reply: Promise<T>): Promise<T> => {
-    if (patienceMs === undefined) return reply;
+  /** `isGoingOn`: something else of the stream is on its way. */
+  const watched = async <T>(awaited: Promise<T>, isGoingOn: () => boolean): Promise<T> => {
+    if (patienceMs === undefined) return awaited;
     const answered = new AbortController();
-    void clock.sleep(patienceMs, answered.signal).then(() => {
+    const watch = async (): Promise<void> => {
+      do await clock.sleep(patienceMs, answered.signal);
+      while (!answered.signal.aborted && isGoingOn());
       if (answered.signal.aborted) return;
       link.abort(new Failure('transfer_failed', `${address} sent nothing for ${patienceMs} ms`));
-    });
+    };
+    void watch();
     try {
-      return await reply;
+      return await awaited;
     } finally {
       answered.abort(OVER);
     }
   };
 
+  let attempt = open(0);
   let numDone = 0;
-  async function* once(
-    takeSlot: () => Promise<ArrivalSlot>,
-    giveBack: (slot: number) => void,
-  ): AsyncGenerator<{ index: number; slot: number }> {
-    let arriving: (ArrivalSlot & { next: number }) | undefined;
-    const first = numDone;
-    try {
-      for (let next = await watched(call.next()); !next.done; next = await watched(call.next())) {
-        const reply = next.value;
-        const isNext =
-          first + reply.index === numDone &&
-          reply.totalBytes === recordBytes &&
-          reply.offset === (arriving?.next ?? 0) &&
-          reply.offset + reply.data.length <= recordBytes &&
-          numDone < hashes.length;
-        if (!isNext) {
-          throw new Failure(
-            'transfer_failed',
-            `${address} sent slice ${reply.index}+${reply.offset} of ${reply.totalBytes} bytes, not the next one`,
-          );
-        }
-        arriving ??= { ...(await takeSlot()), next: 0 };
-        arriving.bytes.set(reply.data, reply.offset);
-        arriving.next += reply.data.length;
-        if (arriving.next < recordBytes) continue;
-        const { slot } = arriving;
-        arriving = undefined;
-        yield { index: numDone++, slot };
-      }
-      if (arriving) throw new Failure('transfer_failed', `${address} ended in the middle of a record`);
-    } finally {
-      if (arriving) giveBack(arriving.slot);
-    }
-  }
-
-  async function* records(
-    takeSlot: () => Promise<ArrivalSlot>,
-    giveBack: (slot: number) => void,
-  ): AsyncGenerator<{ index: number; slot: number }> {
+  async function* records(slots: Slots): AsyncGenerator<Arrival> {
     let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
     let busyUntilMs = 0;
     let numBefore = -1;
     try {
       for (;;) {
         try {
-          yield* once(takeSlot, giveBack);
+          for await (const arrived of (await attempt).records(slots)) yield { ...arrived, index: numDone++ };
           return;
         } catch (error) {
           const failure = asFailure(error);
@@ -152,7 +127,7 @@ export function openFetch({ network, clock, random }: FetchLine, address: string
         await pause(clock, random, pauseMs, signal);
         pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
         signal.throwIfAborted();
-        call = open(numDone);
+        attempt = open(numDone);
       }
     } finally {
       cancel();
@@ -161,6 +136,10 @@ export function openFetch({ network, clock, random }: FetchLine, address: string
   const cancel = (): void => {
     link.release();
     link.abort(new Failure('cancelled', 'nobody reads it any more'));
+    // One that was opened and never read has a stream to close too.
+    void attempt.then((last) => {
+      last.abandon();
+    });
   };
   return { records, cancel };
 }

@@ -1,11 +1,13 @@
 /** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
 import { Failure } from '../base/failure.ts';
-import type { BlockKey } from '../kv/block_key.ts';
+import type { BlockHash, BlockKey } from '../kv/block_key.ts';
+import type { Lent } from '../kv/record_cache.ts';
 import { tiers } from '../protocol/block_events.ts';
 import type { FetchReply, FetchRequest, SnapshotPage } from '../protocol/messages.ts';
 import { packKeys, unpackHashes } from '../protocol/packing.ts';
 import type { BlockSource } from './block_source.ts';
-import { answering, type Handler } from './network.ts';
+import { MAX_READY, type LaneHost } from './lane_host.ts';
+import { answering, answeringOnce, type Handler } from './network.ts';
 
 /** Records come in slices of at most this: what a reader that stops holds up. */
 let sliceBytes = 256 << 10;
@@ -18,23 +20,33 @@ export function narrowSlices(bytes: number): void {
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
+const NOTHING = Buffer.alloc(0);
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
   openStreams: number;
 }
 
-/**
- * `maxStreams` fetches are open at once (P1); the next one is refused as overload, and its reader asks again. Whoever serves
- * derives it from the sequences that may wait for its blocks.
- */
+export interface FetchServerOptions {
+  /** Open at once (P1); the next one is refused as overload, and its reader asks again. Derived from the sequences that may wait. */
+  readonly maxStreams: number;
+  /** Where records can go beside the calls. */
+  readonly lanes?: LaneHost | undefined;
+}
+
+export interface FetchHandlers {
+  readonly fetch: Handler<'fetch'>;
+  readonly snapshot: Handler<'snapshot'>;
+  readonly openLane: Handler<'openLane'>;
+}
+
 export function createFetchHandlers(
   source: () => BlockSource,
-  { maxStreams }: { readonly maxStreams: number },
-): { fetch: Handler<'fetch'>; snapshot: Handler<'snapshot'>; counters: FetchServerCounters } {
+  { maxStreams, lanes }: FetchServerOptions,
+): FetchHandlers & { readonly counters: FetchServerCounters } {
   const counters: FetchServerCounters = { openStreams: 0 };
   let numSnapshots = 0;
-  const serveFetch = answering<'fetch'>((request, { signal }) => records(request, source(), signal));
+  const serveFetch = answering<'fetch'>((request, { signal }) => records(request, source(), lanes, signal));
   return {
     async *fetch(requests, call) {
       if (counters.openStreams >= maxStreams) throw new Failure('overloaded', `${maxStreams} fetch streams are open`);
@@ -54,30 +66,87 @@ export function createFetchHandlers(
         numSnapshots--;
       }
     },
+    openLane: answeringOnce<'openLane'>(() => {
+      if (!lanes) throw new Failure('not_found', 'no lanes here');
+      return lanes.open();
+    }),
     counters,
   };
 }
 
-async function* records(request: FetchRequest, source: BlockSource, signal: AbortSignal): AsyncGenerator<FetchReply> {
+async function* records(
+  request: FetchRequest,
+  source: BlockSource,
+  lanes: LaneHost | undefined,
+  signal: AbortSignal,
+): AsyncGenerator<FetchReply> {
   const hashes = unpackHashes(request.hashes);
   if (hashes.length > MAX_HASHES) throw new Failure('invalid_request', `a fetch names at most ${MAX_HASHES} blocks`);
+  const stream = request.lane > 0 ? lanes?.stream(request.lane, request.stream) : undefined;
+  if (request.lane > 0 && !stream) throw new Failure('session_broken', 'the lane is not known here');
+  const requestId = request.context?.requestId ?? '';
   let numRead = 0;
+  const read = (count: number): void => {
+    source.wanted.remove(hashes.slice(numRead, numRead + count));
+    numRead += count;
+  };
   try {
     source.wanted.add(hashes);
-    const requestId = request.context?.requestId ?? '';
-    for (const [index, hash] of hashes.entries()) {
-      const record = await source.read(hash, requestId, request.waitMs, signal);
-      if (!record || signal.aborted) break;
-      source.wanted.remove(hashes.slice(index, index + 1));
-      numRead++;
+    for (let hash = hashes[0]; hash; hash = hashes[numRead]) {
+      const lent = await source.lend(hash, requestId, request.waitMs, signal);
+      if (!lent || signal.aborted) {
+        lent?.release();
+        break;
+      }
+      const index = numRead;
+      if (stream && isInPlace(lent)) {
+        const ready = [lent, ...heldBehind(source, hashes, index, stream.room - 1, lent.record.length)];
+        stream.offer(index, ready);
+        read(ready.length);
+        yield { index, offset: 0, totalBytes: lent.record.length, data: NOTHING, numReady: ready.length };
+        await stream.until(MAX_READY / 2, signal);
+        continue;
+      }
+      const record = Buffer.from(lent.record);
+      lent.release();
+      read(1);
       for (let offset = 0; offset < record.length; offset += sliceBytes) {
         const data = record.subarray(offset, offset + sliceBytes);
-        yield { index, offset, totalBytes: record.length, data };
+        yield { index, offset, totalBytes: record.length, data, numReady: 0 };
       }
     }
+    await stream?.until(0, signal);
   } finally {
+    stream?.end();
     source.wanted.remove(hashes.slice(numRead));
   }
+}
+
+function isInPlace(lent: Lent): lent is Lent & { readonly slot: number } {
+  return lent.slot !== undefined;
+}
+
+/** Records behind block `index` that are in host memory, in place and of the same size, at most so many. */
+function heldBehind(
+  source: BlockSource,
+  hashes: readonly BlockHash[],
+  index: number,
+  most: number,
+  bytes: number,
+): (Lent & { readonly slot: number })[] {
+  const held: (Lent & { readonly slot: number })[] = [];
+  while (held.length < most) {
+    const hash = hashes[index + 1 + held.length];
+    const lent = hash && source.lendHeld(hash);
+    if (!lent) break;
+    if (isInPlace(lent) && lent.record.length === bytes) {
+      held.push(lent);
+      continue;
+    }
+    lent.release();
+    break;
+  }
+  return held;
 }
 
 function* pages(source: BlockSource): Generator<SnapshotPage> {

@@ -15,6 +15,8 @@ import type {
   DrainRequest,
   FetchReply,
   FetchRequest,
+  LaneReply,
+  LaneRequest,
   OfferReply,
   OfferRequest,
   PrefillReply,
@@ -27,6 +29,7 @@ import type {
 interface Calls {
   /** A run of blocks as a stream of records, in order, in slices. Ends at the first block that cannot be had. */
   fetch: [request: FetchRequest, reply: FetchReply];
+  openLane: [request: LaneRequest, reply: LaneReply];
   offer: [request: OfferRequest, reply: OfferReply];
   snapshot: [request: SnapshotRequest, reply: SnapshotPage];
   prefill: [request: PrefillRequest, reply: PrefillReply];

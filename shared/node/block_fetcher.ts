@@ -6,10 +6,10 @@ import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { ToEngine } from '../engine/engine_messages.ts';
 import type { BlockHash } from '../kv/block_key.ts';
-import type { Mover } from '../kv/mover.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
-import { openFetch, type ArrivalSlot, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
+import type { ArrivalSlot, Slots } from '../net/fetch_attempt.ts';
+import { openFetch, type Arrival, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
 import type { ArrivalWindow } from './arrival_window.ts';
 import type { Outbox } from './outbox.ts';
@@ -37,7 +37,6 @@ export interface FetchOutcome {
 
 export interface BlockFetcherOptions {
   readonly line: FetchLine;
-  readonly mover: Mover;
   readonly slab: Slab;
   readonly layout: RecordLayout;
   readonly window: ArrivalWindow;
@@ -70,11 +69,15 @@ export class BlockFetcher {
       for (const [i, source] of sources.entries()) {
         const stream = streams[i];
         if (!stream) break;
-        const takeSlot = (): Promise<ArrivalSlot> => this.#takeSlot(job);
-        for await (const { index, slot } of stream.records(takeSlot, (given) => {
-          this.#options.window.give(given);
-        })) {
-          const fault = await this.#deliver(job, source.start + index, slot);
+        const slots: Slots = {
+          take: () => this.#takeSlot(job),
+          giveBack: (slot) => {
+            this.#options.window.give(slot);
+          },
+        };
+        for await (const arrival of stream.records(slots)) {
+          const { index } = arrival;
+          const fault = this.#deliver(job, source.start + index, arrival);
           if (fault !== undefined) throw new Error(`block ${source.start + index} from ${source.address}: ${fault}`);
           reached = source.start + index + 1;
           fetchedBytes += recordBytes(this.#options.layout);
@@ -111,13 +114,18 @@ export class BlockFetcher {
       });
     }
     return {
-      async *records(takeSlot) {
+      async *records({ take }) {
         for (const [index, hash] of hashes.entries()) {
-          const record = await outbox.read(hash, job.context.requestId, 0, job.signal);
-          if (!record) return;
-          const { slot, bytes } = await takeSlot();
-          bytes.set(record);
-          yield { index, slot };
+          const lent = await outbox.lend(hash, job.context.requestId, 0, job.signal);
+          if (!lent) return;
+          const { slot, bytes } = await take().catch((error: unknown) => {
+            lent.release();
+            throw error;
+          });
+          bytes.set(lent.record);
+          lent.release();
+          const want = { format: layout.format, digest: hash.digest };
+          yield { index, slot, fault: await line.mover.call('verify', { slot, want }).catch(messageOf) };
         }
       },
       cancel: () => undefined,
@@ -131,19 +139,8 @@ export class BlockFetcher {
   }
 
   /** Undefined when the block is on its way into the device, else what is wrong with the record. */
-  async #deliver(
-    { id, hashes, isAdmitted, signal }: FetchJob,
-    blockIndex: number,
-    slot: number,
-  ): Promise<string | undefined> {
-    const { mover, layout, window, sendToEngine } = this.#options;
-    const digest = hashes[blockIndex]?.digest;
-    const verify = async (): Promise<string | undefined> =>
-      digest === undefined
-        ? 'nobody asked for it'
-        : mover.call('verify', { slot, want: { format: layout.format, digest } });
-    // A mover that fails is a fault like any other: the slot comes back.
-    const fault = await verify().catch(messageOf);
+  #deliver({ id, isAdmitted, signal }: FetchJob, blockIndex: number, { slot, fault }: Arrival): string | undefined {
+    const { window, sendToEngine } = this.#options;
     if (fault !== undefined || signal.aborted) {
       window.give(slot);
       return fault ?? 'the request is gone';

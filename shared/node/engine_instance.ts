@@ -16,18 +16,21 @@ import { EngineHost } from '../engine/engine_host.ts';
 import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
-import { startMover, type Mover } from '../kv/mover.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
 import { headerBytes, recordBytes } from '../kv/record.ts';
 import { Slab } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
+import type { LaneHost } from '../net/lane_host.ts';
+import { startMover, type Mover } from '../net/mover/mover.ts';
 import type { Network } from '../net/network.ts';
 import { holderId, type Load, type Member, type Pulse } from '../protocol/membership.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { tierStats } from '../protocol/tier_stats.ts';
 import { ArrivalWindow } from './arrival_window.ts';
 import { BlockFetcher } from './block_fetcher.ts';
+import { lanesOf, type MemberLanes } from './member_lanes.ts';
 import { Offers } from './offers.ts';
+import type { MemberConfig } from './options.ts';
 import { Outbox } from './outbox.ts';
 import { RoutersSeen } from './routers_seen.ts';
 import { watch } from './watchdog.ts';
@@ -45,6 +48,8 @@ export type SequenceEvent = Extract<
 export interface EngineInstanceOptions {
   readonly engine: Omit<EngineWorkerData, 'pulse'>;
   readonly dramBytes: number;
+  readonly transfer: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>;
+  readonly newId: () => string;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
   readonly stepTimeoutMs: number;
   readonly network: Network;
@@ -81,6 +86,7 @@ export class EngineInstance {
   readonly #host: EngineHost;
   readonly #mover: Mover;
   readonly #slab: Slab;
+  readonly #lanes: MemberLanes | undefined;
   readonly #listeners = new Map<number, (event: SequenceEvent) => void>();
   readonly #stopped = new AbortController();
   #attached: Parts | undefined;
@@ -96,6 +102,7 @@ export class EngineInstance {
     setMaxListeners(0, this.#stopped.signal);
     this.#mover = mover;
     this.#slab = slab;
+    this.#lanes = lanesOf(options.transfer, mover, options, this.#stopped.signal);
     this.info = host.info;
   }
 
@@ -166,8 +173,7 @@ export class EngineInstance {
     const window = new ArrivalWindow(outbox.cache, Math.min(MAX_WINDOW, Math.floor(this.#slab.numSlots / 4)));
     const fetcher = new BlockFetcher({
       ...{
-        line: { network, clock, random },
-        mover: this.#mover,
+        line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes },
         slab: this.#slab,
         layout,
         window,
@@ -192,6 +198,11 @@ export class EngineInstance {
 
   get fetcher(): BlockFetcher {
     return this.#parts.fetcher;
+  }
+
+  /** For those who fetch from here. */
+  get laneHost(): LaneHost | undefined {
+    return this.#lanes?.host;
   }
 
   get numSequences(): number {

@@ -20,7 +20,7 @@ export function startEngineRole(context: RoleContext<EngineConfig>): Promise<Run
 }
 
 async function build(context: RoleContext<EngineConfig>, place: Place): Promise<RoleBody> {
-  const { config, network, threads, clock, random, log, fail, die } = context;
+  const { config, network, threads, clock, random, newId, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
     engine: {
@@ -47,7 +47,8 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     },
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
-    ...{ network, threads, clock, random, log },
+    transfer: config,
+    ...{ network, threads, clock, random, newId, log },
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
       place.sayGoodbye();
@@ -72,13 +73,14 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     stores: place.stores,
     onPlaced: place.placed,
   });
-  const { fetch, snapshot, counters } = createFetchHandlers(() => instance.outbox, {
+  const { counters, ...blocks } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
+    lanes: instance.laneHost,
   });
   const { format, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
-    handlers: { fetch, snapshot, ...createPrefillHandler(instance), ...createDecodeHandler(instance, context) },
+    handlers: { ...blocks, ...createPrefillHandler(instance), ...createDecodeHandler(instance, context) },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
     model: config.model,
     pulse: () => instance.pulse(counters.openStreams),

@@ -44,7 +44,8 @@ export async function live(
   const { role, config, network, clock, drain } = context;
   let body: LifeBody | undefined;
   const handlers = (): Handlers | undefined => body?.handlers;
-  const listener = await network.listen(bind, {
+  const all: Required<Handlers> = {
+    openLane: delegate('openLane', role, handlers),
     fetch: delegate('fetch', role, handlers),
     snapshot: delegate('snapshot', role, handlers),
     offer: delegate('offer', role, handlers),
@@ -55,7 +56,8 @@ export async function live(
       drain();
       return {};
     }),
-  });
+  };
+  const listener = await network.listen(bind, all);
   const setServing = (isServing: boolean): void => {
     listener.setServing(isServing);
   };

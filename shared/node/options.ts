@@ -101,6 +101,14 @@ export const modelOptions = {
 export const memberOptions = {
   ...processOptions,
   join: option('Network', 'HOST:PORT', address, '127.0.0.1:8001', "the router's hub"),
+  transport: option(
+    'Network',
+    'KIND',
+    z.enum(['auto', 'grpc']),
+    'auto',
+    'how blocks travel: auto is plain sockets beside the calls where both ends can, grpc is the calls alone',
+  ),
+  bulk_port: option('Network', 'PORT', integer(z.int().min(0).max(65_535)), 0, 'where those sockets come in; 0: any'),
   dram_bytes: option(
     'Budgets',
     'SIZE',

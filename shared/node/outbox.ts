@@ -10,14 +10,13 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { messageOf } from '../base/failure.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
-import type { Mover } from '../kv/mover.ts';
-import { RecordCache } from '../kv/record_cache.ts';
+import { RecordCache, type Lent } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
-import { slotBytes } from '../kv/slab.ts';
 import type { Announcer } from '../net/announcer.ts';
 import type { BlockSource } from '../net/block_source.ts';
+import type { Mover } from '../net/mover/mover.ts';
 import type { EngineEvent, ToEngine } from '../engine/engine_messages.ts';
 import { OVER } from '../base/signal.ts';
 
@@ -124,16 +123,19 @@ export class Outbox implements BlockSource {
     this.#options.onSlotFree();
   }
 
-  async read(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Buffer | undefined> {
-    const { announcer, clock, slab, sendToEngine, layout } = this.#options;
+  lendHeld(hash: BlockHash): Lent | undefined {
+    const lent = this.cache.lend(hash, recordBytes(this.#options.layout));
+    if (lent) this.cache.counters.hits++;
+    return lent;
+  }
+
+  async lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined> {
+    const { announcer, clock, sendToEngine } = this.#options;
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
     while (!signal.aborted) {
-      const record = this.cache.find(hash);
-      if (record) {
-        this.cache.counters.hits++;
-        return Buffer.from(slotBytes(slab.memory, record.slot).subarray(0, recordBytes(layout)));
-      }
+      const lent = this.lendHeld(hash);
+      if (lent) return lent;
       if (this.#sealing.has(hash.key)) {
         await this.#changed(hash.key, EXPORT_TIMEOUT_MS, signal);
         continue;

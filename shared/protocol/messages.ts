@@ -8,6 +8,7 @@ import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
+import type { LaneReply as LaneReplyMessage } from './generated/penstock/LaneReply.ts';
 import type { MoreSources as MoreSourcesMessage } from './generated/penstock/MoreSources.ts';
 import type { OfferReply as OfferReplyMessage } from './generated/penstock/OfferReply.ts';
 import type { OfferRequest as OfferRequestMessage } from './generated/penstock/OfferRequest.ts';
@@ -22,7 +23,7 @@ import type { Sampled } from './generated/penstock/Sampled.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 5;
+export const PROTOCOL_VERSION = 6;
 
 type Message<T> = T extends Buffer
   ? T
@@ -41,6 +42,8 @@ export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
 export type FetchReply = Message<FetchReplyMessage>;
 export type FetchRequest = Message<FetchRequestMessage>;
+export type { LaneRequest } from './generated/penstock/LaneRequest.ts';
+export type LaneReply = Message<LaneReplyMessage>;
 export type MoreSources = Message<MoreSourcesMessage>;
 export type OfferReply = Message<OfferReplyMessage>;
 export type OfferRequest = Message<OfferRequestMessage>;

@@ -15,6 +15,7 @@ import type { Handler } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { unpackTokens } from '../../shared/protocol/packing.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
+import { lendingCopies } from '../support/lending.ts';
 
 const BLOCK_SIZE = 32;
 
@@ -54,7 +55,7 @@ const decode: Handler<'decode'> = async function* (requests) {
 const { fetch, snapshot } = createFetchHandlers(
   () => ({
     wanted: new WantedKeys(),
-    read: () => Promise.resolve(undefined),
+    ...lendingCopies(() => Promise.resolve(undefined)),
     snapshot: () => announcer.snapshot(),
   }),
   { maxStreams: 64 },

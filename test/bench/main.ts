@@ -16,6 +16,7 @@ import { benchPath } from './path.ts';
 import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
+import { benchTransfer } from './transfer.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
@@ -27,6 +28,9 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --vocabs LIST          (default 32000,128256,256000)
   index                    the prefix index: look-ups, ingest and bytes at 10 million blocks and 64 holders
     --peer dynamo          beside it: NVIDIA Dynamo's radix tree, a tenth of the blocks, into the cache folder
+  transfer                 records between two processes of this machine, over calls and over plain sockets beside them
+    --sizes LIST           of a record, in KiB (default 100,737,4096)
+    --streams LIST         fetches at once (default 1,4)
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
@@ -66,6 +70,8 @@ function commandLine() {
         batches: { type: 'string' },
         vocabs: { type: 'string' },
         lengths: { type: 'string' },
+        sizes: { type: 'string' },
+        streams: { type: 'string' },
         contexts: { type: 'string' },
         threads: { type: 'string', default: '0' },
         budget: { type: 'string' },
@@ -177,6 +183,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     const hasPeer = values.peer !== undefined;
     return benchIndex({ numBlocks: 10_000_000, numHolders: 64, hasPeer, onFigure, say });
   },
+  transfer: () =>
+    benchTransfer({
+      recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
+      numStreams: numbersOf(values.streams, [1, 4]),
+      onFigure,
+    }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['sglang']);

@@ -16,6 +16,7 @@ import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/reco
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { lendingCopies } from '../support/lending.ts';
 import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
@@ -513,7 +514,7 @@ async function serveRecords(
   );
   const source: BlockSource = {
     wanted: new WantedKeys(),
-    read: ({ digest }) => Promise.resolve(records.get(digest)),
+    ...lendingCopies(({ digest }) => Promise.resolve(records.get(digest))),
     snapshot: () => ({ epoch: '', sequence: 0, tiers: [] }),
   };
   const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });

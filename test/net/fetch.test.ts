@@ -10,8 +10,10 @@ import type { BlockSource } from '../../shared/net/block_source.ts';
 import { openFetch } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { Mover } from '../../shared/net/mover/mover.ts';
 import { ask, type Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
+import { lendingCopies } from '../support/lending.ts';
 
 const format = 'cd'.repeat(16) as Digest;
 const hashes = chainOf(
@@ -20,6 +22,8 @@ const hashes = chainOf(
   Array.from({ length: 40 }, (_, i) => i),
 );
 const BYTES = 1_024;
+/** Finds nothing wrong. */
+const mover = { call: () => Promise.resolve(undefined) } as unknown as Mover;
 const MAX_STREAMS = 3;
 
 let network: GrpcNetwork;
@@ -33,7 +37,7 @@ beforeEach(async () => {
   network = new GrpcNetwork('', systemClock);
   const source: BlockSource = {
     wanted,
-    read: (hash, _requestId, waitMs, signal) => read(hash, waitMs, signal),
+    ...lendingCopies((hash, _requestId, waitMs, signal) => read(hash, waitMs, signal)),
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   };
   const handlers = createFetchHandlers(() => source, { maxStreams: MAX_STREAMS });
@@ -48,7 +52,7 @@ afterEach(async () => {
 });
 
 async function fetchAll(signal = new AbortController().signal): Promise<number[]> {
-  const stream = openFetch({ network, clock: systemClock, random: new Random(1) }, address, {
+  const stream = openFetch({ network, clock: systemClock, random: new Random(1), mover, lanes: undefined }, address, {
     ...{
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
       format,
@@ -59,10 +63,7 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
   });
   const got: number[] = [];
   const slot = { slot: 0, bytes: new Uint8Array(BYTES) };
-  const records = stream.records(
-    () => Promise.resolve(slot),
-    () => undefined,
-  );
+  const records = stream.records({ take: () => Promise.resolve(slot), giveBack: () => undefined });
   for await (const { index } of records) {
     assert.equal(slot.bytes[0], index);
     got.push(index);
@@ -113,7 +114,7 @@ test('snapshots that are read at once have a bound (P1), and one that fails give
       if (isFailing) throw new Error('not yet');
       return {
         wanted,
-        read: () => Promise.resolve(undefined),
+        ...lendingCopies(() => Promise.resolve(undefined)),
         snapshot: () => ({ epoch: 'e', sequence: 3, tiers: [] }),
       };
     },

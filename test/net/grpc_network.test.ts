@@ -11,8 +11,14 @@ import { mapConcurrently, until } from '../support/cluster.ts';
 
 /** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
 const MANY = 2_500;
-const request: FetchRequest = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), waitMs: 0 };
-const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]) };
+const request: FetchRequest = {
+  context: null,
+  format: Buffer.alloc(16),
+  hashes: Buffer.alloc(0),
+  waitMs: 0,
+  ...{ lane: 0, stream: 0 },
+};
+const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]), numReady: 0 };
 const never = new AbortController().signal;
 
 let network: GrpcNetwork;

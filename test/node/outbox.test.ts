@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';
 import { Outbox } from '../../shared/node/outbox.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import type { Mover } from '../../shared/kv/mover.ts';
+import type { Mover } from '../../shared/net/mover/mover.ts';
 import type { RecordLayout } from '../../shared/kv/record.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
@@ -34,7 +34,7 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
   const read = async (requestId: string): Promise<number> => {
     const startMs = clock.nowMs();
     let endMs = -1;
-    const reading = outbox.read(hash!, requestId, WAIT_MS, never).then((record) => {
+    const reading = outbox.lend(hash!, requestId, WAIT_MS, never).then((record) => {
       assert.equal(record, undefined);
       endMs = clock.nowMs();
     });
@@ -55,7 +55,7 @@ test('who reads a block of a prefill that has ended does not wait for it; of one
   outbox.postpone('r');
   assert.equal(await read('r'), WAIT_MS, 'refused for now: it comes again');
   outbox.begin('r');
-  const reading = outbox.read(hash, 'r', WAIT_MS, never);
+  const reading = outbox.lend(hash, 'r', WAIT_MS, never);
   await clock.run(clock.nowMs() + 10);
   const endMs = clock.nowMs();
   outbox.end('r');

@@ -102,8 +102,10 @@ export class Faults {
 
   #cut(node: Node, peer: Node): void {
     const { simulation, fabric } = this.#cluster;
-    simulation.note(`cut ${node.name} ${peer.name}`);
-    fabric.cut(node.process, peer.process);
+    const isWhole = this.#random.chance(1, 2);
+    simulation.note(`cut ${node.name} ${peer.name}${isWhole ? '' : ', their lanes only'}`);
+    if (isWhole) fabric.cut(node.process, peer.process);
+    else fabric.cutLinks(node.process, peer.process);
   }
 
   #partition(node: Node, peer: Node): void {

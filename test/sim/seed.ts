@@ -119,6 +119,7 @@ class SeedRun {
       requestMs: !isCrowded && r.chance(1, 6) ? SHORT_REQUEST_MS : REQUEST_MS,
       hasBusServer,
       numRouters: hasBusServer ? 1 + r.below(3) : 1,
+      transport: r.chance(3, 4) ? 'auto' : 'grpc',
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
@@ -399,6 +400,7 @@ class SeedRun {
           late: count('late'),
         },
         ...{ failovers: numFailovers, preemptions: numPreemptions, flips: fabric.numFlips, retries: this.#numRetries },
+        laneRecords: this.#cluster.numLaneRecords,
         servedMs: Math.round(this.#servedMs),
       },
     };

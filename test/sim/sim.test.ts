@@ -59,6 +59,7 @@ test(
     assert(sum('finished') >= 8 * numSeeds, `${sum('finished')} requests finished`);
     assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);
     assert(sum('flips') >= numSeeds / 10, `${sum('flips')} flipped bits`);
+    assert(sum('laneRecords') >= numSeeds, `${sum('laneRecords')} records over lanes`);
   },
 );
 

@@ -17,10 +17,10 @@ import { startEngineRole } from '../../shared/node/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { chainOf, type BlockKey, type BlockHash } from '../../shared/kv/block_key.ts';
-import { moverModule } from '../../shared/kv/mover.ts';
-import { start as startMoverThread } from '../../shared/kv/mover_worker.ts';
+import { moverModule } from '../../shared/net/mover/mover.ts';
+import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
-import { headerBytes, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { headerBytes, readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
@@ -38,6 +38,7 @@ import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskThread } from './simulated_disk.ts';
 import { SimHttp } from './simulated_http.ts';
 import { SimFabric } from './simulated_network.ts';
+import { SimSockets } from './simulated_sockets.ts';
 import { inlineThreads, type StartInline } from './simulated_threads.ts';
 import { SimProcess, Simulation } from './simulation.ts';
 import { Truth } from './truth.ts';
@@ -95,6 +96,7 @@ export interface Shape {
   /** A server is the bus, and there may be several routers. */
   readonly hasBusServer: boolean;
   readonly numRouters: number;
+  readonly transport: 'auto' | 'grpc';
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -129,6 +131,8 @@ export interface Node {
 export class SimCluster {
   readonly simulation = new Simulation();
   readonly fabric: SimFabric;
+  readonly sockets: SimSockets;
+  numLaneRecords = 0;
   readonly nodes: Node[];
   readonly format: Format;
   readonly shape: Shape;
@@ -159,6 +163,10 @@ export class SimCluster {
       onFault,
     });
     this.fabric.bytesPerMs = shape.linkBytesPerMs;
+    this.sockets = new SimSockets(this.fabric, (parts, server) => {
+      // Heads and asks are shorter.
+      for (const part of parts) if (part.length > 256) this.#checkSent(part, server);
+    });
     this.http = new SimHttp(this.fabric, onFault);
     this.bus = shape.hasBusServer ? new SimBusServer(this.fabric) : undefined;
     this.format = {
@@ -242,8 +250,15 @@ export class SimCluster {
   }
 
   /** K2: what a holder sends is what it was asked for, whoever verifies it again. */
-  #checkRecord(request: FetchRequest, { index, offset, data }: FetchReply, server: SimProcess): void {
-    if (server.name === 'liar') return;
+  #checkSent(record: Uint8Array, server: SimProcess): void {
+    this.numLaneRecords++;
+    const header = readHeader(record);
+    const fault = 'fault' in header ? header.fault : this.truth.faultOfRecord(header.digest, Buffer.from(record));
+    if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
+  }
+
+  #checkRecord(request: FetchRequest, { index, offset, data, numReady }: FetchReply, server: SimProcess): void {
+    if (server.name === 'liar' || numReady > 0) return;
     const before = offset === 0 ? Buffer.alloc(0) : (this.#sent.get(request) ?? Buffer.alloc(0));
     const record = Buffer.concat([before, data]);
     this.#sent.set(request, record);
@@ -340,7 +355,8 @@ export class SimCluster {
     const random = new Random(this.#random.u32());
     const clock = this.simulation.clockOf(process);
     const moduleOf = (module: ThreadModule): StartInline => {
-      if (module === moverModule) return startMoverThread;
+      if (module === moverModule)
+        return (_data, emit) => moverOn(this.sockets.of(process), clock, emit as (event: MoverEvent) => void);
       if (module === engineModule)
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       const { href } = module.url;
@@ -530,6 +546,7 @@ export class SimCluster {
       stalled_reader_ms: STALLED_READER_MS,
       step_timeout_ms: STEP_TIMEOUT_MS,
       drain_timeout_ms: DRAIN_MS,
+      transport: this.shape.transport,
       dram_bytes: (role === 'store' ? storeSlots : dramSlots) * slotBytes,
       disk_bytes: diskRecords * 4_096,
       local_prefill_tokens: localPrefillTokens,

@@ -43,6 +43,13 @@ export interface LinkFaults {
   reordersPerMillion: number;
 }
 
+/** An end of a plain socket. */
+export interface SimLink {
+  joins(a: SimProcess, b: SimProcess): boolean;
+  touches(process: SimProcess): boolean;
+  fail(reason: string): void;
+}
+
 /** Everything between processes. */
 export class SimFabric {
   readonly simulation: Simulation;
@@ -51,6 +58,8 @@ export class SimFabric {
   readonly window: number;
   readonly #endpoints = new Map<string, Endpoint>();
   readonly #calls = new Set<SimCall>();
+  /** Plain sockets: one for each of their ends. */
+  readonly links = new Set<SimLink>();
   /** By connection and direction: when its last message arrives. Those that two processes open to each other have no order. */
   readonly #lastMs = new Map<string, number>();
   /** How much slower than the link this connection is. */
@@ -197,6 +206,7 @@ export class SimFabric {
     this.simulation.at(KEEPALIVE_MS, undefined, `keepalive ${direction}`, () => {
       if (this.#held.get(direction) !== held) return;
       for (const call of this.#between(from, to)) call.fail('instance_lost', 'no answer to keepalives');
+      this.cutLinks(from, to);
     });
   }
 
@@ -222,6 +232,12 @@ export class SimFabric {
   /** The connection between two breaks: every call on it. */
   cut(a: SimProcess, b: SimProcess): void {
     for (const call of this.#between(a, b)) call.fail('session_broken', 'the connection broke');
+    this.cutLinks(a, b);
+  }
+
+  /** Only the plain sockets between two break. */
+  cutLinks(a: SimProcess, b: SimProcess): void {
+    for (const link of [...this.links]) if (link.joins(a, b)) link.fail('the connection broke');
   }
 
   #between(a: SimProcess, b: SimProcess): SimCall[] {
@@ -236,6 +252,7 @@ export class SimFabric {
       if (call.client === process) call.clientDied();
       else if (call.server === process) call.fail('instance_lost', 'the connection was reset');
     }
+    for (const link of [...this.links]) if (link.touches(process)) link.fail('the connection was reset');
   }
 }
 

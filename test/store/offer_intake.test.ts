@@ -4,7 +4,6 @@ import { test } from 'vitest';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import type { Mover } from '../../shared/kv/mover.ts';
 import type { FetchLine } from '../../shared/net/fetch_client.ts';
 import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
@@ -26,7 +25,7 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
         });
       }),
   } as unknown as StoreTiers;
-  const intake = new OfferIntake(tiers, {} as unknown as Mover, {} as unknown as FetchLine, silentLog);
+  const intake = new OfferIntake(tiers, {} as unknown as FetchLine, silentLog);
   const offerOf = (i: number): ReturnType<OfferIntake['take']> =>
     intake.take(
       {

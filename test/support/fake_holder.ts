@@ -13,6 +13,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Handler } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { hubOf, joinAsFake } from './fake_member.ts';
+import { lendingCopies } from './lending.ts';
 
 /** How it serves what it has announced. */
 export type Lie =
@@ -60,7 +61,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   const stopped = new AbortController();
   const source: BlockSource = {
     wanted: new WantedKeys(),
-    read: (hash) => Promise.resolve(recordFor(lie, layout, hash)),
+    ...lendingCopies((hash) => Promise.resolve(recordFor(lie, layout, hash))),
     snapshot: () => announcer.snapshot(),
   };
   const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
@@ -70,10 +71,10 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
     if (lie === 'silence') await new Promise((resolve) => call.signal.addEventListener('abort', resolve));
     else if (lie === 'always busy') throw new Failure('overloaded', 'busy');
     else if (lie === 'nothing at all') return;
-    else if (lie === 'half a record') yield { index: 0, offset: 0, totalBytes: size, data };
-    else if (lie === 'records of another size') yield { index: 0, offset: 0, totalBytes: 4_096, data };
+    else if (lie === 'half a record') yield { index: 0, offset: 0, totalBytes: size, data, numReady: 0 };
+    else if (lie === 'records of another size') yield { index: 0, offset: 0, totalBytes: 4_096, data, numReady: 0 };
     else if (lie === 'a failure in the middle') {
-      yield { index: 0, offset: 0, totalBytes: size, data };
+      yield { index: 0, offset: 0, totalBytes: size, data, numReady: 0 };
       throw new Failure('internal', 'no more');
     } else yield* serve(requests, call);
   };

@@ -1,0 +1,213 @@
+/**
+ * One Fetch call for a run of blocks, and its stream of a lane if it has one. Records go into slots as they come, a bounded number ahead of
+ * whoever reads them, in order.
+ */
+import { Failure, messageOf } from '../base/failure.ts';
+import { Pushed } from '../base/pushed.ts';
+import type { Link } from '../base/signal.ts';
+import type { BlockHash, Digest } from '../kv/block_key.ts';
+import type { FetchReply } from '../protocol/messages.ts';
+import type { PulledStream } from './lanes.ts';
+import type { Mover } from './mover/mover.ts';
+import type { WantedRecord } from './mover/pulled_lanes.ts';
+
+/** A slot to write one record into. */
+export interface ArrivalSlot {
+  readonly slot: number;
+  readonly bytes: Uint8Array;
+}
+
+/** Where records go. */
+export interface Slots {
+  readonly take: () => Promise<ArrivalSlot>;
+  readonly giveBack: (slot: number) => void;
+}
+
+/** A record in its slot. */
+export interface Arrived {
+  readonly slot: number;
+  /** Why it cannot be used. */
+  readonly fault: string | undefined;
+}
+
+export interface FetchAttemptOptions {
+  readonly address: string;
+  readonly mover: Pick<Mover, 'call'>;
+  readonly format: Digest;
+  /** What this call asks for. */
+  readonly hashes: readonly BlockHash[];
+  readonly recordBytes: number;
+  readonly call: AsyncIterableIterator<FetchReply>;
+  readonly stream: PulledStream | undefined;
+  /** Ends the call. */
+  readonly link: Link;
+  /** Fails when nothing comes for too long; `isGoingOn`: something else is on its way. */
+  readonly watched: <T>(awaited: Promise<T>, isGoingOn: () => boolean) => Promise<T>;
+}
+
+/** Records that are on their way or wait to be read; more are asked for when half of them are read. */
+const MAX_AHEAD = 32;
+/** Of microtasks: a slot that is free is there by then. */
+const SOON = 8;
+
+/** On its way, or here. */
+interface Coming {
+  readonly slot: number;
+  readonly fault: Promise<string | undefined>;
+}
+
+export class FetchAttempt {
+  readonly #options: FetchAttemptOptions;
+  readonly #coming: Pushed<Coming>;
+  /** Taken, and not handed on. */
+  readonly #held = new Set<number>();
+  /** Blocks of the run that have come or were asked for. */
+  #numAsked = 0;
+  /** A record that comes in slices. */
+  #arriving: (ArrivalSlot & { next: number }) | undefined;
+  #isFull = false;
+  #isOver = false;
+  #wake: () => void = () => undefined;
+
+  constructor(options: FetchAttemptOptions) {
+    this.#options = options;
+    this.#coming = new Pushed(() => {
+      if (this.#coming.size > MAX_AHEAD / 2) return;
+      this.#isFull = false;
+      this.#wake();
+    });
+    options.link.signal.addEventListener('abort', () => {
+      this.#wake();
+    });
+  }
+
+  /** Once. @throws Failure when the call or its lane breaks. */
+  async *records(slots: Slots): AsyncGenerator<Arrived> {
+    this.#pump(slots).then(
+      () => {
+        this.#coming.end();
+      },
+      (error: unknown) => {
+        this.#coming.end(error);
+      },
+    );
+    try {
+      for await (const { slot, fault } of this.#coming) {
+        const found = await this.#options.watched(fault, () => false);
+        this.#held.delete(slot);
+        yield { slot, fault: found };
+      }
+    } finally {
+      this.#isOver = true;
+      this.#end(slots);
+    }
+  }
+
+  #end({ giveBack }: Slots): void {
+    const { link, stream } = this.#options;
+    link.abort(new Failure('cancelled', 'nobody reads it any more'));
+    link.release();
+    const giveAll = (): void => {
+      for (const slot of this.#held) giveBack(slot);
+      this.#held.clear();
+    };
+    // What is still being written into is nobody else's.
+    if (stream) void stream.close().then(giveAll);
+    else giveAll();
+  }
+
+  /** Nobody has read it, and nobody will. */
+  abandon(): void {
+    void this.#options.stream?.close();
+  }
+
+  async #pump(slots: Slots): Promise<void> {
+    const { call, stream, watched, address } = this.#options;
+    const isGoingOn = (): boolean => (stream?.numComing ?? 0) > 0;
+    for (;;) {
+      const next = await watched(call.next(), isGoingOn);
+      if (next.done) break;
+      if (next.value.numReady > 0) await this.#ask(next.value, slots);
+      else await this.#slice(next.value, slots);
+    }
+    if (this.#arriving) throw new Failure('transfer_failed', `${address} ended in the middle of a record`);
+  }
+
+  /** Records that lie ready there: those with a slot are asked for together, and none waits for another's slot. */
+  async #ask(reply: FetchReply, slots: Slots): Promise<void> {
+    const { hashes, recordBytes, stream } = this.#options;
+    const { index: first, numReady, totalBytes } = reply;
+    const ready = hashes.slice(first, first + numReady);
+    if (!stream || first !== this.#numAsked || totalBytes !== recordBytes || ready.length < numReady)
+      throw this.#wrong(reply);
+    this.#numAsked += numReady;
+    let batch: WantedRecord[] = [];
+    const flush = (): void => {
+      const faults = stream.ask(batch);
+      for (const [i, fault] of faults.entries()) this.#coming.push({ slot: batch[i]?.slot ?? 0, fault });
+      batch = [];
+    };
+    for (const [i, { digest }] of ready.entries()) {
+      const taking = this.#take(slots);
+      if (batch.length > 0 && !(await isSoon(taking))) flush();
+      const { slot } = await taking;
+      batch.push({ index: first + i, slot, bytes: recordBytes, digest });
+    }
+    flush();
+  }
+
+  async #slice(reply: FetchReply, slots: Slots): Promise<void> {
+    const { hashes, recordBytes, mover, format } = this.#options;
+    const { index, offset, totalBytes, data } = reply;
+    const hash = hashes[this.#numAsked];
+    const isNext =
+      index === this.#numAsked &&
+      totalBytes === recordBytes &&
+      offset === (this.#arriving?.next ?? 0) &&
+      offset + data.length <= recordBytes;
+    if (!hash || !isNext) throw this.#wrong(reply);
+    const arriving = this.#arriving ?? { ...(await this.#take(slots)), next: 0 };
+    this.#arriving = arriving;
+    arriving.bytes.set(data, offset);
+    arriving.next += data.length;
+    if (arriving.next < recordBytes) return;
+    const { slot } = arriving;
+    this.#arriving = undefined;
+    this.#numAsked++;
+    // A mover that fails is a fault like any other.
+    const fault = mover.call('verify', { slot, want: { format, digest: hash.digest } }).catch(messageOf);
+    this.#coming.push({ slot, fault });
+  }
+
+  async #take({ take, giveBack }: Slots): Promise<ArrivalSlot> {
+    const { signal } = this.#options.link;
+    if (this.#coming.size >= MAX_AHEAD) this.#isFull = true;
+    while (this.#isFull && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    const taken = await take();
+    // Nobody is there any more to give it back.
+    if (this.#isOver) giveBack(taken.slot);
+    else this.#held.add(taken.slot);
+    signal.throwIfAborted();
+    return taken;
+  }
+
+  #wrong({ index, offset, totalBytes }: FetchReply): Failure {
+    const what = `slice ${index}+${offset} of ${totalBytes} bytes`;
+    return new Failure('transfer_failed', `${this.#options.address} sent ${what}, not the next one`);
+  }
+}
+
+/** Whether it is there without anything having to happen. */
+async function isSoon(awaited: Promise<unknown>): Promise<boolean> {
+  const state = { isThere: false };
+  const note = (): void => {
+    state.isThere = true;
+  };
+  awaited.then(note, note);
+  for (let i = 0; i < SOON && !state.isThere; i++) await Promise.resolve();
+  return state.isThere;
+}

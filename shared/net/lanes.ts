@@ -1,0 +1,269 @@
+/**
+ * An asker's side of lanes, in its control thread: one lane or a few to each holder that has any, opened when it is first asked, and streams
+ * of records over them.
+ *
+ * Bounds (P1): MAX_LANES to one holder, MAX_HOLDERS. A holder that cannot be reached this way is fetched from over calls, and tried again
+ * after RETRY_MS.
+ */
+import type { Clock } from '../base/clock.ts';
+import { Failure, messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
+import type { Digest } from '../kv/block_key.ts';
+import type { LaneReply } from '../protocol/messages.ts';
+import type { Mover } from './mover/mover.ts';
+import type { MoverEvent } from './mover/mover_worker.ts';
+import type { ArrivedRecord, WantedRecord } from './mover/pulled_lanes.ts';
+import { askOnce, type Network } from './network.ts';
+
+const MAX_LANES = 4;
+const MAX_HOLDERS = 4_096;
+const RETRY_MS = 30_000;
+const OPEN_TIMEOUT_MS = 3_000;
+/** A record that is dropped while it comes, and comes no further: its lane is given up. */
+const DROP_TIMEOUT_MS = 1_000;
+
+export interface LanesOptions {
+  readonly network: Network;
+  readonly mover: Mover;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+interface Holder {
+  readonly lanes: Set<Lane>;
+  /** While the first one is being opened. */
+  opening: Promise<void> | undefined;
+  /** Not tried before. */
+  retryMs: number;
+}
+
+export class Lanes {
+  readonly #options: LanesOptions;
+  readonly #holders = new Map<string, Holder>();
+  /** By the number that the mover knows. */
+  readonly #open = new Map<number, Lane>();
+  /** Lanes that are being opened: told true or false. */
+  readonly #coming = new Map<number, (isOpen: boolean) => void>();
+  #next = 1;
+
+  constructor(options: LanesOptions) {
+    this.#options = options;
+    options.mover.listeners.add((event) => {
+      this.#on(event);
+    });
+  }
+
+  /** A lane to the holder at this address, the idlest; undefined: fetch over calls. Never throws. */
+  async to(address: string): Promise<Lane | undefined> {
+    const holder = this.#holder(address);
+    if (holder.lanes.size === 0) {
+      holder.opening ??= this.#connect(address, holder).finally(() => {
+        holder.opening = undefined;
+      });
+      await holder.opening;
+    }
+    let best: Lane | undefined;
+    for (const lane of holder.lanes) if (!best || lane.numStreams < best.numStreams) best = lane;
+    // The next one finds another.
+    if (best && best.numStreams > 0 && holder.lanes.size < MAX_LANES && !holder.opening) {
+      holder.opening = this.#connect(address, holder).finally(() => {
+        holder.opening = undefined;
+      });
+    }
+    return best;
+  }
+
+  #holder(address: string): Holder {
+    const known = this.#holders.get(address);
+    if (known) return known;
+    const holder: Holder = { lanes: new Set(), opening: undefined, retryMs: -Infinity };
+    this.#holders.set(address, holder);
+    if (this.#holders.size > MAX_HOLDERS) {
+      const idle = [...this.#holders].find(([, { lanes }]) => [...lanes].every(({ numStreams }) => numStreams === 0));
+      if (idle) {
+        for (const { number } of idle[1].lanes) this.#options.mover.tell('close', number);
+        this.#holders.delete(idle[0]);
+      }
+    }
+    return holder;
+  }
+
+  async #connect(address: string, holder: Holder): Promise<void> {
+    const { network, mover, clock, log, signal } = this.#options;
+    if (clock.nowMs() < holder.retryMs || signal.aborted) return;
+    let reply: LaneReply;
+    try {
+      reply = await askOnce(network, address, 'openLane', {}, { signal, timeoutMs: OPEN_TIMEOUT_MS });
+    } catch (error) {
+      holder.retryMs = clock.nowMs() + RETRY_MS;
+      log.debug({ address, error: messageOf(error) }, 'no lane: blocks come over calls');
+      return;
+    }
+    const number = this.#next++;
+    const opened = new Promise<boolean>((resolve) => this.#coming.set(number, resolve));
+    const host = address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
+    mover.tell('connect', { lane: number, host, port: reply.port, token: reply.token });
+    if (!(await opened)) {
+      holder.retryMs = clock.nowMs() + RETRY_MS;
+      log.warn({ address, port: reply.port }, 'the lane cannot be opened: blocks come over calls');
+      return;
+    }
+    const lane = new Lane(mover, clock, number, reply.lane, () => {
+      holder.lanes.delete(lane);
+      this.#open.delete(number);
+    });
+    this.#open.set(number, lane);
+    holder.lanes.add(lane);
+  }
+
+  #on(event: MoverEvent): void {
+    if (event.kind === 'opened' || event.kind === 'lost') {
+      this.#coming.get(event.lane)?.(event.kind === 'opened');
+      this.#coming.delete(event.lane);
+    }
+    if (event.kind === 'lost') this.#open.get(event.lane)?.lost(event.reason);
+    else if (event.kind === 'arrived') for (const record of event.records) this.#open.get(record.lane)?.arrived(record);
+    else if (event.kind === 'dropped') this.#open.get(event.lane)?.dropped(event.stream);
+  }
+}
+
+/** One connection. */
+export class Lane {
+  /** As the mover knows it, and as its holder does. */
+  readonly number: number;
+  readonly id: number;
+  readonly #mover: Mover;
+  readonly #clock: Clock;
+  readonly #onLost: () => void;
+  readonly #streams = new Map<number, PulledStream>();
+  #nextStream = 1;
+  #isLost = false;
+
+  constructor(mover: Mover, clock: Clock, number: number, id: number, onLost: () => void) {
+    this.#mover = mover;
+    this.#clock = clock;
+    this.number = number;
+    this.id = id;
+    this.#onLost = onLost;
+  }
+
+  get numStreams(): number {
+    return this.#streams.size;
+  }
+
+  open(format: Digest): PulledStream {
+    const number = this.#nextStream++;
+    const stream = new PulledStream(number, {
+      ask: (records) => {
+        if (this.#isLost) stream.lost('the lane is lost');
+        else this.#mover.tell('ask', { lane: this.number, stream: number, format, records });
+      },
+      drop: () => this.#drop(stream),
+    });
+    this.#streams.set(number, stream);
+    return stream;
+  }
+
+  #drop(stream: PulledStream): void {
+    if (this.#isLost) {
+      stream.lost('the lane is lost');
+      return;
+    }
+    this.#mover.tell('drop', { lane: this.number, stream: stream.number });
+    void this.#clock.sleep(DROP_TIMEOUT_MS, stream.ended).then(() => {
+      if (!stream.ended.aborted) this.#mover.tell('close', this.number);
+    });
+  }
+
+  arrived({ stream, index, fault }: ArrivedRecord): void {
+    this.#streams.get(stream)?.arrived(index, fault);
+  }
+
+  dropped(stream: number): void {
+    this.#streams.get(stream)?.over();
+    this.#streams.delete(stream);
+  }
+
+  lost(reason: string): void {
+    this.#isLost = true;
+    this.#onLost();
+    for (const stream of this.#streams.values()) stream.lost(reason);
+    this.#streams.clear();
+  }
+}
+
+interface Waiter {
+  readonly resolve: (fault: string | undefined) => void;
+  readonly reject: (error: Error) => void;
+}
+
+interface StreamLine {
+  readonly ask: (records: readonly WantedRecord[]) => void;
+  readonly drop: () => void;
+}
+
+/** Records of one Fetch call over a lane. */
+export class PulledStream {
+  readonly number: number;
+  readonly #line: StreamLine;
+  readonly #waiting = new Map<number, Waiter>();
+  readonly #end = new AbortController();
+
+  constructor(number: number, line: StreamLine) {
+    this.number = number;
+    this.#line = line;
+  }
+
+  /** Aborts when no slot of it is written any more. */
+  get ended(): AbortSignal {
+    return this.#end.signal;
+  }
+
+  /** Asked for and not here. */
+  get numComing(): number {
+    return this.#waiting.size;
+  }
+
+  /** Of each, when it is here, what is wrong with it. Rejects with a Failure when the lane is lost. */
+  ask(records: readonly WantedRecord[]): Promise<string | undefined>[] {
+    const faults = records.map(
+      ({ index }) =>
+        new Promise<string | undefined>((resolve, reject) => {
+          this.#waiting.set(index, { resolve, reject });
+        }),
+    );
+    // Whoever gives up before does not hear of it.
+    for (const fault of faults) fault.catch(() => undefined);
+    this.#line.ask(records);
+    return faults;
+  }
+
+  /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
+  close(): Promise<void> {
+    const ended = new Promise<void>((resolve) => {
+      if (this.ended.aborted) resolve();
+      else
+        this.ended.addEventListener('abort', () => {
+          resolve();
+        });
+    });
+    if (!this.ended.aborted) this.#line.drop();
+    return ended;
+  }
+
+  arrived(index: number, fault: string | undefined): void {
+    this.#waiting.get(index)?.resolve(fault);
+    this.#waiting.delete(index);
+  }
+
+  lost(reason: string): void {
+    for (const { reject } of this.#waiting.values()) reject(new Failure('session_broken', reason));
+    this.over();
+  }
+
+  over(): void {
+    this.#waiting.clear();
+    this.#end.abort();
+  }
+}

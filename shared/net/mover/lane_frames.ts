@@ -1,0 +1,53 @@
+/**
+ * What goes over a lane: a socket that carries records and nothing else. What they are, whether they can be had and when, is said by Fetch
+ * calls; a lane is opened with a token from an OpenLane answer, once.
+ *
+ *   asker → holder   token (LANE_TOKEN_BYTES), then asks: [stream u32][index u32]
+ *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][magic u32]
+ *
+ * Little-endian. A welcome is a head without bytes. An ask is answered when the record has been offered; an ask for what is not offered any
+ * more is not answered, and the Fetch call says why.
+ */
+export const LANE_TOKEN_BYTES = 32;
+export const ASK_BYTES = 8;
+export const HEAD_BYTES = 16;
+const MAGIC = 0x314c4b50;
+
+export interface RecordHead {
+  readonly stream: number;
+  readonly index: number;
+  readonly bytes: number;
+}
+
+export function headOf({ stream, index, bytes }: RecordHead): Buffer {
+  const head = Buffer.alloc(HEAD_BYTES);
+  head.writeUInt32LE(stream, 0);
+  head.writeUInt32LE(index, 4);
+  head.writeUInt32LE(bytes, 8);
+  head.writeUInt32LE(MAGIC, 12);
+  return head;
+}
+
+/** Undefined when it is none. */
+export function readHead(head: Buffer): RecordHead | undefined {
+  if (head.readUInt32LE(12) !== MAGIC) return undefined;
+  return { stream: head.readUInt32LE(0), index: head.readUInt32LE(4), bytes: head.readUInt32LE(8) };
+}
+
+export function asksOf(stream: number, indices: readonly number[]): Buffer {
+  const asks = Buffer.alloc(ASK_BYTES * indices.length);
+  indices.forEach((index, i) => {
+    asks.writeUInt32LE(stream, ASK_BYTES * i);
+    asks.writeUInt32LE(index, ASK_BYTES * i + 4);
+  });
+  return asks;
+}
+
+export function readAsk(ask: Buffer): { readonly stream: number; readonly index: number } {
+  return { stream: ask.readUInt32LE(0), index: ask.readUInt32LE(4) };
+}
+
+/** Stands for a stream and an index in a map. */
+export function placeOf(stream: number, index: number): number {
+  return stream * 2 ** 20 + index;
+}

@@ -1,0 +1,77 @@
+/** The mover thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
+import { systemClock, type Clock } from '../../base/clock.ts';
+import type { BlockHash, Digest } from '../../kv/block_key.ts';
+import { sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
+import { slotBytes, type SlabMemory } from '../../kv/slab.ts';
+import { PulledLanes, type PulledEvent, type WantedRecord } from './pulled_lanes.ts';
+import { ServedLanes, type OfferedRecord, type ServedEvent } from './served_lanes.ts';
+import type { Sockets } from './sockets.ts';
+import { tcpSockets } from './tcp_sockets.ts';
+
+export type MoverEvent = ServedEvent | PulledEvent;
+
+export interface MoverMethods {
+  attach: (memory: SlabMemory) => void;
+  /** Writes headers and checksums around payloads that the engine put in place. */
+  seal: (job: { layout: RecordLayout; blocks: readonly { slot: number; hash: BlockHash }[] }) => void;
+  /** Undefined when the record is the wanted block and undamaged (K2), else what is wrong. */
+  verify: (job: { slot: number; want: { format: Digest; digest: Digest } }) => string | undefined;
+  /** Listens for lanes. @returns the port. */
+  listen: (at: { host: string; port: number }) => Promise<number>;
+  admit: (of: { lane: number; token: string }) => void;
+  dismiss: (lane: number) => void;
+  offer: (of: { lane: number; stream: number; records: readonly OfferedRecord[] }) => void;
+  retract: (of: { lane: number; stream: number; indices: readonly number[] }) => void;
+  connect: (to: { lane: number; host: string; port: number; token: string }) => void;
+  ask: (of: { lane: number; stream: number; format: Digest; records: readonly WantedRecord[] }) => void;
+  drop: (of: { lane: number; stream: number }) => void;
+  close: (lane: number) => void;
+}
+
+export function start(_data: undefined, emit: (event: MoverEvent) => void): MoverMethods {
+  return moverOn(tcpSockets, systemClock, emit);
+}
+
+export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (event: MoverEvent) => void): MoverMethods {
+  let slab: SlabMemory | undefined;
+  const record = (slot: number): Uint8Array => {
+    if (!slab) throw new Error('the mover has no slab yet');
+    return slotBytes(slab, slot);
+  };
+  const served = new ServedLanes(sockets, record, emit);
+  const pulled = new PulledLanes(sockets, () => clock.turn(), record, emit);
+  return {
+    attach(memory) {
+      slab = memory;
+    },
+    seal({ layout, blocks }) {
+      for (const { slot, hash } of blocks) sealRecord(record(slot), layout, hash);
+    },
+    verify: ({ slot, want }) => verifyRecord(record(slot), want),
+    listen: ({ host, port }) => served.listen(host, port),
+    admit({ lane, token }) {
+      served.admit(lane, token);
+    },
+    dismiss(lane) {
+      served.dismiss(lane);
+    },
+    offer({ lane, stream, records }) {
+      served.offer(lane, stream, records);
+    },
+    retract({ lane, stream, indices }) {
+      served.retract(lane, stream, indices);
+    },
+    connect({ lane, host, port, token }) {
+      void pulled.connect(lane, host, port, token);
+    },
+    ask({ lane, stream, format, records }) {
+      pulled.ask(lane, stream, format, records);
+    },
+    drop({ lane, stream }) {
+      pulled.drop(lane, stream);
+    },
+    close(lane) {
+      pulled.close(lane);
+    },
+  };
+}

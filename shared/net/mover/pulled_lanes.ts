@@ -1,0 +1,192 @@
+/**
+ * An asker's end of lanes, in its mover thread: records are asked for, come into slots of the slab, and are verified as soon as they are
+ * there (K2), while they are in the processor's cache.
+ */
+import { messageOf } from '../../base/failure.ts';
+import type { Digest } from '../../kv/block_key.ts';
+import { verifyRecord } from '../../kv/record.ts';
+import { asksOf, HEAD_BYTES, placeOf, readHead, type RecordHead } from './lane_frames.ts';
+import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
+
+const CONNECT_TIMEOUT_MS = 2_000;
+/** For records that nobody wants any more: they come all the same. */
+const SCRATCH_BYTES = 256 << 10;
+
+/** A record that is to come, and what it must be. */
+export interface WantedRecord {
+  readonly index: number;
+  readonly slot: number;
+  readonly bytes: number;
+  readonly digest: Digest;
+}
+
+/** It is in its slot; `fault` says why it cannot be used. */
+export interface ArrivedRecord {
+  readonly lane: number;
+  readonly stream: number;
+  readonly index: number;
+  readonly fault: string | undefined;
+}
+
+export type PulledEvent =
+  | { readonly kind: 'opened'; readonly lane: number }
+  | { readonly kind: 'arrived'; readonly records: readonly ArrivedRecord[] }
+  /** None of the stream's slots is written any more. */
+  | { readonly kind: 'dropped'; readonly lane: number; readonly stream: number }
+  /** It is gone, and writes no slot: it could not be opened, or its connection ended. */
+  | { readonly kind: 'lost'; readonly lane: number; readonly reason: string };
+
+interface Expected extends WantedRecord {
+  readonly stream: number;
+  readonly format: Digest;
+}
+
+interface Pulled {
+  socket: ByteSocket | undefined;
+  readonly expected: Map<number, Expected>;
+  /** Records that were asked for and are not wanted any more. */
+  readonly unwanted: Set<number>;
+  /** The stream that was dropped while one of its records was coming. */
+  droppedStream: number | undefined;
+  arriving: Expected | undefined;
+}
+
+export class PulledLanes {
+  readonly #sockets: Sockets;
+  readonly #recordIn: (slot: number) => Uint8Array;
+  readonly #emit: (event: PulledEvent) => void;
+  readonly #lanes = new Map<number, Pulled>();
+  /** Of this turn of the loop: told together. */
+  #arrivals: ArrivedRecord[] = [];
+  readonly #turn: () => Promise<void>;
+  readonly #tell = (): void => {
+    const records = this.#arrivals;
+    this.#arrivals = [];
+    if (records.length > 0) this.#emit({ kind: 'arrived', records });
+  };
+
+  /** `turn`: when the loop has gone round. */
+  constructor(
+    sockets: Sockets,
+    turn: () => Promise<void>,
+    recordIn: (slot: number) => Uint8Array,
+    emit: (event: PulledEvent) => void,
+  ) {
+    this.#sockets = sockets;
+    this.#turn = turn;
+    this.#recordIn = recordIn;
+    this.#emit = emit;
+  }
+
+  async connect(lane: number, host: string, port: number, token: string): Promise<void> {
+    const pulled: Pulled = {
+      ...{ socket: undefined, expected: new Map(), unwanted: new Set(), droppedStream: undefined, arriving: undefined },
+    };
+    this.#lanes.set(lane, pulled);
+    try {
+      pulled.socket = await this.#sockets.connect(host, port, CONNECT_TIMEOUT_MS, this.#listener(lane, pulled));
+      pulled.socket.write([Buffer.from(token)]);
+    } catch (error) {
+      this.#lanes.delete(lane);
+      this.#emit({ kind: 'lost', lane, reason: messageOf(error) });
+    }
+  }
+
+  ask(lane: number, stream: number, format: Digest, records: readonly WantedRecord[]): void {
+    const pulled = this.#lanes.get(lane);
+    // It was lost meanwhile, and its user is told.
+    if (!pulled?.socket) return;
+    for (const record of records) pulled.expected.set(placeOf(stream, record.index), { ...record, stream, format });
+    const indices = records.map(({ index }) => index);
+    pulled.socket.write([asksOf(stream, indices)]);
+  }
+
+  /** What has been asked for of the stream and has not come is not wanted. */
+  drop(lane: number, stream: number): void {
+    const pulled = this.#lanes.get(lane);
+    if (pulled) {
+      for (const [place, expected] of pulled.expected) {
+        if (expected.stream !== stream) continue;
+        pulled.expected.delete(place);
+        pulled.unwanted.add(place);
+      }
+    }
+    if (pulled?.arriving?.stream === stream) pulled.droppedStream = stream;
+    else this.#emit({ kind: 'dropped', lane, stream });
+  }
+
+  close(lane: number): void {
+    this.#lanes.get(lane)?.socket?.destroy();
+  }
+
+  #listener(lane: number, pulled: Pulled): SocketListener {
+    const head = Buffer.alloc(HEAD_BYTES);
+    /** What comes now, and how much of it is here. */
+    let [kind, target, numBytes, numHere]: ['head' | 'record' | 'unwanted', Uint8Array, number, number] = [
+      ...(['head', head, HEAD_BYTES, 0] as const),
+    ];
+    let scratch: Uint8Array | undefined;
+    let isWelcome = false;
+    const begin = (next: typeof kind, into: Uint8Array, bytes: number): void => {
+      [kind, target, numBytes, numHere] = [next, into, bytes, 0];
+    };
+    const behindHead = (read: RecordHead | undefined): void => {
+      if (!isWelcome && read?.bytes === 0) {
+        isWelcome = true;
+        begin('head', head, HEAD_BYTES);
+        this.#emit({ kind: 'opened', lane });
+        return;
+      }
+      const place = read && placeOf(read.stream, read.index);
+      const expected = place === undefined ? undefined : pulled.expected.get(place);
+      if (read && expected?.bytes === read.bytes && place !== undefined) {
+        pulled.expected.delete(place);
+        pulled.arriving = expected;
+        begin('record', this.#recordIn(expected.slot).subarray(0, read.bytes), read.bytes);
+      } else if (read && place !== undefined && pulled.unwanted.delete(place) && read.bytes > 0) {
+        scratch ??= new Uint8Array(SCRATCH_BYTES);
+        begin('unwanted', scratch, read.bytes);
+      } else {
+        // Nobody knows where the next record begins.
+        pulled.socket?.destroy();
+      }
+    };
+    return {
+      into: () =>
+        kind === 'unwanted'
+          ? target.subarray(0, Math.min(target.length, numBytes - numHere))
+          : target.subarray(numHere),
+      onBytes: (count) => {
+        numHere += count;
+        if (numHere < numBytes) return;
+        if (kind === 'head') {
+          behindHead(readHead(head));
+          return;
+        }
+        if (kind === 'record') this.#arrived(lane, pulled);
+        begin('head', head, HEAD_BYTES);
+      },
+      onClosed: (reason) => {
+        this.#lanes.delete(lane);
+        // What came before comes before.
+        this.#tell();
+        this.#emit({ kind: 'lost', lane, reason });
+      },
+    };
+  }
+
+  #arrived(lane: number, pulled: Pulled): void {
+    const { arriving } = pulled;
+    if (!arriving) return;
+    const { stream, index, slot, bytes, format, digest } = arriving;
+    pulled.arriving = undefined;
+    if (pulled.droppedStream === stream) {
+      pulled.droppedStream = undefined;
+      this.#emit({ kind: 'dropped', lane, stream });
+      return;
+    }
+    const fault = verifyRecord(this.#recordIn(slot).subarray(0, bytes), { format, digest });
+    this.#arrivals.push({ lane, stream, index, fault });
+    if (this.#arrivals.length === 1) void this.#turn().then(this.#tell);
+  }
+}

@@ -1,0 +1,169 @@
+/**
+ * A holder's end of lanes, in its mover thread: records that were offered go out of the slab when they are asked for.
+ *
+ * Bounds (P1): MAX_LANES, MAX_ASKED asks per lane for what is not offered yet; one that sends more, or no token, is cut off.
+ */
+import { timingSafeEqual } from 'node:crypto';
+import { ASK_BYTES, headOf, LANE_TOKEN_BYTES, placeOf, readAsk } from './lane_frames.ts';
+import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
+
+const MAX_LANES = 1_024;
+const MAX_ASKED = 4_096;
+/** Records that are told of together while others are being written. */
+const TOLD_TOGETHER = 8;
+
+export interface OfferedRecord {
+  readonly index: number;
+  readonly slot: number;
+  readonly bytes: number;
+}
+
+export type ServedEvent =
+  | { readonly kind: 'sent'; readonly lane: number; readonly stream: number; readonly indices: readonly number[] }
+  /** None of the stream's slots is read any more. */
+  | { readonly kind: 'retracted'; readonly lane: number; readonly stream: number }
+  | { readonly kind: 'left'; readonly lane: number };
+
+interface Writing {
+  count: number;
+  sent: number[];
+}
+
+interface Served {
+  readonly token: Buffer;
+  socket: ByteSocket | undefined;
+  readonly offered: Map<number, OfferedRecord>;
+  readonly asked: Set<number>;
+  /** By stream: records that are being written, and those that were and have not been told of. */
+  readonly writing: Map<number, Writing>;
+  readonly retracted: Set<number>;
+}
+
+export class ServedLanes {
+  readonly #sockets: Sockets;
+  readonly #recordIn: (slot: number) => Uint8Array;
+  readonly #emit: (event: ServedEvent) => void;
+  readonly #lanes = new Map<number, Served>();
+
+  constructor(sockets: Sockets, recordIn: (slot: number) => Uint8Array, emit: (event: ServedEvent) => void) {
+    this.#sockets = sockets;
+    this.#recordIn = recordIn;
+    this.#emit = emit;
+  }
+
+  /** @returns the port. */
+  listen(host: string, port: number): Promise<number> {
+    return this.#sockets.listen(host, port, (socket) => this.#take(socket));
+  }
+
+  /** Whoever says `token` first is on the lane. */
+  admit(lane: number, token: string): void {
+    if (this.#lanes.size >= MAX_LANES) {
+      this.#emit({ kind: 'left', lane });
+      return;
+    }
+    this.#lanes.set(lane, {
+      ...{ token: Buffer.from(token), socket: undefined, offered: new Map(), asked: new Set() },
+      ...{ writing: new Map(), retracted: new Set() },
+    });
+  }
+
+  /** Nobody came. */
+  dismiss(lane: number): void {
+    if (this.#lanes.get(lane)?.socket) return;
+    this.#lanes.delete(lane);
+    this.#emit({ kind: 'left', lane });
+  }
+
+  offer(lane: number, stream: number, records: readonly OfferedRecord[]): void {
+    const served = this.#lanes.get(lane);
+    // The lane was lost meanwhile, and its listener is told.
+    if (!served) return;
+    for (const record of records) {
+      const place = placeOf(stream, record.index);
+      if (served.asked.delete(place)) this.#send(lane, served, stream, record);
+      else served.offered.set(place, record);
+    }
+  }
+
+  /** What was offered of the stream and not asked for is taken back. */
+  retract(lane: number, stream: number, indices: readonly number[]): void {
+    const served = this.#lanes.get(lane);
+    for (const index of indices) {
+      served?.offered.delete(placeOf(stream, index));
+      served?.asked.delete(placeOf(stream, index));
+    }
+    if (served?.writing.has(stream)) served.retracted.add(stream);
+    else this.#emit({ kind: 'retracted', lane, stream });
+  }
+
+  #send(lane: number, served: Served, stream: number, { index, slot, bytes }: OfferedRecord): void {
+    const writing = served.writing.get(stream) ?? { count: 0, sent: [] };
+    served.writing.set(stream, writing);
+    writing.count++;
+    const record = this.#recordIn(slot).subarray(0, bytes);
+    served.socket?.write([headOf({ stream, index, bytes }), record], () => {
+      writing.count--;
+      writing.sent.push(index);
+      if (writing.count > 0 && writing.sent.length < TOLD_TOGETHER) return;
+      this.#emit({ kind: 'sent', lane, stream, indices: writing.sent });
+      writing.sent = [];
+      if (writing.count > 0) return;
+      served.writing.delete(stream);
+      if (served.retracted.delete(stream)) this.#emit({ kind: 'retracted', lane, stream });
+    });
+  }
+
+  #take(socket: ByteSocket): SocketListener {
+    let buffer = Buffer.alloc(LANE_TOKEN_BYTES);
+    let numHere = 0;
+    let mine: { readonly lane: number; readonly served: Served } | undefined;
+    return {
+      into: () => buffer.subarray(numHere),
+      onBytes: (count) => {
+        numHere += count;
+        if (numHere < buffer.length) return;
+        numHere = 0;
+        if (mine) {
+          this.#asked(mine.lane, mine.served, buffer);
+          return;
+        }
+        mine = this.#laneOf(buffer);
+        if (!mine) {
+          socket.destroy();
+          return;
+        }
+        mine.served.socket = socket;
+        buffer = Buffer.alloc(ASK_BYTES);
+        socket.write([headOf({ stream: 0, index: 0, bytes: 0 })]);
+      },
+      onClosed: () => {
+        if (!mine) return;
+        const { lane, served } = mine;
+        this.#lanes.delete(lane);
+        for (const stream of served.retracted) this.#emit({ kind: 'retracted', lane, stream });
+        this.#emit({ kind: 'left', lane });
+      },
+    };
+  }
+
+  #laneOf(token: Buffer): { readonly lane: number; readonly served: Served } | undefined {
+    for (const [lane, served] of this.#lanes)
+      if (!served.socket && served.token.length === token.length && timingSafeEqual(served.token, token))
+        return { lane, served };
+    return undefined;
+  }
+
+  #asked(lane: number, served: Served, ask: Buffer): void {
+    const { stream, index } = readAsk(ask);
+    const place = placeOf(stream, index);
+    const record = served.offered.get(place);
+    if (record) {
+      served.offered.delete(place);
+      this.#send(lane, served, stream, record);
+      return;
+    }
+    served.asked.add(place);
+    if (served.asked.size > MAX_ASKED) served.socket?.destroy();
+  }
+}

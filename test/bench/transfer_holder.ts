@@ -1,0 +1,71 @@
+/**
+ * The far end of the transfer benchmark: a holder of records in host memory, over calls and over lanes, and a plain socket that writes
+ * the same bytes. Started by transfer.ts with the size of a record and how many there are; says where it listens, and what CPU it took.
+ */
+import { createServer } from 'node:net';
+import { systemClock } from '../../shared/base/clock.ts';
+import { newId } from '../../shared/base/identity.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { sealRecord } from '../../shared/kv/record.ts';
+import { Slab, slotBytes } from '../../shared/kv/slab.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { LaneHost } from '../../shared/net/lane_host.ts';
+import { startMover } from '../../shared/net/mover/mover.ts';
+import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
+
+const [recordKiB = '', numRecords = ''] = process.argv.slice(2);
+const layout = layoutOf(Number(recordKiB));
+const { bytes, hashes } = recordsOf(layout, Number(numRecords));
+const wanted = new WantedKeys();
+const slab = new Slab(bytes, 2 * hashes.length);
+const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
+for (const hash of hashes) {
+  const slot = cache.takeSlot() ?? 0;
+  const record = slotBytes(slab.memory, slot);
+  new Uint32Array(record.buffer, record.byteOffset, bytes / 4).fill(0x9e3779b1);
+  sealRecord(record, layout, hash);
+  cache.put(hash, slot);
+}
+const mover = startMover(workerThreads, (error) => {
+  throw error;
+});
+await mover.call('attach', slab.memory);
+const network = new GrpcNetwork('', systemClock);
+const { signal } = new AbortController();
+const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
+const { counters, ...handlers } = createFetchHandlers(
+  () => ({
+    wanted,
+    lend: (hash) => Promise.resolve(cache.lend(hash, bytes)),
+    lendHeld: (hash) => cache.lend(hash, bytes),
+    snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
+  }),
+  { maxStreams: 64, lanes },
+);
+const { address } = await network.listen('127.0.0.1:0', handlers);
+/** Every connection gets all records, one after the other, in one write each. */
+const plain = createServer({ noDelay: true }, (socket) => {
+  socket.on('error', () => undefined);
+  const next = (i: number): void => {
+    if (i === hashes.length || socket.destroyed) socket.end();
+    else
+      socket.write(Buffer.from(slab.memory.buffer, i * bytes, bytes), () => {
+        next(i + 1);
+      });
+  };
+  socket.once('data', () => {
+    next(0);
+  });
+}).listen(0, '127.0.0.1', () => {
+  const bound = plain.address();
+  const port = typeof bound === 'object' && bound ? bound.port : 0;
+  process.send?.({ address, port } satisfies TransferEnds);
+});
+process.on('message', () => {
+  const { user, system } = process.cpuUsage();
+  process.send?.({ cpuMs: (user + system) / 1_000, numOpen: counters.openStreams });
+});

@@ -1,0 +1,417 @@
+/** Records over plain sockets beside the calls: real TCP, real gRPC, movers in this thread. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { afterEach, beforeEach, describe, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
+import { newId } from '../../shared/base/identity.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { Random } from '../../shared/base/random.ts';
+import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { Slab, slotBytes } from '../../shared/kv/slab.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { openFetch, type Arrival, type FetchLine } from '../../shared/net/fetch_client.ts';
+import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { LaneHost } from '../../shared/net/lane_host.ts';
+import { Lanes } from '../../shared/net/lanes.ts';
+import { HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
+import type { Mover } from '../../shared/net/mover/mover.ts';
+import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
+import { tcpSockets } from '../../shared/net/mover/tcp_sockets.ts';
+import type { Handlers, Listener } from '../../shared/net/network.ts';
+import { until } from '../support/cluster.ts';
+
+const layout: RecordLayout = {
+  ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 200_000 },
+};
+const BYTES = recordBytes(layout);
+const NUM_BLOCKS = 60;
+const hashes = chainOf(
+  layout.format,
+  4,
+  Array.from({ length: 4 * NUM_BLOCKS }, (_, i) => i),
+);
+
+/** Records that were asked for over lanes. */
+let numAsked = 0;
+
+/** A mover in this thread. */
+function inlineMover(slab: Slab): Mover {
+  const listeners = new Set<(event: MoverEvent) => void>();
+  const methods = moverOn(tcpSockets, systemClock, (event) => {
+    // Never before whoever caused it goes on.
+    void systemClock.turn().then(() => {
+      for (const listener of listeners) listener(event);
+    });
+  });
+  methods.attach(slab.memory);
+  const run = (method: string, argument: unknown): unknown =>
+    Reflect.apply(Reflect.get(methods, method) as (argument: unknown) => unknown, methods, [structuredClone(argument)]);
+  return {
+    listeners,
+    call: (method: string, argument: unknown) => Promise.resolve(run(method, argument)),
+    tell: (method: string, argument: unknown) => {
+      if (method === 'ask') numAsked += (argument as { records: readonly unknown[] }).records.length;
+      run(method, argument);
+    },
+    close: () => Promise.resolve(),
+  } as unknown as Mover;
+}
+
+interface Holder {
+  readonly address: string;
+  readonly cache: RecordCache;
+  readonly slab: Slab;
+  readonly counters: FetchServerCounters;
+  readonly close: () => Promise<void>;
+}
+
+const network = new GrpcNetwork('', systemClock);
+let stopped: AbortController;
+let slab: Slab;
+let line: FetchLine;
+let holder: Holder;
+
+async function listen(handlers: Handlers): Promise<Listener> {
+  return network.listen('127.0.0.1:0', handlers);
+}
+
+/** `numHeld` blocks in host memory. */
+async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holder> {
+  const own = new Slab(BYTES, 2 * NUM_BLOCKS);
+  const wanted = new WantedKeys();
+  const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
+  for (const hash of hashes.slice(0, numHeld)) {
+    const slot = cache.takeSlot()!;
+    slotBytes(own.memory, slot).fill(Number(hash.key & 0xffn));
+    sealRecord(slotBytes(own.memory, slot), layout, hash);
+    cache.put(hash, slot);
+  }
+  const { signal } = stopped;
+  const mover = inlineMover(own);
+  const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
+  const lend = (hash: BlockHash): ReturnType<RecordCache['lend']> => cache.lend(hash, BYTES);
+  const { counters, ...handlers } = createFetchHandlers(
+    () => ({
+      wanted,
+      lend: (hash) => Promise.resolve(lend(hash)),
+      lendHeld: lend,
+      snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
+    }),
+    { maxStreams: 64, lanes: hasLanes ? lanes : undefined },
+  );
+  const listener = await listen(handlers);
+  return { address: listener.address, cache, slab: own, counters, close: () => listener.close(100) };
+}
+
+beforeEach(async () => {
+  stopped = new AbortController();
+  slab = new Slab(BYTES, 64);
+  const mover = inlineMover(slab);
+  const lanes = new Lanes({ network, mover, clock: systemClock, log: silentLog, signal: stopped.signal });
+  line = { network, mover, lanes, clock: systemClock, random: new Random(1) };
+  holder = await startHolder();
+});
+afterEach(async () => {
+  stopped.abort();
+  await holder.close();
+});
+
+type Fetched = Arrival & { readonly bytes: Uint8Array };
+
+/** Slots are given back when `each` is through with them. */
+async function fetchFrom(
+  address: string,
+  each: (arrival: Fetched) => Promise<void> | void = () => undefined,
+  { signal = new AbortController().signal, patienceMs }: { signal?: AbortSignal; patienceMs?: number } = {},
+): Promise<number> {
+  const stream = openFetch(line, address, {
+    context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+    ...{ format: layout.format, hashes, signal, recordBytes: BYTES, patienceMs, waitMs: 0, timeoutMs: 10_000 },
+  });
+  const giveBack = (slot: number): void => {
+    slab.release(slot);
+  };
+  const take = async (): Promise<{ slot: number; bytes: Uint8Array }> => {
+    for (;;) {
+      signal.throwIfAborted();
+      const slot = slab.allocate();
+      if (slot !== undefined) return { slot, bytes: slotBytes(slab.memory, slot) };
+      await systemClock.sleep(2);
+    }
+  };
+  let numHere = 0;
+  for await (const arrival of stream.records({ take, giveBack })) {
+    numHere++;
+    try {
+      await each({ ...arrival, bytes: slotBytes(slab.memory, arrival.slot) });
+    } finally {
+      giveBack(arrival.slot);
+    }
+  }
+  return numHere;
+}
+
+/** Every block is there, whole and in order. */
+async function fetchesAll(address = holder.address): Promise<void> {
+  const wanted = [...hashes];
+  const num = await fetchFrom(address, ({ index, fault, bytes }) => {
+    assert.equal(fault, undefined);
+    assert.equal(index, NUM_BLOCKS - wanted.length);
+    assert.equal(bytes.at(-1), Number(wanted.shift()!.key & 0xffn));
+  });
+  assert.equal(num, NUM_BLOCKS);
+}
+
+/** Nothing is lent, and nothing taken. */
+async function isAtRest(): Promise<void> {
+  await until('nobody fetches (R2)', () => holder.counters.openStreams === 0);
+  await until('no slot is in use', () => slab.numFree === slab.numSlots);
+  await until('nothing is on loan', () => hashes.every((hash) => isEvictable(hash)));
+}
+
+function isEvictable(hash: BlockHash): boolean {
+  const lent = holder.cache.lend(hash, BYTES);
+  const isFree = !lent || lent.slot !== undefined;
+  lent?.release();
+  return isFree;
+}
+
+/** Sockets of lanes that this process has open to a port, through a relay that can be cut. */
+async function relayTo(port: number): Promise<{ port: number; sockets: Socket[]; close: () => void }> {
+  const sockets: Socket[] = [];
+  const server = createServer((near) => {
+    const far = connect({ host: '127.0.0.1', port });
+    for (const socket of [near, far]) {
+      sockets.push(socket);
+      socket.on('error', () => undefined);
+      socket.on('close', () => {
+        near.destroy();
+        far.destroy();
+      });
+    }
+    near.pipe(far);
+    far.pipe(near);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { port: (server.address() as AddressInfo).port, sockets, close: () => server.close() };
+}
+
+test('records come over a lane, whole and in order, by several streams at once, and over calls where there is none', async () => {
+  numAsked = 0;
+  await Promise.all(Array.from({ length: 6 }, () => fetchesAll()));
+  await isAtRest();
+  // Half of them may have been lent already.
+  assert(numAsked >= 3 * NUM_BLOCKS && numAsked <= 6 * NUM_BLOCKS, `${numAsked} over lanes`);
+  numAsked = 0;
+  const other = await startHolder(NUM_BLOCKS, false);
+  await fetchesAll(other.address);
+  assert.equal(numAsked, 0);
+  await other.close();
+});
+
+test('what is damaged is said to be, and what comes behind it comes', async () => {
+  const third = holder.cache.find(hashes[2]!)!;
+  const record = slotBytes(holder.slab.memory, third.slot);
+  record[BYTES - 9] = record[BYTES - 9]! ^ 1;
+  const faults: (string | undefined)[] = [];
+  await fetchFrom(holder.address, ({ fault }) => void faults.push(fault));
+  assert.equal(faults.length, NUM_BLOCKS);
+  assert.deepEqual(
+    faults.flatMap((fault, i) => (fault === undefined ? [] : [[i, fault]])),
+    [[2, 'the checksum of layer 3 differs']],
+  );
+});
+
+test('a run ends at the first block that its holder lacks', async () => {
+  const other = await startHolder(17);
+  assert.equal(await fetchFrom(other.address), 17);
+  await other.close();
+});
+
+test('a reader that leaves, and one that is told to stop, leave nothing behind (R2)', async () => {
+  await assert.rejects(
+    fetchFrom(holder.address, ({ index }) => {
+      if (index === 3) throw new Error('enough');
+    }),
+    /enough/,
+  );
+  await isAtRest();
+  const reader = new AbortController();
+  const reading = fetchFrom(
+    holder.address,
+    ({ index }) => {
+      if (index === 5) reader.abort();
+    },
+    { signal: reader.signal },
+  );
+  await assert.rejects(reading);
+  await isAtRest();
+  await fetchesAll();
+});
+
+test('a reader that stops keeps at most half of what its holder has from moving, and nobody else from reading', async () => {
+  let go: () => void = () => undefined;
+  const stop = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const stopping = fetchFrom(holder.address, ({ index }) => (index === 1 ? stop : undefined));
+  await systemClock.sleep(200);
+  await fetchesAll();
+  // Half of the slots can be taken from whoever lies in them.
+  const taken = Array.from({ length: 100 }, () => holder.cache.takeSlot()).filter((slot) => slot !== undefined);
+  assert(taken.length >= holder.slab.numSlots - 64, `${taken.length} slots`);
+  for (const slot of taken) holder.cache.giveSlot(slot);
+  go();
+  assert((await stopping) > 2);
+  await isAtRest();
+});
+
+describe('lanes that break', () => {
+  /** A holder whose lanes go through a relay. */
+  async function relayed(): Promise<{ address: string; cut: () => void; close: () => Promise<void> }> {
+    const relays: Awaited<ReturnType<typeof relayTo>>[] = [];
+    const own = { signal: stopped.signal, timeoutMs: 5_000 };
+    const listener = await listen({
+      fetch: (requests, call) => network.open(holder.address, 'fetch', requests, { ...own, signal: call.signal }),
+      async *openLane(requests) {
+        for await (const reply of network.open(holder.address, 'openLane', requests, own)) {
+          const relay = await relayTo(reply.port);
+          relays.push(relay);
+          yield { ...reply, port: relay.port };
+        }
+      },
+    });
+    return {
+      address: listener.address,
+      cut: () => {
+        for (const { sockets } of relays) for (const socket of sockets) socket.destroy();
+      },
+      close: () => {
+        for (const { close } of relays) close();
+        return listener.close(100);
+      },
+    };
+  }
+
+  test("a fetch goes on where its lane broke, and slots are nobody else's before", async () => {
+    const { address, cut, close } = await relayed();
+    let next = 0;
+    const num = await fetchFrom(address, ({ index, fault, bytes }) => {
+      assert.equal(fault, undefined);
+      assert.equal(index, next);
+      assert.equal(bytes.at(-1), Number(hashes[next++]!.key & 0xffn));
+      if (index === 10 || index === 30) cut();
+    });
+    assert.equal(num, NUM_BLOCKS);
+    await isAtRest();
+    await close();
+  });
+
+  test('one that breaks again and again is given up, and blocks come over calls meanwhile (P1)', async () => {
+    const { address, cut, close } = await relayed();
+    let isCutting = true;
+    const cutting = (async () => {
+      while (isCutting) {
+        cut();
+        await systemClock.sleep(1);
+      }
+    })();
+    // It ends, well or not.
+    await fetchFrom(address).catch(() => undefined);
+    isCutting = false;
+    await cutting;
+    await isAtRest();
+    await close();
+  });
+});
+
+describe('strangers', () => {
+  async function portOf(address: string): Promise<{ lane: number; port: number; token: string }> {
+    const replies = network.open(
+      address,
+      'openLane',
+      (async function* () {
+        yield {};
+      })(),
+      {
+        ...{ signal: stopped.signal, timeoutMs: 2_000 },
+      },
+    );
+    for await (const reply of replies) return reply;
+    throw new Error('no answer');
+  }
+
+  async function saying(port: number, what: Buffer | string): Promise<{ socket: Socket; heard: Promise<Buffer> }> {
+    const socket = connect({ host: '127.0.0.1', port });
+    const parts: Buffer[] = [];
+    socket.on('data', (part: Buffer) => parts.push(part));
+    socket.on('error', () => undefined);
+    const closed = new Promise((resolve) => socket.on('close', resolve));
+    socket.write(what);
+    await once(socket, 'connect');
+    return { socket, heard: closed.then(() => Buffer.concat(parts)) };
+  }
+
+  test('who has no token is cut off, a token opens one lane, and asks without end are not kept (P1)', async () => {
+    const { port, token } = await portOf(holder.address);
+    for (const wrong of [
+      'x'.repeat(LANE_TOKEN_BYTES),
+      'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n',
+      Buffer.alloc(4_096),
+    ]) {
+      const { heard } = await saying(port, wrong);
+      assert.equal((await heard).length, 0);
+    }
+    const first = await saying(port, token);
+    await systemClock.sleep(100);
+    const second = await saying(port, token);
+    assert.equal((await second.heard).length, 0);
+    const asks = Buffer.alloc(8 * 10_000);
+    for (let i = 0; i < 10_000; i++) asks.writeUInt32LE(i, 8 * i + 4);
+    first.socket.write(asks);
+    assert.equal((await first.heard).length, HEAD_BYTES);
+    await fetchesAll();
+  });
+
+  test('a holder that sends what nobody asked for loses its lane, and one that is not there is fetched from over calls', async () => {
+    const sent = [
+      headOf({ stream: 9, index: 9, bytes: 100 }),
+      headOf({ stream: 1, index: 0, bytes: 0xffffffff }),
+      Buffer.alloc(64, 7),
+    ];
+    for (const what of sent) {
+      const server = createServer((socket) => {
+        socket.on('error', () => undefined);
+        socket.write(Buffer.concat([headOf({ stream: 0, index: 0, bytes: 0 }), what]));
+      }).listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const { port } = server.address() as AddressInfo;
+      const listener = await listen({
+        fetch: (requests, call) =>
+          network.open(holder.address, 'fetch', requests, { signal: call.signal, timeoutMs: 5_000 }),
+        async *openLane() {
+          yield { lane: 77, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
+        },
+      });
+      // It is told that there is no such lane, tries again, and ends.
+      await assert.rejects(fetchFrom(listener.address), Failure);
+      await until('no slot is in use', () => slab.numFree === slab.numSlots);
+      server.close();
+      await listener.close(100);
+    }
+    const listener = await listen({
+      fetch: (requests, call) =>
+        network.open(holder.address, 'fetch', requests, { signal: call.signal, timeoutMs: 5_000 }),
+      async *openLane() {
+        yield { lane: 1, port: 1, token: 't'.repeat(LANE_TOKEN_BYTES) };
+      },
+    });
+    await fetchesAll(listener.address);
+    await listener.close(100);
+  });
+});
