@@ -76,7 +76,9 @@ export class FetchAttempt {
       this.#isFull = false;
       this.#wake();
     });
-    options.link.signal.addEventListener('abort', () => {
+    const { signal } = options.link;
+    signal.addEventListener('abort', () => {
+      options.stream?.giveUp(signal.reason);
       this.#wake();
     });
   }
@@ -89,6 +91,8 @@ export class FetchAttempt {
       },
       (error: unknown) => {
         this.#coming.end(error);
+        // Whoever ends a call takes back what lay ready for it.
+        this.#options.stream?.giveUp(error);
       },
     );
     try {

@@ -6,7 +6,7 @@
  * after RETRY_MS.
  */
 import type { Clock } from '../base/clock.ts';
-import { Failure, messageOf } from '../base/failure.ts';
+import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { Digest } from '../kv/block_key.ts';
 import type { LaneReply } from '../protocol/messages.ts';
@@ -239,6 +239,12 @@ export class PulledStream {
     return faults;
   }
 
+  /** Nobody waits for what is still to come; it may come all the same. */
+  giveUp(reason: unknown): void {
+    for (const { reject } of this.#waiting.values()) reject(asFailure(reason));
+    this.#waiting.clear();
+  }
+
   /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
   close(): Promise<void> {
     const ended = new Promise<void>((resolve) => {
@@ -258,12 +264,11 @@ export class PulledStream {
   }
 
   lost(reason: string): void {
-    for (const { reject } of this.#waiting.values()) reject(new Failure('session_broken', reason));
+    this.giveUp(new Failure('session_broken', reason));
     this.over();
   }
 
   over(): void {
-    this.#waiting.clear();
     this.#end.abort();
   }
 }

@@ -18,9 +18,11 @@ import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
+import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
+import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
+import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/mover/sockets.ts';
 import { tcpSockets } from '../../shared/net/mover/tcp_sockets.ts';
 import type { Handlers, Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
@@ -327,6 +329,133 @@ describe('lanes that break', () => {
     await cutting;
     await isAtRest();
     await close();
+  });
+});
+
+describe('memory that a lane has', () => {
+  test('a slot that a holder has begun to write into is free when the holder is done, or cut off', async () => {
+    let isHalfSent: () => void = () => undefined;
+    const halfSent = new Promise<void>((resolve) => {
+      isHalfSent = resolve;
+    });
+    let ended: Promise<unknown> = Promise.resolve();
+    const server = createServer((socket) => {
+      ended = new Promise((resolve) => socket.on('close', resolve));
+      socket.on('error', () => undefined);
+      let numHeard = 0;
+      socket.on('data', (data: Buffer) => {
+        numHeard += data.length;
+        if (numHeard === LANE_TOKEN_BYTES) socket.write(headOf({ stream: 0, index: 0, bytes: 0 }));
+        if (numHeard === LANE_TOKEN_BYTES + 8) {
+          socket.write(headOf({ stream: 1, index: 0, bytes: BYTES }));
+          socket.write(Buffer.alloc(BYTES / 2), isHalfSent);
+        }
+      });
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const listener = await listen({
+      async *fetch(_requests, { signal }) {
+        yield { index: 0, offset: 0, totalBytes: BYTES, data: Buffer.alloc(0), numReady: 1 };
+        await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      },
+      async *openLane() {
+        yield { lane: 5, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
+      },
+    });
+    const reader = new AbortController();
+    const reading = fetchFrom(listener.address, () => undefined, { signal: reader.signal });
+    await halfSent;
+    await systemClock.sleep(100);
+    reader.abort();
+    await assert.rejects(reading);
+    await systemClock.sleep(300);
+    assert.equal(slab.numFree, slab.numSlots - 1, 'the rest of it may still come');
+    await ended;
+    await until('no slot is in use', () => slab.numFree === slab.numSlots);
+    server.close();
+    await listener.close(100);
+  });
+
+  test('what lies ready is on loan until the mover says that it is not read any more', () => {
+    const listeners = new Set<(event: MoverEvent) => void>();
+    const told: string[] = [];
+    const mover = { listeners, call: () => Promise.resolve(1), tell: (method: string) => told.push(method) };
+    const { signal } = stopped;
+    const at = { host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal };
+    const host = new LaneHost({ mover: mover as unknown as Mover, ...at });
+    return host.open().then(({ lane }) => {
+      const stream = host.stream(lane, 1)!;
+      assert.equal(host.stream(lane, 1), undefined, 'a stream is one call');
+      const released: number[] = [];
+      const lent = (slot: number) => ({
+        record: new Uint8Array(8),
+        slot,
+        release: () => {
+          released.push(slot);
+        },
+      });
+      stream.offer(0, [lent(10), lent(11), lent(12)]);
+      for (const listener of listeners) listener({ kind: 'sent', lane, stream: 1, indices: [1] });
+      assert.deepEqual(released, [11]);
+      stream.end();
+      assert.deepEqual(released, [11]);
+      for (const listener of listeners) listener({ kind: 'retracted', lane, stream: 1 });
+      assert.deepEqual(released, [11, 10, 12]);
+      assert.deepEqual(told, ['admit', 'offer', 'retract']);
+    });
+  });
+
+  test('a record is retracted when it is written, or its socket is gone', () => {
+    const events: string[] = [];
+    let far: SocketListener | undefined;
+    const written: (() => void)[] = [];
+    let isDestroyed = false;
+    const socket: ByteSocket = {
+      write: (_parts, onWritten) => {
+        if (onWritten) written.push(onWritten);
+      },
+      destroy: () => {
+        isDestroyed = true;
+      },
+    };
+    const sockets = {
+      listen: (_host: string, _port: number, onSocket: (socket: ByteSocket) => SocketListener) => {
+        far = onSocket(socket);
+        return Promise.resolve(1);
+      },
+    } as unknown as Sockets;
+    const served = new ServedLanes(
+      sockets,
+      () => new Uint8Array(64),
+      (event) => events.push('stream' in event ? `${event.kind} ${event.stream}` : event.kind),
+    );
+    const hear = (bytes: Buffer): void => {
+      for (const byte of bytes) {
+        far!.into()[0] = byte;
+        far!.onBytes(1);
+      }
+    };
+    served.admit(3, 't'.repeat(LANE_TOKEN_BYTES));
+    void served.listen('', 0);
+    hear(Buffer.from('t'.repeat(LANE_TOKEN_BYTES)));
+    for (const stream of [1, 2]) {
+      served.offer(
+        3,
+        stream,
+        [0, 1].map((index) => ({ index, slot: index, bytes: 64 })),
+      );
+      hear(asksOf(stream, [0]));
+      served.retract(3, stream, [0, 1]);
+    }
+    assert.deepEqual(events, [], 'both are being written');
+    written[0]!();
+    assert.deepEqual(events, ['sent 1', 'retracted 1']);
+    far!.onClosed('');
+    assert.deepEqual(events.slice(2), ['retracted 2', 'left']);
+    served.retract(3, 4, [0]);
+    assert.equal(events.at(-1), 'retracted 4', 'of a lane that is gone');
+    assert(!isDestroyed);
   });
 });
 

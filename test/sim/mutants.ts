@@ -237,9 +237,21 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'slots of records that broke off are not given back (R2)',
-    file: 'shared/net/fetch_client.js',
-    from: 'if (arriving)\n                giveBack(arriving.slot);',
+    file: 'shared/net/fetch_attempt.js',
+    from: 'for (const slot of this.#held)\n                giveBack(slot);',
     to: '',
+  },
+  {
+    name: 'records that come over a lane are not verified (K2)',
+    file: 'shared/net/mover/pulled_lanes.js',
+    from: 'const fault = verifyRecord(',
+    to: 'const fault = void (',
+  },
+  {
+    name: 'a record may be evicted while a lane sends it (K2)',
+    file: 'shared/kv/record_cache.js',
+    from: 'this.pin(hash.key);\n        this.#numOnLoan++;',
+    to: 'this.#numOnLoan++;',
   },
   {
     name: 'offered records are not verified (K2)',
