@@ -30,7 +30,7 @@ const processes = [
   'test/house/*.test.ts',
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
-  'test/bench/{path,gguf}.test.ts',
+  'test/bench/{path,gguf,transfer}.test.ts',
   ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures'].map(
     (name) => `test/e2e/${name}.test.ts`,
   ),

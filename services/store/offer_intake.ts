@@ -47,7 +47,7 @@ export class OfferIntake {
   async take(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
     if (this.numOpen >= MAX_OFFERS) throw new Failure('overloaded', `${MAX_OFFERS} offers are being taken`);
     const offered = unpackHashes(offer.hashes);
-    if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || offer.source === '') {
+    if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || !/^[^\s/]+:\d+$/.test(offer.source)) {
       throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');
     }
     const lacking = offered.filter((hash) => this.#tiers.lacks(hash) && !this.#arriving.has(hash.key));

@@ -58,6 +58,8 @@ async function build(
     signal: stopped.signal,
   });
   const beside = lanesOf(config, mover, context, stopped.signal);
+  // A port that was named is one that must be had.
+  if (config.bulk_port > 0) await beside?.host.bind();
   const intake = new OfferIntake(tiers, { network, clock, random, mover, lanes: beside?.lanes }, log);
   let isDraining = false;
   const { counters, ...blocks } = createFetchHandlers(() => tiers, {

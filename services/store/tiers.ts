@@ -13,7 +13,7 @@ import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
-import { RecordCache, type Lent } from '../../shared/kv/record_cache.ts';
+import { RecordCache, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
@@ -144,17 +144,23 @@ export class StoreTiers implements BlockSource {
     else dram.cache.giveSlot(slot);
   }
 
-  lendHeld(hash: BlockHash): Lent | undefined {
+  get numLoanable(): number {
+    return this.#dram?.cache.numLoanable ?? 0;
+  }
+
+  lendHeld(hash: BlockHash): InPlace | undefined {
     const dram = this.#dram;
-    const lent = dram?.cache.lend(hash, dram.recordBytes);
+    const lent = dram?.cache.lendInPlace(hash, dram.recordBytes);
     if (dram && lent) dram.cache.counters.hits++;
     return lent;
   }
 
   async lend(hash: BlockHash): Promise<Lent | undefined> {
-    const held = this.lendHeld(hash);
+    const held = this.#dram?.cache.lend(hash, this.#dram.recordBytes);
+    const counters = this.#dram?.cache.counters;
+    if (counters && held) counters.hits++;
     if (held) return held;
-    if (this.#dram) this.#dram.cache.counters.misses++;
+    if (counters) counters.misses++;
     const bytes = this.disk.bytesOf(hash);
     if (bytes === undefined) return undefined;
     const dram = await this.openDram(bytes);

@@ -21,6 +21,13 @@ export interface Lent {
   readonly release: () => void;
 }
 
+export interface InPlace extends Lent {
+  readonly slot: number;
+}
+
+/** One slot of so many may be on loan. */
+const LOAN_SHARE = 4;
+
 export interface RecordCacheOptions {
   /** A record left; its slot is free already. */
   readonly onEvict: (record: CachedRecord) => void;
@@ -73,17 +80,35 @@ export class RecordCache {
     return true;
   }
 
-  /**
-   * The record where it lies, freshly used and pinned; a copy of it when half of the slots are on loan, so that readers that stop leave
-   * room for others. The caller counts hits and misses.
-   */
+  /** Records that lie here for readers, pinned. */
+  get numOnLoan(): number {
+    return this.#numOnLoan;
+  }
+
+  /** So many more may be. */
+  get numLoanable(): number {
+    return Math.floor(this.#slab.numSlots / LOAN_SHARE) - this.#numOnLoan;
+  }
+
+  /** The record where it lies, or a copy of it when enough are on loan. The caller counts hits and misses. */
   lend(hash: BlockHash, bytes: number): Lent | undefined {
+    const inPlace = this.lendInPlace(hash, bytes);
+    if (inPlace) return inPlace;
+    const found = this.find(hash);
+    const record = found && Buffer.from(slotBytes(this.#slab.memory, found.slot).subarray(0, bytes));
+    return record && { record, slot: undefined, release: () => undefined };
+  }
+
+  /**
+   * The record where it lies, freshly used, pinned until it is released. Undefined when it is not here, or a quarter of the slots is on
+   * loan: readers that stop leave the others room.
+   */
+  lendInPlace(hash: BlockHash, bytes: number): InPlace | undefined {
+    if (this.numLoanable <= 0) return undefined;
     const found = this.find(hash);
     if (!found) return undefined;
     const { slot } = found;
     const record = slotBytes(this.#slab.memory, slot).subarray(0, bytes);
-    if (this.#numOnLoan >= Math.floor(this.#slab.numSlots / 2))
-      return { record: Buffer.from(record), slot: undefined, release: () => undefined };
     this.pin(hash.key);
     this.#numOnLoan++;
     let isOut = true;

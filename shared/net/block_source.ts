@@ -1,6 +1,6 @@
 /** What serves blocks: an instance's outbox and device, a store's tiers. Two implementations, one Fetch handler. */
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
-import type { Lent } from '../kv/record_cache.ts';
+import type { InPlace, Lent } from '../kv/record_cache.ts';
 import type { WantedKeys } from '../kv/wanted_keys.ts';
 import type { Tier } from '../protocol/block_events.ts';
 
@@ -12,8 +12,10 @@ export interface BlockSource {
    * is being computed for `requestId`. Whoever gets it releases it.
    */
   lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined>;
-  /** The same, of what is in host memory now. */
-  lendHeld(hash: BlockHash): Lent | undefined;
+  /** Records that may be lent in place besides those that are. */
+  readonly numLoanable: number;
+  /** The same, where it lies in host memory now. */
+  lendHeld(hash: BlockHash): InPlace | undefined;
   /** Every key in every tier, as of event number `sequence`. */
   snapshot(): {
     readonly epoch: string;

@@ -8,6 +8,7 @@ import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { FetchReply } from '../protocol/messages.ts';
 import type { PulledStream } from './lanes.ts';
+import { windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { WantedRecord } from './mover/pulled_lanes.ts';
 
@@ -45,8 +46,6 @@ export interface FetchAttemptOptions {
   readonly watched: <T>(awaited: Promise<T>, isGoingOn: () => boolean) => Promise<T>;
 }
 
-/** Records that are on their way or wait to be read; more are asked for when half of them are read. */
-const MAX_AHEAD = 32;
 /** Of microtasks: a slot that is free is there by then. */
 const SOON = 8;
 
@@ -58,7 +57,9 @@ interface Coming {
 
 export class FetchAttempt {
   readonly #options: FetchAttemptOptions;
-  readonly #coming: Pushed<Coming>;
+  readonly #coming = new Pushed<Coming>();
+  /** Records that are on their way or wait to be read. */
+  readonly #window: number;
   /** Taken, and not handed on. */
   readonly #held = new Set<number>();
   /** Blocks of the run that have come or were asked for. */
@@ -71,11 +72,7 @@ export class FetchAttempt {
 
   constructor(options: FetchAttemptOptions) {
     this.#options = options;
-    this.#coming = new Pushed(() => {
-      if (this.#coming.size > MAX_AHEAD / 2) return;
-      this.#isFull = false;
-      this.#wake();
-    });
+    this.#window = windowOf(options.recordBytes);
     const { signal } = options.link;
     signal.addEventListener('abort', () => {
       options.stream?.giveUp(signal.reason);
@@ -99,12 +96,20 @@ export class FetchAttempt {
       for await (const { slot, fault } of this.#coming) {
         const found = await this.#options.watched(fault, () => false);
         this.#held.delete(slot);
+        this.#makeRoom();
         yield { slot, fault: found };
       }
     } finally {
       this.#isOver = true;
       this.#end(slots);
     }
+  }
+
+  /** More are asked for when half of them are read. */
+  #makeRoom(): void {
+    if (this.#held.size > this.#window / 2) return;
+    this.#isFull = false;
+    this.#wake();
   }
 
   #end({ giveBack }: Slots): void {
@@ -130,7 +135,7 @@ export class FetchAttempt {
     const isGoingOn = (): boolean => (stream?.numComing ?? 0) > 0;
     for (;;) {
       const next = await watched(call.next(), isGoingOn);
-      if (next.done) break;
+      if (next.done || this.#isOver) break;
       if (next.value.numReady > 0) await this.#ask(next.value, slots);
       else await this.#slice(next.value, slots);
     }
@@ -142,13 +147,13 @@ export class FetchAttempt {
     const { hashes, recordBytes, stream } = this.#options;
     const { index: first, numReady, totalBytes } = reply;
     const ready = hashes.slice(first, first + numReady);
-    if (!stream || first !== this.#numAsked || totalBytes !== recordBytes || ready.length < numReady)
-      throw this.#wrong(reply);
+    const isNext = first === this.#numAsked && totalBytes === recordBytes && ready.length === numReady;
+    if (!stream || !isNext || numReady > this.#window) throw this.#wrong(reply);
     this.#numAsked += numReady;
     let batch: WantedRecord[] = [];
     const flush = (): void => {
-      const faults = stream.ask(batch);
-      for (const [i, fault] of faults.entries()) this.#coming.push({ slot: batch[i]?.slot ?? 0, fault });
+      const slotsAsked = batch.map(({ slot }) => slot);
+      for (const [i, fault] of stream.ask(batch).entries()) this.#coming.push({ slot: slotsAsked[i] ?? NaN, fault });
       batch = [];
     };
     for (const [i, { digest }] of ready.entries()) {
@@ -185,7 +190,7 @@ export class FetchAttempt {
 
   async #take({ take, giveBack }: Slots): Promise<ArrivalSlot> {
     const { signal } = this.#options.link;
-    if (this.#coming.size >= MAX_AHEAD) this.#isFull = true;
+    if (this.#held.size >= this.#window) this.#isFull = true;
     while (this.#isFull && !signal.aborted) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;

@@ -13,7 +13,7 @@ import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
 import { FetchAttempt, type Arrived, type Slots } from './fetch_attempt.ts';
-import type { Lanes } from './lanes.ts';
+import type { Lane, Lanes } from './lanes.ts';
 import type { Mover } from './mover/mover.ts';
 import { ask, type Network } from './network.ts';
 
@@ -46,6 +46,7 @@ const BUSY_PAUSE_MS = 20;
 const MAX_BUSY_PAUSE_MS = 500;
 /** Connections that broke under one fetch before it is given up (P1). */
 const MAX_BROKEN = 4;
+const DEADLINE_SLACK_MS = 100;
 
 /** What a fetch goes through, and waits by. */
 export interface FetchLine {
@@ -62,9 +63,11 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
   const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
   const untilMs = clock.nowMs() + timeoutMs;
   const link = linkSignals(signal);
+  /** Of the last attempt. */
+  let lane: Lane | undefined;
   /** From block `first` of the run on: a stream that was refused or broke is opened again where it ended. */
-  const open = async (first: number): Promise<FetchAttempt> => {
-    const lane = await lanes?.to(address);
+  const open = async (first: number, isOverLane: boolean): Promise<FetchAttempt> => {
+    lane = isOverLane ? await lanes?.to(address) : undefined;
     const stream = lane?.open(format);
     const own = linkSignals(link.signal);
     const left = hashes.slice(first);
@@ -86,13 +89,15 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
 
   /** `isGoingOn`: something else of the stream is on its way. */
   const watched = async <T>(awaited: Promise<T>, isGoingOn: () => boolean): Promise<T> => {
-    if (patienceMs === undefined) return awaited;
     const answered = new AbortController();
+    // The call's own deadline comes before, where that is all there is to wait for.
+    const limitMs = patienceMs ?? Math.max(0, untilMs - clock.nowMs()) + DEADLINE_SLACK_MS;
     const watch = async (): Promise<void> => {
-      do await clock.sleep(patienceMs, answered.signal);
-      while (!answered.signal.aborted && isGoingOn());
+      do await clock.sleep(limitMs, answered.signal);
+      while (!answered.signal.aborted && isGoingOn() && clock.nowMs() < untilMs);
       if (answered.signal.aborted) return;
-      link.abort(new Failure('transfer_failed', `${address} sent nothing for ${patienceMs} ms`));
+      lane?.retire();
+      link.abort(new Failure('transfer_failed', `${address} sent nothing for ${limitMs} ms`));
     };
     void watch();
     try {
@@ -102,7 +107,9 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
     }
   };
 
-  let attempt = open(0);
+  let attempt = open(0, true);
+  // Whoever reads hears of it.
+  attempt.catch(() => undefined);
   let numDone = 0;
   async function* records(slots: Slots): AsyncGenerator<Arrival> {
     let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
@@ -115,6 +122,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
           return;
         } catch (error) {
           const failure = asFailure(error);
+          if (failure.code === 'session_broken') lane?.retire();
           // Patience begins anew with every record that came.
           if (numDone > numBefore) busyUntilMs = Math.min(untilMs, clock.nowMs() + (patienceMs ?? timeoutMs));
           numBefore = numDone;
@@ -127,7 +135,9 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
         await pause(clock, random, pauseMs, signal);
         pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
         signal.throwIfAborted();
-        attempt = open(numDone);
+        // What broke once goes on over the call alone.
+        attempt = open(numDone, numBroken === 0);
+        attempt.catch(() => undefined);
       }
     } finally {
       cancel();
@@ -137,9 +147,12 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
     link.release();
     link.abort(new Failure('cancelled', 'nobody reads it any more'));
     // One that was opened and never read has a stream to close too.
-    void attempt.then((last) => {
-      last.abandon();
-    });
+    void attempt.then(
+      (last) => {
+        last.abandon();
+      },
+      () => undefined,
+    );
   };
   return { records, cancel };
 }

@@ -1,12 +1,13 @@
 /** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
 import { Failure } from '../base/failure.ts';
 import type { BlockHash, BlockKey } from '../kv/block_key.ts';
-import type { Lent } from '../kv/record_cache.ts';
+import type { InPlace, Lent } from '../kv/record_cache.ts';
 import { tiers } from '../protocol/block_events.ts';
 import type { FetchReply, FetchRequest, SnapshotPage } from '../protocol/messages.ts';
 import { packKeys, unpackHashes } from '../protocol/packing.ts';
 import type { BlockSource } from './block_source.ts';
-import { MAX_READY, type LaneHost } from './lane_host.ts';
+import type { LaneHost } from './lane_host.ts';
+import { windowOf } from './mover/lane_frames.ts';
 import { answering, answeringOnce, type Handler } from './network.ts';
 
 /** Records come in slices of at most this: what a reader that stops holds up. */
@@ -100,14 +101,24 @@ async function* records(
       }
       const index = numRead;
       if (stream && isInPlace(lent)) {
-        const ready = [lent, ...heldBehind(source, hashes, index, stream.room - 1, lent.record.length)];
+        const bytes = lent.record.length;
+        // Other streams find half of what is left.
+        const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable / 2));
+        const ready = [lent, ...heldBehind(source, hashes, index, most, bytes)];
         stream.offer(index, ready);
         read(ready.length);
-        yield { index, offset: 0, totalBytes: lent.record.length, data: NOTHING, numReady: ready.length };
-        await stream.until(MAX_READY / 2, signal);
+        yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length };
+        // More is told of when half of it is gone.
+        await stream.until(windowOf(bytes) / 2, signal);
         continue;
       }
-      const record = Buffer.from(lent.record);
+      if (stream && stream.numReady > 0) {
+        // As many lie ready as may: it goes as they do, when some of them have gone.
+        lent.release();
+        await stream.until(Math.floor(stream.numReady / 2), signal);
+        continue;
+      }
+      const record = ownCopy(lent);
       lent.release();
       read(1);
       for (let offset = 0; offset < record.length; offset += sliceBytes) {
@@ -122,8 +133,12 @@ async function* records(
   }
 }
 
-function isInPlace(lent: Lent): lent is Lent & { readonly slot: number } {
+function isInPlace(lent: Lent): lent is InPlace {
   return lent.slot !== undefined;
+}
+
+function ownCopy({ record, slot }: Lent): Buffer {
+  return slot === undefined ? Buffer.from(record.buffer, record.byteOffset, record.byteLength) : Buffer.from(record);
 }
 
 /** Records behind block `index` that are in host memory, in place and of the same size, at most so many. */
@@ -133,17 +148,16 @@ function heldBehind(
   index: number,
   most: number,
   bytes: number,
-): (Lent & { readonly slot: number })[] {
-  const held: (Lent & { readonly slot: number })[] = [];
+): InPlace[] {
+  const held: InPlace[] = [];
   while (held.length < most) {
     const hash = hashes[index + 1 + held.length];
     const lent = hash && source.lendHeld(hash);
-    if (!lent) break;
-    if (isInPlace(lent) && lent.record.length === bytes) {
+    if (lent?.record.length === bytes) {
       held.push(lent);
       continue;
     }
-    lent.release();
+    lent?.release();
     break;
   }
   return held;

@@ -1,20 +1,21 @@
 /**
  * A holder's side of lanes, in its control thread: who may come, and which records lie ready for them in the slab until they are sent.
  *
- * Bounds (P1): a stream has MAX_READY records ready at once; lanes that nobody takes are forgotten.
+ * Bounds (P1): a stream has a window of records ready at once; lanes that nobody takes are forgotten.
  */
 import type { Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import type { Lent } from '../kv/record_cache.ts';
+import { OVER } from '../base/signal.ts';
+import type { InPlace } from '../kv/record_cache.ts';
 import type { LaneReply } from '../protocol/messages.ts';
-import { LANE_TOKEN_BYTES } from './mover/lane_frames.ts';
+import { LANE_TOKEN_BYTES, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { MoverEvent } from './mover/mover_worker.ts';
 
-/** Enough that a lane never waits for the calls beside it; they are told of more when half of them are gone. */
-export const MAX_READY = 32;
 const COME_WITHIN_MS = 10_000;
+/** A record that is still being written so long after its call has ended: its reader is gone, and its lane is cut. */
+const END_WITHIN_MS = 10_000;
 
 export interface LaneHostOptions {
   readonly mover: Mover;
@@ -30,7 +31,6 @@ export interface LaneHostOptions {
 export class LaneHost {
   readonly #options: LaneHostOptions;
   #port: Promise<number> | undefined;
-  #nextLane = 1;
   /** By lane, its streams. */
   readonly #lanes = new Map<number, Map<number, ServedStream>>();
 
@@ -41,15 +41,24 @@ export class LaneHost {
     });
   }
 
+  /** Listens, if nothing does yet. @throws Error, when it cannot. */
+  bind(): Promise<number> {
+    const { mover, host, port } = this.#options;
+    this.#port ??= mover.call('listen', { host, port });
+    return this.#port;
+  }
+
   /** @throws Failure when nobody can be listened for. */
   async open(): Promise<LaneReply> {
-    const { mover, host, port, newId, clock, log, signal } = this.#options;
-    this.#port ??= mover.call('listen', { host, port }).catch((error: unknown) => {
+    const { mover, newId, clock, log, signal } = this.#options;
+    const bound = await this.bind().catch((error: unknown) => {
       log.warn({ error: messageOf(error) }, 'no lanes: blocks go over calls');
+      this.#port = undefined;
       throw new Failure('not_found', `no lanes here: ${messageOf(error)}`);
     });
-    const bound = await this.#port;
-    const lane = this.#nextLane++;
+    // Not one that another incarnation of this process gave.
+    const lane = Number.parseInt(newId().slice(0, 8), 16) || 1;
+    if (this.#lanes.has(lane)) throw new Failure('overloaded', 'try again');
     let token = '';
     while (token.length < LANE_TOKEN_BYTES) token += newId();
     token = token.slice(0, LANE_TOKEN_BYTES);
@@ -57,7 +66,7 @@ export class LaneHost {
     mover.tell('admit', { lane, token });
     void clock.sleep(COME_WITHIN_MS, signal).then(() => {
       // Whoever is there by now stays.
-      if (this.#lanes.get(lane)?.size === 0) mover.tell('dismiss', lane);
+      mover.tell('dismiss', lane);
     });
     return { lane, port: bound, token };
   }
@@ -66,7 +75,8 @@ export class LaneHost {
   stream(lane: number, number: number): ServedStream | undefined {
     const streams = this.#lanes.get(lane);
     if (!streams || streams.has(number)) return undefined;
-    const stream = new ServedStream(this.#options.mover, lane, number, () => streams.delete(number));
+    const { mover, clock } = this.#options;
+    const stream = new ServedStream({ mover, clock, lane, number, onOver: () => streams.delete(number) });
     streams.set(number, stream);
     return stream;
   }
@@ -82,37 +92,48 @@ export class LaneHost {
   }
 }
 
-export class ServedStream {
-  readonly #mover: Mover;
-  readonly #lane: number;
-  readonly #number: number;
-  readonly #onOver: () => void;
-  /** Offered and not sent. */
-  readonly #ready = new Map<number, Lent>();
-  #wake: () => void = () => undefined;
-  #isOver = false;
+interface ServedStreamOptions {
+  readonly mover: Mover;
+  readonly clock: Clock;
+  readonly lane: number;
+  readonly number: number;
+  readonly onOver: () => void;
+}
 
-  constructor(mover: Mover, lane: number, number: number, onOver: () => void) {
-    this.#mover = mover;
-    this.#lane = lane;
-    this.#number = number;
-    this.#onOver = onOver;
+export class ServedStream {
+  readonly #options: ServedStreamOptions;
+  /** Offered and not sent. */
+  readonly #ready = new Map<number, InPlace>();
+  #wake: () => void = () => undefined;
+  readonly #over = new AbortController();
+
+  constructor(options: ServedStreamOptions) {
+    this.#options = options;
   }
 
-  /** So many more may lie ready. */
-  get room(): number {
-    return this.#isOver ? 0 : MAX_READY - this.#ready.size;
+  get #isOver(): boolean {
+    return this.#over.signal.aborted;
+  }
+
+  get numReady(): number {
+    return this.#ready.size;
+  }
+
+  /** So many more records of this size may lie ready. */
+  room(recordBytes: number): number {
+    return this.#isOver ? 0 : windowOf(recordBytes) - this.#ready.size;
   }
 
   /** From now on they can be asked for. */
-  offer(first: number, lents: readonly (Lent & { readonly slot: number })[]): void {
+  offer(first: number, lents: readonly InPlace[]): void {
     if (this.#isOver) {
       for (const { release } of lents) release();
       return;
     }
     const records = lents.map(({ slot, record }, i) => ({ index: first + i, slot, bytes: record.length }));
     lents.forEach((lent, i) => this.#ready.set(first + i, lent));
-    this.#mover.tell('offer', { lane: this.#lane, stream: this.#number, records });
+    const { mover, lane, number } = this.#options;
+    mover.tell('offer', { lane, stream: number, records });
   }
 
   /** Until no more than `most` lie ready. @throws Failure when the lane is lost, or `signal` aborts. */
@@ -145,16 +166,20 @@ export class ServedStream {
   /** The call has ended. */
   end(): void {
     if (this.#isOver) return;
-    this.#mover.tell('retract', { lane: this.#lane, stream: this.#number, indices: [...this.#ready.keys()] });
+    const { mover, clock, lane, number } = this.#options;
+    mover.tell('retract', { lane, stream: number });
+    void clock.sleep(END_WITHIN_MS, this.#over.signal).then(() => {
+      if (!this.#isOver) mover.tell('cut', lane);
+    });
   }
 
   /** Nothing of it is read any more. */
   over(): void {
     if (this.#isOver) return;
-    this.#isOver = true;
+    this.#over.abort(OVER);
     for (const { release } of this.#ready.values()) release();
     this.#ready.clear();
-    this.#onOver();
+    this.#options.onOver();
     this.#wake();
   }
 }

@@ -2,12 +2,13 @@
  * An asker's side of lanes, in its control thread: one lane or a few to each holder that has any, opened when it is first asked, and streams
  * of records over them.
  *
- * Bounds (P1): MAX_LANES to one holder, MAX_HOLDERS. A holder that cannot be reached this way is fetched from over calls, and tried again
- * after RETRY_MS.
+ * Bounds (P1): MAX_LANES to one holder, MAX_HOLDERS; one that nobody uses for IDLE_MS is closed. A holder that cannot be reached this way,
+ * or not at once, is fetched from over calls, and tried again after RETRY_MS; one whose lane broke, after BROKEN_RETRY_MS.
  */
 import type { Clock } from '../base/clock.ts';
 import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
+import { OVER } from '../base/signal.ts';
 import type { Digest } from '../kv/block_key.ts';
 import type { LaneReply } from '../protocol/messages.ts';
 import type { Mover } from './mover/mover.ts';
@@ -18,9 +19,13 @@ import { askOnce, type Network } from './network.ts';
 const MAX_LANES = 4;
 const MAX_HOLDERS = 4_096;
 const RETRY_MS = 30_000;
+const BROKEN_RETRY_MS = 1_000;
 const OPEN_TIMEOUT_MS = 3_000;
-/** A record that is dropped while it comes, and comes no further: its lane is given up. */
-const DROP_TIMEOUT_MS = 1_000;
+/** A fetch waits for the first lane so long; it is opened all the same, for the next one. */
+const PATIENCE_MS = 100;
+const IDLE_MS = 120_000;
+/** A record that is dropped while it comes, and takes longer than this: its lane is given up. */
+const DROP_TIMEOUT_MS = 5_000;
 
 export interface LanesOptions {
   readonly network: Network;
@@ -57,21 +62,24 @@ export class Lanes {
   /** A lane to the holder at this address, the idlest; undefined: fetch over calls. Never throws. */
   async to(address: string): Promise<Lane | undefined> {
     const holder = this.#holder(address);
-    if (holder.lanes.size === 0) {
-      holder.opening ??= this.#connect(address, holder).finally(() => {
-        holder.opening = undefined;
-      });
-      await holder.opening;
-    }
+    if (holder.lanes.size === 0) await this.#opened(address, holder);
     let best: Lane | undefined;
     for (const lane of holder.lanes) if (!best || lane.numStreams < best.numStreams) best = lane;
     // The next one finds another.
-    if (best && best.numStreams > 0 && holder.lanes.size < MAX_LANES && !holder.opening) {
-      holder.opening = this.#connect(address, holder).finally(() => {
-        holder.opening = undefined;
-      });
-    }
+    if (best && best.numStreams > 0 && holder.lanes.size < MAX_LANES) void this.#opened(address, holder);
     return best;
+  }
+
+  /** Until one more is open, or is not waited for. */
+  async #opened(address: string, holder: Holder): Promise<void> {
+    const { clock, signal } = this.#options;
+    if (clock.nowMs() < holder.retryMs || signal.aborted) return;
+    const opening = (holder.opening ??= this.#connect(address, holder).finally(() => {
+      holder.opening = undefined;
+    }));
+    const isThere = new AbortController();
+    await Promise.race([opening, clock.sleep(PATIENCE_MS, isThere.signal)]);
+    isThere.abort(OVER);
   }
 
   #holder(address: string): Holder {
@@ -80,7 +88,9 @@ export class Lanes {
     const holder: Holder = { lanes: new Set(), opening: undefined, retryMs: -Infinity };
     this.#holders.set(address, holder);
     if (this.#holders.size > MAX_HOLDERS) {
-      const idle = [...this.#holders].find(([, { lanes }]) => [...lanes].every(({ numStreams }) => numStreams === 0));
+      const idle = [...this.#holders].find(
+        ([, { lanes, opening }]) => !opening && [...lanes].every(({ numStreams }) => numStreams === 0),
+      );
       if (idle) {
         for (const { number } of idle[1].lanes) this.#options.mover.tell('close', number);
         this.#holders.delete(idle[0]);
@@ -91,7 +101,6 @@ export class Lanes {
 
   async #connect(address: string, holder: Holder): Promise<void> {
     const { network, mover, clock, log, signal } = this.#options;
-    if (clock.nowMs() < holder.retryMs || signal.aborted) return;
     let reply: LaneReply;
     try {
       reply = await askOnce(network, address, 'openLane', {}, { signal, timeoutMs: OPEN_TIMEOUT_MS });
@@ -101,17 +110,27 @@ export class Lanes {
       return;
     }
     const number = this.#next++;
-    const opened = new Promise<boolean>((resolve) => this.#coming.set(number, resolve));
+    const answered = new AbortController();
+    const opened = new Promise<boolean>((resolve) => {
+      this.#coming.set(number, resolve);
+      void clock.sleep(OPEN_TIMEOUT_MS, answered.signal).then(() => {
+        resolve(false);
+      });
+    });
     const host = address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
     mover.tell('connect', { lane: number, host, port: reply.port, token: reply.token });
-    if (!(await opened)) {
+    const isOpen = await opened;
+    answered.abort(OVER);
+    this.#coming.delete(number);
+    if (!isOpen) {
+      mover.tell('close', number);
       holder.retryMs = clock.nowMs() + RETRY_MS;
       log.warn({ address, port: reply.port }, 'the lane cannot be opened: blocks come over calls');
       return;
     }
-    const lane = new Lane(mover, clock, number, reply.lane, () => {
+    const lane = new Lane(mover, clock, number, reply.lane, (isBroken) => {
       holder.lanes.delete(lane);
-      this.#open.delete(number);
+      if (isBroken) holder.retryMs = clock.nowMs() + BROKEN_RETRY_MS;
     });
     this.#open.set(number, lane);
     holder.lanes.add(lane);
@@ -120,10 +139,12 @@ export class Lanes {
   #on(event: MoverEvent): void {
     if (event.kind === 'opened' || event.kind === 'lost') {
       this.#coming.get(event.lane)?.(event.kind === 'opened');
-      this.#coming.delete(event.lane);
     }
-    if (event.kind === 'lost') this.#open.get(event.lane)?.lost(event.reason);
-    else if (event.kind === 'arrived') for (const record of event.records) this.#open.get(record.lane)?.arrived(record);
+    if (event.kind === 'lost') {
+      this.#open.get(event.lane)?.lost(event.reason);
+      this.#open.delete(event.lane);
+    } else if (event.kind === 'arrived')
+      for (const record of event.records) this.#open.get(record.lane)?.arrived(record);
     else if (event.kind === 'dropped') this.#open.get(event.lane)?.dropped(event.stream);
   }
 }
@@ -135,17 +156,24 @@ export class Lane {
   readonly id: number;
   readonly #mover: Mover;
   readonly #clock: Clock;
-  readonly #onLost: () => void;
+  /** No more streams go over it. */
+  readonly #onEnd: (isBroken: boolean) => void;
   readonly #streams = new Map<number, PulledStream>();
   #nextStream = 1;
-  #isLost = false;
+  readonly #lost = new AbortController();
+  #isRetired = false;
 
-  constructor(mover: Mover, clock: Clock, number: number, id: number, onLost: () => void) {
+  constructor(mover: Mover, clock: Clock, number: number, id: number, onEnd: (isBroken: boolean) => void) {
     this.#mover = mover;
     this.#clock = clock;
     this.number = number;
     this.id = id;
-    this.#onLost = onLost;
+    this.#onEnd = onEnd;
+    void this.#closeWhenIdle();
+  }
+
+  get #isLost(): boolean {
+    return this.#lost.signal.aborted;
   }
 
   get numStreams(): number {
@@ -163,6 +191,18 @@ export class Lane {
     });
     this.#streams.set(number, stream);
     return stream;
+  }
+
+  /** A stream of it broke, or got nothing: no other goes over it, and it is closed when those that do are through. */
+  retire(): void {
+    if (this.#isLost || this.#isRetired) return;
+    this.#isRetired = true;
+    this.#onEnd(true);
+    this.#closeIfUnused();
+  }
+
+  #closeIfUnused(): void {
+    if (this.#streams.size === 0) this.#mover.tell('close', this.number);
   }
 
   #drop(stream: PulledStream): void {
@@ -183,11 +223,23 @@ export class Lane {
   dropped(stream: number): void {
     this.#streams.get(stream)?.over();
     this.#streams.delete(stream);
+    if (this.#isRetired) this.#closeIfUnused();
+  }
+
+  async #closeWhenIdle(): Promise<void> {
+    for (let last = 0; this.#streams.size > 0 || this.#nextStream !== last;) {
+      last = this.#nextStream;
+      await this.#clock.sleep(IDLE_MS, this.#lost.signal);
+      if (this.#isLost || this.#isRetired) return;
+    }
+    this.#isRetired = true;
+    this.#onEnd(false);
+    this.#closeIfUnused();
   }
 
   lost(reason: string): void {
-    this.#isLost = true;
-    this.#onLost();
+    this.#lost.abort(OVER);
+    this.#onEnd(this.#streams.size > 0);
     for (const stream of this.#streams.values()) stream.lost(reason);
     this.#streams.clear();
   }
@@ -209,6 +261,7 @@ export class PulledStream {
   readonly #line: StreamLine;
   readonly #waiting = new Map<number, Waiter>();
   readonly #end = new AbortController();
+  #isClosed = false;
 
   constructor(number: number, line: StreamLine) {
     this.number = number;
@@ -227,6 +280,8 @@ export class PulledStream {
 
   /** Of each, when it is here, what is wrong with it. Rejects with a Failure when the lane is lost. */
   ask(records: readonly WantedRecord[]): Promise<string | undefined>[] {
+    // What it is asked for now would come into slots that are given back.
+    if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
     const faults = records.map(
       ({ index }) =>
         new Promise<string | undefined>((resolve, reject) => {
@@ -247,6 +302,7 @@ export class PulledStream {
 
   /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
   close(): Promise<void> {
+    this.#isClosed = true;
     const ended = new Promise<void>((resolve) => {
       if (this.ended.aborted) resolve();
       else

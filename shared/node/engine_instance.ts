@@ -139,6 +139,8 @@ export class EngineInstance {
     onEvent = (event) => {
       instance.#receive(event);
     };
+    // A port that was named is one that must be had.
+    if (options.transfer.bulk_port > 0) await instance.#lanes?.host.bind();
     return instance;
   }
 

@@ -10,7 +10,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { messageOf } from '../base/failure.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
-import { RecordCache, type Lent } from '../kv/record_cache.ts';
+import { RecordCache, type InPlace, type Lent } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
@@ -123,8 +123,12 @@ export class Outbox implements BlockSource {
     this.#options.onSlotFree();
   }
 
-  lendHeld(hash: BlockHash): Lent | undefined {
-    const lent = this.cache.lend(hash, recordBytes(this.#options.layout));
+  get numLoanable(): number {
+    return this.cache.numLoanable;
+  }
+
+  lendHeld(hash: BlockHash): InPlace | undefined {
+    const lent = this.cache.lendInPlace(hash, recordBytes(this.#options.layout));
     if (lent) this.cache.counters.hits++;
     return lent;
   }
@@ -134,8 +138,11 @@ export class Outbox implements BlockSource {
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
     while (!signal.aborted) {
-      const lent = this.lendHeld(hash);
-      if (lent) return lent;
+      const lent = this.cache.lend(hash, recordBytes(this.#options.layout));
+      if (lent) {
+        this.cache.counters.hits++;
+        return lent;
+      }
       if (this.#sealing.has(hash.key)) {
         await this.#changed(hash.key, EXPORT_TIMEOUT_MS, signal);
         continue;

@@ -187,6 +187,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     benchTransfer({
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
       numStreams: numbersOf(values.streams, [1, 4]),
+      ...{ totalBytes: 256 << 20, measureMs: 3_000 },
       onFigure,
     }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),

@@ -18,6 +18,7 @@ import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
+import { windowOf } from '../../shared/net/mover/lane_frames.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { projectPath } from '../support/project.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
@@ -26,14 +27,16 @@ import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
 export interface TransferBenchOptions {
   readonly recordKiBs: readonly number[];
   readonly numStreams: readonly number[];
+  /** What the holder has. */
+  readonly totalBytes: number;
+  /** Of each figure. */
+  readonly measureMs: number;
   readonly onFigure: (figure: Figure) => void;
 }
 
-/** Of one transfer. */
-const TOTAL_BYTES = 512 << 20;
-const MEASURE_MS = 3_000;
 const NUM_MISSES = 300;
 const PLACES = 32;
+const MAX_STREAMS = 8;
 const GB = 1e9;
 
 interface Cost {
@@ -41,7 +44,13 @@ interface Cost {
   readonly cpuSecondsPerGb: number;
 }
 
-export async function benchTransfer({ recordKiBs, numStreams, onFigure }: TransferBenchOptions): Promise<Figure[]> {
+export async function benchTransfer({
+  recordKiBs,
+  numStreams,
+  totalBytes,
+  measureMs,
+  onFigure,
+}: TransferBenchOptions): Promise<Figure[]> {
   const figures: Figure[] = [];
   const push = (figure: Figure): void => {
     figures.push(figure);
@@ -49,7 +58,7 @@ export async function benchTransfer({ recordKiBs, numStreams, onFigure }: Transf
   };
   for (const recordKiB of recordKiBs) {
     const layout = layoutOf(recordKiB);
-    const { bytes, hashes } = recordsOf(layout, Math.floor(TOTAL_BYTES / 2 / recordKiB / 1_024));
+    const { bytes, hashes } = recordsOf(layout, Math.floor(totalBytes / recordKiB / 1_024));
     const size = `transfer/${recordKiB} KiB`;
     const inMemory = copyAndCheck(layout, bytes, hashes[0]!);
     push({ name: `${size}/copy and XXH64 in memory`, value: (inMemory * 1_000) / GB, unit: 'GB/s' });
@@ -58,7 +67,7 @@ export async function benchTransfer({ recordKiBs, numStreams, onFigure }: Transf
         await run();
         const [startMs, startCpu, far] = [performance.now(), process.cpuUsage(), await cpuMs()];
         let total = 0;
-        while (performance.now() - startMs < MEASURE_MS) total += await run();
+        while (performance.now() - startMs < measureMs) total += await run();
         const ms = performance.now() - startMs;
         const { user, system } = process.cpuUsage(startCpu);
         const cpu = (user + system) / 1e6 + ((await cpuMs()) - far) / 1_000;
@@ -66,7 +75,8 @@ export async function benchTransfer({ recordKiBs, numStreams, onFigure }: Transf
       };
       for (const count of numStreams) {
         const name = `${size}/${count} stream${count > 1 ? 's' : ''}`;
-        const plain = await measured(() => plainSockets(ends.port, count, bytes));
+        const memory = Array.from({ length: count }, () => new SharedArrayBuffer(PLACES * bytes));
+        const plain = await measured(() => plainSockets(ends.port, bytes, memory));
         push({ name: `${name}/plain socket, XXH64 checked`, value: (plain.bytesPerMs * 1_000) / GB, unit: 'GB/s' });
         push({ name: `${name}/plain socket, XXH64 checked/cpu`, value: plain.cpuSecondsPerGb, unit: 's/GB' });
         for (const transport of ['grpc', 'bulk'] as const) {
@@ -118,10 +128,9 @@ async function withHolder(
 }
 
 /** Every connection brings all records, into as many places as a stream of ours has records on their way. @returns bytes. */
-async function plainSockets(port: number, count: number, bytes: number): Promise<number> {
-  const read = (): Promise<number> =>
+async function plainSockets(port: number, bytes: number, memory: readonly SharedArrayBuffer[]): Promise<number> {
+  const read = (places: SharedArrayBuffer): Promise<number> =>
     new Promise((resolve, reject) => {
-      const places = new SharedArrayBuffer(PLACES * bytes);
       let place = 0;
       let record = new Uint8Array(places, 0, bytes);
       let [numHere, total] = [0, 0];
@@ -148,7 +157,7 @@ async function plainSockets(port: number, count: number, bytes: number): Promise
       });
       socket.write('x');
     });
-  const totals = await Promise.all(Array.from({ length: count }, read));
+  const totals = await Promise.all(memory.map(read));
   return totals.reduce((sum, one) => sum + one, 0);
 }
 
@@ -183,7 +192,7 @@ class Getter {
   }
 
   static async open(transport: 'grpc' | 'bulk', address: string, layout: RecordLayout, bytes: number): Promise<Getter> {
-    const slab = new Slab(bytes, 256);
+    const slab = new Slab(bytes, MAX_STREAMS * windowOf(bytes));
     const mover = startMover(workerThreads, (error) => {
       throw error;
     });

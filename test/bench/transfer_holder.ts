@@ -41,7 +41,10 @@ const { counters, ...handlers } = createFetchHandlers(
   () => ({
     wanted,
     lend: (hash) => Promise.resolve(cache.lend(hash, bytes)),
-    lendHeld: (hash) => cache.lend(hash, bytes),
+    lendHeld: (hash) => cache.lendInPlace(hash, bytes),
+    get numLoanable() {
+      return cache.numLoanable;
+    },
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   }),
   { maxStreams: 64, lanes },

@@ -8,7 +8,7 @@ import { Failure } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
-import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes } from '../../shared/kv/slab.ts';
@@ -17,7 +17,7 @@ import { openFetch, type Arrival, type FetchLine } from '../../shared/net/fetch_
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
-import { Lanes } from '../../shared/net/lanes.ts';
+import { Lane, Lanes } from '../../shared/net/lanes.ts';
 import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
@@ -84,7 +84,7 @@ async function listen(handlers: Handlers): Promise<Listener> {
 
 /** `numHeld` blocks in host memory. */
 async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holder> {
-  const own = new Slab(BYTES, 2 * NUM_BLOCKS);
+  const own = new Slab(BYTES, NUM_BLOCKS);
   const wanted = new WantedKeys();
   const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
   for (const hash of hashes.slice(0, numHeld)) {
@@ -96,12 +96,14 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
   const { signal } = stopped;
   const mover = inlineMover(own);
   const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
-  const lend = (hash: BlockHash): ReturnType<RecordCache['lend']> => cache.lend(hash, BYTES);
   const { counters, ...handlers } = createFetchHandlers(
     () => ({
       wanted,
-      lend: (hash) => Promise.resolve(lend(hash)),
-      lendHeld: lend,
+      lend: (hash) => Promise.resolve(cache.lend(hash, BYTES)),
+      lendHeld: (hash) => cache.lendInPlace(hash, BYTES),
+      get numLoanable() {
+        return cache.numLoanable;
+      },
       snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
     }),
     { maxStreams: 64, lanes: hasLanes ? lanes : undefined },
@@ -112,7 +114,7 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
 
 beforeEach(async () => {
   stopped = new AbortController();
-  slab = new Slab(BYTES, 64);
+  slab = new Slab(BYTES, 256);
   const mover = inlineMover(slab);
   const lanes = new Lanes({ network, mover, clock: systemClock, log: silentLog, signal: stopped.signal });
   line = { network, mover, lanes, clock: systemClock, random: new Random(1) };
@@ -129,20 +131,33 @@ type Fetched = Arrival & { readonly bytes: Uint8Array };
 async function fetchFrom(
   address: string,
   each: (arrival: Fetched) => Promise<void> | void = () => undefined,
-  { signal = new AbortController().signal, patienceMs }: { signal?: AbortSignal; patienceMs?: number } = {},
+  { signal = new AbortController().signal, most = Infinity }: { signal?: AbortSignal; most?: number } = {},
 ): Promise<number> {
   const stream = openFetch(line, address, {
     context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-    ...{ format: layout.format, hashes, signal, recordBytes: BYTES, patienceMs, waitMs: 0, timeoutMs: 10_000 },
+    ...{
+      format: layout.format,
+      hashes,
+      signal,
+      recordBytes: BYTES,
+      patienceMs: undefined,
+      waitMs: 0,
+      timeoutMs: 10_000,
+    },
   });
+  let numTaken = 0;
   const giveBack = (slot: number): void => {
     slab.release(slot);
+    numTaken--;
   };
   const take = async (): Promise<{ slot: number; bytes: Uint8Array }> => {
     for (;;) {
       signal.throwIfAborted();
-      const slot = slab.allocate();
-      if (slot !== undefined) return { slot, bytes: slotBytes(slab.memory, slot) };
+      const slot = numTaken < most ? slab.allocate() : undefined;
+      if (slot !== undefined) {
+        numTaken++;
+        return { slot, bytes: slotBytes(slab.memory, slot) };
+      }
       await systemClock.sleep(2);
     }
   };
@@ -173,14 +188,7 @@ async function fetchesAll(address = holder.address): Promise<void> {
 async function isAtRest(): Promise<void> {
   await until('nobody fetches (R2)', () => holder.counters.openStreams === 0);
   await until('no slot is in use', () => slab.numFree === slab.numSlots);
-  await until('nothing is on loan', () => hashes.every((hash) => isEvictable(hash)));
-}
-
-function isEvictable(hash: BlockHash): boolean {
-  const lent = holder.cache.lend(hash, BYTES);
-  const isFree = !lent || lent.slot !== undefined;
-  lent?.release();
-  return isFree;
+  await until('nothing is on loan', () => holder.cache.numOnLoan === 0);
 }
 
 /** Sockets of lanes that this process has open to a port, through a relay that can be cut. */
@@ -207,8 +215,11 @@ test('records come over a lane, whole and in order, by several streams at once, 
   numAsked = 0;
   await Promise.all(Array.from({ length: 6 }, () => fetchesAll()));
   await isAtRest();
-  // Half of them may have been lent already.
-  assert(numAsked >= 3 * NUM_BLOCKS && numAsked <= 6 * NUM_BLOCKS, `${numAsked} over lanes`);
+  // A quarter of what is held may be on loan: the others came over calls.
+  assert(numAsked >= NUM_BLOCKS / 2 && numAsked <= 6 * NUM_BLOCKS, `${numAsked} over lanes`);
+  numAsked = 0;
+  await fetchesAll();
+  assert(numAsked >= NUM_BLOCKS / 2, `${numAsked} over lanes`);
   numAsked = 0;
   const other = await startHolder(NUM_BLOCKS, false);
   await fetchesAll(other.address);
@@ -256,17 +267,19 @@ test('a reader that leaves, and one that is told to stop, leave nothing behind (
   await fetchesAll();
 });
 
-test('a reader that stops keeps at most half of what its holder has from moving, and nobody else from reading', async () => {
+test('a reader that stops keeps at most a quarter of what its holder has from moving, and nobody else from reading', async () => {
   let go: () => void = () => undefined;
   const stop = new Promise<void>((resolve) => {
     go = resolve;
   });
-  const stopping = fetchFrom(holder.address, ({ index }) => (index === 1 ? stop : undefined));
+  const stopping = fetchFrom(holder.address, ({ index }) => (index === 1 ? stop : undefined), { most: 4 });
   await systemClock.sleep(200);
   await fetchesAll();
-  // Half of the slots can be taken from whoever lies in them.
+  await until('only the one that stops has something', () => holder.counters.openStreams === 1);
+  assert(holder.cache.numOnLoan > 0, 'what lies ready for it stays');
+  // The others can be taken from whoever lies in them.
   const taken = Array.from({ length: 100 }, () => holder.cache.takeSlot()).filter((slot) => slot !== undefined);
-  assert(taken.length >= holder.slab.numSlots - 64, `${taken.length} slots`);
+  assert(taken.length >= (3 / 4) * NUM_BLOCKS && taken.length < NUM_BLOCKS, `${taken.length} slots`);
   for (const slot of taken) holder.cache.giveSlot(slot);
   go();
   assert((await stopping) > 2);
@@ -311,10 +324,14 @@ describe('lanes that break', () => {
     });
     assert.equal(num, NUM_BLOCKS);
     await isAtRest();
+    numAsked = 0;
+    await systemClock.sleep(1_100);
+    await fetchesAll(address);
+    assert(numAsked > 0, 'the next one has a lane again');
     await close();
   });
 
-  test('one that breaks again and again is given up, and blocks come over calls meanwhile (P1)', async () => {
+  test('where they break again and again blocks come over calls', async () => {
     const { address, cut, close } = await relayed();
     let isCutting = true;
     const cutting = (async () => {
@@ -323,8 +340,7 @@ describe('lanes that break', () => {
         await systemClock.sleep(1);
       }
     })();
-    // It ends, well or not.
-    await fetchFrom(address).catch(() => undefined);
+    for (let i = 0; i < 5; i++) await fetchesAll(address);
     isCutting = false;
     await cutting;
     await isAtRest();
@@ -399,7 +415,7 @@ describe('memory that a lane has', () => {
       for (const listener of listeners) listener({ kind: 'sent', lane, stream: 1, indices: [1] });
       assert.deepEqual(released, [11]);
       stream.end();
-      assert.deepEqual(released, [11]);
+      assert.deepEqual(released, [11], 'they may be read');
       for (const listener of listeners) listener({ kind: 'retracted', lane, stream: 1 });
       assert.deepEqual(released, [11, 10, 12]);
       assert.deepEqual(told, ['admit', 'offer', 'retract']);
@@ -428,7 +444,9 @@ describe('memory that a lane has', () => {
     const served = new ServedLanes(
       sockets,
       () => new Uint8Array(64),
-      (event) => events.push('stream' in event ? `${event.kind} ${event.stream}` : event.kind),
+      (event) => {
+        events.push('stream' in event ? `${event.kind} ${event.stream}` : event.kind);
+      },
     );
     const hear = (bytes: Buffer): void => {
       for (const byte of bytes) {
@@ -446,16 +464,17 @@ describe('memory that a lane has', () => {
         [0, 1].map((index) => ({ index, slot: index, bytes: 64 })),
       );
       hear(asksOf(stream, [0]));
-      served.retract(3, stream, [0, 1]);
+      served.retract(3, stream);
+      hear(asksOf(stream, [1]));
     }
-    assert.deepEqual(events, [], 'both are being written');
+    assert.equal(events.length, 0, 'both are being written');
     written[0]!();
-    assert.deepEqual(events, ['sent 1', 'retracted 1']);
+    assert.equal(events.join(), 'sent 1,retracted 1');
     far!.onClosed('');
-    assert.deepEqual(events.slice(2), ['retracted 2', 'left']);
-    served.retract(3, 4, [0]);
+    assert.equal(events.slice(2).join(), 'retracted 2,left');
+    served.retract(3, 4);
     assert.equal(events.at(-1), 'retracted 4', 'of a lane that is gone');
-    assert(!isDestroyed);
+    assert.equal(isDestroyed, false);
   });
 });
 
@@ -507,7 +526,7 @@ describe('strangers', () => {
     await fetchesAll();
   });
 
-  test('a holder that sends what nobody asked for loses its lane, and one that is not there is fetched from over calls', async () => {
+  test('where lanes are not what they should be, or nobody is there, blocks come over calls', async () => {
     const sent = [
       headOf({ stream: 9, index: 9, bytes: 100 }),
       headOf({ stream: 1, index: 0, bytes: 0xffffffff }),
@@ -527,20 +546,56 @@ describe('strangers', () => {
           yield { lane: 77, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
         },
       });
-      // It is told that there is no such lane, tries again, and ends.
-      await assert.rejects(fetchFrom(listener.address), Failure);
+      await fetchesAll(listener.address);
       await until('no slot is in use', () => slab.numFree === slab.numSlots);
       server.close();
       await listener.close(100);
     }
-    const listener = await listen({
-      fetch: (requests, call) =>
-        network.open(holder.address, 'fetch', requests, { signal: call.signal, timeoutMs: 5_000 }),
-      async *openLane() {
-        yield { lane: 1, port: 1, token: 't'.repeat(LANE_TOKEN_BYTES) };
-      },
-    });
-    await fetchesAll(listener.address);
-    await listener.close(100);
+    // One that takes the connection and says nothing, and one that is not there.
+    const silent = createServer((socket) => socket.on('error', () => undefined)).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    for (const port of [(silent.address() as AddressInfo).port, 1]) {
+      const listener = await listen({
+        fetch: (requests, call) =>
+          network.open(holder.address, 'fetch', requests, { signal: call.signal, timeoutMs: 5_000 }),
+        async *openLane() {
+          yield { lane: 1, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
+        },
+      });
+      const startMs = performance.now();
+      await fetchesAll(listener.address);
+      assert(performance.now() - startMs < 2_000, 'nobody waits for a lane');
+      await listener.close(100);
+    }
+    silent.close();
+  });
+
+  test('those that say nothing are few: the oldest goes when another comes (P1)', async () => {
+    const { port, token } = await portOf(holder.address);
+    const silent = await Promise.all(Array.from({ length: 100 }, () => saying(port, 'not yet a tok')));
+    const ended = await Promise.race([
+      Promise.all(silent.slice(0, 30).map(({ heard }) => heard)),
+      systemClock.sleep(5_000),
+    ]);
+    assert(ended, 'thirty of them are cut off');
+    const { socket } = await saying(port, token);
+    const [welcome] = (await once(socket, 'data')) as [Buffer];
+    assert.equal(welcome.length, HEAD_BYTES);
+    for (const { socket: one } of [...silent, { socket }]) one.destroy();
+  });
+
+  test('nothing is asked of a stream that is closed: its slots are given back', async () => {
+    const told: string[] = [];
+    const listeners = new Set<(event: MoverEvent) => void>();
+    const mover = { listeners, tell: (method: string) => told.push(method) } as unknown as Mover;
+    const lane = new Lane(mover, systemClock, 1, 1, () => undefined);
+    const stream = lane.open(layout.format);
+    const ended = stream.close();
+    const record = { index: 0, slot: 0, bytes: BYTES, digest: hashes[0]!.digest };
+    assert.throws(() => stream.ask([record]), Failure);
+    lane.dropped(stream.number);
+    await ended;
+    assert.deepEqual(told, ['drop']);
+    lane.lost('the test ends');
   });
 });

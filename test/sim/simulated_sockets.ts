@@ -77,6 +77,10 @@ class SimSocket implements ByteSocket {
   readonly #other: SimProcess;
   #peer: SimSocket | undefined;
   #isClosed = false;
+  /** It closes, and its listener hears of it soon. */
+  #isEnding = false;
+  /** When what was written before has gone. */
+  #writtenMs = 0;
   listener: SocketListener | undefined;
 
   constructor(fabric: SimFabric, sockets: SimSockets, own: SimProcess, other: SimProcess) {
@@ -100,7 +104,11 @@ class SimSocket implements ByteSocket {
   }
 
   write(parts: readonly Uint8Array[], onWritten?: () => void): void {
-    this.#fabric.simulation.at(WRITE_MS, this.#own, 'socket write', () => {
+    const { simulation } = this.#fabric;
+    // Some take long: their memory is not free before.
+    const takesMs = WRITE_MS * (1 + (this.#fabric.below(4) === 0 ? this.#fabric.below(40) : 0));
+    this.#writtenMs = Math.max(this.#writtenMs, simulation.nowMs) + takesMs;
+    simulation.at(this.#writtenMs - simulation.nowMs, this.#own, 'socket write', () => {
       if (this.#isClosed) return;
       this.#sockets.onWrite(parts, this.#own);
       const bytes = Buffer.concat(parts);
@@ -124,7 +132,7 @@ class SimSocket implements ByteSocket {
   }
 
   take(slice: Buffer): void {
-    for (let from = 0; from < slice.length && this.listener && !this.#isClosed;) {
+    for (let from = 0; from < slice.length && this.listener && !this.#isEnding;) {
       const to = this.listener.into();
       const part = slice.subarray(from, from + to.length);
       to.set(part);
@@ -145,10 +153,12 @@ class SimSocket implements ByteSocket {
 
   end(afterMs: number, reason: string): void {
     if (this.#isClosed) return;
+    if (afterMs === 0) this.#isEnding = true;
     this.#fabric.links.delete(this);
     this.#fabric.simulation.at(afterMs, this.#own, 'socket closed', () => {
       if (this.#isClosed) return;
       this.#isClosed = true;
+      this.#isEnding = true;
       this.listener?.onClosed(reason);
     });
   }

@@ -5,8 +5,8 @@
  *   asker → holder   token (LANE_TOKEN_BYTES), then asks: [stream u32][index u32]
  *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][magic u32]
  *
- * Little-endian. A welcome is a head without bytes. An ask is answered when the record has been offered; an ask for what is not offered any
- * more is not answered, and the Fetch call says why.
+ * Little-endian. A welcome is a head without bytes. An ask is answered when the record has been offered; one of a stream that is over is not
+ * answered, and its Fetch call says why.
  */
 export const LANE_TOKEN_BYTES = 32;
 export const ASK_BYTES = 8;
@@ -47,7 +47,22 @@ export function readAsk(ask: Buffer): { readonly stream: number; readonly index:
   return { stream: ask.readUInt32LE(0), index: ask.readUInt32LE(4) };
 }
 
+const MAX_INDEX = 2 ** 20;
+
 /** Stands for a stream and an index in a map. */
 export function placeOf(stream: number, index: number): number {
-  return stream * 2 ** 20 + index;
+  return stream * MAX_INDEX + index;
+}
+
+export function streamOf(place: number): number {
+  return Math.floor(place / MAX_INDEX);
+}
+
+const WINDOW_BYTES = 16 << 20;
+const MIN_WINDOW = 32;
+const MAX_WINDOW = 256;
+
+/** Records of one stream that lie ready at its holder, or are on their way, at once (P1): enough that a lane never waits for calls. */
+export function windowOf(recordBytes: number): number {
+  return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
 }

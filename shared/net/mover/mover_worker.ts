@@ -21,7 +21,8 @@ export interface MoverMethods {
   admit: (of: { lane: number; token: string }) => void;
   dismiss: (lane: number) => void;
   offer: (of: { lane: number; stream: number; records: readonly OfferedRecord[] }) => void;
-  retract: (of: { lane: number; stream: number; indices: readonly number[] }) => void;
+  retract: (of: { lane: number; stream: number }) => void;
+  cut: (lane: number) => void;
   connect: (to: { lane: number; host: string; port: number; token: string }) => void;
   ask: (of: { lane: number; stream: number; format: Digest; records: readonly WantedRecord[] }) => void;
   drop: (of: { lane: number; stream: number }) => void;
@@ -58,8 +59,11 @@ export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (eve
     offer({ lane, stream, records }) {
       served.offer(lane, stream, records);
     },
-    retract({ lane, stream, indices }) {
-      served.retract(lane, stream, indices);
+    retract({ lane, stream }) {
+      served.retract(lane, stream);
+    },
+    cut(lane) {
+      served.cut(lane);
     },
     connect({ lane, host, port, token }) {
       void pulled.connect(lane, host, port, token);

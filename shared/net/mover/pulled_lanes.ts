@@ -11,6 +11,8 @@ import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 const CONNECT_TIMEOUT_MS = 2_000;
 /** For records that nobody wants any more: they come all the same. */
 const SCRATCH_BYTES = 256 << 10;
+/** Streams that are remembered for that; an older one's record costs the lane. */
+const MAX_UNWANTED = 1_024;
 
 /** A record that is to come, and what it must be. */
 export interface WantedRecord {
@@ -44,8 +46,9 @@ interface Expected extends WantedRecord {
 interface Pulled {
   socket: ByteSocket | undefined;
   readonly expected: Map<number, Expected>;
-  /** Records that were asked for and are not wanted any more. */
+  /** Streams whose records are not wanted any more, and may come all the same. */
   readonly unwanted: Set<number>;
+  isClosed: boolean;
   /** The stream that was dropped while one of its records was coming. */
   droppedStream: number | undefined;
   arriving: Expected | undefined;
@@ -81,11 +84,13 @@ export class PulledLanes {
   async connect(lane: number, host: string, port: number, token: string): Promise<void> {
     const pulled: Pulled = {
       ...{ socket: undefined, expected: new Map(), unwanted: new Set(), droppedStream: undefined, arriving: undefined },
+      isClosed: false,
     };
     this.#lanes.set(lane, pulled);
     try {
       pulled.socket = await this.#sockets.connect(host, port, CONNECT_TIMEOUT_MS, this.#listener(lane, pulled));
-      pulled.socket.write([Buffer.from(token)]);
+      if (pulled.isClosed) pulled.socket.destroy();
+      else pulled.socket.write([Buffer.from(token)]);
     } catch (error) {
       this.#lanes.delete(lane);
       this.#emit({ kind: 'lost', lane, reason: messageOf(error) });
@@ -106,17 +111,21 @@ export class PulledLanes {
     const pulled = this.#lanes.get(lane);
     if (pulled) {
       for (const [place, expected] of pulled.expected) {
-        if (expected.stream !== stream) continue;
-        pulled.expected.delete(place);
-        pulled.unwanted.add(place);
+        if (expected.stream === stream) pulled.expected.delete(place);
       }
+      pulled.unwanted.add(stream);
+      const [oldest] = pulled.unwanted;
+      if (pulled.unwanted.size > MAX_UNWANTED && oldest !== undefined) pulled.unwanted.delete(oldest);
     }
     if (pulled?.arriving?.stream === stream) pulled.droppedStream = stream;
     else this.#emit({ kind: 'dropped', lane, stream });
   }
 
   close(lane: number): void {
-    this.#lanes.get(lane)?.socket?.destroy();
+    const pulled = this.#lanes.get(lane);
+    if (!pulled) return;
+    pulled.isClosed = true;
+    pulled.socket?.destroy();
   }
 
   #listener(lane: number, pulled: Pulled): SocketListener {
@@ -143,7 +152,7 @@ export class PulledLanes {
         pulled.expected.delete(place);
         pulled.arriving = expected;
         begin('record', this.#recordIn(expected.slot).subarray(0, read.bytes), read.bytes);
-      } else if (read && place !== undefined && pulled.unwanted.delete(place) && read.bytes > 0) {
+      } else if (read && !expected && pulled.unwanted.has(read.stream) && read.bytes > 0) {
         scratch ??= new Uint8Array(SCRATCH_BYTES);
         begin('unwanted', scratch, read.bytes);
       } else {

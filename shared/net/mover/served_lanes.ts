@@ -1,14 +1,18 @@
 /**
  * A holder's end of lanes, in its mover thread: records that were offered go out of the slab when they are asked for.
  *
- * Bounds (P1): MAX_LANES, MAX_ASKED asks per lane for what is not offered yet; one that sends more, or no token, is cut off.
+ * Bounds (P1): MAX_LANES; MAX_STRANGERS that have not said a token yet, of which the oldest goes; MAX_ASKED asks per lane for what is not
+ * offered yet: who sends more, or a wrong token, is cut off.
  */
 import { timingSafeEqual } from 'node:crypto';
-import { ASK_BYTES, headOf, LANE_TOKEN_BYTES, placeOf, readAsk } from './lane_frames.ts';
+import { ASK_BYTES, headOf, LANE_TOKEN_BYTES, placeOf, readAsk, streamOf } from './lane_frames.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const MAX_LANES = 1_024;
 const MAX_ASKED = 4_096;
+const MAX_STRANGERS = 64;
+/** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
+const MAX_ENDED = 1_024;
 /** Records that are told of together while others are being written. */
 const TOLD_TOGETHER = 8;
 
@@ -37,6 +41,7 @@ interface Served {
   /** By stream: records that are being written, and those that were and have not been told of. */
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
+  readonly ended: Set<number>;
 }
 
 export class ServedLanes {
@@ -44,6 +49,8 @@ export class ServedLanes {
   readonly #recordIn: (slot: number) => Uint8Array;
   readonly #emit: (event: ServedEvent) => void;
   readonly #lanes = new Map<number, Served>();
+  /** Sockets without a lane, the oldest first. */
+  readonly #strangers = new Set<ByteSocket>();
 
   constructor(sockets: Sockets, recordIn: (slot: number) => Uint8Array, emit: (event: ServedEvent) => void) {
     this.#sockets = sockets;
@@ -64,7 +71,7 @@ export class ServedLanes {
     }
     this.#lanes.set(lane, {
       ...{ token: Buffer.from(token), socket: undefined, offered: new Map(), asked: new Set() },
-      ...{ writing: new Map(), retracted: new Set() },
+      ...{ writing: new Map(), retracted: new Set(), ended: new Set() },
     });
   }
 
@@ -86,12 +93,15 @@ export class ServedLanes {
     }
   }
 
-  /** What was offered of the stream and not asked for is taken back. */
-  retract(lane: number, stream: number, indices: readonly number[]): void {
+  /** The stream is over: what was offered of it and not asked for is taken back, and what is asked is not heard. */
+  retract(lane: number, stream: number): void {
     const served = this.#lanes.get(lane);
-    for (const index of indices) {
-      served?.offered.delete(placeOf(stream, index));
-      served?.asked.delete(placeOf(stream, index));
+    if (served) {
+      for (const place of served.offered.keys()) if (streamOf(place) === stream) served.offered.delete(place);
+      for (const place of served.asked) if (streamOf(place) === stream) served.asked.delete(place);
+      served.ended.add(stream);
+      const [oldest] = served.ended;
+      if (served.ended.size > MAX_ENDED && oldest !== undefined) served.ended.delete(oldest);
     }
     if (served?.writing.has(stream)) served.retracted.add(stream);
     else this.#emit({ kind: 'retracted', lane, stream });
@@ -114,7 +124,15 @@ export class ServedLanes {
     });
   }
 
+  /** Whoever is on the lane reads no more. */
+  cut(lane: number): void {
+    this.#lanes.get(lane)?.socket?.destroy();
+  }
+
   #take(socket: ByteSocket): SocketListener {
+    this.#strangers.add(socket);
+    const [oldest] = this.#strangers;
+    if (this.#strangers.size > MAX_STRANGERS) oldest?.destroy();
     let buffer = Buffer.alloc(LANE_TOKEN_BYTES);
     let numHere = 0;
     let mine: { readonly lane: number; readonly served: Served } | undefined;
@@ -133,11 +151,13 @@ export class ServedLanes {
           socket.destroy();
           return;
         }
+        this.#strangers.delete(socket);
         mine.served.socket = socket;
         buffer = Buffer.alloc(ASK_BYTES);
         socket.write([headOf({ stream: 0, index: 0, bytes: 0 })]);
       },
       onClosed: () => {
+        this.#strangers.delete(socket);
         if (!mine) return;
         const { lane, served } = mine;
         this.#lanes.delete(lane);
@@ -163,6 +183,7 @@ export class ServedLanes {
       this.#send(lane, served, stream, record);
       return;
     }
+    if (served.ended.has(stream)) return;
     served.asked.add(place);
     if (served.asked.size > MAX_ASKED) served.socket?.destroy();
   }

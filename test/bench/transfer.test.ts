@@ -1,0 +1,21 @@
+/** The transfer benchmark, small. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { benchTransfer } from './transfer.ts';
+
+test('transfer reports every figure it promises', { timeout: 60_000 }, async () => {
+  const figures = await benchTransfer({
+    ...{ recordKiBs: [16], numStreams: [1, 2], totalBytes: 4 << 20, measureMs: 100 },
+    onFigure: () => undefined,
+  });
+  const names = figures.map(({ name }) => name.replace('transfer/16 KiB/', ''));
+  const plain = 'plain socket, XXH64 checked';
+  const of = (streams: string): string[] =>
+    [plain, 'grpc', 'bulk'].flatMap((what) => [`${streams}/${what}`, `${streams}/${what}/cpu`]);
+  const misses = ['1 stream/grpc/a miss, p50', '1 stream/bulk/a miss, p50'];
+  assert.deepEqual(
+    [...names].sort(),
+    ['copy and XXH64 in memory', ...of('1 stream'), ...of('2 streams'), ...misses].sort(),
+  );
+  for (const { name, value } of figures) assert(Number.isFinite(value) && value > 0, `${name}: ${value}`);
+});
