@@ -1,6 +1,7 @@
 /**
- * Taking offers: fetch what is lacking from the holder that offers it, verify, keep, answer when it is committed; `durable` in
- * the answer says how much is (S1). What is held in DRAM and not on disk is written too.
+ * Taking offers: fetch what is lacking from the holder that offers it, verify, keep, answer. It is written to disk behind the answer, or
+ * before it where the configuration says so; `durable` in the answer says how much is committed (S1). What is held in DRAM and not on
+ * disk is written too.
  *
  * Bounds (P1): MAX_OFFERS at once, more are refused as overload and the holder drops them. Two holders that offer the same
  * block at the same time cause one fetch.
@@ -16,11 +17,11 @@ import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackDigest, unpackHashes } from '../../shared/protocol/packing.ts';
 import type { DiskWrite } from './disk_tier.ts';
+import type { StoreConfig } from './options.ts';
 import type { StoreTiers } from './tiers.ts';
+import { WRITE_BATCH, WriteBehind } from './write_behind.ts';
 
 const MAX_OFFERS = 64;
-/** Records per LMDB transaction: a commit costs a fraction of a millisecond, shared by these. */
-const WRITE_BATCH = 32;
 const FETCH_TIMEOUT_MS = 60_000;
 const FETCH_PATIENCE_MS = 12_000;
 /** For a DRAM slot, while others' records are on their way to disk. */
@@ -33,11 +34,15 @@ export class OfferIntake {
   readonly #tiers: StoreTiers;
   readonly #line: FetchLine;
   readonly #log: Log;
+  readonly #behind: WriteBehind;
+  readonly #isThrough: boolean;
   /** What other offers bring, and when they are through with it. */
   readonly #arriving = new Map<BlockKey, Promise<unknown>>();
   numOpen = 0;
 
-  constructor(tiers: StoreTiers, line: FetchLine, log: Log) {
+  constructor(tiers: StoreTiers, line: FetchLine, log: Log, diskWrites: StoreConfig['disk_writes']) {
+    this.#behind = new WriteBehind(tiers);
+    this.#isThrough = diskWrites === 'through';
     this.#tiers = tiers;
     this.#line = line;
     this.#log = log;
@@ -62,7 +67,7 @@ export class OfferIntake {
       const stored = await fetched;
       // What another offer is bringing is not held before it is there.
       await Promise.all(others);
-      await this.#writeDown(offered);
+      await this.#writeDown(offered, signal);
       const durable = offered.filter((hash) => this.#tiers.disk.has(hash)).length;
       const held = offered.filter((hash) => !isLacking.has(hash) && !this.#tiers.lacks(hash)).length;
       return { stored, held, durable };
@@ -72,11 +77,27 @@ export class OfferIntake {
     }
   }
 
-  /** Commits what is in DRAM and not on disk. */
-  async #writeDown(hashes: readonly BlockHash[]): Promise<void> {
+  /** Everything that was taken is committed, or given up. */
+  settled(signal: AbortSignal): Promise<void> {
+    return this.#behind.until(0, signal);
+  }
+
+  /** What is in DRAM and not on disk. */
+  async #writeDown(hashes: readonly BlockHash[], signal: AbortSignal): Promise<void> {
     for (let at = 0; at < hashes.length; at += WRITE_BATCH) {
-      await this.#commit(hashes.slice(at, at + WRITE_BATCH).flatMap((hash) => this.#tiers.writeOf(hash) ?? []));
+      const writes = hashes.slice(at, at + WRITE_BATCH).flatMap((hash) => this.#tiers.writeOf(hash) ?? []);
+      await this.#write(writes, signal);
     }
+  }
+
+  /** Puts them on disk, or on their way there. */
+  async #write(writes: readonly DiskWrite[], signal: AbortSignal): Promise<void> {
+    if (this.#isThrough) {
+      await this.#commit(writes);
+      return;
+    }
+    this.#behind.add(writes);
+    await this.#behind.until(this.#tiers.numSlots / 2, signal);
   }
 
   /** Pinned until it is through. */
@@ -126,7 +147,7 @@ export class OfferIntake {
     const flush = async (): Promise<void> => {
       const writes = arrived;
       arrived = [];
-      await this.#commit(writes);
+      await this.#write(writes, signal);
     };
     const take = async (): Promise<ArrivalSlot> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {

@@ -9,6 +9,13 @@ const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local
 
 export const options = {
   disk_bytes: option('Budgets', 'SIZE', bytes, 4 * 2 ** 30, "a store's LMDB tier; 0: none"),
+  disk_writes: option(
+    'Budgets',
+    'KIND',
+    z.enum(['behind', 'through']),
+    'behind',
+    'an offer is answered before (behind) or after (through) its blocks are committed to disk; it says how many are',
+  ),
   ...memberOptions,
   data_dir: option(
     'Process',

@@ -1,6 +1,7 @@
 /** The store role: opens the disk tier, serves what survived, takes offers. */
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
+import { OVER } from '../../shared/base/signal.ts';
 import { liveAsMember, type Place, type RoleBody } from '../../shared/node/member_life.ts';
 import { lanesOf } from '../../shared/node/member_lanes.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
@@ -60,7 +61,12 @@ async function build(
   const beside = lanesOf(config, mover, context, stopped.signal);
   // A port that was named is one that must be had.
   if (config.bulk_port > 0) await beside?.host.bind();
-  const intake = new OfferIntake(tiers, { network, clock, random, mover, lanes: beside?.lanes }, log);
+  const intake = new OfferIntake(
+    tiers,
+    { network, clock, random, mover, lanes: beside?.lanes },
+    log,
+    config.disk_writes,
+  );
   let isDraining = false;
   const { counters, ...blocks } = createFetchHandlers(() => tiers, {
     maxStreams: MAX_FETCH_STREAMS,
@@ -90,9 +96,11 @@ async function build(
       blocks: announcer.sequence,
       seen: {},
     }),
-    finish: () => {
+    finish: async (untilMs) => {
       isDraining = true;
-      return Promise.resolve();
+      const settling = new AbortController();
+      await Promise.race([intake.settled(settling.signal), clock.sleep(untilMs - clock.nowMs(), settling.signal)]);
+      settling.abort(OVER);
     },
     close: async () => {
       stopped.abort();

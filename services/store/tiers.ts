@@ -1,9 +1,9 @@
 /**
  * A store's blocks: DRAM over disk.
  *
- *   offer ──fetch, verify──► DRAM ──write through──► disk
- *   fetch ◄─────────────────  │  ◄──promote, verify── │
- *                          LRU out                 LRU out
+ *   offer ──fetch, verify──► DRAM ──write behind──► disk
+ *   fetch ◄─────────────────  │  ◄─promote, verify── │
+ *                          LRU out                LRU out
  *
  * DRAM slots have one size, that of the first record that came (or was recovered): a cluster serves one model at a time.
  * What has another size stays on disk.
@@ -119,6 +119,11 @@ export class StoreTiers implements BlockSource {
   /** The disk has them, or has given them up: their slots may be used again. */
   committed(writes: readonly DiskWrite[]): void {
     for (const { hash } of writes) this.#dram?.cache.unpin(hash.key);
+  }
+
+  /** Of DRAM, once the size of a record is known. */
+  get numSlots(): number {
+    return this.#dram?.slab.numSlots ?? 0;
   }
 
   get canStore(): boolean {

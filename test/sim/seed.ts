@@ -120,6 +120,7 @@ class SeedRun {
       hasBusServer,
       numRouters: hasBusServer ? 1 + r.below(3) : 1,
       transport: r.chance(3, 4) ? 'auto' : 'grpc',
+      diskWrites: r.chance(2, 3) ? 'behind' : 'through',
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);

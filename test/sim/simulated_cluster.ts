@@ -97,6 +97,7 @@ export interface Shape {
   readonly hasBusServer: boolean;
   readonly numRouters: number;
   readonly transport: 'auto' | 'grpc';
+  readonly diskWrites: 'behind' | 'through';
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -547,6 +548,7 @@ export class SimCluster {
       step_timeout_ms: STEP_TIMEOUT_MS,
       drain_timeout_ms: DRAIN_MS,
       transport: this.shape.transport,
+      disk_writes: this.shape.diskWrites,
       dram_bytes: (role === 'store' ? storeSlots : dramSlots) * slotBytes,
       disk_bytes: diskRecords * 4_096,
       local_prefill_tokens: localPrefillTokens,

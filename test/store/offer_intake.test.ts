@@ -25,7 +25,7 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
         });
       }),
   } as unknown as StoreTiers;
-  const intake = new OfferIntake(tiers, {} as unknown as FetchLine, silentLog);
+  const intake = new OfferIntake(tiers, {} as unknown as FetchLine, silentLog, 'through');
   const offerOf = (i: number): ReturnType<OfferIntake['take']> =>
     intake.take(
       {

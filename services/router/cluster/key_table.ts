@@ -7,10 +7,10 @@
  * Addresses for all keys there may be are set aside at once, and each segment grows where it is: what no segment has come to yet is no
  * memory. So a place is a number, nothing is allocated afterwards, and a look-up is one step in memory.
  */
-/** More of them touch too many pages at once when the first keys come, fewer take too long to grow. */
-export const SEGMENTS = 256;
+/** More of them take more memory before there are keys, fewer take too long to grow. */
+export const SEGMENTS = 512;
 /** Bits of a hash that are not the segment's number: they say where in it a key is looked for first. */
-const HOME_BITS = 24;
+const HOME_BITS = 23;
 const HOME_MASK = (1 << HOME_BITS) - 1;
 export const WORDS = 4;
 export const SET = 2;
@@ -60,6 +60,8 @@ export class KeyTable {
     // Shared, so that the collector does not take it for memory in use.
     this.words = new Int32Array(new SharedArrayBuffer(4 * WORDS * SEGMENTS * this.#stride));
     this.#moved = new Int32Array(WORDS * this.#stride);
+    // What makes addresses into memory takes some milliseconds for all segments; the first keys need not wait for it.
+    for (let segment = 0; segment < SEGMENTS; segment++) this.words[WORDS * segment * this.#stride] = 0;
   }
 
   get size(): number {

@@ -1,0 +1,64 @@
+/**
+ * Records on their way from DRAM to disk after whoever offered them has been answered. They are pinned until they are there, or given up.
+ *
+ * Bounded (P1): they take half of DRAM at most; whoever brings more waits.
+ */
+import type { BlockKey } from '../../shared/kv/block_key.ts';
+import type { DiskWrite } from './disk_tier.ts';
+import type { StoreTiers } from './tiers.ts';
+
+/** Records per LMDB transaction: a commit costs a fraction of a millisecond, shared by these. */
+export const WRITE_BATCH = 32;
+
+export class WriteBehind {
+  readonly #tiers: StoreTiers;
+  /** In the order in which they came; those that are being written too. */
+  readonly #queue = new Map<BlockKey, DiskWrite>();
+  /** Wakes those who wait: told after each batch. */
+  readonly #waiters = new Set<() => void>();
+  #isWriting = false;
+
+  constructor(tiers: StoreTiers) {
+    this.#tiers = tiers;
+  }
+
+  get size(): number {
+    return this.#queue.size;
+  }
+
+  /** Pinned ones; a key that is on its way already is unpinned once. */
+  add(writes: readonly DiskWrite[]): void {
+    for (const write of writes) {
+      if (this.#queue.has(write.hash.key)) this.#tiers.committed([write]);
+      else this.#queue.set(write.hash.key, write);
+    }
+    if (!this.#isWriting) void this.#writeAll();
+  }
+
+  /** Until no more than `most` are on their way, or `signal` aborts. */
+  async until(most: number, signal: AbortSignal): Promise<void> {
+    while (this.#queue.size > most && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        const wake = (): void => {
+          this.#waiters.delete(wake);
+          signal.removeEventListener('abort', wake);
+          resolve();
+        };
+        this.#waiters.add(wake);
+        signal.addEventListener('abort', wake);
+      });
+    }
+  }
+
+  async #writeAll(): Promise<void> {
+    this.#isWriting = true;
+    while (this.#queue.size > 0) {
+      const batch = [...this.#queue.values()].slice(0, WRITE_BATCH);
+      await this.#tiers.disk.put(batch);
+      this.#tiers.committed(batch);
+      for (const { hash } of batch) this.#queue.delete(hash.key);
+      for (const wake of [...this.#waiters]) wake();
+    }
+    this.#isWriting = false;
+  }
+}
