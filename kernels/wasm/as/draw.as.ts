@@ -13,6 +13,8 @@ import { BINS_BYTES, head, heavy_ones, HEAVY, LESS_HEAVY, sum_from, tokens_equal
 import { adjust, best_of_scores, DrawRecord, first_of_order, FORBIDDEN, highest_order, least_of_parts, NO_TOKEN, score_of_order, weigh } from './draw_scores.as';
 
 const WALK_BLOCK: u32 = 512;
+/** Weights that are 2 to this on average, within seven octaves of the highest, are a flat row's. */
+const FLAT_SHIFT: u64 = 24;
 
 // @ts-ignore: decorator
 @unmanaged
@@ -67,7 +69,10 @@ function draw_one(logits: usize, vocab: u32, table: usize, record: DrawRecord, s
   let ties: u64 = 0;
   let least = HEAVY;
   let numHeavy: u32 = 0;
-  if (record.topK > 0 || record.topP > 0) {
+  if (record.topK == 0 && sum >> FLAT_SHIFT >= (vocab as u64)) {
+    // Most weigh much: there is nothing to pick out.
+    least = u32.MAX_VALUE;
+  } else if (record.topK > 0 || record.topP > 0) {
     numHeavy = heavy_ones(weights, vocab, heavies, least);
     if (record.topK > numHeavy) {
       least = LESS_HEAVY;
@@ -103,7 +108,7 @@ function head_of(
   limit: u64,
   isSum: bool,
 ): u32 {
-  const from = head(heavies, numHeavy, bins, limit, isSum);
+  const from = numHeavy > 0 ? head(heavies, numHeavy, bins, limit, isSum) : 0;
   return from >= least ? from : head(weights, vocab, bins, limit, isSum);
 }
 
