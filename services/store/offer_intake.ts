@@ -93,20 +93,11 @@ export class OfferIntake {
   /** Puts them on disk, or on their way there. */
   async #write(writes: readonly DiskWrite[], signal: AbortSignal): Promise<void> {
     if (this.#isThrough) {
-      await this.#commit(writes);
+      await this.#tiers.commit(writes);
       return;
     }
     this.#behind.add(writes);
     await this.#behind.until(this.#tiers.numSlots / 2, signal);
-  }
-
-  /** Pinned until it is through. */
-  async #commit(writes: readonly DiskWrite[]): Promise<void> {
-    try {
-      if (writes.length > 0) await this.#tiers.disk.put(writes);
-    } finally {
-      this.#tiers.committed(writes);
-    }
   }
 
   /** A fetch ends at the first block that its holder lost meanwhile: go on behind it. */

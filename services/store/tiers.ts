@@ -104,7 +104,7 @@ export class StoreTiers implements BlockSource {
   }
 
   /**
-   * A block that is in DRAM and not on disk, on its way there: pinned until {@link committed}. Undefined when there is nothing to
+   * A block that is in DRAM and not on disk, on its way there: pinned until {@link commit} is through. Undefined when there is nothing to
    * write, or no disk to write it to.
    */
   writeOf(hash: BlockHash): DiskWrite | undefined {
@@ -116,8 +116,17 @@ export class StoreTiers implements BlockSource {
     return { hash, slot: record.slot, bytes: dram.recordBytes };
   }
 
-  /** The disk has them, or has given them up: their slots may be used again. */
-  committed(writes: readonly DiskWrite[]): void {
+  /** Puts them on disk, or gives them up; their slots may be used again then. */
+  async commit(writes: readonly DiskWrite[]): Promise<void> {
+    try {
+      if (writes.length > 0) await this.disk.put(writes);
+    } finally {
+      this.release(writes);
+    }
+  }
+
+  /** They need not be written. */
+  release(writes: readonly DiskWrite[]): void {
     for (const { hash } of writes) this.#dram?.cache.unpin(hash.key);
   }
 

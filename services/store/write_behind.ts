@@ -29,7 +29,7 @@ export class WriteBehind {
   /** Pinned ones; a key that is on its way already is unpinned once. */
   add(writes: readonly DiskWrite[]): void {
     for (const write of writes) {
-      if (this.#queue.has(write.hash.key)) this.#tiers.committed([write]);
+      if (this.#queue.has(write.hash.key)) this.#tiers.release([write]);
       else this.#queue.set(write.hash.key, write);
     }
     if (!this.#isWriting) void this.#writeAll();
@@ -54,8 +54,7 @@ export class WriteBehind {
     this.#isWriting = true;
     while (this.#queue.size > 0) {
       const batch = [...this.#queue.values()].slice(0, WRITE_BATCH);
-      await this.#tiers.disk.put(batch);
-      this.#tiers.committed(batch);
+      await this.#tiers.commit(batch);
       for (const { hash } of batch) this.#queue.delete(hash.key);
       for (const wake of [...this.#waiters]) wake();
     }

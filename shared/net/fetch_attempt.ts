@@ -7,7 +7,7 @@ import { Pushed } from '../base/pushed.ts';
 import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { FetchReply } from '../protocol/messages.ts';
-import type { PulledStream } from './lanes.ts';
+import type { ComingRecord, PulledStream } from './lane.ts';
 import { windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { WantedRecord } from './mover/pulled_lanes.ts';
@@ -49,15 +49,9 @@ export interface FetchAttemptOptions {
 /** Of microtasks: a slot that is free is there by then. */
 const SOON = 8;
 
-/** On its way, or here. */
-interface Coming {
-  readonly slot: number;
-  readonly fault: Promise<string | undefined>;
-}
-
 export class FetchAttempt {
   readonly #options: FetchAttemptOptions;
-  readonly #coming = new Pushed<Coming>();
+  readonly #coming = new Pushed<ComingRecord>();
   /** Records that are on their way or wait to be read. */
   readonly #window: number;
   /** Taken, and not handed on. */
@@ -152,8 +146,7 @@ export class FetchAttempt {
     this.#numAsked += numReady;
     let batch: WantedRecord[] = [];
     const flush = (): void => {
-      const slotsAsked = batch.map(({ slot }) => slot);
-      for (const [i, fault] of stream.ask(batch).entries()) this.#coming.push({ slot: slotsAsked[i] ?? NaN, fault });
+      for (const coming of stream.ask(batch)) this.#coming.push(coming);
       batch = [];
     };
     for (const [i, { digest }] of ready.entries()) {

@@ -13,7 +13,8 @@ import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
 import { FetchAttempt, type Arrived, type Slots } from './fetch_attempt.ts';
-import type { Lane, Lanes } from './lanes.ts';
+import type { Lane } from './lane.ts';
+import type { Lanes } from './lanes.ts';
 import type { Mover } from './mover/mover.ts';
 import { ask, type Network } from './network.ts';
 
@@ -87,17 +88,19 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
     return new FetchAttempt({ address, mover, format, hashes: left, recordBytes, call, stream, link: own, watched });
   };
 
+  const giveUp = (what: string): void => {
+    lane?.retire();
+    link.abort(new Failure('transfer_failed', `${address} sent ${what}`));
+  };
+
   /** `isGoingOn`: something else of the stream is on its way. */
   const watched = async <T>(awaited: Promise<T>, isGoingOn: () => boolean): Promise<T> => {
+    if (patienceMs === undefined) return awaited;
     const answered = new AbortController();
-    // The call's own deadline comes before, where that is all there is to wait for.
-    const limitMs = patienceMs ?? Math.max(0, untilMs - clock.nowMs()) + DEADLINE_SLACK_MS;
     const watch = async (): Promise<void> => {
-      do await clock.sleep(limitMs, answered.signal);
-      while (!answered.signal.aborted && isGoingOn() && clock.nowMs() < untilMs);
-      if (answered.signal.aborted) return;
-      lane?.retire();
-      link.abort(new Failure('transfer_failed', `${address} sent nothing for ${limitMs} ms`));
+      do await clock.sleep(patienceMs, answered.signal);
+      while (!answered.signal.aborted && isGoingOn());
+      if (!answered.signal.aborted) giveUp(`nothing for ${patienceMs} ms`);
     };
     void watch();
     try {
@@ -115,6 +118,11 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
     let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
     let busyUntilMs = 0;
     let numBefore = -1;
+    const isOver = new AbortController();
+    // A call has its own deadline, which comes before; what comes over a lane has this one.
+    void clock.sleep(untilMs - clock.nowMs() + DEADLINE_SLACK_MS, isOver.signal).then(() => {
+      if (!isOver.signal.aborted) giveUp(`not all within ${timeoutMs} ms`);
+    });
     try {
       for (;;) {
         try {
@@ -128,8 +136,8 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
           numBefore = numDone;
           const isBusy = failure.code === 'overloaded';
           const isBroken = failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN;
-          const isOver = signal.aborted || clock.nowMs() + pauseMs >= busyUntilMs;
-          if (isOver || !(isBusy || isBroken)) throw failure;
+          const isTooLate = signal.aborted || clock.nowMs() + pauseMs >= busyUntilMs;
+          if (isTooLate || !(isBusy || isBroken)) throw failure;
         }
         // Busy is not broken: the blocks are there, or will be.
         await pause(clock, random, pauseMs, signal);
@@ -140,6 +148,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
         attempt.catch(() => undefined);
       }
     } finally {
+      isOver.abort(OVER);
       cancel();
     }
   }

@@ -1,19 +1,17 @@
 /**
- * An asker's side of lanes, in its control thread: one lane or a few to each holder that has any, opened when it is first asked, and streams
- * of records over them.
+ * An asker's lanes, in its control thread: one or a few to each holder that has any, opened when it is first asked.
  *
- * Bounds (P1): MAX_LANES to one holder, MAX_HOLDERS; one that nobody uses for IDLE_MS is closed. A holder that cannot be reached this way,
+ * Bounds (P1): MAX_LANES to one holder, MAX_HOLDERS. A holder that cannot be reached this way,
  * or not at once, is fetched from over calls, and tried again after RETRY_MS; one whose lane broke, after BROKEN_RETRY_MS.
  */
 import type { Clock } from '../base/clock.ts';
-import { asFailure, Failure, messageOf } from '../base/failure.ts';
+import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import { OVER } from '../base/signal.ts';
-import type { Digest } from '../kv/block_key.ts';
 import type { LaneReply } from '../protocol/messages.ts';
+import { Lane } from './lane.ts';
 import type { Mover } from './mover/mover.ts';
 import type { MoverEvent } from './mover/mover_worker.ts';
-import type { ArrivedRecord, WantedRecord } from './mover/pulled_lanes.ts';
 import { askOnce, type Network } from './network.ts';
 
 const MAX_LANES = 4;
@@ -23,9 +21,6 @@ const BROKEN_RETRY_MS = 1_000;
 const OPEN_TIMEOUT_MS = 3_000;
 /** A fetch waits for the first lane so long; it is opened all the same, for the next one. */
 const PATIENCE_MS = 100;
-const IDLE_MS = 120_000;
-/** A record that is dropped while it comes, and takes longer than this: its lane is given up. */
-const DROP_TIMEOUT_MS = 5_000;
 
 export interface LanesOptions {
   readonly network: Network;
@@ -37,7 +32,7 @@ export interface LanesOptions {
 
 interface Holder {
   readonly lanes: Set<Lane>;
-  /** While the first one is being opened. */
+  /** While one is being opened. */
   opening: Promise<void> | undefined;
   /** Not tried before. */
   retryMs: number;
@@ -146,185 +141,5 @@ export class Lanes {
     } else if (event.kind === 'arrived')
       for (const record of event.records) this.#open.get(record.lane)?.arrived(record);
     else if (event.kind === 'dropped') this.#open.get(event.lane)?.dropped(event.stream);
-  }
-}
-
-/** One connection. */
-export class Lane {
-  /** As the mover knows it, and as its holder does. */
-  readonly number: number;
-  readonly id: number;
-  readonly #mover: Mover;
-  readonly #clock: Clock;
-  /** No more streams go over it. */
-  readonly #onEnd: (isBroken: boolean) => void;
-  readonly #streams = new Map<number, PulledStream>();
-  #nextStream = 1;
-  readonly #lost = new AbortController();
-  #isRetired = false;
-
-  constructor(mover: Mover, clock: Clock, number: number, id: number, onEnd: (isBroken: boolean) => void) {
-    this.#mover = mover;
-    this.#clock = clock;
-    this.number = number;
-    this.id = id;
-    this.#onEnd = onEnd;
-    void this.#closeWhenIdle();
-  }
-
-  get #isLost(): boolean {
-    return this.#lost.signal.aborted;
-  }
-
-  get numStreams(): number {
-    return this.#streams.size;
-  }
-
-  open(format: Digest): PulledStream {
-    const number = this.#nextStream++;
-    const stream = new PulledStream(number, {
-      ask: (records) => {
-        if (this.#isLost) stream.lost('the lane is lost');
-        else this.#mover.tell('ask', { lane: this.number, stream: number, format, records });
-      },
-      drop: () => this.#drop(stream),
-    });
-    this.#streams.set(number, stream);
-    return stream;
-  }
-
-  /** A stream of it broke, or got nothing: no other goes over it, and it is closed when those that do are through. */
-  retire(): void {
-    if (this.#isLost || this.#isRetired) return;
-    this.#isRetired = true;
-    this.#onEnd(true);
-    this.#closeIfUnused();
-  }
-
-  #closeIfUnused(): void {
-    if (this.#streams.size === 0) this.#mover.tell('close', this.number);
-  }
-
-  #drop(stream: PulledStream): void {
-    if (this.#isLost) {
-      stream.lost('the lane is lost');
-      return;
-    }
-    this.#mover.tell('drop', { lane: this.number, stream: stream.number });
-    void this.#clock.sleep(DROP_TIMEOUT_MS, stream.ended).then(() => {
-      if (!stream.ended.aborted) this.#mover.tell('close', this.number);
-    });
-  }
-
-  arrived({ stream, index, fault }: ArrivedRecord): void {
-    this.#streams.get(stream)?.arrived(index, fault);
-  }
-
-  dropped(stream: number): void {
-    this.#streams.get(stream)?.over();
-    this.#streams.delete(stream);
-    if (this.#isRetired) this.#closeIfUnused();
-  }
-
-  async #closeWhenIdle(): Promise<void> {
-    for (let last = 0; this.#streams.size > 0 || this.#nextStream !== last;) {
-      last = this.#nextStream;
-      await this.#clock.sleep(IDLE_MS, this.#lost.signal);
-      if (this.#isLost || this.#isRetired) return;
-    }
-    this.#isRetired = true;
-    this.#onEnd(false);
-    this.#closeIfUnused();
-  }
-
-  lost(reason: string): void {
-    this.#lost.abort(OVER);
-    this.#onEnd(this.#streams.size > 0);
-    for (const stream of this.#streams.values()) stream.lost(reason);
-    this.#streams.clear();
-  }
-}
-
-interface Waiter {
-  readonly resolve: (fault: string | undefined) => void;
-  readonly reject: (error: Error) => void;
-}
-
-interface StreamLine {
-  readonly ask: (records: readonly WantedRecord[]) => void;
-  readonly drop: () => void;
-}
-
-/** Records of one Fetch call over a lane. */
-export class PulledStream {
-  readonly number: number;
-  readonly #line: StreamLine;
-  readonly #waiting = new Map<number, Waiter>();
-  readonly #end = new AbortController();
-  #isClosed = false;
-
-  constructor(number: number, line: StreamLine) {
-    this.number = number;
-    this.#line = line;
-  }
-
-  /** Aborts when no slot of it is written any more. */
-  get ended(): AbortSignal {
-    return this.#end.signal;
-  }
-
-  /** Asked for and not here. */
-  get numComing(): number {
-    return this.#waiting.size;
-  }
-
-  /** Of each, when it is here, what is wrong with it. Rejects with a Failure when the lane is lost. */
-  ask(records: readonly WantedRecord[]): Promise<string | undefined>[] {
-    // What it is asked for now would come into slots that are given back.
-    if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
-    const faults = records.map(
-      ({ index }) =>
-        new Promise<string | undefined>((resolve, reject) => {
-          this.#waiting.set(index, { resolve, reject });
-        }),
-    );
-    // Whoever gives up before does not hear of it.
-    for (const fault of faults) fault.catch(() => undefined);
-    this.#line.ask(records);
-    return faults;
-  }
-
-  /** Nobody waits for what is still to come; it may come all the same. */
-  giveUp(reason: unknown): void {
-    for (const { reject } of this.#waiting.values()) reject(asFailure(reason));
-    this.#waiting.clear();
-  }
-
-  /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
-  close(): Promise<void> {
-    this.#isClosed = true;
-    const ended = new Promise<void>((resolve) => {
-      if (this.ended.aborted) resolve();
-      else
-        this.ended.addEventListener('abort', () => {
-          resolve();
-        });
-    });
-    if (!this.ended.aborted) this.#line.drop();
-    return ended;
-  }
-
-  arrived(index: number, fault: string | undefined): void {
-    this.#waiting.get(index)?.resolve(fault);
-    this.#waiting.delete(index);
-  }
-
-  lost(reason: string): void {
-    this.giveUp(new Failure('session_broken', reason));
-    this.over();
-  }
-
-  over(): void {
-    this.#end.abort();
   }
 }

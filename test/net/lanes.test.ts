@@ -17,7 +17,8 @@ import { openFetch, type Arrival, type FetchLine } from '../../shared/net/fetch_
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
-import { Lane, Lanes } from '../../shared/net/lanes.ts';
+import { Lane } from '../../shared/net/lane.ts';
+import { Lanes } from '../../shared/net/lanes.ts';
 import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';

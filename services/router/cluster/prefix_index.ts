@@ -59,7 +59,6 @@ export class PrefixIndex {
     return this.#sets.size;
   }
 
-  /** Of the tables, without what a segment's object takes. */
   get bytes(): number {
     return this.#table.bytes + this.#stretches.bytes;
   }
