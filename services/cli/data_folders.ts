@@ -1,8 +1,36 @@
-/** Folders that one process has at a time: two stores would overwrite each other's index. */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+/**
+ * Folders that one process has at a time: two stores would overwrite each other's index.
+ *
+ * A file in the folder says whose it is: process, pid namespace, boot of the machine, and a count that its owner raises every BEAT_MS.
+ * On the same machine and in the same namespace the process table says whether the owner lives. For whoever cannot see it, in
+ * another container or over a network, an owner whose count stands still for WATCH_MS is gone; one that comes back finds
+ * another's name in the file, and ends.
+ */
+import { mkdirSync, openSync, closeSync, readFileSync, readlinkSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
+import { bootId } from '../../shared/base/boot_id.ts';
+import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
+import { newId } from '../../shared/base/identity.ts';
 import type { DataFolder, DataFolders } from '../../shared/node/role.ts';
+
+const BEAT_MS = 1_000;
+const WATCH_MS = 4_000;
+const LOOK_MS = 250;
+/** Of the file, so that raising the count writes in place and needs no room on a full disk. */
+const OWNER_BYTES = 256;
+
+/** Who has a folder, as its file says. */
+interface Owner {
+  readonly pid: number;
+  /** When the process started, in ticks since boot, where that can be known. */
+  readonly start: string;
+  readonly namespace: string;
+  readonly boot: string;
+  /** This claim. */
+  readonly id: string;
+  readonly beat: number;
+}
 
 export const dataFolders: DataFolders = { refuseShared, claim };
 
@@ -10,20 +38,22 @@ function folderOf(dataDir: string, name: string): string {
   return join(dataDir, name.replaceAll(/[^A-Za-z0-9._-]/g, '_'));
 }
 
-/** @throws Error when another live process has the folder. */
+/** @throws Error when a process that can be seen from here has the folder. */
 function refuseShared(dataDir: string, name: string): void {
   const folder = folderOf(dataDir, name);
-  const owner = ownerOf(join(folder, 'pid'));
-  if (owner !== undefined) {
-    throw new Error(`process ${owner} uses the data folder ${folder}: give this store another --data-dir or --name`);
-  }
+  const owner = ownerIn(join(folder, 'owner'));
+  if (owner && isVisible(owner) && isAlive(owner)) throw inUse(folder, `process ${owner.pid}`);
+}
+
+function inUse(folder: string, who: string): Error {
+  return new Error(`${who} uses the data folder ${folder}: give this store another --data-dir or --name`);
 }
 
 /** @throws Error when another live process has it, or it cannot be made. */
-function claim(dataDir: string, name: string): DataFolder {
+async function claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder> {
   refuseShared(dataDir, name);
   const folder = folderOf(dataDir, name);
-  const lock = join(folder, 'pid');
+  const file = join(folder, 'owner');
   try {
     mkdirSync(folder, { recursive: true });
   } catch (cause) {
@@ -31,38 +61,145 @@ function claim(dataDir: string, name: string): DataFolder {
       cause,
     });
   }
-  try {
-    writeFileSync(lock, `${process.pid} ${startOf(process.pid) ?? ''}`);
-  } catch (error) {
-    // A full disk has no room for a lock either; the tier below it will make some.
-    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+  const before = textOf(file);
+  if (before !== undefined) {
+    await outlive(folder, file, before);
+    takeAway(folder, file, before);
   }
+  const own: Owner = {
+    ...{ pid: process.pid, start: startOf(process.pid) ?? '', namespace: pidNamespace(), boot: bootId() },
+    ...{ id: newId(), beat: 0 },
+  };
+  try {
+    write(file, 'wx', own);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') throw inUse(folder, 'another process');
+    // A full disk has no room for this file either; the tier below it will make some.
+    if (code !== 'ENOSPC') throw error;
+    return { path: folder, release: () => undefined };
+  }
+  const beating = setInterval(() => {
+    const found = ownerIn(file);
+    if (found && found.id !== own.id) {
+      clearInterval(beating);
+      onLost(inUse(folder, `while this one stood still, process ${found.pid} took it: now that`));
+      return;
+    }
+    try {
+      write(file, 'r+', { ...own, beat: (found?.beat ?? 0) + 1 });
+    } catch {
+      // A disk that takes no writes now; the next one may get through.
+    }
+  }, BEAT_MS);
+  beating.unref();
   return {
     path: folder,
     release: () => {
-      rmSync(lock, { force: true });
+      clearInterval(beating);
+      if (ownerIn(file)?.id === own.id) rmSync(file, { force: true });
     },
   };
 }
 
-/** The live process that holds the lock; that of a dead one, or of one whose number was given anew, is nobody's. */
-function ownerOf(lock: string): number | undefined {
-  let pid: number;
-  let start: string | undefined;
+/** Waits for what can be known of the owner. @throws Error when it lives. */
+async function outlive(folder: string, file: string, text: string): Promise<void> {
+  const owner = read(text);
+  if (owner && isVisible(owner)) {
+    if (isAlive(owner)) throw inUse(folder, `process ${owner.pid}`);
+    return;
+  }
+  for (let waitedMs = 0; waitedMs < WATCH_MS; waitedMs += LOOK_MS) {
+    await systemClock.sleep(LOOK_MS);
+    const now = textOf(file);
+    if (now !== undefined && now !== text)
+      throw inUse(folder, `process ${read(now)?.pid ?? '?'} of another container or machine`);
+  }
+}
+
+/** The file of an owner that is gone, by one of those who want it. @throws Error when another was faster. */
+function takeAway(folder: string, file: string, judged: string): void {
+  const aside = `${file}.${newId()}`;
   try {
-    const [first, second] = readFileSync(lock, 'utf8').split(' ');
-    [pid, start] = [Number(first), second];
+    renameSync(file, aside);
+  } catch {
+    // Taken away already: whoever makes the next one has it.
+    return;
+  }
+  const taken = textOf(aside);
+  if (taken === judged) {
+    rmSync(aside, { force: true });
+    return;
+  }
+  renameSync(aside, file);
+  throw inUse(folder, `process ${(taken === undefined ? undefined : read(taken))?.pid ?? '?'}`);
+}
+
+function write(file: string, flags: 'wx' | 'r+', owner: Owner): void {
+  const opened = openSync(file, flags);
+  try {
+    writeSync(
+      opened,
+      JSON.stringify(owner)
+        .padEnd(OWNER_BYTES - 1)
+        .concat('\n'),
+      0,
+    );
+  } finally {
+    closeSync(opened);
+  }
+}
+
+function textOf(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8');
   } catch {
     return undefined;
   }
-  if (!Number.isInteger(pid) || pid <= 0 || pid === process.pid) return undefined;
+}
+
+function ownerIn(file: string): Owner | undefined {
+  const text = textOf(file);
+  return text === undefined ? undefined : read(text);
+}
+
+/** Undefined for what nobody wrote who has it. */
+function read(text: string): Owner | undefined {
+  try {
+    const owner = JSON.parse(text) as Partial<Owner> | null;
+    const isOwner =
+      Number.isInteger(owner?.pid) && Number.isInteger(owner?.beat) && typeof owner?.id === 'string' && owner.id !== '';
+    return isOwner ? (owner as Owner) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Its process, if it lives, is in this one's process table. */
+function isVisible({ boot, namespace }: Owner): boolean {
+  return boot === bootId() && namespace === pidNamespace();
+}
+
+/** That of a dead one, or of one whose number was given anew, is nobody's. */
+function isAlive({ pid, start }: Owner): boolean {
+  if (pid <= 0 || pid === process.pid) return false;
   try {
     process.kill(pid, 0);
-  } catch {
-    return undefined;
+  } catch (error) {
+    // Somebody else's process is one too.
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false;
   }
   const actual = startOf(pid);
-  return actual !== undefined && actual !== start ? undefined : pid;
+  return actual === undefined || actual === start;
+}
+
+/** Empty where there are none. */
+function pidNamespace(): string {
+  try {
+    return readlinkSync('/proc/self/ns/pid');
+  } catch {
+    return '';
+  }
 }
 
 /** When a process started, in ticks since boot; `dead` for one that only waits to be reaped; undefined where /proc is not. */

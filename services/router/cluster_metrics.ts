@@ -92,6 +92,12 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
     labels,
     perInstance(({ preemptions }) => preemptions),
   );
+  counter(
+    'penstock_divergent_blocks_total',
+    'blocks that an instance offered with other bytes than those a store holds, by the same numerics; any is an alarm',
+    labels,
+    perInstance(({ divergent }) => divergent),
+  );
   gauge(
     'penstock_step_seconds',
     'duration of the last step',
@@ -121,6 +127,12 @@ function addTiers({ gauge, counter }: Adders, view: ClusterView): void {
       perTier((stats) => stats[name]),
     );
   }
+  gauge('penstock_tier_format_bytes', 'bytes of a format in a store', [...labels, 'format'], (set) => {
+    for (const { member, load } of view.all())
+      for (const [tier, { formats = {} }] of Object.entries(load?.tiers ?? {}))
+        for (const [format, { bytes }] of Object.entries(formats))
+          set({ engine: member.name, role: member.role, tier, format }, bytes);
+  });
   gauge(
     'penstock_tier_available',
     'whether a tier can be used: 0 when its disk cannot',

@@ -1,52 +1,50 @@
 /**
- * The process that owns the LMDB environment. LMDB maps its file: a damaged page can end the process that reads or deletes, so
- * that is this one, and the store starts another.
+ * The process that owns the LMDB environment: which records are in the file beside it (records_file.ts), and where. LMDB maps its own
+ * file: a damaged page can end the process that reads or deletes, so that is this one, and the store starts another.
  *
- *   blocks   key (u64 big-endian) → record        entries  key → digest, format, bytes, order of arrival
- *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown
+ *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content, place in the file
+ *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of all this
  *
- * S1: a commit that returned survives kill -9: it is in the page cache at least. What power loss can tear is wiped: an environment
- * is trusted only in the boot that wrote it or after a clean shutdown, and every record is verified when read.
+ * S1: a commit that returned survives kill -9, and so does what was written before it: they are in the page cache at least. What power
+ * loss can tear is wiped: an environment is trusted only in the boot that wrote it or after a clean shutdown, and every record is
+ * verified when read.
  */
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readFileSync, readSync } from 'node:fs';
+import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readSync } from 'node:fs';
 import { join } from 'node:path';
-import { uptime } from 'node:os';
 import { open, type Database, type RootDatabase } from 'lmdb';
-import { systemClock } from '../../shared/base/clock.ts';
+import { bootId } from '../../shared/base/boot_id.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 
+/** A record on disk; `numerics` and `content` as record.ts has them. */
 export interface DiskEntry {
   readonly key: BlockKey;
   readonly digest: Digest;
-  readonly bytes: number;
-}
-
-/** A record on its way to disk. */
-export interface StagedRecord {
-  readonly key: BlockKey;
-  readonly digest: Digest;
   readonly format: Digest;
-  readonly record: Uint8Array;
+  readonly bytes: number;
+  readonly numerics: bigint;
+  readonly content: bigint;
+  /** Where it begins in the file of records. */
+  readonly at: number;
 }
 
 interface Environment {
   readonly root: RootDatabase<Buffer, Buffer>;
-  readonly blocks: Database<Buffer, Buffer>;
   readonly entries: Database<Buffer, Buffer>;
   readonly meta: Database<Buffer, Buffer>;
   readonly path: string;
 }
 
-const ENTRY_BYTES = 44;
+/** Raised when tables or records change. */
+const VERSION = 2;
+const ENTRY_BYTES = 68;
+const ORDER_AT = 36;
 /** Entries in one message. */
 const PAGE_ENTRIES = 4_096;
 
 let environment: Environment | undefined;
 let order = 0;
 let recovered: DiskEntry[] = [];
-/** Of the transaction to come; bounded by the batches of the store. */
-let staged: StagedRecord[] = [];
 
 function disk(): Environment {
   if (!environment) throw new Error('the disk tier is not open');
@@ -64,7 +62,7 @@ function openEnvironment(path: string): Environment {
   const root = open<Buffer, Buffer>({ path, noSync: true, encoding: 'binary', keyEncoding: 'binary', maxDbs: 4 });
   const table = (name: string): Database<Buffer, Buffer> =>
     root.openDB({ name, encoding: 'binary', keyEncoding: 'binary' });
-  return { root, blocks: table('blocks'), entries: table('entries'), meta: table('meta'), path };
+  return { root, entries: table('entries'), meta: table('meta'), path };
 }
 
 /** LMDB's magic number, in the first meta page. */
@@ -85,19 +83,12 @@ function notLmdb(path: string): string | undefined {
   }
 }
 
-function bootId(): string {
-  try {
-    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-  } catch {
-    // Elsewhere: the minute the machine started, which a reboot changes.
-    return `boot-${Math.round((systemClock.wallMs() / 1000 - uptime()) / 60)}`;
-  }
-}
-
 /** Why the environment cannot be trusted, if it cannot. */
 function distrust({ meta, entries }: Environment, boot: string): string | undefined {
   const writtenIn = meta.get(Buffer.from('boot'))?.toString();
-  if (writtenIn === undefined || writtenIn === boot) return undefined;
+  if (writtenIn === undefined) return undefined;
+  if (meta.get(Buffer.from('version'))?.[0] !== VERSION) return 'another version of Penstock wrote it';
+  if (writtenIn === boot) return undefined;
   if (meta.get(Buffer.from('clean'))?.[0] === 1) return undefined;
   return entries.getKeysCount() > 0 ? 'the machine went down without a clean shutdown' : undefined;
 }
@@ -107,6 +98,7 @@ function signIn({ root, meta }: Environment, boot: string): void {
   root.transactionSync(() => {
     meta.putSync(Buffer.from('boot'), Buffer.from(boot));
     meta.putSync(Buffer.from('clean'), Buffer.from([0]));
+    meta.putSync(Buffer.from('version'), Buffer.from([VERSION]));
   });
 }
 
@@ -117,13 +109,19 @@ function readEntries({ entries }: Environment): DiskEntry[] {
     found.push({
       key: key.readBigUInt64BE() as BlockKey,
       digest: value.toString('hex', 0, 16) as Digest,
+      format: value.toString('hex', 16, 32) as Digest,
       bytes: value.readUInt32LE(32),
-      order: value.readDoubleLE(36),
+      order: value.readDoubleLE(ORDER_AT),
+      numerics: value.readBigUInt64LE(44),
+      content: value.readBigUInt64LE(52),
+      at: value.readDoubleLE(60),
     });
   }
   found.sort((a, b) => a.order - b.order);
   order = (found.at(-1)?.order ?? 0) + 1;
-  return found.map(({ key, digest, bytes }) => ({ key, digest, bytes }));
+  return found.map(({ key, digest, format, bytes, numerics, content, at }) => ({
+    ...{ key, digest, format, bytes, numerics, content, at },
+  }));
 }
 
 const methods = {
@@ -147,39 +145,42 @@ const methods = {
     return page;
   },
 
-  stage(record: StagedRecord): void {
-    staged.push(record);
-  },
-
-  /** Everything staged in one transaction; nothing of it when it fails. */
-  commit(): void {
-    const records = staged;
-    staged = [];
-    const { root, blocks, entries } = disk();
+  /** Records that are in the file, in one transaction; nothing of it when it fails. */
+  commit(committed: readonly DiskEntry[]): void {
+    const { root, entries } = disk();
     root.transactionSync(() => {
-      for (const { key, digest, format, record } of records) {
+      for (const { key, digest, format, bytes, numerics, content, at } of committed) {
         const entry = Buffer.alloc(ENTRY_BYTES);
         entry.write(digest, 0, 'hex');
         entry.write(format, 16, 'hex');
-        entry.writeUInt32LE(record.length, 32);
-        entry.writeDoubleLE(order++, 36);
-        blocks.putSync(keyBytes(key), Buffer.from(record.buffer, record.byteOffset, record.length));
+        entry.writeUInt32LE(bytes, 32);
+        entry.writeDoubleLE(order++, ORDER_AT);
+        entry.writeBigUInt64LE(numerics, 44);
+        entry.writeBigUInt64LE(content, 52);
+        entry.writeDoubleLE(at, 60);
         entries.putSync(keyBytes(key), entry);
       }
     });
   },
 
-  get(key: BlockKey): Uint8Array | undefined {
-    return disk().blocks.get(keyBytes(key));
+  /** They are the freshest now, in this order. */
+  touch(keys: readonly BlockKey[]): void {
+    const { root, entries } = disk();
+    root.transactionSync(() => {
+      for (const key of keys) {
+        const entry = entries.get(keyBytes(key));
+        if (entry?.length !== ENTRY_BYTES) continue;
+        const fresh = Buffer.from(entry);
+        fresh.writeDoubleLE(order++, ORDER_AT);
+        entries.putSync(keyBytes(key), fresh);
+      }
+    });
   },
 
   remove(keys: readonly BlockKey[]): void {
-    const { root, blocks, entries } = disk();
+    const { root, entries } = disk();
     root.transactionSync(() => {
-      for (const key of keys) {
-        blocks.removeSync(keyBytes(key));
-        entries.removeSync(keyBytes(key));
-      }
+      for (const key of keys) entries.removeSync(keyBytes(key));
     });
   },
 

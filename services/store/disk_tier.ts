@@ -9,7 +9,8 @@ import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
-import type { BlockKey, BlockHash } from '../../shared/kv/block_key.ts';
+import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
+import { FormatCounts } from '../../shared/kv/format_counts.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { isForRoom } from './disk_errors.ts';
 import type { DiskEntry } from './disk_process.ts';
@@ -19,6 +20,16 @@ import type { DiskThread } from './disk_worker.ts';
 const PAGE_BYTES = 4_096;
 /** Freed when the disk turns out fuller than the budget says. */
 const EMERGENCY_SHARE = 0.1;
+
+/** The order of use is written down so often, for at most so many blocks (P1), so many in a transaction. */
+const TOUCH_MS = 5_000;
+const MAX_TOUCHED = 65_536;
+const TOUCHES_PER_CALL = 4_096;
+/** Shares of the budget: above the one the oldest go, until the other, so much in a transaction. A small budget is used to the last. */
+const HIGH_MARK = 0.97;
+const LOW_MARK = 0.94;
+const MIN_TRIMMED_BYTES = 256 << 20;
+const TRIM_BYTES = 32 << 20;
 
 /** Between two tries to open an environment that cannot be opened: this, then twice that, up to the second. */
 const MIN_RETRY_MS = 1_000;
@@ -39,8 +50,15 @@ export interface DiskTierOptions {
   readonly onRemoved: (key: BlockKey) => void;
 }
 
+/** What made a block, and what its raw bytes are, as record.ts has them. */
+export interface Content {
+  readonly numerics: bigint;
+  readonly content: bigint;
+}
+
 export interface DiskWrite {
   readonly hash: BlockHash;
+  readonly format: Digest;
   readonly slot: number;
   readonly bytes: number;
 }
@@ -50,6 +68,11 @@ export class DiskTier {
   readonly #options: DiskTierOptions;
   /** Insertion order is the order of use. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
+  readonly formats = new FormatCounts();
+  /** Read since their use was last written down; bounded (P1). */
+  readonly #touched = new Set<BlockKey>();
+  #isTouching = false;
+  #isTrimming = false;
   #usedBytes = 0;
   /** Of puts that run: taken from the budget before they are stored. */
   #reservedBytes = 0;
@@ -128,18 +151,53 @@ export class DiskTier {
   }
 
   has(hash: BlockHash): boolean {
-    return this.bytesOf(hash) !== undefined;
+    return this.entryOf(hash) !== undefined;
   }
 
-  /** Size of the record, undefined when this very block is not here. */
-  bytesOf({ key, digest }: BlockHash): number | undefined {
+  /** Undefined when this very block is not here. */
+  entryOf({ key, digest }: BlockHash): DiskEntry | undefined {
     const entry = this.#entries.get(key);
-    return entry?.digest === digest ? entry.bytes : undefined;
+    return entry?.digest === digest ? entry : undefined;
+  }
+
+  contentOf(hash: BlockHash): Content | undefined {
+    return this.entryOf(hash);
+  }
+
+  /** It was used, here or in a tier above: others go before it, after a restart too. */
+  touch(hash: BlockHash): void {
+    const entry = this.entryOf(hash);
+    if (!entry) return;
+    this.#entries.delete(hash.key);
+    this.#entries.set(hash.key, entry);
+    if (this.#touched.size < MAX_TOUCHED) this.#touched.add(hash.key);
+    if (!this.#isTouching) void this.#writeTouches();
+  }
+
+  /** Some time later, for many together: a kill loses the last of them. */
+  async #writeTouches(): Promise<void> {
+    const { clock, signal, worker, log } = this.#options;
+    this.#isTouching = true;
+    await clock.sleep(TOUCH_MS, signal);
+    this.#isTouching = false;
+    if (signal.aborted || this.fault !== undefined) return;
+    const keys = [...this.#touched].filter((key) => this.#entries.has(key));
+    this.#touched.clear();
+    for (let at = 0; at < keys.length; at += TOUCHES_PER_CALL) {
+      try {
+        await worker.call('touch', keys.slice(at, at + TOUCHES_PER_CALL));
+      } catch (error) {
+        // It is a matter of order only: what is wrong with the disk is heard of by whoever reads or writes.
+        log.debug({ error: messageOf(error) }, 'the order of use was not written down');
+        return;
+      }
+    }
   }
 
   #add(entry: DiskEntry): void {
     if (this.#entries.has(entry.key)) return;
     this.#entries.set(entry.key, entry);
+    this.formats.add(entry.format, entry.bytes);
     this.#usedBytes += pagedBytes(entry.bytes);
     this.#options.onStored(entry.key);
   }
@@ -148,6 +206,7 @@ export class DiskTier {
     const entry = this.#entries.get(key);
     if (!entry) return;
     this.#entries.delete(key);
+    this.formats.remove(entry.format, entry.bytes);
     this.#usedBytes -= pagedBytes(entry.bytes);
     this.#options.onRemoved(key);
   }
@@ -189,19 +248,16 @@ export class DiskTier {
     try {
       await this.#makeRoom(budgetBytes - this.#reservedBytes);
       const generation = this.#generation;
-      const stored = new Set(
-        await worker.call(
-          'put',
-          fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest })),
-        ),
+      const stored = await worker.call(
+        'put',
+        fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest })),
       );
       // The environment may have been begun anew by a call behind this one.
       if (generation !== this.#generation) return;
-      this.counters.offered += stored.size;
-      this.counters.stored += stored.size;
-      for (const { hash, bytes } of fresh) {
-        if (stored.has(hash.key)) this.#add({ key: hash.key, digest: hash.digest, bytes });
-      }
+      this.counters.offered += stored.length;
+      this.counters.stored += stored.length;
+      for (const entry of stored) this.#add(entry);
+      this.#trimAhead();
     } catch (error) {
       await this.#failed(error, 'the disk tier could not store blocks; they stay in DRAM only');
       if (isForRoom(error)) await this.#relieve();
@@ -227,7 +283,7 @@ export class DiskTier {
     }
     let fault: string | undefined;
     try {
-      fault = await this.#options.worker.call('get', { key: hash.key, digest: hash.digest, slot });
+      fault = await this.#options.worker.call('get', { ...hash, format: entry.format, slot, bytes: entry.bytes });
     } catch (error) {
       this.counters.misses++;
       await this.#failed(error, 'the disk tier could not read a block');
@@ -235,7 +291,7 @@ export class DiskTier {
     }
     if (fault === undefined) {
       this.counters.hits++;
-      if (this.#entries.delete(hash.key)) this.#entries.set(hash.key, entry);
+      this.touch(hash);
       return true;
     }
     this.counters.misses++;
@@ -243,6 +299,28 @@ export class DiskTier {
     this.#options.log.warn({ fault }, 'a record on disk is unusable and was dropped');
     await this.#remove([hash.key]).catch((error: unknown) => this.#failed(error, 'a record could not be deleted'));
     return false;
+  }
+
+  /** Makes room for what comes, off the way of whoever brings it. */
+  #trimAhead(): void {
+    const { budgetBytes } = this.#options;
+    if (this.#isTrimming || budgetBytes < MIN_TRIMMED_BYTES || this.takenBytes <= HIGH_MARK * budgetBytes) return;
+    this.#isTrimming = true;
+    void this.#trimInParts();
+  }
+
+  async #trimInParts(): Promise<void> {
+    const limit = LOW_MARK * this.#options.budgetBytes;
+    try {
+      while (this.takenBytes > limit && this.fault === undefined) {
+        const before = this.#usedBytes;
+        await this.#makeRoom(Math.max(limit - this.#reservedBytes, before - TRIM_BYTES));
+        if (this.#usedBytes >= before) break;
+      }
+    } catch (error) {
+      await this.#failed(error, 'the disk tier could not make room');
+    }
+    this.#isTrimming = false;
   }
 
   async #makeRoom(limitBytes: number): Promise<void> {

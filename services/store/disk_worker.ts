@@ -1,34 +1,52 @@
 /**
- * The store's disk thread: records between the slab and the disk process, so that the control thread never waits for a disk and
- * never copies for one.
+ * The store's disk thread: records between the slab and their file, and the disk process that knows which are there, so that the control
+ * thread never waits for a disk.
  *
  * An environment that ends its process, or in which a write or a delete fails other than for want of room, is set aside (renamed,
  * one is kept) and begun anew: `generation` counts that, and who keeps an index of it compares. One that cannot be opened at all
  * is a fault that passes or does not; the store serves from DRAM and asks again.
- *
- * LMDB gets ordinary Buffers: one over a SharedArrayBuffer is stored wrong without an error (lmdb 3.5.6).
  */
 import { existsSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { readHeader, verifyRecord } from '../../shared/kv/record.ts';
+import { contentOf, readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { isForRoom, mayPass } from './disk_errors.ts';
+import { RecordsFile } from './records_file.ts';
 
 /** Processes in a row that ended from outside while they opened. */
 const MAX_OPENINGS = 3;
 /** Openings in a row that did not come back: pages that point in a circle, not a machine that slept. */
 const MAX_HANGS = 2;
+/** The file of records may be so much longer than what is in it: records of several sizes leave gaps. */
+const CHURN = 1.25;
+const MIN_CHURN_BYTES = 64 << 20;
+
+/** What to read, and the slot of `bytes` to read it into. */
+export interface DiskRead {
+  readonly key: BlockKey;
+  readonly digest: Digest;
+  readonly format: Digest;
+  readonly slot: number;
+  readonly bytes: number;
+}
 
 export class DiskThread {
   /** [pid of the disk process] i32: for whoever ends this thread while that one hangs. */
   readonly #pidCell: Int32Array;
   #slab: SlabMemory | undefined;
   #child: DiskChild | undefined;
+  #file: RecordsFile | undefined;
+  /** What the environment names. */
+  readonly #entries = new Map<BlockKey, DiskEntry>();
+  /** The write that is under way: one goes after the other. */
+  #writing: Promise<unknown> = Promise.resolve();
   #path = '';
+  #maxBytes = 0;
   /** Counts the environments of this process: another one has nothing of what the one before had. */
   #generation = 0;
   /** Why there is no environment now. */
@@ -38,10 +56,14 @@ export class DiskThread {
     this.#pidCell = pidCell;
   }
 
-  /** A copy of a slot in ordinary memory. */
-  #copyOf(slot: number, bytes: number): Buffer {
+  #recordIn(slot: number, bytes: number): Uint8Array {
     if (!this.#slab) throw new Error('the disk thread has no slab yet');
-    return Buffer.from(slotBytes(this.#slab, slot).subarray(0, bytes));
+    return slotBytes(this.#slab, slot, bytes);
+  }
+
+  get #records(): RecordsFile {
+    if (!this.#file) throw new Error('the disk tier has no file of records');
+    return this.#file;
   }
 
   /** Opens what is there. @throws DiskProcessDeath; Error when it cannot be opened. @returns what is wrong with it, if anything. */
@@ -54,6 +76,18 @@ export class DiskThread {
     while (damage === undefined && entries.length < numEntries) {
       entries.push(...(await this.#child.call('entries', entries.length)));
     }
+    // What was read or written before, by its number, is another file's now.
+    this.#file?.close();
+    this.#file = undefined;
+    this.#entries.clear();
+    if (damage !== undefined) return { damage, entries };
+    try {
+      this.#file = await RecordsFile.open(join(this.#path, 'records'), this.#maxBytes, entries);
+    } catch (error) {
+      if (mayPass(error)) throw error;
+      return { damage: messageOf(error), entries };
+    }
+    for (const entry of entries) this.#entries.set(entry.key, entry);
     return { damage, entries };
   }
 
@@ -127,7 +161,13 @@ export class DiskThread {
    * Runs it on the environment, and once more when the process was ended from outside under it: nothing of it was committed, or all.
    * What ends the process by itself, or a write that fails other than for want of room, sets the environment aside.
    */
-  async #onDisk<T>(isWrite: boolean, work: (child: DiskChild) => Promise<T>): Promise<T> {
+  #onDisk<T>(work: (child: DiskChild) => Promise<T>): Promise<T> {
+    const done = this.#writing.then(() => this.#tryTwice(work));
+    this.#writing = done.catch(() => undefined);
+    return done;
+  }
+
+  async #tryTwice<T>(work: (child: DiskChild) => Promise<T>): Promise<T> {
     for (let isRepeated = false; ; isRepeated = true) {
       try {
         return await work(await this.#disk());
@@ -138,7 +178,7 @@ export class DiskThread {
         // A machine that was asleep looks like a hang, once.
         const isDamage = isDeath
           ? error.isDamage || error.isHang
-          : isWrite && this.#fault === undefined && this.#child?.isAlive === true && !isForRoom(error);
+          : this.#fault === undefined && this.#child?.isAlive === true && !isForRoom(error);
         if (!isDamage) throw error;
         const reason = messageOf(error);
         try {
@@ -157,10 +197,15 @@ export class DiskThread {
   }
 
   /** Opens or makes the environment. `wiped` says why old content was set aside, `fault` why there is none. Oldest first. */
-  async open(
-    at: string,
-  ): Promise<{ entries: DiskEntry[]; wiped: string | undefined; fault: string | undefined; generation: number }> {
-    this.#path = at;
+  async open({
+    path,
+    budgetBytes,
+  }: {
+    readonly path: string;
+    readonly budgetBytes: number;
+  }): Promise<{ entries: DiskEntry[]; wiped: string | undefined; fault: string | undefined; generation: number }> {
+    this.#path = path;
+    this.#maxBytes = CHURN * budgetBytes + MIN_CHURN_BYTES;
     const { entries, wiped } = await this.#openEnvironment();
     return { entries, wiped, fault: this.#fault, generation: this.#generation };
   }
@@ -170,45 +215,67 @@ export class DiskThread {
   }
 
   /**
-   * Commits records in one transaction; returns the keys that are durable now. A slot that changed hands meanwhile fails its
-   * digest and is left out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
+   * Writes records and commits them in one transaction; returns those that are durable now. A slot that changed hands meanwhile is left
+   * out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
    */
-  put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<BlockKey[]> {
-    return this.#onDisk(true, async (to) => {
-      const stored: BlockKey[] = [];
-      for (const { slot, bytes, key, digest } of blocks) {
-        const record = this.#copyOf(slot, bytes);
-        const header = readHeader(record);
-        if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) continue;
-        // One at a time: a batch of large records is not held three times over.
-        await to.call('stage', { key, digest, format: header.format, record });
-        stored.push(key);
+  put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<DiskEntry[]> {
+    return this.#onDisk(async (to) => {
+      const records = this.#records;
+      const held: DiskEntry[] = [];
+      const stored: DiskEntry[] = [];
+      try {
+        for (const { slot, bytes, key, digest } of blocks) {
+          const record = this.#recordIn(slot, bytes);
+          const header = readHeader(record);
+          const known = this.#entries.get(key);
+          // Committed by a try whose answer was lost.
+          if (known?.digest === digest) held.push(known);
+          if ('fault' in header || header.digest !== digest || known) continue;
+          const { format, numerics } = header;
+          const at = await records.write(record);
+          stored.push({ key, digest, format, bytes, numerics, content: contentOf(record), at });
+        }
+        await to.call('commit', stored);
+      } catch (error) {
+        // Another file has none of them.
+        if (records === this.#file) records.free(stored.map(({ at }) => at));
+        throw error;
       }
-      await to.call('commit', undefined);
-      return stored;
+      for (const entry of stored) this.#entries.set(entry.key, entry);
+      return [...held, ...stored];
     });
   }
 
   /** Brings a record up into a slot. Undefined when it is there, undamaged; else what is wrong with what was stored. */
-  async get({ key, digest, slot }: { key: BlockKey; digest: Digest; slot: number }): Promise<string | undefined> {
-    const record = await this.#onDisk(false, (from) => from.call('get', key));
-    if (!record) return 'it is not in the environment';
-    const header = readHeader(record);
-    if ('fault' in header) return header.fault;
-    const wrong = verifyRecord(record, { format: header.format, digest });
-    if (wrong !== undefined) return wrong;
-    if (!this.#slab || record.length > this.#slab.slotBytes) return `its ${record.length} bytes do not fit a slot`;
-    slotBytes(this.#slab, slot).set(record);
-    return undefined;
+  async get({ key, digest, format, slot, bytes }: DiskRead): Promise<string | undefined> {
+    const entry = this.#entries.get(key);
+    if (!entry || entry.bytes !== bytes) return 'it is not in the environment';
+    const record = this.#recordIn(slot, bytes);
+    const isWhole = await this.#records.read(entry.at, record);
+    return isWhole ? verifyRecord(record, { format, digest }) : 'the file of records ends before it does';
+  }
+
+  /** They are the freshest now, in this order. */
+  touch(keys: readonly BlockKey[]): Promise<void> {
+    return this.#onDisk((to) => to.call('touch', keys));
   }
 
   remove(keys: readonly BlockKey[]): Promise<void> {
-    return this.#onDisk(true, (from) => from.call('remove', keys));
+    return this.#onDisk(async (to) => {
+      await to.call('remove', keys);
+      const gone = keys.flatMap((key) => this.#entries.get(key) ?? []);
+      for (const key of keys) this.#entries.delete(key);
+      this.#records.free(gone.map(({ at }) => at));
+    });
   }
 
   async close(): Promise<void> {
+    // In this order: what the environment names is there.
+    await this.#file?.sync();
     if (this.#fault === undefined && this.#child?.isAlive) await this.#child.call('close', undefined);
     await this.#child?.end();
+    this.#file?.close();
+    this.#file = undefined;
   }
 }
 

@@ -15,7 +15,7 @@ import { slotBytes } from '../../shared/kv/slab.ts';
 import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
-import { unpackDigest, unpackHashes } from '../../shared/protocol/packing.ts';
+import { unpackDigest, unpackHashes, unpackNumbers } from '../../shared/protocol/packing.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreConfig } from './options.ts';
 import type { StoreTiers } from './tiers.ts';
@@ -55,6 +55,8 @@ export class OfferIntake {
     if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || !/^[^\s/]+:\d+$/.test(offer.source)) {
       throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');
     }
+    this.#tiers.checkSize(offer.recordBytes);
+    this.#compare(offer, offered);
     const lacking = offered.filter((hash) => this.#tiers.lacks(hash) && !this.#arriving.has(hash.key));
     const isLacking = new Set(lacking);
     const others = offered.flatMap(({ key }) => this.#arriving.get(key) ?? []);
@@ -77,6 +79,26 @@ export class OfferIntake {
     }
   }
 
+  /** Within one numerics class a block has one content (E2): who offers another has computed it wrong, or the one that is here was. */
+  #compare(offer: OfferRequest, offered: readonly BlockHash[]): void {
+    const contents = unpackNumbers(offer.contents);
+    const [numerics] = unpackNumbers(offer.numerics);
+    if (contents.length !== offered.length || numerics === undefined) {
+      throw new Failure('invalid_request', `an offer of ${offered.length} blocks says what each of them holds`);
+    }
+    const others = offered.filter((hash, i) => {
+      const held = this.#tiers.contentOf(hash);
+      return held?.numerics === numerics && held.content !== contents[i];
+    });
+    const [first] = others;
+    if (!first) return;
+    this.#tiers.numDivergent += others.length;
+    this.#log.error(
+      { source: offer.source, blocks: others.length, first: first.digest },
+      'an instance computed other KV than what is held here for the same tokens: one of both is wrong',
+    );
+  }
+
   /** Everything that was taken is committed, or given up. */
   settled(signal: AbortSignal): Promise<void> {
     return this.#behind.until(0, signal);
@@ -97,7 +119,7 @@ export class OfferIntake {
       return;
     }
     this.#behind.add(writes);
-    await this.#behind.until(this.#tiers.numSlots / 2, signal);
+    await this.#behind.until(this.#tiers.slab.numBytes / 2, signal);
   }
 
   /** A fetch ends at the first block that its holder lost meanwhile: go on behind it. */
@@ -116,7 +138,8 @@ export class OfferIntake {
     hashes: readonly BlockHash[],
     signal: AbortSignal,
   ): Promise<{ numTaken: number; numSeen: number }> {
-    const dram = await this.#tiers.openDram(offer.recordBytes);
+    const { dram, slab } = this.#tiers;
+    const { recordBytes: bytes } = offer;
     const format = unpackDigest(offer.format);
     const stream = openFetch(this.#line, offer.source, {
       context: {
@@ -132,7 +155,7 @@ export class OfferIntake {
       waitMs: 0,
       timeoutMs: FETCH_TIMEOUT_MS,
       patienceMs: FETCH_PATIENCE_MS,
-      recordBytes: offer.recordBytes,
+      recordBytes: bytes,
     });
     let arrived: DiskWrite[] = [];
     const flush = async (): Promise<void> => {
@@ -142,15 +165,15 @@ export class OfferIntake {
     };
     const take = async (): Promise<ArrivalSlot> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
-        const slot = dram.cache.takeSlot();
-        if (slot !== undefined) return { slot, bytes: slotBytes(dram.slab.memory, slot) };
+        const slot = dram.takeSlot(bytes);
+        if (slot !== undefined) return { slot, bytes: slotBytes(slab.memory, slot, bytes) };
         await flush();
         await pause(this.#line.clock, this.#line.random, SLOT_PAUSE_MS, signal);
       }
       throw new Failure('overloaded', 'every DRAM slot is in use');
     };
     const giveBack = (slot: number): void => {
-      dram.cache.giveSlot(slot);
+      dram.giveSlot(slot);
     };
     let [numTaken, numSeen] = [0, 0];
     try {
@@ -162,7 +185,7 @@ export class OfferIntake {
           giveBack(slot);
           continue;
         }
-        const write = this.#tiers.accept(dram, hash, slot);
+        const write = this.#tiers.accept({ hash, format, slot, bytes });
         numTaken++;
         if (write) arrived.push(write);
         if (arrived.length >= WRITE_BATCH) await flush();

@@ -53,8 +53,8 @@ async function build(
   const tiers = new StoreTiers({
     ...{ worker, mover, dramBytes: config.dram_bytes, diskBytes: config.disk_bytes, announcer, clock, log },
     openDisk: async () => {
-      folder ??= folders.claim(config.data_dir, folderName);
-      return worker.call('open', join(folder.path, 'lmdb'));
+      folder ??= await folders.claim(config.data_dir, folderName, fail);
+      return worker.call('open', { path: join(folder.path, 'lmdb'), budgetBytes: config.disk_bytes });
     },
     signal: stopped.signal,
   });
@@ -88,6 +88,7 @@ async function build(
         openStreams: counters.openStreams,
         waiting: intake.numOpen,
         lent: tiers.numLent,
+        divergent: tiers.numDivergent,
         preemptions: 0,
         lastStepMs: 0,
         isDraining,

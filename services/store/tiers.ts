@@ -5,24 +5,24 @@
  *   fetch ◄─────────────────  │  ◄─promote, verify── │
  *                          LRU out                LRU out
  *
- * DRAM slots have one size, that of the first record that came (or was recovered): a cluster serves one model at a time.
- * What has another size stays on disk.
+ * Records of several formats and sizes lie side by side in both.
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
-import { RecordCache, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
-import { newTierCounters } from '../../shared/kv/tier_counters.ts';
-import { Slab } from '../../shared/kv/slab.ts';
+import { contentOf, numericsOf } from '../../shared/kv/record.ts';
+import { RecordCache, type CachedRecord, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { Tier } from '../../shared/protocol/block_events.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
-import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
+import { DiskTier, type Content, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
 import type { DiskThread } from './disk_worker.ts';
 
 export interface StoreTiersOptions {
@@ -40,22 +40,32 @@ export interface StoreTiersOptions {
 /** A header and some payload: less is no block, and would make slots without number. */
 const MIN_RECORD_BYTES = 512;
 
-/** Records in DRAM, once the size of a record is known. */
-interface Dram {
-  readonly slab: Slab;
-  readonly cache: RecordCache;
-  readonly recordBytes: number;
-}
+/** Told of each tier, at most (P1). */
+const MAX_FORMATS = 8;
 
 export class StoreTiers implements BlockSource {
   readonly disk: DiskTier;
   readonly #options: StoreTiersOptions;
   readonly wanted = new WantedKeys();
-  #dram: Dram | undefined;
+  readonly slab: Slab;
+  readonly dram: RecordCache;
+  /** Offers of a block that is here, of the same numerics class and with other bytes. */
+  numDivergent = 0;
 
   constructor(options: StoreTiersOptions) {
     this.#options = options;
-    const { worker, diskBytes, log, announcer, openDisk, clock, signal } = options;
+    const { worker, mover, dramBytes, diskBytes, log, announcer, openDisk, clock, signal } = options;
+    this.slab = new Slab(dramBytes);
+    this.dram = new RecordCache(this.slab, {
+      onEvict: ({ hash }) => {
+        announcer.removed('dram', hash.key);
+      },
+      isWanted: (key) => this.wanted.has(key),
+      turn: () => clock.turn(),
+    });
+    // Each thread takes its calls in order, and one that dies is heard of elsewhere.
+    worker.call('attach', this.slab.memory).catch(() => undefined);
+    mover.call('attach', this.slab.memory).catch(() => undefined);
     this.disk = new DiskTier({
       ...{ worker, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
       onStored: (key) => {
@@ -67,40 +77,20 @@ export class StoreTiers implements BlockSource {
     });
   }
 
-  /** Host memory for records of this size. @throws Failure when the tier holds another size or the budget holds none. */
-  async openDram(recordBytes: number): Promise<Dram> {
+  /** @throws Failure when it is the size of no record, or the budget holds none. */
+  checkSize(recordBytes: number): void {
+    const { dramBytes } = this.#options;
     if (!Number.isInteger(recordBytes) || recordBytes < MIN_RECORD_BYTES) {
       throw new Failure('invalid_request', `a record has at least ${MIN_RECORD_BYTES} bytes, not ${recordBytes}`);
     }
-    if (this.#dram?.recordBytes === recordBytes) return this.#dram;
-    if (this.#dram) {
-      throw new Failure(
-        'cluster_mismatch',
-        `this store holds records of ${this.#dram.recordBytes} bytes in DRAM, not ${recordBytes}: start another store for this model`,
-      );
-    }
-    const { dramBytes, worker, mover, announcer } = this.#options;
-    const numSlots = Math.floor(dramBytes / recordBytes);
-    if (numSlots < 1) {
+    if (slotLength(recordBytes) > this.slab.numBytes) {
       throw new Failure('overloaded', `--dram-bytes ${dramBytes} holds no record of ${recordBytes} bytes`);
     }
-    const slab = new Slab(recordBytes, numSlots);
-    const cache = new RecordCache(slab, {
-      onEvict: ({ hash }) => {
-        announcer.removed('dram', hash.key);
-      },
-      isWanted: (key) => this.wanted.has(key),
-    });
-    this.#dram = { slab, cache, recordBytes };
-    // The disk thread takes its calls in order, and may be busy with a disk that hangs: nobody waits for it here.
-    worker.call('attach', slab.memory).catch(() => undefined);
-    await mover.call('attach', slab.memory);
-    return this.#dram;
   }
 
   /** Neither in DRAM nor on disk. */
   lacks(hash: BlockHash): boolean {
-    return !this.#dram?.cache.has(hash.key) && !this.disk.has(hash);
+    return !this.dram.has(hash.key) && !this.disk.has(hash);
   }
 
   /**
@@ -108,12 +98,11 @@ export class StoreTiers implements BlockSource {
    * write, or no disk to write it to.
    */
   writeOf(hash: BlockHash): DiskWrite | undefined {
-    const dram = this.#dram;
-    if (!dram || !this.canStore || this.disk.has(hash)) return undefined;
-    const record = dram.cache.find(hash);
+    if (!this.canStore || this.disk.has(hash)) return undefined;
+    const record = this.dram.find(hash);
     if (!record) return undefined;
-    dram.cache.pin(hash.key);
-    return { hash, slot: record.slot, bytes: dram.recordBytes };
+    this.dram.pin(hash.key);
+    return { hash, format: record.format, slot: record.slot, bytes: record.bytes };
   }
 
   /** Puts them on disk, or gives them up; their slots may be used again then. */
@@ -127,12 +116,7 @@ export class StoreTiers implements BlockSource {
 
   /** They need not be written. */
   release(writes: readonly DiskWrite[]): void {
-    for (const { hash } of writes) this.#dram?.cache.unpin(hash.key);
-  }
-
-  /** Of DRAM, once the size of a record is known. */
-  get numSlots(): number {
-    return this.#dram?.slab.numSlots ?? 0;
+    for (const { hash } of writes) this.dram.unpin(hash.key);
   }
 
   get canStore(): boolean {
@@ -142,50 +126,68 @@ export class StoreTiers implements BlockSource {
   /** Offered again: counted, so that the dedup factor says how often a block was spared its place. */
   noteDuplicates(hashes: readonly BlockHash[]): void {
     for (const hash of hashes) {
-      if (this.#dram?.cache.has(hash.key)) this.#dram.cache.counters.offered++;
+      if (this.dram.has(hash.key)) this.dram.counters.offered++;
       if (this.disk.has(hash)) this.disk.counters.offered++;
     }
   }
 
+  /** What made the block that is here, and what its raw bytes are, as record.ts has them. */
+  contentOf(hash: BlockHash): Content | undefined {
+    const held = this.dram.peek(hash);
+    if (!held) return this.disk.contentOf(hash);
+    const record = slotBytes(this.slab.memory, held.slot, held.bytes);
+    return { numerics: numericsOf(record), content: contentOf(record) };
+  }
+
   /** Takes over a verified record; pinned, with a write to put on disk, where there is a disk. */
-  accept(dram: Dram, hash: BlockHash, slot: number): DiskWrite | undefined {
-    this.#keep(dram, hash, slot);
-    return this.writeOf(hash);
+  accept(record: CachedRecord): DiskWrite | undefined {
+    this.#keep(record);
+    return this.writeOf(record.hash);
   }
 
-  #keep(dram: Dram, hash: BlockHash, slot: number): void {
-    if (dram.cache.put(hash, slot)) this.#options.announcer.stored('dram', hash.key);
-    else dram.cache.giveSlot(slot);
+  #keep(record: CachedRecord): void {
+    if (this.dram.put(record)) this.#options.announcer.stored('dram', record.hash.key);
+    else this.dram.giveSlot(record.slot);
   }
 
-  get numLoanable(): number {
-    return this.#dram?.cache.numLoanable ?? 0;
+  numLoanable(bytes: number): number {
+    return this.dram.numLoanable(bytes);
+  }
+
+  whereIs(hash: BlockHash): Tier[] {
+    return [...(this.dram.peek(hash) ? ['dram' as const] : []), ...(this.disk.has(hash) ? ['disk' as const] : [])];
   }
 
   lendHeld(hash: BlockHash): InPlace | undefined {
-    const dram = this.#dram;
-    const lent = dram?.cache.lendInPlace(hash, dram.recordBytes);
-    if (dram && lent) dram.cache.counters.hits++;
+    const lent = this.dram.lendInPlace(hash);
+    if (lent) this.#used(hash);
     return lent;
   }
 
+  /** What is read from DRAM is as fresh on disk. */
+  #used(hash: BlockHash): void {
+    this.dram.counters.hits++;
+    this.disk.touch(hash);
+  }
+
   async lend(hash: BlockHash): Promise<Lent | undefined> {
-    const held = this.#dram?.cache.lend(hash, this.#dram.recordBytes);
-    const counters = this.#dram?.cache.counters;
-    if (counters && held) counters.hits++;
-    if (held) return held;
-    if (counters) counters.misses++;
-    const bytes = this.disk.bytesOf(hash);
-    if (bytes === undefined) return undefined;
-    const dram = await this.openDram(bytes);
-    const slot = dram.cache.takeSlot();
+    const held = this.dram.lend(hash);
+    if (held) {
+      this.#used(hash);
+      return held;
+    }
+    this.dram.counters.misses++;
+    const entry = this.disk.entryOf(hash);
+    if (entry === undefined || slotLength(entry.bytes) > this.slab.numBytes) return undefined;
+    const { bytes, format } = entry;
+    const slot = this.dram.takeSlot(bytes);
     if (slot === undefined) return undefined;
     if (!(await this.disk.get(hash, slot).catch(() => false))) {
-      dram.cache.giveSlot(slot);
+      this.dram.giveSlot(slot);
       return undefined;
     }
-    this.#keep(dram, hash, slot);
-    return dram.cache.lend(hash, dram.recordBytes);
+    this.#keep({ hash, format, slot, bytes });
+    return this.dram.lend(hash);
   }
 
   snapshot(): ReturnType<BlockSource['snapshot']> {
@@ -194,19 +196,23 @@ export class StoreTiers implements BlockSource {
 
   /** Slots of DRAM that are being filled. */
   get numLent(): number {
-    return this.#dram?.cache.numLent ?? 0;
+    return this.dram.numLent;
   }
 
   tiers(): Load['tiers'] {
     const { dramBytes, diskBytes } = this.#options;
-    const cache = this.#dram?.cache;
-    const { counters, size, takenBytes } = this.disk;
+    const { dram, disk } = this;
     return {
-      dram: tierStats(cache?.counters ?? newTierCounters(), cache?.size ?? 0, this.#dram?.recordBytes ?? 0, dramBytes),
+      dram: {
+        ...tierStats(dram.counters, dram.size, 0, dramBytes),
+        bytes: this.slab.numBytes - this.slab.numFreeBytes,
+        formats: dram.formats.largest(MAX_FORMATS),
+      },
       disk: {
-        ...tierStats(counters, size, 0, diskBytes),
-        bytes: takenBytes,
-        ...(this.disk.fault === undefined ? {} : { fault: this.disk.fault }),
+        ...tierStats(disk.counters, disk.size, 0, diskBytes),
+        bytes: disk.takenBytes,
+        formats: disk.formats.largest(MAX_FORMATS),
+        ...(disk.fault === undefined ? {} : { fault: disk.fault }),
       },
     };
   }

@@ -16,28 +16,33 @@ export class WriteBehind {
   readonly #queue = new Map<BlockKey, DiskWrite>();
   /** Wakes those who wait: told after each batch. */
   readonly #waiters = new Set<() => void>();
+  #bytes = 0;
   #isWriting = false;
 
   constructor(tiers: StoreTiers) {
     this.#tiers = tiers;
   }
 
-  get size(): number {
-    return this.#queue.size;
+  get bytes(): number {
+    return this.#bytes;
   }
 
   /** Pinned ones; a key that is on its way already is unpinned once. */
   add(writes: readonly DiskWrite[]): void {
     for (const write of writes) {
-      if (this.#queue.has(write.hash.key)) this.#tiers.release([write]);
-      else this.#queue.set(write.hash.key, write);
+      if (this.#queue.has(write.hash.key)) {
+        this.#tiers.release([write]);
+        continue;
+      }
+      this.#queue.set(write.hash.key, write);
+      this.#bytes += write.bytes;
     }
     if (!this.#isWriting) void this.#writeAll();
   }
 
-  /** Until no more than `most` are on their way, or `signal` aborts. */
-  async until(most: number, signal: AbortSignal): Promise<void> {
-    while (this.#queue.size > most && !signal.aborted) {
+  /** Until no more than so many bytes are on their way, or `signal` aborts. */
+  async until(mostBytes: number, signal: AbortSignal): Promise<void> {
+    while (this.#bytes > mostBytes && !signal.aborted) {
       await new Promise<void>((resolve) => {
         const wake = (): void => {
           this.#waiters.delete(wake);
@@ -55,7 +60,10 @@ export class WriteBehind {
     while (this.#queue.size > 0) {
       const batch = [...this.#queue.values()].slice(0, WRITE_BATCH);
       await this.#tiers.commit(batch);
-      for (const { hash } of batch) this.#queue.delete(hash.key);
+      for (const { hash, bytes } of batch) {
+        this.#queue.delete(hash.key);
+        this.#bytes -= bytes;
+      }
       for (const wake of [...this.#waiters]) wake();
     }
     this.#isWriting = false;

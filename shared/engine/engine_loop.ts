@@ -276,7 +276,7 @@ export class EngineLoop {
   #payload(slot: number): Uint8Array {
     assert(this.#slab, 'slots come after the slab');
     const { memory, payloadOffset } = this.#slab;
-    return slotBytes(memory, slot).subarray(payloadOffset, payloadOffset + this.#options.layout.payloadBytes);
+    return slotBytes(memory, slot + payloadOffset, this.#options.layout.payloadBytes);
   }
 
   /** Tells what happened, and the load when it changed: a cancelled sequence leaves no event. */

@@ -15,7 +15,7 @@ export interface Format {
   readonly model: string;
   readonly weightFormat: string;
   readonly kvDtype: 'f16' | 'f32';
-  /** Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers. */
+  /** Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers, 3 since records have frames. */
   readonly layoutVersion: number;
   /** Tokens per block. */
   readonly blockSize: number;
@@ -25,7 +25,7 @@ export interface Format {
   readonly shard: string;
 }
 
-export const LAYOUT_VERSION = 2;
+export const LAYOUT_VERSION = 3;
 
 /** The fields in one fixed order; two formats are equal when these lines are. */
 function formatText(format: Format): string {

@@ -1,24 +1,39 @@
 /**
- * A block record: one format for staging, wire, DRAM and LMDB.
+ * A block record: one format for staging, wire, DRAM and LMDB: a preamble, then frames, one per range of layers.
  *
  *   offset
- *   [0, 4)    magic "PKV1"            [48, 64)  chain digest
- *   [4, 8)    header bytes            [64, 72)  numerics class, XXH64 of its name
- *   [8, 12)   payload bytes           [72, 76)  layers
- *   [12, 16)  reserved, 0             [76, 80)  tokens
- *   [16, 32)  format digest           [80, 88)  XXH64 of the header with these eight bytes 0
- *   [32, 40)  key                     [88, 88 + 8·layers)  XXH64 of each layer's payload
- *   [40, 48)  parent key              then 0 up to a multiple of 256, where the payload starts
+ *   [0, 4)    magic "PKV2"             [48, 64)  chain digest
+ *   [4, 8)    preamble bytes           [64, 72)  numerics class, XXH64 of its name
+ *   [8, 12)   bytes behind it          [72, 74)  layers
+ *   [12, 16)  reserved, 0              [74, 76)  frames
+ *   [16, 32)  format digest            [76, 80)  tokens
+ *   [32, 40)  key                      [80, 88)  XXH64 of [0, 80)
+ *   [40, 48)  parent key               [88, 88 + 32·frames)  what each frame is, then 0 up to a multiple of 256
  *
- * All little-endian. Payload: [layer][plane k, v][token][kv_head][head_dim]. A layer has its own checksum, so that layers can
- * travel and be verified by themselves. No token ids: the disk tier is no log of prompts.
+ *   a frame:  [0, 2) first layer   [2, 4) layers   [4, 6) codec   [6, 8) 0   [8, 12) raw bytes   [12, 16) stored bytes
+ *             [16, 24) XXH64 of the raw bytes      [24, 32) XXH64 of the chain digest and [0, 24)
+ *
+ * All little-endian. Frames lie one behind the other, the raw bytes of all are [layer][plane k, v][token][kv_head][head_dim]. What is
+ * said of a frame is bound to its block, so a frame can leave before the last layer is computed, and is verified alone. Codec 0 is none;
+ * there is no other yet. No token ids: the disk tier is no log of prompts.
  */
-import type { BlockKey, BlockHash, Digest } from './block_key.ts';
+import type { BlockHash, BlockKey, Digest } from './block_key.ts';
 import { xxh64 } from './hash.ts';
 
-const MAGIC = 0x31564b50;
-const CHECKSUMS_AT = 88;
+const MAGIC = 0x32564b50;
+const IDENTITY_BYTES = 88;
+const FRAME_BYTES = 32;
 const ALIGNMENT = 256;
+const MAX_FRAMES = 8;
+const NO_CODEC = 0;
+
+/** A smaller frame costs more in calls than it gains in time. */
+let minFrameBytes = 64 << 10;
+
+/** For drills: records of a few hundred bytes have several frames too. */
+export function narrowFrames(bytes: number): void {
+  minFrameBytes = bytes;
+}
 
 /** What all records of one format have in common. */
 export interface RecordLayout {
@@ -29,70 +44,164 @@ export interface RecordLayout {
   readonly payloadBytes: number;
 }
 
+/** A range of layers in a record of some layout. */
+export interface FrameRange {
+  readonly firstLayer: number;
+  readonly numLayers: number;
+  /** Of its raw bytes, in the payload. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** What a record says of one of its frames. */
+interface Frame extends FrameRange {
+  readonly codec: number;
+  readonly rawBytes: number;
+  readonly checksum: bigint;
+  /** Its description is whole and this block's. */
+  readonly isSound: boolean;
+}
+
 export interface RecordHeader extends BlockHash {
   readonly format: Digest;
+  /** XXH64 of the numerics class's name. */
+  readonly numerics: bigint;
   readonly numLayers: number;
+  readonly numFrames: number;
   readonly numTokens: number;
-  readonly headerBytes: number;
-  readonly payloadBytes: number;
-  readonly checksums: readonly bigint[];
+  readonly preambleBytes: number;
+  readonly storedBytes: number;
 }
 
-export function headerBytes(numLayers: number): number {
-  return Math.ceil((CHECKSUMS_AT + 8 * numLayers) / ALIGNMENT) * ALIGNMENT;
-}
+type Shape = Pick<RecordLayout, 'numLayers' | 'payloadBytes'>;
 
-export function recordBytes(layout: Pick<RecordLayout, 'numLayers' | 'payloadBytes'>): number {
-  return headerBytes(layout.numLayers) + layout.payloadBytes;
-}
-
-/** Writes the header in front of a payload that is already in place; computes every checksum. */
-export function sealRecord(record: Uint8Array, layout: RecordLayout, hash: BlockHash): void {
-  const { numLayers, payloadBytes } = layout;
-  const size = headerBytes(numLayers);
-  const header = Buffer.alloc(size);
-  header.writeUInt32LE(MAGIC, 0);
-  header.writeUInt32LE(size, 4);
-  header.writeUInt32LE(payloadBytes, 8);
-  header.write(layout.format, 16, 'hex');
-  header.writeBigUInt64LE(hash.key, 32);
-  header.writeBigUInt64LE(hash.parent, 40);
-  header.write(hash.digest, 48, 'hex');
-  header.writeBigUInt64LE(xxh64(Buffer.from(layout.numericsClass)), 64);
-  header.writeUInt32LE(numLayers, 72);
-  header.writeUInt32LE(layout.blockSize, 76);
-  layerChecksums(record, size, payloadBytes, numLayers).forEach((checksum, layer) => {
-    header.writeBigUInt64LE(checksum, CHECKSUMS_AT + 8 * layer);
+/** The frames of records of this shape: equal ranges of layers, the last one the rest. */
+export function framesOf({ numLayers, payloadBytes }: Shape): FrameRange[] {
+  const most = Math.min(MAX_FRAMES, numLayers, Math.max(1, Math.floor(payloadBytes / minFrameBytes)));
+  const layersEach = Math.ceil(numLayers / most);
+  const layerBytes = payloadBytes / numLayers;
+  return Array.from({ length: Math.ceil(numLayers / layersEach) }, (_, i) => {
+    const firstLayer = i * layersEach;
+    const count = Math.min(layersEach, numLayers - firstLayer);
+    return { firstLayer, numLayers: count, offset: firstLayer * layerBytes, bytes: count * layerBytes };
   });
-  header.writeBigUInt64LE(xxh64(header), 80);
-  record.set(header);
 }
 
-/** The header of a record, or why it is none. Looks at the header only. */
+function paddedPreamble(numFrames: number): number {
+  return Math.ceil((IDENTITY_BYTES + FRAME_BYTES * numFrames) / ALIGNMENT) * ALIGNMENT;
+}
+
+/** Where the payload starts. */
+export function preambleBytes(shape: Shape): number {
+  return paddedPreamble(framesOf(shape).length);
+}
+
+export function recordBytes(shape: Shape): number {
+  return preambleBytes(shape) + shape.payloadBytes;
+}
+
+/** Stands for a numerics class in records and offers. */
+export function numericsId(numericsClass: string): bigint {
+  return xxh64(Buffer.from(numericsClass));
+}
+
+/** Writes the preamble in front of a payload that is already in place; computes every checksum. @returns what {@link contentOf} does. */
+export function sealRecord(record: Uint8Array, layout: RecordLayout, hash: BlockHash): bigint {
+  const { numLayers, payloadBytes } = layout;
+  const frames = framesOf(layout);
+  const size = paddedPreamble(frames.length);
+  const preamble = Buffer.alloc(size);
+  preamble.writeUInt32LE(MAGIC, 0);
+  preamble.writeUInt32LE(size, 4);
+  preamble.writeUInt32LE(payloadBytes, 8);
+  preamble.write(layout.format, 16, 'hex');
+  preamble.writeBigUInt64LE(hash.key, 32);
+  preamble.writeBigUInt64LE(hash.parent, 40);
+  preamble.write(hash.digest, 48, 'hex');
+  preamble.writeBigUInt64LE(numericsId(layout.numericsClass), 64);
+  preamble.writeUInt16LE(numLayers, 72);
+  preamble.writeUInt16LE(frames.length, 74);
+  preamble.writeUInt32LE(layout.blockSize, 76);
+  preamble.writeBigUInt64LE(xxh64(preamble.subarray(0, 80)), 80);
+  frames.forEach((frame, i) => {
+    const at = IDENTITY_BYTES + FRAME_BYTES * i;
+    preamble.writeUInt16LE(frame.firstLayer, at);
+    preamble.writeUInt16LE(frame.numLayers, at + 2);
+    preamble.writeUInt16LE(NO_CODEC, at + 4);
+    preamble.writeUInt32LE(frame.bytes, at + 8);
+    preamble.writeUInt32LE(frame.bytes, at + 12);
+    const start = size + frame.offset;
+    preamble.writeBigUInt64LE(xxh64(record.subarray(start, start + frame.bytes)), at + 16);
+    preamble.writeBigUInt64LE(frameCheck(preamble, i), at + 24);
+  });
+  record.set(preamble);
+  return contentOf(preamble);
+}
+
+/** Of what is said of frame `i`, bound to the block. */
+function frameCheck(preamble: Buffer, i: number): bigint {
+  const at = IDENTITY_BYTES + FRAME_BYTES * i;
+  return xxh64(Buffer.concat([preamble.subarray(48, 64), preamble.subarray(at, at + 24)]));
+}
+
+/** The preamble's identity, or why it is none. Looks at the preamble only, and not at its frames. */
 export function readHeader(record: Uint8Array): RecordHeader | { readonly fault: string } {
   if (record.byteLength < ALIGNMENT)
     return { fault: `a record has at least ${ALIGNMENT} bytes, not ${record.byteLength}` };
   const first = Buffer.from(record.buffer, record.byteOffset, ALIGNMENT);
   if (first.readUInt32LE(0) !== MAGIC) return { fault: 'no record magic' };
-  const [size, payloadBytes, numLayers] = [first.readUInt32LE(4), first.readUInt32LE(8), first.readUInt32LE(72)];
-  if (size !== headerBytes(numLayers) || size + payloadBytes !== record.byteLength) {
-    return { fault: `lengths disagree: header ${size}, payload ${payloadBytes}, record ${record.byteLength}` };
+  const [size, storedBytes, numFrames] = [first.readUInt32LE(4), first.readUInt32LE(8), first.readUInt16LE(74)];
+  if (size !== paddedPreamble(numFrames) || size + storedBytes !== record.byteLength) {
+    return { fault: `lengths disagree: preamble ${size}, payload ${storedBytes}, record ${record.byteLength}` };
   }
-  const header = Buffer.from(record.slice(0, size));
-  const checksum = header.readBigUInt64LE(80);
-  header.writeBigUInt64LE(0n, 80);
-  if (xxh64(header) !== checksum) return { fault: 'the header checksum differs' };
+  if (xxh64(first.subarray(0, 80)) !== first.readBigUInt64LE(80)) return { fault: 'the checksum of its head differs' };
   return {
-    format: header.toString('hex', 16, 32) as Digest,
-    key: header.readBigUInt64LE(32) as BlockKey,
-    parent: header.readBigUInt64LE(40) as BlockKey,
-    digest: header.toString('hex', 48, 64) as Digest,
-    numLayers,
-    numTokens: header.readUInt32LE(76),
-    headerBytes: size,
-    payloadBytes,
-    checksums: Array.from({ length: numLayers }, (_, layer) => header.readBigUInt64LE(CHECKSUMS_AT + 8 * layer)),
+    format: first.toString('hex', 16, 32) as Digest,
+    key: first.readBigUInt64LE(32) as BlockKey,
+    parent: first.readBigUInt64LE(40) as BlockKey,
+    digest: first.toString('hex', 48, 64) as Digest,
+    numerics: first.readBigUInt64LE(64),
+    numLayers: first.readUInt16LE(72),
+    numFrames,
+    numTokens: first.readUInt32LE(76),
+    preambleBytes: size,
+    storedBytes,
   };
+}
+
+/** Of a record whose header was read. Offsets are those of stored bytes. */
+function readFrames(preamble: Buffer, numFrames: number): Frame[] {
+  let offset = 0;
+  return Array.from({ length: numFrames }, (_, i): Frame => {
+    const at = IDENTITY_BYTES + FRAME_BYTES * i;
+    const bytes = preamble.readUInt32LE(at + 12);
+    const frame = {
+      firstLayer: preamble.readUInt16LE(at),
+      numLayers: preamble.readUInt16LE(at + 2),
+      ...{ offset, bytes },
+      codec: preamble.readUInt16LE(at + 4),
+      rawBytes: preamble.readUInt32LE(at + 8),
+      checksum: preamble.readBigUInt64LE(at + 16),
+      isSound: preamble.readBigUInt64LE(at + 24) === frameCheck(preamble, i),
+    };
+    offset += bytes;
+    return frame;
+  });
+}
+
+/** One number for the raw bytes of a sealed record: XXH64 of its frames' checksums. */
+export function contentOf(record: Uint8Array): bigint {
+  const view = Buffer.from(record.buffer, record.byteOffset, record.byteLength);
+  const numFrames = view.readUInt16LE(74);
+  const checksums = Buffer.alloc(8 * numFrames);
+  for (let i = 0; i < numFrames; i++)
+    view.copy(checksums, 8 * i, IDENTITY_BYTES + FRAME_BYTES * i + 16, IDENTITY_BYTES + FRAME_BYTES * i + 24);
+  return xxh64(checksums);
+}
+
+/** Of a sealed record: which numerics made it. */
+export function numericsOf(record: Uint8Array): bigint {
+  return Buffer.from(record.buffer, record.byteOffset, IDENTITY_BYTES).readBigUInt64LE(64);
 }
 
 /**
@@ -107,15 +216,23 @@ export function verifyRecord(
   if ('fault' in header) return header.fault;
   if (want && header.format !== want.format) return 'it belongs to another format';
   if (want && header.digest !== want.digest) return 'its chain digest is another: the keys collide';
-  const actual = layerChecksums(record, header.headerBytes, header.payloadBytes, header.numLayers);
-  const damaged = actual.findIndex((checksum, layer) => checksum !== header.checksums[layer]);
-  return damaged < 0 ? undefined : `the checksum of layer ${damaged} differs`;
-}
-
-function layerChecksums(record: Uint8Array, start: number, payloadBytes: number, numLayers: number): bigint[] {
-  const layerBytes = payloadBytes / numLayers;
-  return Array.from({ length: numLayers }, (_, layer) => {
-    const at = start + layer * layerBytes;
-    return xxh64(record.subarray(at, at + layerBytes));
-  });
+  // What is judged is what is used: whoever writes into the record meanwhile changes nothing.
+  const preamble = Buffer.from(record.slice(0, header.preambleBytes));
+  let nextLayer = 0;
+  for (const frame of readFrames(preamble, header.numFrames)) {
+    const { firstLayer, numLayers, codec, offset, bytes, rawBytes } = frame;
+    if (!frame.isSound) return `what it says of layer ${nextLayer} is damaged, or another block's`;
+    if (codec !== NO_CODEC) return `layer ${firstLayer} has codec ${codec}, which is not known here`;
+    const end = offset + bytes;
+    if (firstLayer !== nextLayer || numLayers === 0 || bytes !== rawBytes || end > header.storedBytes)
+      return `its frames do not follow one another at layer ${nextLayer}`;
+    nextLayer += numLayers;
+    const start = header.preambleBytes;
+    if (xxh64(record.subarray(start + offset, start + end)) !== frame.checksum)
+      return `the checksum of layers ${firstLayer} to ${nextLayer - 1} differs`;
+    if (nextLayer === header.numLayers && end !== header.storedBytes) return 'there is more of it than its frames';
+  }
+  if (nextLayer !== header.numLayers) return `it has ${nextLayer} of ${header.numLayers} layers`;
+  const padding = preamble.subarray(IDENTITY_BYTES + FRAME_BYTES * header.numFrames);
+  return padding.some((byte) => byte !== 0) ? 'there is something between its preamble and its payload' : undefined;
 }

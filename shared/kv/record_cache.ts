@@ -2,15 +2,22 @@
  * Records in host memory, least recently used first out: a prefill or decode instance's outbox, a store's DRAM tier.
  *
  * An open fetch stream is a soft pin: what it still has to send is evicted last, so a stream cannot starve and cannot block
- * either. A record that is on its way to disk is pinned: its slot is not anybody else's until it is there. Bounded by the slab's slots (P1). One key holds one record: a second one is counted as a duplicate and dropped.
+ * either. A record that is on its way to disk is pinned: its slot is not anybody else's until it is there. Bounded by the slab's bytes
+ * (P1). One key holds one record: a second one is counted as a duplicate and dropped.
+ *
+ * Records go ahead of need: below LOW_WATER of free memory the oldest go, off the way of whoever stores, until HIGH_WATER is free.
  */
-import type { BlockKey, BlockHash } from './block_key.ts';
-import { slotBytes, type Slab } from './slab.ts';
+import type { BlockKey, BlockHash, Digest } from './block_key.ts';
+import { FormatCounts } from './format_counts.ts';
+import { slotBytes, slotLength, type Slab } from './slab.ts';
+import type { Stretch } from './stretches.ts';
 import { newTierCounters } from './tier_counters.ts';
 
 export interface CachedRecord {
   readonly hash: BlockHash;
+  readonly format: Digest;
   readonly slot: number;
+  readonly bytes: number;
 }
 
 /** A record for a reader, until it is released. */
@@ -25,14 +32,23 @@ export interface InPlace extends Lent {
   readonly slot: number;
 }
 
-/** One slot of so many may be on loan. */
+/** One byte of so many may be on loan. */
 const LOAN_SHARE = 4;
+/** Shares of all memory; where a share is less than a slot, records go when their slot is needed. */
+const LOW_WATER = 0.02;
+const HIGH_WATER = 0.04;
+/** Some tenths of a millisecond. */
+const VICTIMS_PER_TURN = 64;
+/** Records that go for one that is larger than they are, when others lie between them. */
+const MAX_VICTIMS = 32;
 
 export interface RecordCacheOptions {
   /** A record left; its slot is free already. */
   readonly onEvict: (record: CachedRecord) => void;
   /** Somebody is about to read this key: evicted only when nothing else is left. */
   readonly isWanted: (key: BlockKey) => boolean;
+  /** When the thread's loop has gone round; without it nothing goes ahead of need. */
+  readonly turn?: () => Promise<void>;
 }
 
 export class RecordCache {
@@ -41,8 +57,11 @@ export class RecordCache {
   readonly #options: RecordCacheOptions;
   /** Insertion order is the order of use: a touched record is taken out and put back. */
   readonly #records = new Map<BlockKey, CachedRecord>();
+  readonly #bySlot = new Map<number, CachedRecord>();
   readonly #pinned = new Map<BlockKey, number>();
-  #numOnLoan = 0;
+  readonly formats = new FormatCounts();
+  #bytesOnLoan = 0;
+  #isTrimming = false;
 
   constructor(slab: Slab, options: RecordCacheOptions) {
     this.#slab = slab;
@@ -55,73 +74,81 @@ export class RecordCache {
 
   /** Slots of the slab that are taken and hold no record: something is on its way into or out of them. */
   get numLent(): number {
-    return this.#slab.numSlots - this.#slab.numFree - this.size;
+    return this.#slab.numInUse - this.size;
   }
 
   has(key: BlockKey): boolean {
     return this.#records.has(key);
   }
 
+  /** The record if it is this very block; nobody used it for that. */
+  peek(hash: BlockHash): CachedRecord | undefined {
+    const record = this.#records.get(hash.key);
+    return record?.hash.digest === hash.digest ? record : undefined;
+  }
+
   /** The record if it is this very block (digest included), freshly used. The caller counts hits and misses. */
   find(hash: BlockHash): CachedRecord | undefined {
-    const record = this.#records.get(hash.key);
-    if (record?.hash.digest !== hash.digest) return undefined;
+    const record = this.peek(hash);
+    if (!record) return undefined;
     this.#records.delete(hash.key);
     this.#records.set(hash.key, record);
     return record;
   }
 
   /** Takes over the slot. False, and the slot is still the caller's, when the key is already held. */
-  put(hash: BlockHash, slot: number): boolean {
+  put(record: CachedRecord): boolean {
     this.counters.offered++;
-    if (this.#records.has(hash.key)) return false;
+    const { key } = record.hash;
+    if (this.#records.has(key)) return false;
     this.counters.stored++;
-    this.#records.set(hash.key, { hash, slot });
+    this.#records.set(key, record);
+    this.#bySlot.set(record.slot, record);
+    this.formats.add(record.format, record.bytes);
+    this.#trimAhead(record.bytes);
     return true;
   }
 
-  /** Records that lie here for readers, pinned. */
-  get numOnLoan(): number {
-    return this.#numOnLoan;
-  }
-
-  /** So many more may be. */
-  get numLoanable(): number {
-    return Math.floor(this.#slab.numSlots / LOAN_SHARE) - this.#numOnLoan;
+  /** So many more records of this size may lie here for readers, pinned. */
+  numLoanable(bytes: number): number {
+    return Math.floor((this.#slab.numBytes / LOAN_SHARE - this.#bytesOnLoan) / slotLength(bytes));
   }
 
   /** The record where it lies, or a copy of it when enough are on loan. The caller counts hits and misses. */
-  lend(hash: BlockHash, bytes: number): Lent | undefined {
-    const inPlace = this.lendInPlace(hash, bytes);
+  lend(hash: BlockHash): Lent | undefined {
+    const inPlace = this.lendInPlace(hash);
     if (inPlace) return inPlace;
     const found = this.find(hash);
-    const record = found && Buffer.from(slotBytes(this.#slab.memory, found.slot).subarray(0, bytes));
+    const record = found && Buffer.from(this.#bytesOf(found));
     return record && { record, slot: undefined, release: () => undefined };
   }
 
   /**
-   * The record where it lies, freshly used, pinned until it is released. Undefined when it is not here, or a quarter of the slots is on
+   * The record where it lies, freshly used, pinned until it is released. Undefined when it is not here, or a quarter of the memory is on
    * loan: readers that stop leave the others room.
    */
-  lendInPlace(hash: BlockHash, bytes: number): InPlace | undefined {
-    if (this.numLoanable <= 0) return undefined;
+  lendInPlace(hash: BlockHash): InPlace | undefined {
     const found = this.find(hash);
-    if (!found) return undefined;
+    if (!found || this.numLoanable(found.bytes) <= 0) return undefined;
     const { slot } = found;
-    const record = slotBytes(this.#slab.memory, slot).subarray(0, bytes);
+    const length = slotLength(found.bytes);
     this.pin(hash.key);
-    this.#numOnLoan++;
+    this.#bytesOnLoan += length;
     let isOut = true;
     return {
-      record,
+      record: this.#bytesOf(found),
       slot,
       release: () => {
         if (!isOut) return;
         isOut = false;
-        this.#numOnLoan--;
+        this.#bytesOnLoan -= length;
         this.unpin(hash.key);
       },
     };
+  }
+
+  #bytesOf({ slot, bytes }: CachedRecord): Uint8Array {
+    return slotBytes(this.#slab.memory, slot, bytes);
   }
 
   /** The record is not evicted until it is unpinned as often. */
@@ -135,15 +162,20 @@ export class RecordCache {
     else this.#pinned.delete(key);
   }
 
-  /** A slot to fill: a free one, else that of the least recently used record, wanted ones last. Undefined when all are in other hands. */
-  takeSlot(): number | undefined {
-    const free = this.#slab.allocate();
+  /**
+   * A slot to fill: a free one, else that of the least recently used record, wanted ones last, with its neighbours where they are smaller.
+   * Undefined when all are in other hands.
+   */
+  takeSlot(bytes: number): number | undefined {
+    const free = this.#slab.allocate(bytes);
     if (free !== undefined) return free;
-    const victim = this.#victim();
-    if (!victim) return undefined;
-    this.remove(victim.hash.key);
-    this.counters.evictions++;
-    return this.#slab.allocate();
+    for (let i = 0; i < MAX_VICTIMS; i++) {
+      const victim = this.#victim();
+      if (!victim) return undefined;
+      const slot = this.#slab.allocate(bytes, this.#clear(victim, slotLength(bytes)).start);
+      if (slot !== undefined) return slot;
+    }
+    return undefined;
   }
 
   giveSlot(slot: number): void {
@@ -152,10 +184,38 @@ export class RecordCache {
 
   remove(key: BlockKey): void {
     const record = this.#records.get(key);
-    if (!record) return;
-    this.#records.delete(key);
-    this.#slab.release(record.slot);
+    if (record) this.#remove(record);
+  }
+
+  #remove(record: CachedRecord): Stretch {
+    this.#records.delete(record.hash.key);
+    this.#bySlot.delete(record.slot);
+    this.formats.remove(record.format, record.bytes);
+    const stretch = this.#slab.release(record.slot);
     this.#options.onEvict(record);
+    return stretch;
+  }
+
+  #evict(record: CachedRecord): Stretch {
+    this.counters.evictions++;
+    return this.#remove(record);
+  }
+
+  /** The record goes, and those around it until so many bytes are free at one place, or somebody else's slot lies in the way. */
+  #clear(victim: CachedRecord, bytes: number): Stretch {
+    let stretch = this.#evict(victim);
+    while (stretch.end - stretch.start < bytes) {
+      const next = this.#evictableAt(stretch.end) ?? this.#evictableAt(stretch.start);
+      if (!next) break;
+      stretch = this.#evict(next);
+    }
+    return stretch;
+  }
+
+  #evictableAt(place: number): CachedRecord | undefined {
+    const slot = this.#slab.slotAt(place);
+    const record = slot === undefined ? undefined : this.#bySlot.get(slot);
+    return record && !this.#pinned.has(record.hash.key) ? record : undefined;
   }
 
   #victim(): CachedRecord | undefined {
@@ -166,5 +226,28 @@ export class RecordCache {
       oldest ??= record;
     }
     return oldest;
+  }
+
+  /** Makes room for what comes after a record of this size, when little is left. */
+  #trimAhead(bytes: number): void {
+    const { turn } = this.#options;
+    const { numBytes, numFreeBytes } = this.#slab;
+    const low = LOW_WATER * numBytes;
+    if (!turn || this.#isTrimming || bytes > low || numFreeBytes >= low) return;
+    this.#isTrimming = true;
+    void this.#trim(turn);
+  }
+
+  async #trim(turn: () => Promise<void>): Promise<void> {
+    const high = HIGH_WATER * this.#slab.numBytes;
+    for (let isMore = true; isMore;) {
+      await turn();
+      for (let i = 0; i < VICTIMS_PER_TURN && isMore; i++) {
+        const victim = this.#slab.numFreeBytes < high ? this.#victim() : undefined;
+        if (victim) this.#evict(victim);
+        isMore = victim !== undefined;
+      }
+    }
+    this.#isTrimming = false;
   }
 }

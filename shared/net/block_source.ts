@@ -12,10 +12,12 @@ export interface BlockSource {
    * is being computed for `requestId`. Whoever gets it releases it.
    */
   lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined>;
-  /** Records that may be lent in place besides those that are. */
-  readonly numLoanable: number;
+  /** Records of this size that may be lent in place besides those that are. */
+  numLoanable(bytes: number): number;
   /** The same, where it lies in host memory now. */
   lendHeld(hash: BlockHash): InPlace | undefined;
+  /** The tiers that this very block is in. */
+  whereIs(hash: BlockHash): Tier[];
   /** Every key in every tier, as of event number `sequence`. */
   snapshot(): {
     readonly epoch: string;

@@ -177,7 +177,9 @@ export class FetchAttempt {
     this.#arriving = undefined;
     this.#numAsked++;
     // A mover that fails is a fault like any other.
-    const fault = mover.call('verify', { slot, want: { format, digest: hash.digest } }).catch(messageOf);
+    const fault = mover
+      .call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } })
+      .catch(messageOf);
     this.#coming.push({ slot, fault });
   }
 

@@ -21,6 +21,8 @@ export function narrowSlices(bytes: number): void {
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
+/** Some milliseconds. */
+const MAX_LOOKED_UP = 8_192;
 const NOTHING = Buffer.alloc(0);
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
@@ -39,6 +41,7 @@ export interface FetchHandlers {
   readonly fetch: Handler<'fetch'>;
   readonly snapshot: Handler<'snapshot'>;
   readonly openLane: Handler<'openLane'>;
+  readonly exists: Handler<'exists'>;
 }
 
 export function createFetchHandlers(
@@ -71,8 +74,18 @@ export function createFetchHandlers(
       if (!lanes) throw new Failure('not_found', 'no lanes here');
       return lanes.open();
     }),
+    exists: answeringOnce<'exists'>(({ hashes }) => ({ tiers: whereAre(unpackHashes(hashes), source()) })),
     counters,
   };
+}
+
+/** A byte of tiers for each. */
+function whereAre(hashes: readonly BlockHash[], source: BlockSource): Buffer {
+  if (hashes.length > MAX_LOOKED_UP)
+    throw new Failure('invalid_request', `at most ${MAX_LOOKED_UP} blocks are looked up at once`);
+  return Buffer.from(
+    hashes.map((hash) => source.whereIs(hash).reduce((bits, tier) => bits | (1 << tiers.indexOf(tier)), 0)),
+  );
 }
 
 async function* records(
@@ -103,7 +116,7 @@ async function* records(
       if (stream && isInPlace(lent)) {
         const bytes = lent.record.length;
         // Other streams find half of what is left.
-        const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable / 2));
+        const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable(bytes) / 2));
         const ready = [lent, ...heldBehind(source, hashes, index, most, bytes)];
         stream.offer(index, ready);
         read(ready.length);

@@ -13,13 +13,15 @@ interface Waiter {
 
 export class ArrivalWindow {
   readonly #cache: RecordCache;
+  readonly #recordBytes: number;
   readonly #size: number;
   readonly #waiters: Waiter[] = [];
   /** Slots in use, and whether their sequence is admitted: a preempted one is no longer. */
   readonly #inUse = new Map<number, () => boolean>();
 
-  constructor(cache: RecordCache, size: number) {
+  constructor(cache: RecordCache, recordBytes: number, size: number) {
     this.#cache = cache;
+    this.#recordBytes = recordBytes;
     this.#size = size;
   }
 
@@ -82,7 +84,7 @@ export class ArrivalWindow {
         i++;
         continue;
       }
-      const slot = this.#cache.takeSlot();
+      const slot = this.#cache.takeSlot(this.#recordBytes);
       if (slot === undefined) return;
       this.#waiters.splice(i, 1);
       this.#inUse.set(slot, waiter.isAdmitted);

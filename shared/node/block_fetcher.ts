@@ -125,7 +125,11 @@ export class BlockFetcher {
           bytes.set(lent.record);
           lent.release();
           const want = { format: layout.format, digest: hash.digest };
-          yield { index, slot, fault: await line.mover.call('verify', { slot, want }).catch(messageOf) };
+          yield {
+            index,
+            slot,
+            fault: await line.mover.call('verify', { slot, bytes: lent.record.length, want }).catch(messageOf),
+          };
         }
       },
       cancel: () => undefined,
@@ -133,9 +137,9 @@ export class BlockFetcher {
   }
 
   async #takeSlot({ isAdmitted, signal }: FetchJob): Promise<ArrivalSlot> {
-    const { window, slab } = this.#options;
+    const { window, slab, layout } = this.#options;
     const slot = await window.take(isAdmitted, signal);
-    return { slot, bytes: slotBytes(slab.memory, slot) };
+    return { slot, bytes: slotBytes(slab.memory, slot, recordBytes(layout)) };
   }
 
   /** Undefined when the block is on its way into the device, else what is wrong with the record. */

@@ -17,8 +17,8 @@ import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine
 import type { SequenceRequest } from '../engine/sequence.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
-import { headerBytes, recordBytes } from '../kv/record.ts';
-import { Slab } from '../kv/slab.ts';
+import { numericsId, preambleBytes, recordBytes } from '../kv/record.ts';
+import { Slab, slotLength } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
 import type { LaneHost } from '../net/lane_host.ts';
 import { startMover, type Mover } from '../net/mover/mover.ts';
@@ -121,7 +121,7 @@ export class EngineInstance {
       onDeath,
     });
     const { layout } = host.info;
-    const slotSize = recordBytes(layout);
+    const slotSize = slotLength(recordBytes(layout));
     const numSlots = Math.floor(dramBytes / slotSize);
     if (numSlots < MIN_SLOTS) {
       await host.stop(options.clock);
@@ -129,10 +129,10 @@ export class EngineInstance {
         `--dram-bytes ${dramBytes} holds ${numSlots} records of ${slotSize} bytes; at least ${MIN_SLOTS * slotSize} are needed for this model`,
       );
     }
-    const slab = new Slab(slotSize, numSlots);
+    const slab = new Slab(numSlots * slotSize);
     const mover = startMover(options.threads, onDeath);
     await mover.call('attach', slab.memory);
-    host.attach(slab.memory, headerBytes(layout.numLayers));
+    host.attach(slab.memory, preambleBytes(layout));
     const instance = new EngineInstance(options, host, mover, slab);
     const { clock, stepTimeoutMs, onHang } = options;
     watch(new Int32Array(engine.pulse), { clock, stepTimeoutMs, onHang, signal: instance.#stopped.signal });
@@ -155,24 +155,28 @@ export class EngineInstance {
     this.#onPlaced = onPlaced;
     const { network, clock, random, log } = this.#options;
     const { layout } = this.info;
+    const slotSize = recordBytes(layout);
+    const numSlots = Math.floor(this.#slab.numBytes / slotLength(slotSize));
     const sendToEngine = this.#host.send.bind(this.#host);
     const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
     const offers = new Offers({
       ...{ network, clock, log, stores, signal: this.#stopped.signal },
       format: layout.format,
-      recordBytes: recordBytes(layout),
+      numerics: numericsId(layout.numericsClass),
+      recordBytes: slotSize,
       source: member.address,
     });
     const outbox = new Outbox({
-      ...{ layout, slab: this.#slab, mover: this.#mover, announcer, clock, log, sendToEngine },
-      onReady: (hash) => {
-        offers.add(hash);
+      ...{ layout, slab: this.#slab, numSlots, mover: this.#mover, announcer, clock, log, sendToEngine },
+      onReady: (hash, content) => {
+        offers.add(hash, content);
       },
       onSlotFree: () => {
         window.pump();
       },
     });
-    const window = new ArrivalWindow(outbox.cache, Math.min(MAX_WINDOW, Math.floor(this.#slab.numSlots / 4)));
+    const windowSize = Math.min(MAX_WINDOW, Math.floor(numSlots / 4));
+    const window = new ArrivalWindow(outbox.cache, slotSize, windowSize);
     const fetcher = new BlockFetcher({
       ...{
         line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes },
@@ -291,7 +295,7 @@ export class EngineInstance {
       info.numBlocks * payload,
     );
     const { cache } = this.#parts.outbox;
-    const slot = this.#slab.memory.slotBytes;
+    const record = recordBytes(info.layout);
     return {
       running: engine?.numRunning ?? 0,
       waiting: engine?.numWaiting ?? 0,
@@ -301,7 +305,7 @@ export class EngineInstance {
       isDraining: this.isDraining,
       arriving: this.#parts.window.numInUse,
       lent: cache.numLent,
-      tiers: { device, dram: tierStats(cache.counters, cache.size, slot, this.#slab.numSlots * slot) },
+      tiers: { device, dram: tierStats(cache.counters, cache.size, record, this.#slab.numBytes) },
     };
   }
 

@@ -11,7 +11,7 @@ import type { AnchoredHash, Digest } from '../kv/block_key.ts';
 import { xxh64 } from '../kv/hash.ts';
 import { askOnce, type Network } from '../net/network.ts';
 import type { Member } from '../protocol/membership.ts';
-import { packDigest, packHashes } from '../protocol/packing.ts';
+import { packDigest, packHashes, packNumbers } from '../protocol/packing.ts';
 
 const GATHER_MS = 30;
 const MAX_QUEUED = 8_192;
@@ -34,11 +34,19 @@ export function homeStore(anchor: bigint, stores: readonly Member[]): Member | u
   );
 }
 
+/** A block to offer, and what its raw bytes are, so that the store can tell when it holds others under its name. */
+interface Offered {
+  readonly hash: AnchoredHash;
+  readonly content: bigint;
+}
+
 export interface OfferOptions {
   readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
   readonly format: Digest;
+  /** As record.ts has it. */
+  readonly numerics: bigint;
   readonly recordBytes: number;
   /** Where this instance's Blocks service listens. */
   readonly source: string;
@@ -50,7 +58,7 @@ export interface OfferOptions {
 export class Offers {
   readonly #options: OfferOptions;
   /** By the address of their home store, each in the order they came; the store is derived once, and again when stores change. */
-  #queues = new Map<string, { readonly store: Member; hashes: AnchoredHash[] }>();
+  #queues = new Map<string, { readonly store: Member; offered: Offered[] }>();
   #numQueued = 0;
   /** The stores that the queues were made for. */
   #stores = '';
@@ -63,17 +71,18 @@ export class Offers {
     this.#stopped = options.signal;
   }
 
-  add(hash: AnchoredHash): void {
+  /** `content`: of the record, as record.ts has it. */
+  add(hash: AnchoredHash, content: bigint): void {
     if (this.#numQueued >= MAX_QUEUED) return;
     this.#rehome();
-    if (this.#enqueue(hash, this.#options.stores()) && !this.#isGathering) void this.#gather();
+    if (this.#enqueue({ hash, content }, this.#options.stores()) && !this.#isGathering) void this.#gather();
   }
 
-  #enqueue(hash: AnchoredHash, stores: readonly Member[]): boolean {
-    const store = homeStore(hash.anchor, stores);
+  #enqueue(block: Offered, stores: readonly Member[]): boolean {
+    const store = homeStore(block.hash.anchor, stores);
     if (!store) return false;
-    const queue = this.#queues.get(store.address) ?? { store, hashes: [] };
-    queue.hashes.push(hash);
+    const queue = this.#queues.get(store.address) ?? { store, offered: [] };
+    queue.offered.push(block);
     this.#queues.set(store.address, queue);
     this.#numQueued++;
     return true;
@@ -85,10 +94,10 @@ export class Offers {
     const names = stores.map(({ name, address }) => `${name} ${address}`).join();
     if (names === this.#stores) return;
     this.#stores = names;
-    const waiting = [...this.#queues.values()].flatMap(({ hashes }) => hashes);
+    const waiting = [...this.#queues.values()].flatMap(({ offered }) => offered);
     this.#queues = new Map();
     this.#numQueued = 0;
-    for (const hash of waiting) this.#enqueue(hash, stores);
+    for (const block of waiting) this.#enqueue(block, stores);
   }
 
   /** Everything queued is offered and answered, or failed. */
@@ -104,11 +113,11 @@ export class Offers {
     while (this.#numQueued > 0) {
       await this.#options.clock.sleep(GATHER_MS);
       this.#rehome();
-      for (const { store, hashes } of [...this.#queues.values()]) {
+      for (const { store, offered } of [...this.#queues.values()]) {
         if (this.#busy.has(store.address)) continue;
-        const batch = hashes.splice(0, MAX_HASHES_PER_OFFER);
+        const batch = offered.splice(0, MAX_HASHES_PER_OFFER);
         this.#numQueued -= batch.length;
-        if (hashes.length === 0) this.#queues.delete(store.address);
+        if (offered.length === 0) this.#queues.delete(store.address);
         const offer = this.#offer(store, batch).finally(() => this.#busy.delete(store.address));
         this.#busy.set(store.address, offer);
       }
@@ -116,20 +125,25 @@ export class Offers {
     this.#isGathering = false;
   }
 
-  async #offer(store: Member, hashes: readonly AnchoredHash[]): Promise<void> {
-    const { network, log, format, recordBytes, source } = this.#options;
+  async #offer(store: Member, offered: readonly Offered[]): Promise<void> {
+    const { network, log, format, numerics, recordBytes, source } = this.#options;
+    const hashes = packHashes(offered.map(({ hash }) => hash));
+    const contents = packNumbers(offered.map(({ content }) => content));
     try {
       const reply = await askOnce(
         network,
         store.address,
         'offer',
-        { context: null, format: packDigest(format), hashes: packHashes(hashes), recordBytes, source },
+        {
+          ...{ context: null, format: packDigest(format), hashes, recordBytes, source },
+          ...{ contents, numerics: packNumbers([numerics]) },
+        },
         { signal: this.#stopped, timeoutMs: OFFER_TIMEOUT_MS },
       );
-      log.debug({ store: store.name, offered: hashes.length, ...reply }, 'offered');
+      log.debug({ store: store.name, offered: offered.length, ...reply }, 'offered');
     } catch (error) {
       log.warn(
-        { store: store.name, blocks: hashes.length, error: messageOf(error) },
+        { store: store.name, blocks: offered.length, error: messageOf(error) },
         'the store did not take an offer',
       );
     }

@@ -17,6 +17,7 @@ import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../net/announcer.ts';
 import type { BlockSource } from '../net/block_source.ts';
 import type { Mover } from '../net/mover/mover.ts';
+import type { Tier } from '../protocol/block_events.ts';
 import type { EngineEvent, ToEngine } from '../engine/engine_messages.ts';
 import { OVER } from '../base/signal.ts';
 
@@ -32,19 +33,22 @@ const MAX_OVER = 4_096;
 export interface OutboxOptions {
   readonly layout: RecordLayout;
   readonly slab: Slab;
+  /** Records that it has room for. */
+  readonly numSlots: number;
   readonly mover: Mover;
   readonly announcer: Announcer;
   readonly clock: Clock;
   readonly log: Log;
   readonly sendToEngine: (message: ToEngine) => void;
-  /** A block computed here is in the outbox now. */
-  readonly onReady: (hash: AnchoredHash) => void;
+  /** A block computed here is in the outbox now; `content` as record.ts has it. */
+  readonly onReady: (hash: AnchoredHash, content: bigint) => void;
   readonly onSlotFree: () => void;
 }
 
 export class Outbox implements BlockSource {
   readonly cache: RecordCache;
   readonly #options: OutboxOptions;
+  readonly #recordBytes: number;
   readonly wanted = new WantedKeys();
   /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
   readonly #watchers = new Map<BlockKey, Set<() => void>>();
@@ -58,11 +62,13 @@ export class Outbox implements BlockSource {
 
   constructor(options: OutboxOptions) {
     this.#options = options;
+    this.#recordBytes = recordBytes(options.layout);
     this.cache = new RecordCache(options.slab, {
       onEvict: ({ hash }) => {
         options.announcer.removed('dram', hash.key);
       },
       isWanted: (key) => this.wanted.has(key),
+      turn: () => options.clock.turn(),
     });
   }
 
@@ -87,10 +93,10 @@ export class Outbox implements BlockSource {
 
   /** Lends the engine slots for exports. */
   grantSlots(): void {
-    const limit = Math.min(MAX_CREDITS, Math.floor(this.#options.slab.numSlots / 4));
+    const limit = Math.min(MAX_CREDITS, Math.floor(this.#options.numSlots / 4));
     const slots: number[] = [];
     while (this.#numCredits < limit) {
-      const slot = this.cache.takeSlot();
+      const slot = this.cache.takeSlot(this.#recordBytes);
       if (slot === undefined) break;
       slots.push(slot);
       this.#numCredits++;
@@ -101,8 +107,9 @@ export class Outbox implements BlockSource {
   async #seal(hash: BlockHash, slot: number, anchor: BlockKey | undefined): Promise<void> {
     const { mover, layout, announcer, log, onReady } = this.#options;
     this.#sealing.add(hash.key);
+    let content: bigint;
     try {
-      await mover.call('seal', { layout, blocks: [{ slot, hash }] });
+      content = await mover.call('seal', { layout, slot, hash });
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
       this.cache.giveSlot(slot);
@@ -111,9 +118,9 @@ export class Outbox implements BlockSource {
     } finally {
       this.#sealing.delete(hash.key);
     }
-    if (this.cache.put(hash, slot)) {
+    if (this.cache.put({ hash, slot, format: layout.format, bytes: this.#recordBytes })) {
       announcer.stored('dram', hash.key);
-      if (anchor !== undefined) onReady({ ...hash, anchor });
+      if (anchor !== undefined) onReady({ ...hash, anchor }, content);
     } else {
       this.cache.giveSlot(slot);
     }
@@ -123,12 +130,17 @@ export class Outbox implements BlockSource {
     this.#options.onSlotFree();
   }
 
-  get numLoanable(): number {
-    return this.cache.numLoanable;
+  whereIs(hash: BlockHash): Tier[] {
+    const isInDevice = this.#options.announcer.has('device', hash.key);
+    return [...(isInDevice ? ['device' as const] : []), ...(this.cache.peek(hash) ? ['dram' as const] : [])];
+  }
+
+  numLoanable(bytes: number): number {
+    return this.cache.numLoanable(bytes);
   }
 
   lendHeld(hash: BlockHash): InPlace | undefined {
-    const lent = this.cache.lendInPlace(hash, recordBytes(this.#options.layout));
+    const lent = this.cache.lendInPlace(hash);
     if (lent) this.cache.counters.hits++;
     return lent;
   }
@@ -138,7 +150,7 @@ export class Outbox implements BlockSource {
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
     while (!signal.aborted) {
-      const lent = this.cache.lend(hash, recordBytes(this.#options.layout));
+      const lent = this.cache.lend(hash);
       if (lent) {
         this.cache.counters.hits++;
         return lent;

@@ -15,10 +15,10 @@ export interface DataFolder {
 }
 
 export interface DataFolders {
-  /** @throws Error when another live process has it. */
+  /** @throws Error when a process that can be seen from here has it. */
   refuseShared(dataDir: string, name: string): void;
-  /** @throws Error when another live process has it, or it cannot be made. */
-  claim(dataDir: string, name: string): DataFolder;
+  /** `onLost`: another has it now. @throws Error when another live process has it, or it cannot be made. */
+  claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder>;
 }
 
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */

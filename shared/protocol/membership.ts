@@ -72,6 +72,8 @@ const tierSchema = z.object({
   misses: z.int(),
   evictions: z.int(),
   dedupFactor: z.number(),
+  /** By format: those with the most bytes. */
+  formats: z.record(z.string(), z.object({ blocks: z.int(), bytes: z.number() })).optional(),
   /** Why the tier cannot be used now. */
   fault: z.string().optional(),
 });
@@ -90,6 +92,8 @@ const loadSchema = z.object({
   arriving: z.int().optional(),
   /** Slots of host memory without a record: those of arrivals, and what the engine was lent for exports. */
   lent: z.int().optional(),
+  /** Blocks that were offered with other bytes than those that are held, by the same numerics; absent for instances. */
+  divergent: z.int().optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });

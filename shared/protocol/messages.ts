@@ -6,6 +6,8 @@ import type { BusFrame as BusFrameMessage } from './generated/penstock/BusFrame.
 import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/DecodeReply.ts';
 import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
+import type { ExistsReply as ExistsReplyMessage } from './generated/penstock/ExistsReply.ts';
+import type { ExistsRequest as ExistsRequestMessage } from './generated/penstock/ExistsRequest.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
 import type { LaneReply as LaneReplyMessage } from './generated/penstock/LaneReply.ts';
@@ -23,7 +25,7 @@ import type { Sampled } from './generated/penstock/Sampled.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 6;
+export const PROTOCOL_VERSION = 7;
 
 type Message<T> = T extends Buffer
   ? T
@@ -40,6 +42,8 @@ export type DecodeStart = Message<DecodeStartMessage>;
 export type { DrainReply } from './generated/penstock/DrainReply.ts';
 export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
+export type ExistsReply = Message<ExistsReplyMessage>;
+export type ExistsRequest = Message<ExistsRequestMessage>;
 export type FetchReply = Message<FetchReplyMessage>;
 export type FetchRequest = Message<FetchRequestMessage>;
 export type { LaneRequest } from './generated/penstock/LaneRequest.ts';

@@ -32,6 +32,16 @@ export function unpackKeyWords(bytes: Buffer): Int32Array {
   return words;
 }
 
+/** u64 each. */
+export function packNumbers(numbers: readonly bigint[]): Buffer {
+  return Buffer.from(BigUint64Array.from(numbers).buffer);
+}
+
+export function unpackNumbers(bytes: Buffer): bigint[] {
+  if (bytes.length % 8 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of numbers`);
+  return Array.from({ length: bytes.length / 8 }, (_, i) => bytes.readBigUInt64LE(8 * i));
+}
+
 /** [parent u64][key u64][digest 16 bytes] each. */
 export function packHashes(hashes: readonly BlockHash[]): Buffer {
   const bytes = Buffer.alloc(hashes.length * HASH_BYTES);

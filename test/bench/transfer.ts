@@ -13,7 +13,7 @@ import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/kv/hash.ts';
 import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
-import { Slab, slotBytes } from '../../shared/kv/slab.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
@@ -192,7 +192,7 @@ class Getter {
   }
 
   static async open(transport: 'grpc' | 'bulk', address: string, layout: RecordLayout, bytes: number): Promise<Getter> {
-    const slab = new Slab(bytes, MAX_STREAMS * windowOf(bytes));
+    const slab = new Slab(MAX_STREAMS * windowOf(bytes) * slotLength(bytes));
     const mover = startMover(workerThreads, (error) => {
       throw error;
     });
@@ -229,8 +229,8 @@ class Getter {
     };
     const take = async (): Promise<ArrivalSlot> => {
       for (;;) {
-        const slot = this.#slab.allocate();
-        if (slot !== undefined) return { slot, bytes: slotBytes(this.#slab.memory, slot) };
+        const slot = this.#slab.allocate(this.#bytes);
+        if (slot !== undefined) return { slot, bytes: slotBytes(this.#slab.memory, slot, this.#bytes) };
         await systemClock.turn();
       }
     };

@@ -9,26 +9,27 @@ import { silentLog } from '../../shared/base/log.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { sealRecord } from '../../shared/kv/record.ts';
-import { Slab, slotBytes } from '../../shared/kv/slab.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
+import { lendingFrom } from '../support/lending.ts';
 import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
 
 const [recordKiB = '', numRecords = ''] = process.argv.slice(2);
 const layout = layoutOf(Number(recordKiB));
 const { bytes, hashes } = recordsOf(layout, Number(numRecords));
 const wanted = new WantedKeys();
-const slab = new Slab(bytes, 2 * hashes.length);
+const slab = new Slab(2 * hashes.length * slotLength(bytes));
 const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
 for (const hash of hashes) {
-  const slot = cache.takeSlot() ?? 0;
-  const record = slotBytes(slab.memory, slot);
+  const slot = cache.takeSlot(bytes) ?? 0;
+  const record = slotBytes(slab.memory, slot, bytes);
   new Uint32Array(record.buffer, record.byteOffset, bytes / 4).fill(0x9e3779b1);
   sealRecord(record, layout, hash);
-  cache.put(hash, slot);
+  cache.put({ hash, slot, bytes, format: layout.format });
 }
 const mover = startMover(workerThreads, (error) => {
   throw error;
@@ -37,26 +38,15 @@ await mover.call('attach', slab.memory);
 const network = new GrpcNetwork('', systemClock);
 const { signal } = new AbortController();
 const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
-const { fetch, snapshot, openLane } = createFetchHandlers(
-  () => ({
-    wanted,
-    lend: (hash) => Promise.resolve(cache.lend(hash, bytes)),
-    lendHeld: (hash) => cache.lendInPlace(hash, bytes),
-    get numLoanable() {
-      return cache.numLoanable;
-    },
-    snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
-  }),
-  { maxStreams: 64, lanes },
-);
-const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openLane });
+const { fetch, snapshot, openLane, exists } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
+const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openLane, exists });
 /** Every connection gets all records, one after the other, in one write each. */
 const plain = createServer({ noDelay: true }, (socket) => {
   socket.on('error', () => undefined);
   const next = (i: number): void => {
     if (i === hashes.length || socket.destroyed) socket.end();
     else
-      socket.write(Buffer.from(slab.memory.buffer, i * bytes, bytes), () => {
+      socket.write(Buffer.from(slab.memory.buffer, i * slotLength(bytes), bytes), () => {
         next(i + 1);
       });
   };

@@ -1,6 +1,6 @@
 /** What both ends of the transfer benchmark know. */
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import { headerBytes, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { preambleBytes, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
 
 export interface TransferEnds {
   readonly address: string;
@@ -12,7 +12,8 @@ const BLOCK_SIZE = 32;
 const format = 'cd'.repeat(16) as Digest;
 
 export function layoutOf(recordKiB: number): RecordLayout {
-  const payloadBytes = Math.floor((recordKiB * 1_024 - headerBytes(NUM_LAYERS)) / NUM_LAYERS / 4) * NUM_LAYERS * 4;
+  const all = { numLayers: NUM_LAYERS, payloadBytes: recordKiB * 1_024 };
+  const payloadBytes = Math.floor((all.payloadBytes - preambleBytes(all)) / NUM_LAYERS / 4) * NUM_LAYERS * 4;
   return { format, numericsClass: 'none', numLayers: NUM_LAYERS, blockSize: BLOCK_SIZE, payloadBytes };
 }
 

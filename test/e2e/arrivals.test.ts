@@ -9,12 +9,14 @@ import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import type { OfferReply } from '../../shared/protocol/messages.ts';
-import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { askOnce } from '../../shared/net/network.ts';
+import { askOnce, type Reply, type Request } from '../../shared/net/network.ts';
+import { packHashes } from '../../shared/protocol/packing.ts';
+import { numericsId } from '../../shared/kv/record.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder, type Lie } from '../support/fake_holder.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { offerOf } from '../support/lending.ts';
 
 const token = 'arrivals-test-token';
 const random = new Random(77);
@@ -93,27 +95,24 @@ test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
   },
 );
 
-/** What a store answers to an offer of the holder. */
-async function offer(
-  address: string,
-  hashes: readonly BlockHash[],
-  recordBytes = holder.recordBytes,
-): Promise<OfferReply> {
+/** What a store answers. */
+async function asked<M extends 'offer' | 'exists'>(address: string, name: M, request: Request<M>): Promise<Reply<M>> {
   const network = new GrpcNetwork(token, systemClock);
   try {
-    return await askOnce(
-      network,
-      address,
-      'offer',
-      {
-        ...{ context: null, format: packDigest(format), hashes: packHashes(hashes) },
-        ...{ recordBytes, source: holder.member.address },
-      },
-      { signal: new AbortController().signal, timeoutMs: 20_000 },
-    );
+    return await askOnce(network, address, name, request, { signal: new AbortController().signal, timeoutMs: 20_000 });
   } finally {
     network.close();
   }
+}
+
+/** To an offer of the holder; `more`: what it says of its blocks. */
+async function offer(
+  address: string,
+  hashes: readonly BlockHash[],
+  more: { recordBytes?: number; contents?: bigint[]; numerics?: bigint } = {},
+): Promise<OfferReply> {
+  const { recordBytes, member } = holder;
+  return asked(address, 'offer', offerOf(format, hashes, { recordBytes, source: member.address, ...more }));
 }
 
 test('an offer answers what is durable: fetched now, held already, or brought by another offer under way', async () => {
@@ -158,9 +157,48 @@ test('a store without a disk holds blocks and calls none durable; DRAM that is s
   folder.remove();
 });
 
+test('a block that is offered with other bytes than the store holds, by the same numerics, is an alarm; it costs nobody anything', async () => {
+  holder.lie('nothing but the truth');
+  const { address } = await cluster.node('store-1');
+  const hashes = chainOf(format, 32, promptOf(32 * 5));
+  await offer(address, hashes);
+  const numerics = numericsId('fake');
+  const truth = hashes.map(() => holder.content);
+  const divergent = async (): Promise<number> => {
+    const line = /^penstock_divergent_blocks_total{engine="store-1".*} (\d+)$/m.exec(
+      await (await fetch(`${cluster.url}/metrics`)).text(),
+    );
+    return Number(line?.[1]);
+  };
+  assert.equal(await divergent(), 0);
+  await offer(address, hashes, { contents: truth, numerics });
+  await offer(address, hashes, { contents: truth.map((content) => content + 1n), numerics: numerics + 1n });
+  const others = truth.map((content, i) => (i === 3 ? content + 1n : content));
+  await offer(address, hashes, { contents: others, numerics });
+  await until('the alarm is told', async () => (await divergent()) === 1);
+  expect(cluster.errors.join('\n')).toContain('computed other KV than what is held here');
+  // From its disk too, when it is not in DRAM any more.
+  await until('it is on disk', async () => (await offer(address, hashes)).durable === 5);
+  await assert.rejects(offer(address, hashes, { contents: [] }), /says what each of them holds/);
+});
+
+test('which of many blocks a store has, and where, costs one call', async () => {
+  holder.lie('nothing but the truth');
+  const { address } = await cluster.node('store-1');
+  const known = chainOf(format, 32, promptOf(32 * 4));
+  const unknown = chainOf(format, 32, promptOf(32 * 4));
+  await until('all of it is on disk', async () => (await offer(address, known)).durable === 4);
+  const colliding = known.map((hash) => ({ ...hash, digest: '0'.repeat(32) as Digest }));
+  const hashes = packHashes([...known, ...unknown, ...colliding]);
+  const { tiers } = await asked(address, 'exists', { hashes });
+  assert.deepEqual([...tiers], [6, 6, 6, 6, 0, 0, 0, 0, 0, 0, 0, 0], '2 for DRAM, 4 for the disk');
+  const many = packHashes(Array.from({ length: 8_193 }, () => known[0]!));
+  await assert.rejects(asked(address, 'exists', { hashes: many }), /at most 8192 blocks/);
+});
+
 test('a record size that would make slots without number is refused', async () => {
   const { address } = await cluster.node('store-1');
-  await assert.rejects(offer(address, chainOf(format, 32, promptOf(64)), 1), /at least 512 bytes/);
+  await assert.rejects(offer(address, chainOf(format, 32, promptOf(64)), { recordBytes: 1 }), /at least 512 bytes/);
   const answer = await cluster.completion({ prompt: [1, 2, 3], max_tokens: 2 });
   assert.equal(answer.choices[0]?.token_ids.length, 2);
 });

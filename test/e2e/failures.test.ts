@@ -16,8 +16,7 @@ import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/reco
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
-import { lendingCopies } from '../support/lending.ts';
-import { packDigest, packHashes } from '../../shared/protocol/packing.ts';
+import { lendingCopies, offerOf } from '../support/lending.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
@@ -371,12 +370,11 @@ test('a corrupt record on disk: a recompute, the same tokens, and the record is 
 
 /** Flips a bit in every fourth page of record payload. */
 function corrupt(folder: string): void {
-  const path = join(folder, readdirSync(folder).find((name) => name.startsWith('store')) ?? '', 'lmdb', 'data.mdb');
+  const path = join(folder, readdirSync(folder).find((name) => name.startsWith('store')) ?? '', 'lmdb', 'records');
   const file = openSync(path, 'r+');
   const { size } = statSync(path);
-  // Records lie behind the tree's first pages; the odd offset is inside a payload, whatever page it falls on.
-  for (let at = 64 * 4_096 + 1_001; at < size; at += 4 * 4_096)
-    writeSync(file, Buffer.from([0xa5, 0x5a, 0xa5]), 0, 3, at);
+  // The odd offset is inside a payload, whatever page it falls on.
+  for (let at = 1_001; at < size; at += 4 * 4_096) writeSync(file, Buffer.from([0xa5, 0x5a, 0xa5]), 0, 3, at);
   closeSync(file);
 }
 
@@ -464,18 +462,11 @@ test('a store that holds another block under the same key: a recompute, the righ
   const holder = await serveRecords(token, model.digest, colliding);
   const network = new GrpcNetwork(token, systemClock);
   const store = await cluster.node('store-1');
-  const hashes = packHashes(colliding);
   const { stored } = await askOnce(
     network,
     store.address,
     'offer',
-    {
-      context: null,
-      format: packDigest(model.digest),
-      hashes,
-      recordBytes: holder.recordBytes,
-      source: holder.address,
-    },
+    offerOf(model.digest, colliding, { recordBytes: holder.recordBytes, source: holder.address }),
     { signal: new AbortController().signal, timeoutMs: 10_000 },
   );
   network.close();

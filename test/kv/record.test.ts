@@ -4,16 +4,20 @@ import { describe, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { chainOf, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot, formatDifference, noScope, formatDigest, type Format } from '../../shared/kv/format.ts';
-import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { RecordCache, type CachedRecord } from '../../shared/kv/record_cache.ts';
 import {
-  headerBytes,
+  contentOf,
+  framesOf,
+  numericsId,
+  numericsOf,
+  preambleBytes,
   readHeader,
   recordBytes,
   sealRecord,
   verifyRecord,
   type RecordLayout,
 } from '../../shared/kv/record.ts';
-import { Slab } from '../../shared/kv/slab.ts';
+import { Slab, slotLength } from '../../shared/kv/slab.ts';
 
 const format: Format = {
   ...{
@@ -97,7 +101,7 @@ describe('records', () => {
   const [hash] = chainOf(digest, 4, [1, 2, 3, 4]);
   const sealed = (): Uint8Array => {
     const record = new Uint8Array(recordBytes(layout));
-    for (let i = headerBytes(3); i < record.length; i++) record[i] = i * 7;
+    for (let i = preambleBytes(layout); i < record.length; i++) record[i] = i * 7;
     sealRecord(record, layout, hash!);
     return record;
   };
@@ -121,6 +125,44 @@ describe('records', () => {
     }
   });
 
+  test('layers are in frames of 64 KiB at least, eight at most, each verified by what is said of it', () => {
+    const shapes = [
+      { numLayers: 30, payloadBytes: 737_280 },
+      { numLayers: 3, payloadBytes: 192 },
+      { numLayers: 32, payloadBytes: 4 << 20 },
+      { numLayers: 7, payloadBytes: 7 << 20 },
+    ];
+    assert.deepEqual(
+      shapes.map((shape) => framesOf(shape).map(({ numLayers }) => numLayers)),
+      [[4, 4, 4, 4, 4, 4, 4, 2], [3], [4, 4, 4, 4, 4, 4, 4, 4], [1, 1, 1, 1, 1, 1, 1]],
+    );
+    for (const shape of shapes) {
+      let [layer, offset] = [0, 0];
+      for (const { firstLayer, numLayers, bytes, offset: at } of framesOf(shape)) {
+        assert.deepEqual([firstLayer, at], [layer, offset]);
+        [layer, offset] = [layer + numLayers, offset + bytes];
+      }
+      assert.deepEqual([layer, offset], [shape.numLayers, shape.payloadBytes]);
+    }
+    const large: RecordLayout = { ...layout, numLayers: 7, payloadBytes: 7 << 17 };
+    const seal = (fill: number, as = hash!): { record: Uint8Array; content: bigint } => {
+      const record = new Uint8Array(recordBytes(large)).fill(fill);
+      return { record, content: sealRecord(record, large, as) };
+    };
+    const { record, content } = seal(1);
+    assert.equal(contentOf(record), content);
+    assert.equal(seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).content, content, 'of the raw bytes alone');
+    assert.notEqual(seal(2).content, content);
+    assert.equal(numericsOf(record), numericsId(large.numericsClass));
+    // What another block says of the same frame does not fit this one.
+    const other = seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).record;
+    record.set(other.subarray(88 + 32, 88 + 64), 88 + 32);
+    assert.match(verifyRecord(record)!, /layer 1 is damaged, or another block's/);
+    const flipped = seal(1).record;
+    flipped[flipped.length - 1]! ^= 1;
+    assert.match(verifyRecord(flipped)!, /layers 6 to 6/);
+  });
+
   test('K2: a colliding key, another format and a cut record are refused with a reason', () => {
     assert.match(verifyRecord(sealed(), { format: digest, digest: '0'.repeat(32) as Digest })!, /keys collide/);
     assert.match(verifyRecord(sealed(), { format: '0'.repeat(32) as Digest, digest: hash!.digest })!, /another format/);
@@ -133,30 +175,86 @@ describe('records', () => {
 describe('records in memory', () => {
   const linkOf = (i: number): ReturnType<typeof chainOf>[number] => chainOf(digest, 4, [i, i, i, i])[0]!;
 
+  const recordOf = (i: number, slot: number, bytes = 256): CachedRecord => ({
+    hash: linkOf(i),
+    format: digest,
+    slot,
+    bytes,
+  });
+
   test('the least recently used goes first, what somebody is about to read goes last', () => {
     const evicted: BlockKey[] = [];
     const wanted = new Set([linkOf(0).key]);
-    const cache = new RecordCache(new Slab(256, 3), {
+    const cache = new RecordCache(new Slab(3 * 256), {
       onEvict: ({ hash }) => evicted.push(hash.key),
       isWanted: (key) => wanted.has(key),
     });
-    for (const i of [0, 1, 2]) cache.put(linkOf(i), cache.takeSlot()!);
+    for (const i of [0, 1, 2]) cache.put(recordOf(i, cache.takeSlot(256)!));
     cache.find(linkOf(1));
-    for (const i of [3, 4, 5]) cache.put(linkOf(i), cache.takeSlot()!);
+    for (const i of [3, 4, 5]) cache.put(recordOf(i, cache.takeSlot(256)!));
     assert.deepEqual(evicted, [linkOf(2).key, linkOf(1).key, linkOf(3).key]);
     assert(cache.has(linkOf(0).key), 'the wanted one is still there');
     assert.equal(cache.counters.evictions, 3);
   });
 
   test('a second record of a key is a duplicate, and a colliding key finds nothing', () => {
-    const slab = new Slab(256, 3);
+    const slab = new Slab(3 * 256);
     const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
-    assert(cache.put(linkOf(1), cache.takeSlot()!));
-    const slot = cache.takeSlot()!;
-    assert(!cache.put(linkOf(1), slot));
+    assert(cache.put(recordOf(1, cache.takeSlot(256)!)));
+    const slot = cache.takeSlot(256)!;
+    assert(!cache.put(recordOf(1, slot)));
     cache.giveSlot(slot);
-    assert.equal(slab.numFree, 2);
+    assert.equal(slab.numFreeBytes, 2 * 256);
     assert.equal(cache.find({ ...linkOf(1), digest: '0'.repeat(32) as Digest }), undefined);
     assert.throws(() => slab.release(slot), /not in use/);
+  });
+
+  test('records of several sizes share the memory; a large one takes the place of its oldest and of those around it', () => {
+    const random = new Random(5);
+    const slab = new Slab(64 * 256);
+    const cache = new RecordCache(slab, { onEvict: ({ hash }) => held.delete(hash.key), isWanted: () => false });
+    const held = new Map<BlockKey, number>();
+    const sizes = [256, 700, 2_048] as const;
+    for (let i = 0; i < 3_000; i++) {
+      const bytes = random.pick(sizes);
+      const slot = cache.takeSlot(bytes);
+      assert(slot !== undefined && slot + bytes <= slab.numBytes);
+      const record = recordOf(i, slot, bytes);
+      assert(cache.put(record));
+      held.set(record.hash.key, slotLength(bytes));
+      const used = [...held.values()].reduce((sum, length) => sum + length, 0);
+      assert.equal(slab.numFreeBytes, slab.numBytes - used);
+      assert.equal(cache.size, held.size);
+    }
+    const used = 1 - slab.numFreeBytes / slab.numBytes;
+    assert(used > 0.6, `${used} of the memory is used`);
+    const { blocks } = cache.formats.largest(1)[digest]!;
+    assert.equal(blocks, held.size);
+  });
+
+  test('what is pinned stays where it is, and no room around it is no room', () => {
+    const slab = new Slab(8 * 256);
+    const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
+    for (let i = 0; i < 8; i++) cache.put(recordOf(i, cache.takeSlot(256)!));
+    for (const i of [1, 3, 5, 7]) cache.pin(linkOf(i).key);
+    assert.equal(cache.takeSlot(512), undefined);
+    for (const i of [1, 3, 5, 7]) assert(cache.has(linkOf(i).key));
+  });
+
+  test('of a large memory the oldest go before somebody needs their place', async () => {
+    const turns: (() => void)[] = [];
+    const cache = new RecordCache(new Slab(1_000 * 256), {
+      onEvict: () => undefined,
+      isWanted: () => false,
+      turn: () => new Promise((resolve) => turns.push(resolve)),
+    });
+    for (let i = 0; i < 985; i++) cache.put(recordOf(i, cache.takeSlot(256)!));
+    assert.equal(cache.counters.evictions, 0);
+    assert.equal(turns.length, 1);
+    turns[0]!();
+    await Promise.resolve();
+    await Promise.resolve();
+    assert.equal(cache.counters.evictions, 25, 'until 4 % is free');
+    assert(!cache.has(linkOf(24).key) && cache.has(linkOf(25).key));
   });
 });

@@ -2,12 +2,14 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, test } from 'vitest';
+import type { Digest } from '../../shared/kv/block_key.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { answering, answeringOnce, ask, askOnce, type Handler, type Listener } from '../../shared/net/network.ts';
 import type { FetchReply, FetchRequest } from '../../shared/protocol/messages.ts';
 import { mapConcurrently, until } from '../support/cluster.ts';
+import { offerOf } from '../support/lending.ts';
 
 /** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
 const MANY = 2_500;
@@ -160,7 +162,7 @@ test('a call that takes longer than it may fails by its deadline, and whoever se
 });
 
 test('a call with one reply; a wrong token', async () => {
-  const offer = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), recordBytes: 77, source: 's' };
+  const offer = offerOf('00'.repeat(16) as Digest, [], { recordBytes: 77, source: 's' });
   const options = { signal: never, timeoutMs: 5_000 };
   assert.equal((await askOnce(network, listener.address, 'offer', offer, options)).stored, 77);
   const other = new GrpcNetwork('wrong', systemClock);

@@ -11,7 +11,7 @@ import { Random } from '../../shared/base/random.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
-import { Slab, slotBytes } from '../../shared/kv/slab.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { openFetch, type Arrival, type FetchLine } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
@@ -27,12 +27,15 @@ import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/mover
 import { tcpSockets } from '../../shared/net/mover/tcp_sockets.ts';
 import type { Handlers, Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
+import { lendingFrom } from '../support/lending.ts';
 
 const layout: RecordLayout = {
   ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 200_000 },
 };
 const BYTES = recordBytes(layout);
 const NUM_BLOCKS = 60;
+/** Of them at once. */
+const NUM_LOANABLE = NUM_BLOCKS / 4;
 const hashes = chainOf(
   layout.format,
   4,
@@ -85,37 +88,29 @@ async function listen(handlers: Handlers): Promise<Listener> {
 
 /** `numHeld` blocks in host memory. */
 async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holder> {
-  const own = new Slab(BYTES, NUM_BLOCKS);
+  const own = new Slab(NUM_BLOCKS * slotLength(BYTES));
   const wanted = new WantedKeys();
   const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
   for (const hash of hashes.slice(0, numHeld)) {
-    const slot = cache.takeSlot()!;
-    slotBytes(own.memory, slot).fill(Number(hash.key & 0xffn));
-    sealRecord(slotBytes(own.memory, slot), layout, hash);
-    cache.put(hash, slot);
+    const slot = cache.takeSlot(BYTES)!;
+    slotBytes(own.memory, slot, BYTES).fill(Number(hash.key & 0xffn));
+    sealRecord(slotBytes(own.memory, slot, BYTES), layout, hash);
+    cache.put({ hash, slot, bytes: BYTES, format: layout.format });
   }
   const { signal } = stopped;
   const mover = inlineMover(own);
   const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
-  const { counters, ...handlers } = createFetchHandlers(
-    () => ({
-      wanted,
-      lend: (hash) => Promise.resolve(cache.lend(hash, BYTES)),
-      lendHeld: (hash) => cache.lendInPlace(hash, BYTES),
-      get numLoanable() {
-        return cache.numLoanable;
-      },
-      snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
-    }),
-    { maxStreams: 64, lanes: hasLanes ? lanes : undefined },
-  );
+  const { counters, ...handlers } = createFetchHandlers(() => lendingFrom(cache, wanted), {
+    maxStreams: 64,
+    lanes: hasLanes ? lanes : undefined,
+  });
   const listener = await listen(handlers);
   return { address: listener.address, cache, slab: own, counters, close: () => listener.close(100) };
 }
 
 beforeEach(async () => {
   stopped = new AbortController();
-  slab = new Slab(BYTES, 256);
+  slab = new Slab(256 * slotLength(BYTES));
   const mover = inlineMover(slab);
   const lanes = new Lanes({ network, mover, clock: systemClock, log: silentLog, signal: stopped.signal });
   line = { network, mover, lanes, clock: systemClock, random: new Random(1) };
@@ -154,10 +149,10 @@ async function fetchFrom(
   const take = async (): Promise<{ slot: number; bytes: Uint8Array }> => {
     for (;;) {
       signal.throwIfAborted();
-      const slot = numTaken < most ? slab.allocate() : undefined;
+      const slot = numTaken < most ? slab.allocate(BYTES) : undefined;
       if (slot !== undefined) {
         numTaken++;
-        return { slot, bytes: slotBytes(slab.memory, slot) };
+        return { slot, bytes: slotBytes(slab.memory, slot, BYTES) };
       }
       await systemClock.sleep(2);
     }
@@ -166,7 +161,7 @@ async function fetchFrom(
   for await (const arrival of stream.records({ take, giveBack })) {
     numHere++;
     try {
-      await each({ ...arrival, bytes: slotBytes(slab.memory, arrival.slot) });
+      await each({ ...arrival, bytes: slotBytes(slab.memory, arrival.slot, BYTES) });
     } finally {
       giveBack(arrival.slot);
     }
@@ -188,8 +183,8 @@ async function fetchesAll(address = holder.address): Promise<void> {
 /** Nothing is lent, and nothing taken. */
 async function isAtRest(): Promise<void> {
   await until('nobody fetches (R2)', () => holder.counters.openStreams === 0);
-  await until('no slot is in use', () => slab.numFree === slab.numSlots);
-  await until('nothing is on loan', () => holder.cache.numOnLoan === 0);
+  await until('no slot is in use', () => slab.numInUse === 0);
+  await until('nothing is on loan', () => holder.cache.numLoanable(BYTES) === NUM_LOANABLE);
 }
 
 /** Sockets of lanes that this process has open to a port, through a relay that can be cut. */
@@ -230,14 +225,14 @@ test('records come over a lane, whole and in order, by several streams at once, 
 
 test('what is damaged is said to be, and what comes behind it comes', async () => {
   const third = holder.cache.find(hashes[2]!)!;
-  const record = slotBytes(holder.slab.memory, third.slot);
+  const record = slotBytes(holder.slab.memory, third.slot, BYTES);
   record[BYTES - 9] = record[BYTES - 9]! ^ 1;
   const faults: (string | undefined)[] = [];
   await fetchFrom(holder.address, ({ fault }) => void faults.push(fault));
   assert.equal(faults.length, NUM_BLOCKS);
   assert.deepEqual(
     faults.flatMap((fault, i) => (fault === undefined ? [] : [[i, fault]])),
-    [[2, 'the checksum of layer 3 differs']],
+    [[2, 'the checksum of layers 2 to 3 differs']],
   );
 });
 
@@ -277,9 +272,9 @@ test('a reader that stops keeps at most a quarter of what its holder has from mo
   await systemClock.sleep(200);
   await fetchesAll();
   await until('only the one that stops has something', () => holder.counters.openStreams === 1);
-  assert(holder.cache.numOnLoan > 0, 'what lies ready for it stays');
+  assert(holder.cache.numLoanable(BYTES) < NUM_LOANABLE, 'what lies ready for it stays');
   // The others can be taken from whoever lies in them.
-  const taken = Array.from({ length: 100 }, () => holder.cache.takeSlot()).filter((slot) => slot !== undefined);
+  const taken = Array.from({ length: 100 }, () => holder.cache.takeSlot(BYTES)).filter((slot) => slot !== undefined);
   assert(taken.length >= (3 / 4) * NUM_BLOCKS && taken.length < NUM_BLOCKS, `${taken.length} slots`);
   for (const slot of taken) holder.cache.giveSlot(slot);
   go();
@@ -387,9 +382,9 @@ describe('memory that a lane has', () => {
     reader.abort();
     await assert.rejects(reading);
     await systemClock.sleep(300);
-    assert.equal(slab.numFree, slab.numSlots - 1, 'the rest of it may still come');
+    assert.equal(slab.numInUse, 1, 'the rest of it may still come');
     await ended;
-    await until('no slot is in use', () => slab.numFree === slab.numSlots);
+    await until('no slot is in use', () => slab.numInUse === 0);
     server.close();
     await listener.close(100);
   });
@@ -548,7 +543,7 @@ describe('strangers', () => {
         },
       });
       await fetchesAll(listener.address);
-      await until('no slot is in use', () => slab.numFree === slab.numSlots);
+      await until('no slot is in use', () => slab.numInUse === 0);
       server.close();
       await listener.close(100);
     }

@@ -10,8 +10,8 @@ import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 const never = new AbortController().signal;
 
 function open(size: number): ArrivalWindow {
-  const cache = new RecordCache(new Slab(64, 32), { onEvict: () => undefined, isWanted: () => false });
-  return new ArrivalWindow(cache, size);
+  const cache = new RecordCache(new Slab(64 * 32), { onEvict: () => undefined, isWanted: () => false });
+  return new ArrivalWindow(cache, 64, size);
 }
 
 test('sequences that are not admitted hold half of the window at most, all of them together all of it (P1)', async () => {
@@ -50,7 +50,7 @@ test('a sequence that is preempted counts as not admitted, with what it holds', 
 
 test('a record on its way to disk is not evicted, the others are, and without any there is no slot', () => {
   const evicted: string[] = [];
-  const cache = new RecordCache(new Slab(64, 3), {
+  const cache = new RecordCache(new Slab(64 * 3), {
     onEvict: ({ hash }) => evicted.push(hash.digest),
     isWanted: () => false,
   });
@@ -59,13 +59,14 @@ test('a record on its way to disk is not evicted, the others are, and without an
     4,
     Array.from({ length: 16 }, (_, i) => i),
   );
-  for (const hash of hashes.slice(0, 3)) cache.put(hash, cache.takeSlot() ?? -1);
+  for (const hash of hashes.slice(0, 3))
+    cache.put({ hash, format: 'ab'.repeat(16) as Digest, slot: cache.takeSlot(64) ?? -1, bytes: 64 });
   for (const hash of hashes.slice(0, 2)) cache.pin(hash.key);
   const [first, , third] = hashes;
-  assert.notEqual(cache.takeSlot(), undefined);
+  assert.notEqual(cache.takeSlot(64), undefined);
   assert.deepEqual(evicted, [third?.digest]);
-  assert.equal(cache.takeSlot(), undefined, 'all that is left is pinned');
+  assert.equal(cache.takeSlot(64), undefined, 'all that is left is pinned');
   if (first) cache.unpin(first.key);
-  assert.notEqual(cache.takeSlot(), undefined);
+  assert.notEqual(cache.takeSlot(64), undefined);
   assert.deepEqual(evicted, [third?.digest, first?.digest]);
 });

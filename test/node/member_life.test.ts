@@ -1,6 +1,7 @@
 /** The life of a member, over real gRPC: what it says before it can serve. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
+import type { Digest } from '../../shared/kv/block_key.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
@@ -9,6 +10,7 @@ import type { MemberConfig } from '../../shared/node/options.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallName, type Listener } from '../../shared/net/network.ts';
+import { offerOf } from '../support/lending.ts';
 
 test('a process that is still starting is as good as lost: its callers go elsewhere', async () => {
   const network = new GrpcNetwork('', systemClock);
@@ -37,7 +39,7 @@ test('a process that is still starting is as good as lost: its callers go elsewh
     const request = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), waitMs: 0 };
     await assert.rejects(ask(network, listener.address, name, request, options).next(), isLost, name);
   }
-  const offer = { context: null, format: Buffer.alloc(16), hashes: Buffer.alloc(0), recordBytes: 1, source: 's' };
+  const offer = offerOf('00'.repeat(16) as Digest, [], { recordBytes: 1, source: 's' });
   await assert.rejects(askOnce(network, listener.address, 'offer', offer, options), isLost);
   network.close();
   await listener.close(100);

@@ -48,7 +48,8 @@ test('a block’s home is derived once, not every time the queue is looked at; a
   );
   let numAsked = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
+    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
+    ...{ recordBytes: 1_024, source: 's:1' },
     // Nobody answers: what is offered stays on its way.
     network: playedNetwork({
       offer: answeringOnce<'offer'>(() => {
@@ -60,7 +61,10 @@ test('a block’s home is derived once, not every time the queue is looked at; a
     stores: () => counted.slice(0, numStores),
   });
   for (const anchor of anchors.slice(0, 3_000)) {
-    offers.add({ anchor: anchor as BlockKey, key: anchor as BlockKey, parent: 0n as BlockKey, digest: '00' as Digest });
+    offers.add(
+      { anchor: anchor as BlockKey, key: anchor as BlockKey, parent: 0n as BlockKey, digest: '00' as Digest },
+      0n,
+    );
   }
   const before = numReads;
   await clock.run(3_000);
@@ -76,7 +80,8 @@ test('8,192 blocks wait to be offered; more are not offered, the pool is a cache
   const clock = new SimulatedClock();
   let numOffered = 0;
   const offers = new Offers({
-    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, recordBytes: 1_024, source: 's:1' },
+    ...{ clock, log: silentLog, format: 'ab'.repeat(16) as Digest, numerics: 1n },
+    ...{ recordBytes: 1_024, source: 's:1' },
     network: playedNetwork({
       offer: answeringOnce<'offer'>(({ hashes }) => {
         numOffered += hashes.length / 32;
@@ -88,7 +93,7 @@ test('8,192 blocks wait to be offered; more are not offered, the pool is a cache
   });
   for (let i = 0; i < 10_000; i++) {
     const key = BigInt(i) as BlockKey;
-    offers.add({ anchor: key, key, parent: 0n as BlockKey, digest: '00'.repeat(16) as Digest });
+    offers.add({ anchor: key, key, parent: 0n as BlockKey, digest: '00'.repeat(16) as Digest }, 0n);
   }
   await clock.run(60_000);
   assert.equal(numOffered, 8_192);

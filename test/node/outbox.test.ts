@@ -21,8 +21,9 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
   const announcer = new Announcer('holder', () => undefined, clock, never);
   const outbox = new Outbox({
     ...{
-      layout: {} as RecordLayout,
-      slab: new Slab(64, 8),
+      layout: { numLayers: 1, payloadBytes: 256 } as RecordLayout,
+      slab: new Slab(512 * 8),
+      numSlots: 8,
       mover: {} as unknown as Mover,
       announcer,
       clock,

@@ -38,8 +38,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'checksums are not compared (K2)',
     file: 'shared/kv/record.js',
-    from: 'return damaged < 0 ? undefined :',
-    to: 'return damaged < 1e9 ? undefined :',
+    from: '!== frame.checksum)',
+    to: '!== frame.checksum && false)',
   },
   {
     name: 'a store calls durable what it has not committed (S1)',
@@ -196,8 +196,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what a store holds under a key is taken for what is asked (K2)',
     file: 'shared/kv/record_cache.js',
-    from: 'if (record?.hash.digest !== hash.digest)\n            return undefined;',
-    to: 'if (!record)\n            return undefined;',
+    from: 'return record?.hash.digest === hash.digest ? record : undefined;',
+    to: 'return record;',
   },
   {
     name: 'what the device holds under a key is taken for what is asked (K2)',
@@ -250,8 +250,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a record may be evicted while a lane sends it (K2)',
     file: 'shared/kv/record_cache.js',
-    from: 'this.pin(hash.key);\n        this.#numOnLoan++;',
-    to: 'this.#numOnLoan++;',
+    from: 'this.pin(hash.key);\n        this.#bytesOnLoan += length;',
+    to: 'this.#bytesOnLoan += length;',
   },
   {
     name: 'offered records are not verified (K2)',
@@ -627,7 +627,7 @@ export const mutants: readonly Mutant[] = [
     name: 'a slot for a record that cannot be read from disk is lost',
     file: 'services/store/tiers.js',
     from: `.catch(() => false))) {
-            dram.cache.giveSlot(slot);`,
+            this.dram.giveSlot(slot);`,
     to: '.catch(() => false))) {',
   },
   {

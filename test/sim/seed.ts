@@ -6,6 +6,7 @@
 import { Random } from '../../shared/base/random.ts';
 import { narrowKeys, type BlockKey } from '../../shared/kv/block_key.ts';
 import { narrowBacklog } from '../../shared/bus/hub_client.ts';
+import { narrowFrames } from '../../shared/kv/record.ts';
 import { narrowSlices } from '../../shared/net/fetch_server.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
@@ -125,6 +126,7 @@ class SeedRun {
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
     narrowSlices(r.pick([100, 4_096]));
+    narrowFrames(r.pick([1, 4_096]));
     narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
     this.#cluster = new SimCluster(shape, r);
     this.#faults = new Faults(this.#cluster, r);
@@ -141,6 +143,7 @@ class SeedRun {
       this.#fail(error instanceof Error ? (error.stack ?? error.message) : String(error));
     } finally {
       narrowKeys(64);
+      narrowFrames(64 << 10);
     }
   }
 

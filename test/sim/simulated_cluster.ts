@@ -20,7 +20,8 @@ import { chainOf, type BlockKey, type BlockHash } from '../../shared/kv/block_ke
 import { moverModule } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
-import { headerBytes, readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { slotLength } from '../../shared/kv/slab.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
@@ -374,7 +375,7 @@ export class SimCluster {
     };
     const folders: DataFolders = {
       refuseShared: () => undefined,
-      claim: (dataDir, name) => ({ path: `${dataDir}/${name}`, release: () => undefined }),
+      claim: (dataDir, name) => Promise.resolve({ path: `${dataDir}/${name}`, release: () => undefined }),
     };
     return {
       ...{ clock, random, folders, log: silentLog },
@@ -529,7 +530,7 @@ export class SimCluster {
   #config<Table extends OptionTable>(role: Role, name: string, table: Table): ConfigOf<Table> {
     const { blockSize, dramSlots, storeSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } =
       this.shape;
-    const slotBytes = headerBytes(SIM_LAYERS) + simBlockBytes(blockSize);
+    const slotBytes = slotLength(recordBytes({ numLayers: SIM_LAYERS, payloadBytes: simBlockBytes(blockSize) }));
     const values: Record<string, string | number> = {
       name,
       model: simModel,

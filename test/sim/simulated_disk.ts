@@ -4,9 +4,10 @@
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { readHeader, verifyRecord } from '../../shared/kv/record.ts';
+import { contentOf, readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import type { DiskEntry } from '../../services/store/disk_process.ts';
+import type { DiskRead } from '../../services/store/disk_worker.ts';
 
 interface Committed {
   readonly digest: Digest;
@@ -56,6 +57,17 @@ const MAX_VOLATILE = 8;
 const WRITE_MS = 0.3;
 const READ_MS = 0.1;
 
+/** What an entry says of its record, whatever has become of it since. */
+function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
+  return {
+    format: record.toString('hex', 16, 32) as Digest,
+    bytes: record.length,
+    numerics: record.readBigUInt64LE(64),
+    content: contentOf(record),
+    at: 0,
+  };
+}
+
 /** What the store's control thread sees of it. */
 export class SimDiskThread {
   readonly #disk: SimDisk;
@@ -87,7 +99,7 @@ export class SimDiskThread {
     const entries = [...this.#disk.committed].map(([key, { digest, record }]) => ({
       key,
       digest,
-      bytes: record.length,
+      ...ofRecord(record),
     }));
     return { entries, wiped: undefined, fault: this.#fault, generation: this.#generation };
   }
@@ -96,11 +108,11 @@ export class SimDiskThread {
     return { fault: this.#fault, generation: this.#generation };
   }
 
-  async put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<BlockKey[]> {
+  async put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<DiskEntry[]> {
     const staged: [BlockKey, Committed][] = [];
     for (const { slot, bytes, key, digest } of blocks) {
       await this.#clock.sleep(READ_MS * this.#disk.slowness);
-      const record = Buffer.from(slotBytes(this.#memory, slot).subarray(0, bytes));
+      const record = Buffer.from(slotBytes(this.#memory, slot, bytes));
       const header = readHeader(record);
       if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) continue;
       staged.push([key, { digest, record }]);
@@ -111,10 +123,10 @@ export class SimDiskThread {
       this.#disk.commit(key, committed);
       this.#onCommit(committed.digest, committed.record);
     }
-    return staged.map(([key]) => key);
+    return staged.map(([key, { digest, record }]) => ({ key, digest, ...ofRecord(record) }));
   }
 
-  async get({ key, digest, slot }: { key: BlockKey; digest: Digest; slot: number }): Promise<string | undefined> {
+  async get({ key, digest, slot, bytes }: DiskRead): Promise<string | undefined> {
     await this.#clock.sleep(READ_MS * this.#disk.slowness);
     const found = this.#disk.committed.get(key);
     if (!found) return 'it is not in the environment';
@@ -122,8 +134,17 @@ export class SimDiskThread {
     if ('fault' in header) return header.fault;
     const wrong = verifyRecord(found.record, { format: header.format, digest });
     if (wrong !== undefined) return wrong;
-    slotBytes(this.#memory, slot).set(found.record);
+    slotBytes(this.#memory, slot, bytes).set(found.record);
     return undefined;
+  }
+
+  /** The order in which they are found at the next opening. */
+  async touch(keys: readonly BlockKey[]): Promise<void> {
+    await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
+    for (const key of keys) {
+      const found = this.#disk.committed.get(key);
+      if (found && this.#disk.committed.delete(key)) this.#disk.committed.set(key, found);
+    }
   }
 
   async remove(keys: readonly BlockKey[]): Promise<void> {

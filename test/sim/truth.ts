@@ -1,8 +1,8 @@
 /** What every block of a seed's requests holds, by the plain function: K1, K2 and K3 are checked against it. */
 import { KeyChain, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot } from '../../shared/kv/format.ts';
-import { headerBytes } from '../../shared/kv/record.ts';
-import { readPayload, SIM_LAYERS, type PlainRun } from './simulated_device.ts';
+import { preambleBytes } from '../../shared/kv/record.ts';
+import { readPayload, SIM_LAYERS, simBlockBytes, type PlainRun } from './simulated_device.ts';
 
 interface Entry {
   /** Of lows, then highs. */
@@ -45,7 +45,10 @@ export class Truth {
   }
 
   faultOfRecord(digest: Digest, record: Uint8Array): string | undefined {
-    const [lows, highs] = readPayload(record.subarray(headerBytes(SIM_LAYERS)), this.#blockSize);
+    const [lows, highs] = readPayload(
+      record.subarray(preambleBytes({ numLayers: SIM_LAYERS, payloadBytes: simBlockBytes(this.#blockSize) })),
+      this.#blockSize,
+    );
     return this.fault(digest, Uint32Array.of(...lows, ...highs));
   }
 }

@@ -1,6 +1,6 @@
 /** The LMDB tier with its real worker thread: S1, budgets, damage; and with a worker that fails, as a full disk does. Budget: 10 s. */
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -9,9 +9,10 @@ import type { Thread } from '../../shared/base/threads.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
-import { slotBytes, Slab } from '../../shared/kv/slab.ts';
-import { DiskTier, type DiskTierOptions } from '../../services/store/disk_tier.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
+import { DiskTier, type DiskTierOptions, type DiskWrite } from '../../services/store/disk_tier.ts';
 import type { DiskThread, start } from '../../services/store/disk_worker.ts';
+import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 
 const format = 'ab'.repeat(16) as Digest;
@@ -30,11 +31,11 @@ function linkOf(i: number): BlockHash {
 }
 
 /** A sealed record in a slot. */
-function record(i: number): { hash: BlockHash; slot: number; bytes: number } {
-  const slot = slab.allocate()!;
-  slotBytes(slab.memory, slot).fill(i);
-  sealRecord(slotBytes(slab.memory, slot), layout, linkOf(i));
-  return { hash: linkOf(i), slot, bytes };
+function record(i: number): DiskWrite {
+  const slot = slab.allocate(bytes)!;
+  slotBytes(slab.memory, slot, bytes).fill(i);
+  sealRecord(slotBytes(slab.memory, slot, bytes), layout, linkOf(i));
+  return { hash: linkOf(i), format, slot, bytes };
 }
 
 async function openWorker(): Promise<void> {
@@ -47,7 +48,7 @@ async function tierOf(more: Partial<DiskTierOptions> = {}): Promise<{ tier: Disk
   const keys = new Set<BlockKey>();
   const tier = new DiskTier({
     worker,
-    open: () => worker.call('open', path),
+    open: () => worker.call('open', { path, budgetBytes: 1 << 20 }),
     clock: systemClock,
     signal: stopped.signal,
     budgetBytes: 1 << 20,
@@ -62,7 +63,7 @@ async function tierOf(more: Partial<DiskTierOptions> = {}): Promise<{ tier: Disk
 
 beforeEach(async () => {
   folder.remove();
-  slab = new Slab(bytes, 64);
+  slab = new Slab(64 * slotLength(bytes));
   stopped = new AbortController();
   await openWorker();
 });
@@ -79,25 +80,53 @@ test('S1: what was put survives the thread being ended in the middle, and reads 
   await openWorker();
   const { tier: again, keys } = await tierOf();
   assert.deepEqual(keys, new Set([linkOf(1).key, linkOf(2).key]));
-  const slot = slab.allocate()!;
+  const slot = slab.allocate(bytes)!;
   assert(await again.get(linkOf(2), slot));
-  assert.equal(slotBytes(slab.memory, slot).at(-1), 2);
+  assert.equal(slotBytes(slab.memory, slot, bytes).at(-1), 2);
 });
 
 test('the budget holds, the least recently used goes first', async () => {
   const { tier, keys } = await tierOf({ budgetBytes: 4 * 12_288 });
   for (const i of [1, 2, 3, 4]) await tier.put([record(i)]);
-  await tier.get(linkOf(1), slab.allocate()!);
+  await tier.get(linkOf(1), slab.allocate(bytes)!);
   await tier.put([record(5), record(6)]);
   assert.deepEqual(keys, new Set([1, 4, 5, 6].map((i) => linkOf(i).key)));
   assert.equal(tier.counters.evictions, 2);
   assert(tier.takenBytes <= 4 * 12_288);
 });
 
+test('what was used last is evicted last after a restart too; records of two formats are counted apart', async () => {
+  const clock = new SimulatedClock();
+  const { tier } = await tierOf({ clock });
+  for (const i of [1, 2, 3, 4]) await tier.put([record(i)]);
+  await tier.get(linkOf(1), slab.allocate(bytes)!);
+  tier.touch(linkOf(2));
+  await clock.run(clock.nowMs() + 6_000);
+  await until('the order is written down', async () => (await worker.call('state', undefined)).fault === undefined);
+  const other = 'cd'.repeat(16) as Digest;
+  const large: RecordLayout = { ...layout, format: other, payloadBytes: 40_000 };
+  const slot = slab.allocate(recordBytes(large))!;
+  sealRecord(slotBytes(slab.memory, slot, recordBytes(large)), large, linkOf(9));
+  await tier.put([{ hash: linkOf(9), format: other, slot, bytes: recordBytes(large) }]);
+  const counts = { [other]: { blocks: 1, bytes: recordBytes(large) }, [format]: { blocks: 4, bytes: 4 * bytes } };
+  assert.deepEqual(tier.formats.largest(8), counts);
+  await worker.close();
+  await openWorker();
+  const { tier: again, keys } = await tierOf({ budgetBytes: 2 * 12_288 + 45_056 });
+  assert.deepEqual(keys, new Set([1, 2, 9].map((i) => linkOf(i).key)));
+  const into = slab.allocate(recordBytes(large))!;
+  assert(await again.get(linkOf(9), into));
+  assert.deepEqual(again.contentOf(linkOf(9)), tier.contentOf(linkOf(9)));
+  // What is evicted leaves its place: the file does not grow.
+  const { size } = statSync(join(path, 'records'));
+  for (let i = 20; i < 60; i++) await again.put([record(i % 50)]);
+  assert.equal(statSync(join(path, 'records')).size, size);
+});
+
 test('a slot that changed hands before it was written is left out, not torn', async () => {
   const { tier, keys } = await tierOf();
   const first = record(1);
-  sealRecord(slotBytes(slab.memory, first.slot), layout, linkOf(9));
+  sealRecord(slotBytes(slab.memory, first.slot, bytes), layout, linkOf(9));
   await tier.put([first, record(2)]);
   assert.deepEqual(keys, new Set([linkOf(2).key]));
 });
@@ -105,7 +134,7 @@ test('a slot that changed hands before it was written is left out, not torn', as
 test('a colliding key is a miss', async () => {
   const { tier } = await tierOf();
   await tier.put([record(1)]);
-  const slot = slab.allocate()!;
+  const slot = slab.allocate(bytes)!;
   assert.equal(await tier.get({ ...linkOf(1), digest: '0'.repeat(32) as Digest }, slot), false);
   assert(await tier.get(linkOf(1), slot));
 });
@@ -169,14 +198,14 @@ test('S1: a kill of the disk process between a stage and its commit loses what w
     for (const pid of diskProcesses()) process.kill(pid, 'SIGKILL');
     await putting;
     // Slots of what was put are nobody's any more.
-    slab = new Slab(bytes, 64);
+    slab = new Slab(64 * slotLength(bytes));
     await worker.call('attach', slab.memory);
   }
   for (const key of keys) {
     const i = Array.from({ length: 220 }, (_, n) => n).find((n) => linkOf(n).key === key)!;
-    const slot = slab.allocate()!;
+    const slot = slab.allocate(bytes)!;
     assert(await tier.get(linkOf(i), slot), `block ${i} was acknowledged`);
-    assert.equal(slotBytes(slab.memory, slot).at(-1), i & 255);
+    assert.equal(slotBytes(slab.memory, slot, bytes).at(-1), i & 255);
     slab.release(slot);
   }
   assert(keys.has(linkOf(1).key) && keys.has(linkOf(2).key));
@@ -205,7 +234,7 @@ test('a disk process that dies of what it reads has its environment set aside, a
   await tier.put([record(2)]);
   await tier.put([record(3)]);
   assert(keys.has(linkOf(3).key));
-  const slot = slab.allocate()!;
+  const slot = slab.allocate(bytes)!;
   assert(await tier.get(linkOf(3), slot));
 });
 

@@ -6,12 +6,13 @@ import type { DiskWrite } from '../../services/store/disk_tier.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
 import { WRITE_BATCH, WriteBehind } from '../../services/store/write_behind.ts';
 
+const format = 'ab'.repeat(16) as Digest;
 const hashes = chainOf(
-  'ab'.repeat(16) as Digest,
+  format,
   4,
   Array.from({ length: 400 }, (_, i) => i),
 );
-const writes: DiskWrite[] = hashes.map((hash, slot) => ({ hash, slot, bytes: 512 }));
+const writes: DiskWrite[] = hashes.map((hash, slot) => ({ hash, format, slot, bytes: 512 }));
 const never = new AbortController().signal;
 
 test('each record is put once and let go of as often as it was pinned; who brings more than there is room for waits', async () => {
@@ -32,21 +33,21 @@ test('each record is put once and let go of as often as it was pinned; who bring
   // Offered again meanwhile: one that is being written, and one that waits.
   behind.add([writes[3]!, writes[40]!]);
   assert.deepEqual(unpinned, [3, 40]);
-  assert.equal(behind.size, 50);
+  assert.equal(behind.bytes, 50 * 512);
   const seen: string[] = [];
   const left = new AbortController();
   const waiting = [
-    behind.until(20, never).then(() => seen.push('room')),
+    behind.until(20 * 512, never).then(() => seen.push('room')),
     behind.until(0, never).then(() => seen.push('settled')),
     behind.until(0, left.signal).then(() => seen.push('left')),
   ];
-  await behind.until(50, never);
+  await behind.until(50 * 512, never);
   left.abort();
   await waiting[2];
   ends[0]!();
   await waiting[0];
   assert.deepEqual(seen, ['left', 'room']);
-  assert.equal(behind.size, 50 - WRITE_BATCH);
+  assert.equal(behind.bytes, (50 - WRITE_BATCH) * 512);
   ends[1]!();
   await waiting[1];
   assert.deepEqual(seen, ['left', 'room', 'settled']);

@@ -4,8 +4,8 @@
  */
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
-import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import type { BlockHash, BlockKey, Digest } from '../../shared/kv/block_key.ts';
+import { contentOf, recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
@@ -44,6 +44,8 @@ const NUM_LAYERS = 4;
 export interface FakeHolder {
   readonly member: Member;
   readonly recordBytes: number;
+  /** Of every true record of it, as record.ts has it. */
+  readonly content: bigint;
   readonly numFetches: () => number;
   lie(lie: Lie): void;
   announce(hashes: readonly BlockHash[]): void;
@@ -95,6 +97,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   return {
     member,
     recordBytes: size,
+    content: contentOf(recordFor('nothing but the truth', layout, someHash) ?? Buffer.alloc(0)),
     numFetches: () => numFetches,
     lie: (next) => {
       lie = next;
@@ -110,6 +113,8 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
     },
   };
 }
+
+const someHash: BlockHash = { key: 1n as BlockKey, parent: 0n as BlockKey, digest: '01'.repeat(16) as Digest };
 
 function recordFor(lie: Lie, layout: RecordLayout, hash: BlockHash): Buffer | undefined {
   const record = Buffer.alloc(recordBytes(layout), 0x2b);

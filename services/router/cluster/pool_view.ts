@@ -43,6 +43,7 @@ function nodeView({ member, load, registration, isSuspect }: Instance): Record<s
     arriving: load?.arriving ?? 0,
     lent: load?.lent ?? 0,
     preemptions: load?.preemptions ?? 0,
+    divergent: load?.divergent ?? 0,
     last_step_ms: load?.lastStepMs ?? 0,
     tiers: Object.fromEntries(
       Object.entries(load?.tiers ?? {}).map(([tier, stats]) => [
@@ -55,6 +56,7 @@ function nodeView({ member, load, registration, isSuspect }: Instance): Record<s
           misses: stats.misses,
           evictions: stats.evictions,
           dedup_factor: stats.dedupFactor,
+          formats: stats.formats ?? null,
           fault: stats.fault ?? null,
         },
       ]),

@@ -1,7 +1,7 @@
 /** The mover thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
 import { systemClock, type Clock } from '../../base/clock.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
-import { sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
+import { recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../kv/slab.ts';
 import { PulledLanes, type PulledEvent, type WantedRecord } from './pulled_lanes.ts';
 import { ServedLanes, type OfferedRecord, type ServedEvent } from './served_lanes.ts';
@@ -12,10 +12,10 @@ export type MoverEvent = ServedEvent | PulledEvent;
 
 export interface MoverMethods {
   attach: (memory: SlabMemory) => void;
-  /** Writes headers and checksums around payloads that the engine put in place. */
-  seal: (job: { layout: RecordLayout; blocks: readonly { slot: number; hash: BlockHash }[] }) => void;
+  /** Writes the preamble of a record whose payload the engine put in place. @returns its content as record.ts has it. */
+  seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash }) => bigint;
   /** Undefined when the record is the wanted block and undamaged (K2), else what is wrong. */
-  verify: (job: { slot: number; want: { format: Digest; digest: Digest } }) => string | undefined;
+  verify: (job: { slot: number; bytes: number; want: { format: Digest; digest: Digest } }) => string | undefined;
   /** Listens for lanes. @returns the port. */
   listen: (at: { host: string; port: number }) => Promise<number>;
   admit: (of: { lane: number; token: string }) => void;
@@ -35,9 +35,9 @@ export function start(_data: undefined, emit: (event: MoverEvent) => void): Move
 
 export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (event: MoverEvent) => void): MoverMethods {
   let slab: SlabMemory | undefined;
-  const record = (slot: number): Uint8Array => {
+  const record = (slot: number, bytes: number): Uint8Array => {
     if (!slab) throw new Error('the mover has no slab yet');
-    return slotBytes(slab, slot);
+    return slotBytes(slab, slot, bytes);
   };
   const served = new ServedLanes(sockets, record, emit);
   const pulled = new PulledLanes(sockets, () => clock.turn(), record, emit);
@@ -45,10 +45,8 @@ export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (eve
     attach(memory) {
       slab = memory;
     },
-    seal({ layout, blocks }) {
-      for (const { slot, hash } of blocks) sealRecord(record(slot), layout, hash);
-    },
-    verify: ({ slot, want }) => verifyRecord(record(slot), want),
+    seal: ({ layout, slot, hash }) => sealRecord(record(slot, recordBytes(layout)), layout, hash),
+    verify: ({ slot, bytes, want }) => verifyRecord(record(slot, bytes), want),
     listen: ({ host, port }) => served.listen(host, port),
     admit({ lane, token }) {
       served.admit(lane, token);

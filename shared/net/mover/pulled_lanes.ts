@@ -56,7 +56,7 @@ interface Pulled {
 
 export class PulledLanes {
   readonly #sockets: Sockets;
-  readonly #recordIn: (slot: number) => Uint8Array;
+  readonly #recordIn: (slot: number, bytes: number) => Uint8Array;
   readonly #emit: (event: PulledEvent) => void;
   readonly #lanes = new Map<number, Pulled>();
   /** Of this turn of the loop: told together. */
@@ -72,7 +72,7 @@ export class PulledLanes {
   constructor(
     sockets: Sockets,
     turn: () => Promise<void>,
-    recordIn: (slot: number) => Uint8Array,
+    recordIn: (slot: number, bytes: number) => Uint8Array,
     emit: (event: PulledEvent) => void,
   ) {
     this.#sockets = sockets;
@@ -151,7 +151,7 @@ export class PulledLanes {
       if (read && expected?.bytes === read.bytes && place !== undefined) {
         pulled.expected.delete(place);
         pulled.arriving = expected;
-        begin('record', this.#recordIn(expected.slot).subarray(0, read.bytes), read.bytes);
+        begin('record', this.#recordIn(expected.slot, read.bytes), read.bytes);
       } else if (read && !expected && pulled.unwanted.has(read.stream) && read.bytes > 0) {
         scratch ??= new Uint8Array(SCRATCH_BYTES);
         begin('unwanted', scratch, read.bytes);
@@ -194,7 +194,7 @@ export class PulledLanes {
       this.#emit({ kind: 'dropped', lane, stream });
       return;
     }
-    const fault = verifyRecord(this.#recordIn(slot).subarray(0, bytes), { format, digest });
+    const fault = verifyRecord(this.#recordIn(slot, bytes), { format, digest });
     this.#arrivals.push({ lane, stream, index, fault });
     if (this.#arrivals.length === 1) void this.#turn().then(this.#tell);
   }

@@ -46,13 +46,17 @@ interface Served {
 
 export class ServedLanes {
   readonly #sockets: Sockets;
-  readonly #recordIn: (slot: number) => Uint8Array;
+  readonly #recordIn: (slot: number, bytes: number) => Uint8Array;
   readonly #emit: (event: ServedEvent) => void;
   readonly #lanes = new Map<number, Served>();
   /** Sockets without a lane, the oldest first. */
   readonly #strangers = new Set<ByteSocket>();
 
-  constructor(sockets: Sockets, recordIn: (slot: number) => Uint8Array, emit: (event: ServedEvent) => void) {
+  constructor(
+    sockets: Sockets,
+    recordIn: (slot: number, bytes: number) => Uint8Array,
+    emit: (event: ServedEvent) => void,
+  ) {
     this.#sockets = sockets;
     this.#recordIn = recordIn;
     this.#emit = emit;
@@ -111,7 +115,7 @@ export class ServedLanes {
     const writing = served.writing.get(stream) ?? { count: 0, sent: [] };
     served.writing.set(stream, writing);
     writing.count++;
-    const record = this.#recordIn(slot).subarray(0, bytes);
+    const record = this.#recordIn(slot, bytes);
     served.socket?.write([headOf({ stream, index, bytes }), record], () => {
       writing.count--;
       writing.sent.push(index);

@@ -27,7 +27,7 @@ import { ask, knownCases, type Answer, type KnownCase } from './load.ts';
 
 const PAGE = 4_096;
 
-/** What can be wrong with files, by name. `file` is data.mdb. */
+/** What can be wrong with files, by name. `file` is data.mdb, or the file of records. */
 export const damages: Readonly<Record<string, (folder: string, file: string, random: Random) => void>> = {
   'twenty pages of rubbish': (_folder, file, random) => {
     writePages(file, random, 20, (page) => {
@@ -209,5 +209,6 @@ function strike(environment: string, name: string, random: Random): void {
     renameSync(`${environment}.damaged`, environment);
   }
   if (!existsSync(file) || !statSync(file).isFile()) return;
-  damages[name]?.(environment, file, random);
+  const records = join(environment, 'records');
+  damages[name]?.(environment, existsSync(records) && random.chance(1, 3) ? records : file, random);
 }

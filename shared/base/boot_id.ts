@@ -1,0 +1,13 @@
+/** Which start of which machine this is. */
+import { readFileSync } from 'node:fs';
+import { uptime } from 'node:os';
+import { systemClock } from './clock.ts';
+
+export function bootId(): string {
+  try {
+    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  } catch {
+    // Elsewhere: the minute the machine started, which a reboot changes.
+    return `boot-${Math.round((systemClock.wallMs() / 1000 - uptime()) / 60)}`;
+  }
+}

@@ -1,0 +1,33 @@
+/** How much of each format there is somewhere. Bounded (P1) by what it counts: a format without a block is forgotten. */
+import type { Digest } from './block_key.ts';
+
+export interface FormatCount {
+  readonly blocks: number;
+  /** Of records, preambles included. */
+  readonly bytes: number;
+}
+
+export class FormatCounts {
+  readonly #counts = new Map<Digest, { blocks: number; bytes: number }>();
+
+  add(format: Digest, bytes: number): void {
+    const count = this.#counts.get(format) ?? { blocks: 0, bytes: 0 };
+    this.#counts.set(format, count);
+    count.blocks++;
+    count.bytes += bytes;
+  }
+
+  remove(format: Digest, bytes: number): void {
+    const count = this.#counts.get(format);
+    if (!count) return;
+    count.blocks--;
+    count.bytes -= bytes;
+    if (count.blocks === 0) this.#counts.delete(format);
+  }
+
+  /** The formats with the most bytes, at most so many. */
+  largest(most: number): Record<string, FormatCount> {
+    const byBytes = [...this.#counts].sort(([, a], [, b]) => b.bytes - a.bytes);
+    return Object.fromEntries(byBytes.slice(0, most).map(([format, count]) => [format, { ...count }]));
+  }
+}

@@ -1,0 +1,88 @@
+/** Whose a data folder is: processes that can be seen, and those that cannot. Budget: 30 s. */
+import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, test } from 'vitest';
+import { bootId } from '../../shared/base/boot_id.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import { dataFolders } from '../../services/cli/data_folders.ts';
+import { temporaryFolder, until } from '../support/cluster.ts';
+
+const folder = temporaryFolder();
+const file = join(folder.path, 's', 'owner');
+const lost: Error[] = [];
+const claim = (): ReturnType<typeof dataFolders.claim> =>
+  dataFolders.claim(folder.path, 's', (error) => lost.push(error));
+
+/** What an owner wrote, in its own pid namespace or on another machine. */
+function own(more: object, beat = 0): void {
+  mkdirSync(join(folder.path, 's'), { recursive: true });
+  const owner = { pid: 1, start: '', namespace: 'pid:[1]', boot: bootId(), id: 'theirs', beat, ...more };
+  writeFileSync(file, JSON.stringify(owner).padEnd(255).concat('\n'));
+}
+
+afterEach(() => {
+  lost.length = 0;
+  folder.remove();
+});
+
+test('a folder is free again when its owner lets it go, and when it has died; not while it lives', async () => {
+  const first = await claim();
+  first.release();
+  const { pid, namespace } = JSON.parse(readFileOf(await claim())) as { pid: number; namespace: string };
+  assert.equal(pid, process.pid);
+  // Process 1 of this namespace lives; when it began is not known here.
+  own({ namespace, start: '' }, 1);
+  const start = readFileSync('/proc/1/stat', 'utf8').split(') ')[1]?.split(' ')[19];
+  own({ namespace, start });
+  await assert.rejects(claim(), /process 1 uses the data folder/);
+  // Its number was given to another since.
+  own({ namespace, start: '1' });
+  (await claim()).release();
+  own({ namespace, pid: 2 ** 22 + 1 });
+  (await claim()).release();
+  assert.deepEqual(lost, []);
+});
+
+function readFileOf({ release }: { release: () => void }): string {
+  const text = readFileSync(file, 'utf8');
+  release();
+  return text;
+}
+
+test.each([
+  ['another pid namespace', {}],
+  ['another machine', { boot: 'elsewhere' }],
+])(
+  'of an owner in %s, the count that it raises says that it lives, and one that stands still that it does not',
+  async (_, where) => {
+    own(where);
+    let beat = 0;
+    const beating = setInterval(() => {
+      own(where, ++beat);
+    }, 200);
+    await assert.rejects(claim(), /another container or machine uses the data folder/);
+    clearInterval(beating);
+    const { release } = await claim();
+    release();
+  },
+);
+
+test('an owner that stood still while another took the folder is told, and takes nothing away', async () => {
+  const held = await claim();
+  own({});
+  await until('it is told', () => lost.length > 0);
+  assert.match(lost[0]?.message ?? '', /stood still/);
+  held.release();
+  assert.equal((JSON.parse(readFileSync(file, 'utf8')) as { id: string }).id, 'theirs');
+});
+
+test('of many that want a folder whose owner is gone, one has it', async () => {
+  own({ boot: 'elsewhere' });
+  const claims = await Promise.allSettled(Array.from({ length: 8 }, () => claim()));
+  const got = claims.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  assert.equal(got.length, 1);
+  await systemClock.sleep(1_200);
+  assert.deepEqual(lost, []);
+  got[0]?.release();
+});
