@@ -14,6 +14,8 @@ import { FormatCounts } from '../../shared/kv/format_counts.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { isForRoom } from './disk_errors.ts';
 import type { DiskEntry } from './disk_process.ts';
+import type { DiskReader } from './disk_reader.ts';
+import { DiskReads } from './disk_reads.ts';
 import type { DiskThread } from './disk_worker.ts';
 
 /** LMDB gives a record its own pages. */
@@ -44,6 +46,9 @@ export interface DiskTierOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
   readonly worker: Pick<Thread<DiskThread>, 'call'>;
+  readonly readers: readonly Pick<Thread<DiskReader>, 'call'>[];
+  /** The file of records. */
+  readonly records: () => string;
   readonly budgetBytes: number;
   readonly log: Log;
   readonly onStored: (key: BlockKey) => void;
@@ -66,6 +71,7 @@ export interface DiskWrite {
 export class DiskTier {
   readonly counters = newTierCounters();
   readonly #options: DiskTierOptions;
+  readonly #reads: DiskReads;
   /** Insertion order is the order of use. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
   readonly formats = new FormatCounts();
@@ -86,6 +92,7 @@ export class DiskTier {
 
   constructor(options: DiskTierOptions) {
     this.#options = options;
+    this.#reads = new DiskReads(options.readers);
   }
 
   /** Opens it; when that fails, again and again until `signal` aborts. Resolves after the first try. */
@@ -281,9 +288,11 @@ export class DiskTier {
       this.counters.misses++;
       return false;
     }
+    const { at, bytes, format, digest } = entry;
     let fault: string | undefined;
     try {
-      fault = await this.#options.worker.call('get', { ...hash, format: entry.format, slot, bytes: entry.bytes });
+      const file = { path: this.#options.records(), generation: this.#generation };
+      fault = await this.#reads.read(hash.key, { at, bytes, format, digest, slot }, file);
     } catch (error) {
       this.counters.misses++;
       await this.#failed(error, 'the disk tier could not read a block');
@@ -295,6 +304,8 @@ export class DiskTier {
       return true;
     }
     this.counters.misses++;
+    // It went while it was read, or the environment was begun anew.
+    if (this.#entries.get(hash.key) !== entry) return false;
     this.numFailures++;
     this.#options.log.warn({ fault }, 'a record on disk is unusable and was dropped');
     await this.#remove([hash.key]).catch((error: unknown) => this.#failed(error, 'a record could not be deleted'));
@@ -338,6 +349,8 @@ export class DiskTier {
 
   async #remove(keys: readonly BlockKey[]): Promise<void> {
     for (const key of keys) this.#forget(key);
+    // Their bytes are another's then.
+    await this.#reads.over(keys);
     await this.#options.worker.call('remove', keys);
   }
 

@@ -1,6 +1,6 @@
 /**
- * The store's disk thread: records between the slab and their file, and the disk process that knows which are there, so that the control
- * thread never waits for a disk.
+ * The store's disk thread: writes records from the slab into their file, and owns the disk process that knows which are there, so that
+ * the control thread never waits for a disk.
  *
  * An environment that ends its process, or in which a write or a delete fails other than for want of room, is set aside (renamed,
  * one is kept) and begun anew: `generation` counts that, and who keeps an index of it compares. One that cannot be opened at all
@@ -11,13 +11,15 @@ import { join } from 'node:path';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { contentOf, readHeader, verifyRecord } from '../../shared/kv/record.ts';
+import { contentOf, readHeader } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import { DiskChild, DiskProcessDeath } from './disk_child.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { isForRoom, mayPass } from './disk_errors.ts';
 import { RecordsFile } from './records_file.ts';
 
+/** The file of records, in the folder of the environment. */
+export const RECORDS = 'records';
 /** Processes in a row that ended from outside while they opened. */
 const MAX_OPENINGS = 3;
 /** Openings in a row that did not come back: pages that point in a circle, not a machine that slept. */
@@ -25,15 +27,6 @@ const MAX_HANGS = 2;
 /** The file of records may be so much longer than what is in it: records of several sizes leave gaps. */
 const CHURN = 1.25;
 const MIN_CHURN_BYTES = 64 << 20;
-
-/** What to read, and the slot of `bytes` to read it into. */
-export interface DiskRead {
-  readonly key: BlockKey;
-  readonly digest: Digest;
-  readonly format: Digest;
-  readonly slot: number;
-  readonly bytes: number;
-}
 
 export class DiskThread {
   /** [pid of the disk process] i32: for whoever ends this thread while that one hangs. */
@@ -82,7 +75,7 @@ export class DiskThread {
     this.#entries.clear();
     if (damage !== undefined) return { damage, entries };
     try {
-      this.#file = await RecordsFile.open(join(this.#path, 'records'), this.#maxBytes, entries);
+      this.#file = new RecordsFile(join(this.#path, RECORDS), this.#maxBytes, entries);
     } catch (error) {
       if (mayPass(error)) throw error;
       return { damage: messageOf(error), entries };
@@ -232,7 +225,7 @@ export class DiskThread {
           if (known?.digest === digest) held.push(known);
           if ('fault' in header || header.digest !== digest || known) continue;
           const { format, numerics } = header;
-          const at = await records.write(record);
+          const at = records.write(record);
           stored.push({ key, digest, format, bytes, numerics, content: contentOf(record), at });
         }
         await to.call('commit', stored);
@@ -244,15 +237,6 @@ export class DiskThread {
       for (const entry of stored) this.#entries.set(entry.key, entry);
       return [...held, ...stored];
     });
-  }
-
-  /** Brings a record up into a slot. Undefined when it is there, undamaged; else what is wrong with what was stored. */
-  async get({ key, digest, format, slot, bytes }: DiskRead): Promise<string | undefined> {
-    const entry = this.#entries.get(key);
-    if (!entry || entry.bytes !== bytes) return 'it is not in the environment';
-    const record = this.#recordIn(slot, bytes);
-    const isWhole = await this.#records.read(entry.at, record);
-    return isWhole ? verifyRecord(record, { format, digest }) : 'the file of records ends before it does';
   }
 
   /** They are the freshest now, in this order. */
@@ -271,7 +255,7 @@ export class DiskThread {
 
   async close(): Promise<void> {
     // In this order: what the environment names is there.
-    await this.#file?.sync();
+    this.#file?.sync();
     if (this.#fault === undefined && this.#child?.isAlive) await this.#child.call('close', undefined);
     await this.#child?.end();
     this.#file?.close();

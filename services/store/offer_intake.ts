@@ -19,7 +19,7 @@ import { unpackDigest, unpackHashes, unpackNumbers } from '../../shared/protocol
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreConfig } from './options.ts';
 import type { StoreTiers } from './tiers.ts';
-import { WRITE_BATCH, WriteBehind } from './write_behind.ts';
+import { WriteBehind } from './write_behind.ts';
 
 const MAX_OFFERS = 64;
 const FETCH_TIMEOUT_MS = 60_000;
@@ -27,6 +27,8 @@ const FETCH_PATIENCE_MS = 12_000;
 /** For a DRAM slot, while others' records are on their way to disk. */
 const SLOT_PAUSE_MS = 20;
 const MAX_SLOT_PAUSES = 500;
+/** Records that are put on their way to disk together. */
+const WRITE_BATCH = 32;
 /** Larger records than this are no KV block anyone would move. */
 const MAX_RECORD_BYTES = 1 << 30;
 

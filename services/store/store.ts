@@ -10,7 +10,8 @@ import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
-import type { start } from './disk_worker.ts';
+import type { start as startReader } from './disk_reader.ts';
+import { RECORDS, type start } from './disk_worker.ts';
 import { OfferIntake } from './offer_intake.ts';
 import type { StoreConfig } from './options.ts';
 import { StoreTiers } from './tiers.ts';
@@ -18,6 +19,8 @@ import { StoreTiers } from './tiers.ts';
 const SHUTDOWN_GRACE_MS = 2_000;
 const OPEN_WAIT_MS = 3_000;
 const CLOSE_WAIT_MS = 5_000;
+/** Threads that read from disk: two keep up with a page cache. */
+const NUM_READERS = 2;
 /** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
 const MAX_FETCH_STREAMS = 8_192;
 
@@ -39,8 +42,13 @@ async function build(
   const diskPid = new Int32Array(new SharedArrayBuffer(4));
   const url = new URL('./disk_worker.js', import.meta.url);
   const worker = threads.spawn<typeof start>({ url }, { pid: diskPid }, { onDeath: fail });
+  const reader = { url: new URL('./disk_reader.js', import.meta.url) };
+  const readers = Array.from({ length: NUM_READERS }, () =>
+    threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail }),
+  );
   const mover = startMover(threads, fail);
   let folder: DataFolder | undefined;
+  const environment = (): string => join(folder?.path ?? '', 'lmdb');
   const stopped = new AbortController();
   const announcer = new Announcer(
     holderId(member),
@@ -51,11 +59,12 @@ async function build(
     stopped.signal,
   );
   const tiers = new StoreTiers({
-    ...{ worker, mover, dramBytes: config.dram_bytes, diskBytes: config.disk_bytes, announcer, clock, log },
+    ...{ worker, readers, mover, dramBytes: config.dram_bytes, diskBytes: config.disk_bytes, announcer, clock, log },
     openDisk: async () => {
       folder ??= await folders.claim(config.data_dir, folderName, fail);
-      return worker.call('open', { path: join(folder.path, 'lmdb'), budgetBytes: config.disk_bytes });
+      return worker.call('open', { path: environment(), budgetBytes: config.disk_bytes });
     },
+    records: () => join(environment(), RECORDS),
     signal: stopped.signal,
   });
   const beside = lanesOf(config, mover, context, stopped.signal);
@@ -112,7 +121,7 @@ async function build(
         }),
         clock.sleep(CLOSE_WAIT_MS),
       ]);
-      await Promise.all([worker.close(), mover.close()]);
+      await Promise.all([worker, mover, ...readers].map((thread) => thread.close()));
       // One that hangs does not hear that its store is gone.
       const pid = Atomics.load(diskPid, 0);
       if (pid > 0) kill(pid);

@@ -11,7 +11,7 @@ import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
-import type { BlockHash } from '../../shared/kv/block_key.ts';
+import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { contentOf, numericsOf } from '../../shared/kv/record.ts';
 import { RecordCache, type CachedRecord, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
@@ -22,15 +22,19 @@ import type { Mover } from '../../shared/net/mover/mover.ts';
 import type { Tier } from '../../shared/protocol/block_events.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
+import type { DiskEntry } from './disk_process.ts';
 import { DiskTier, type Content, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
+import type { DiskReader } from './disk_reader.ts';
 import type { DiskThread } from './disk_worker.ts';
 
 export interface StoreTiersOptions {
   readonly worker: Thread<DiskThread>;
+  readonly readers: readonly Thread<DiskReader>[];
   readonly mover: Mover;
   readonly dramBytes: number;
   readonly diskBytes: number;
   readonly openDisk: DiskTierOptions['open'];
+  readonly records: DiskTierOptions['records'];
   readonly clock: Clock;
   readonly signal: AbortSignal;
   readonly announcer: Announcer;
@@ -40,6 +44,12 @@ export interface StoreTiersOptions {
 /** A header and some payload: less is no block, and would make slots without number. */
 const MIN_RECORD_BYTES = 512;
 
+/** Of one run of blocks, read from disk before it is their turn; and of all runs together (P1). */
+const MAX_AHEAD = 16;
+const AHEAD_BYTES = 16 << 20;
+const MAX_RISING = 64;
+/** Memory of which a record takes more than this share is not filled ahead: what rises would push out what has risen. */
+const AHEAD_SHARE = 64;
 /** Told of each tier, at most (P1). */
 const MAX_FORMATS = 8;
 
@@ -47,6 +57,8 @@ export class StoreTiers implements BlockSource {
   readonly disk: DiskTier;
   readonly #options: StoreTiersOptions;
   readonly wanted = new WantedKeys();
+  /** On their way up from disk. */
+  readonly #rising = new Map<BlockKey, Promise<void>>();
   readonly slab: Slab;
   readonly dram: RecordCache;
   /** Offers of a block that is here, of the same numerics class and with other bytes. */
@@ -54,7 +66,7 @@ export class StoreTiers implements BlockSource {
 
   constructor(options: StoreTiersOptions) {
     this.#options = options;
-    const { worker, mover, dramBytes, diskBytes, log, announcer, openDisk, clock, signal } = options;
+    const { worker, readers, mover, dramBytes, diskBytes, log, announcer, openDisk, records, clock, signal } = options;
     this.slab = new Slab(dramBytes);
     this.dram = new RecordCache(this.slab, {
       onEvict: ({ hash }) => {
@@ -64,10 +76,12 @@ export class StoreTiers implements BlockSource {
       turn: () => clock.turn(),
     });
     // Each thread takes its calls in order, and one that dies is heard of elsewhere.
-    worker.call('attach', this.slab.memory).catch(() => undefined);
-    mover.call('attach', this.slab.memory).catch(() => undefined);
+    const { memory } = this.slab;
+    const attached = [worker.call('attach', memory), mover.call('attach', memory)];
+    for (const reader of readers) attached.push(reader.call('attach', memory));
+    Promise.all(attached).catch(() => undefined);
     this.disk = new DiskTier({
-      ...{ worker, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
+      ...{ worker, readers, records, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
       onStored: (key) => {
         announcer.stored('disk', key);
       },
@@ -179,15 +193,39 @@ export class StoreTiers implements BlockSource {
     this.dram.counters.misses++;
     const entry = this.disk.entryOf(hash);
     if (entry === undefined || slotLength(entry.bytes) > this.slab.numBytes) return undefined;
-    const { bytes, format } = entry;
-    const slot = this.dram.takeSlot(bytes);
-    if (slot === undefined) return undefined;
-    if (!(await this.disk.get(hash, slot).catch(() => false))) {
-      this.dram.giveSlot(slot);
-      return undefined;
-    }
-    this.#keep({ hash, format, slot, bytes });
+    await (this.#rising.get(hash.key) ?? this.#rise(hash, entry));
     return this.dram.lend(hash);
+  }
+
+  /** Brings it up from disk, if there is a slot for it. */
+  async #rise(hash: BlockHash, { bytes, format }: DiskEntry): Promise<void> {
+    const slot = this.dram.takeSlot(bytes);
+    if (slot === undefined) return;
+    const rising = this.disk.get(hash, slot).then(
+      (isThere) => {
+        if (isThere) this.#keep({ hash, format, slot, bytes });
+        else this.dram.giveSlot(slot);
+      },
+      () => {
+        this.dram.giveSlot(slot);
+      },
+    );
+    this.#rising.set(hash.key, rising);
+    await rising;
+    this.#rising.delete(hash.key);
+  }
+
+  /** What is on disk alone is brought up before it is its turn; no more than a reader may hold up. */
+  expect(hashes: readonly BlockHash[]): void {
+    let left = AHEAD_BYTES;
+    for (const hash of hashes.slice(0, MAX_AHEAD)) {
+      const entry = this.dram.peek(hash) ? undefined : this.disk.entryOf(hash);
+      if (!entry) continue;
+      left -= entry.bytes;
+      if (left < 0 || this.#rising.size >= MAX_RISING) return;
+      if (!this.#rising.has(hash.key) && slotLength(entry.bytes) <= this.slab.numBytes / AHEAD_SHARE)
+        void this.#rise(hash, entry);
+    }
   }
 
   snapshot(): ReturnType<BlockSource['snapshot']> {

@@ -7,8 +7,9 @@ import type { BlockKey } from '../../shared/kv/block_key.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreTiers } from './tiers.ts';
 
-/** Records per LMDB transaction: a commit costs a fraction of a millisecond, shared by these. */
-export const WRITE_BATCH = 32;
+/** Records and bytes per LMDB transaction: a commit costs half a millisecond and more, shared by these. */
+export const MAX_BATCH = 256;
+export const MAX_BATCH_BYTES = 32 << 20;
 
 export class WriteBehind {
   readonly #tiers: StoreTiers;
@@ -58,7 +59,7 @@ export class WriteBehind {
   async #writeAll(): Promise<void> {
     this.#isWriting = true;
     while (this.#queue.size > 0) {
-      const batch = [...this.#queue.values()].slice(0, WRITE_BATCH);
+      const batch = firstOf(this.#queue.values());
       await this.#tiers.commit(batch);
       for (const { hash, bytes } of batch) {
         this.#queue.delete(hash.key);
@@ -68,4 +69,16 @@ export class WriteBehind {
     }
     this.#isWriting = false;
   }
+}
+
+/** As many as go into one transaction, one at least. */
+function firstOf(writes: Iterable<DiskWrite>): DiskWrite[] {
+  const batch: DiskWrite[] = [];
+  let bytes = 0;
+  for (const write of writes) {
+    bytes += write.bytes;
+    if (batch.length === MAX_BATCH || (batch.length > 0 && bytes > MAX_BATCH_BYTES)) break;
+    batch.push(write);
+  }
+  return batch;
 }

@@ -14,6 +14,8 @@ export interface BlockSource {
   lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined>;
   /** Records of this size that may be lent in place besides those that are. */
   numLoanable(bytes: number): number;
+  /** These will be lent soon, in this order: what has to be brought up may begin to come. */
+  expect?(hashes: readonly BlockHash[]): void;
   /** The same, where it lies in host memory now. */
   lendHeld(hash: BlockHash): InPlace | undefined;
   /** The tiers that this very block is in. */

@@ -24,6 +24,8 @@ const MAX_HASHES = 65_536;
 /** Some milliseconds. */
 const MAX_LOOKED_UP = 8_192;
 const NOTHING = Buffer.alloc(0);
+/** Of a run, told to its source before it is their turn. */
+const EXPECTED = 16;
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
@@ -107,6 +109,7 @@ async function* records(
   try {
     source.wanted.add(hashes);
     for (let hash = hashes[0]; hash; hash = hashes[numRead]) {
+      source.expect?.(hashes.slice(numRead + 1, numRead + 1 + EXPECTED));
       const lent = await source.lend(hash, requestId, request.waitMs, signal);
       if (!lent || signal.aborted) {
         lent?.release();

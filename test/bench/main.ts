@@ -1,6 +1,6 @@
 /** `npm run bench -- NAME [options]`: prints figures with the machine, writes them as JSON when asked. */
 import { renameSync, writeFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { Device } from '../../kernels/device.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
@@ -16,6 +16,7 @@ import { benchPath } from './path.ts';
 import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
+import { benchStore } from './store.ts';
 import { benchTransfer } from './transfer.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
@@ -31,6 +32,9 @@ const USAGE = `usage: npm run bench -- NAME [options]
   transfer                 records between two processes of this machine, over calls and over plain sockets beside them
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --streams LIST         fetches at once (default 1,4)
+  store                    a store's disk tier beside a plain file on the same disk
+    --sizes LIST           of a record, in KiB (default 100,737,4096)
+    --folder DIR           on the disk to measure (default: the folder for temporary files)
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
@@ -72,6 +76,7 @@ function commandLine() {
         lengths: { type: 'string' },
         sizes: { type: 'string' },
         streams: { type: 'string' },
+        folder: { type: 'string' },
         contexts: { type: 'string' },
         threads: { type: 'string', default: '0' },
         budget: { type: 'string' },
@@ -189,6 +194,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       numStreams: numbersOf(values.streams, [1, 4]),
       ...{ totalBytes: 256 << 20, measureMs: 3_000 },
       onFigure,
+    }),
+  store: () =>
+    benchStore({
+      recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
+      folder: values.folder ?? tmpdir(),
+      ...{ totalBytes: 512 << 20, numRecovered: 100_000, onFigure },
     }),
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {

@@ -38,7 +38,10 @@ await mover.call('attach', slab.memory);
 const network = new GrpcNetwork('', systemClock);
 const { signal } = new AbortController();
 const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
-const { fetch, snapshot, openLane, exists } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
+const { fetch, snapshot, openLane, exists } = createFetchHandlers(() => lendingFrom(cache, wanted), {
+  maxStreams: 64,
+  lanes,
+});
 const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openLane, exists });
 /** Every connection gets all records, one after the other, in one write each. */
 const plain = createServer({ noDelay: true }, (socket) => {

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, test } from 'vitest';
 import { bootId } from '../../shared/base/boot_id.ts';
 import { systemClock } from '../../shared/base/clock.ts';
+import type { DataFolder } from '../../shared/node/role.ts';
 import { dataFolders } from '../../services/cli/data_folders.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 
@@ -44,9 +45,9 @@ test('a folder is free again when its owner lets it go, and when it has died; no
   assert.deepEqual(lost, []);
 });
 
-function readFileOf({ release }: { release: () => void }): string {
+function readFileOf(held: DataFolder): string {
   const text = readFileSync(file, 'utf8');
-  release();
+  held.release();
   return text;
 }
 
@@ -63,8 +64,8 @@ test.each([
     }, 200);
     await assert.rejects(claim(), /another container or machine uses the data folder/);
     clearInterval(beating);
-    const { release } = await claim();
-    release();
+    const held = await claim();
+    held.release();
   },
 );
 

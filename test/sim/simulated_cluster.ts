@@ -36,7 +36,7 @@ import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
 import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes } from './simulated_device.ts';
 import { SimBusServer } from './simulated_bus.ts';
-import { SimDisk, SimDiskThread } from './simulated_disk.ts';
+import { SimDisk, SimDiskReader, SimDiskThread } from './simulated_disk.ts';
 import { SimHttp } from './simulated_http.ts';
 import { SimFabric } from './simulated_network.ts';
 import { SimSockets } from './simulated_sockets.ts';
@@ -364,6 +364,7 @@ export class SimCluster {
       const { href } = module.url;
       if (href.endsWith('body_worker.js')) return startBodyThread;
       if (href.endsWith('tokenizer_worker.js')) return () => simTokenizer;
+      if (href.endsWith('disk_reader.js')) return () => new SimDiskReader(node.disk, clock);
       assert(href.endsWith('disk_worker.js'), `nobody simulates ${href}`);
       return () =>
         new SimDiskThread(node.disk, clock, (digest, record) => {

@@ -7,7 +7,7 @@ import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 import { contentOf, readHeader, verifyRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 import type { DiskEntry } from '../../services/store/disk_process.ts';
-import type { DiskRead } from '../../services/store/disk_worker.ts';
+import type { DiskRead } from '../../services/store/disk_reader.ts';
 
 interface Committed {
   readonly digest: Digest;
@@ -49,6 +49,38 @@ export class SimDisk {
     if (!one) return;
     const at = pick(one.record.length);
     one.record[at] = (one.record[at] ?? 0) ^ (1 << pick(8));
+  }
+}
+
+/** A store's reader of it; records are known by their digest. */
+export class SimDiskReader {
+  readonly #disk: SimDisk;
+  readonly #clock: Clock;
+  #slab: SlabMemory | undefined;
+
+  constructor(disk: SimDisk, clock: Clock) {
+    this.#disk = disk;
+    this.#clock = clock;
+  }
+
+  attach(memory: SlabMemory): void {
+    this.#slab = memory;
+  }
+
+  async read({ reads }: { readonly reads: readonly DiskRead[] }): Promise<(string | undefined)[]> {
+    const faults: (string | undefined)[] = [];
+    for (const { bytes, format, digest, slot } of reads) {
+      await this.#clock.sleep(READ_MS * this.#disk.slowness);
+      const found = [...this.#disk.committed.values()].find((one) => one.digest === digest);
+      if (!found || !this.#slab) {
+        faults.push('the file of records ends before it does');
+        continue;
+      }
+      const record = slotBytes(this.#slab, slot, bytes);
+      record.set(found.record.subarray(0, bytes));
+      faults.push(verifyRecord(record, { format, digest }));
+    }
+    return faults;
   }
 }
 
@@ -124,18 +156,6 @@ export class SimDiskThread {
       this.#onCommit(committed.digest, committed.record);
     }
     return staged.map(([key, { digest, record }]) => ({ key, digest, ...ofRecord(record) }));
-  }
-
-  async get({ key, digest, slot, bytes }: DiskRead): Promise<string | undefined> {
-    await this.#clock.sleep(READ_MS * this.#disk.slowness);
-    const found = this.#disk.committed.get(key);
-    if (!found) return 'it is not in the environment';
-    const header = readHeader(found.record);
-    if ('fault' in header) return header.fault;
-    const wrong = verifyRecord(found.record, { format: header.format, digest });
-    if (wrong !== undefined) return wrong;
-    slotBytes(this.#memory, slot, bytes).set(found.record);
-    return undefined;
   }
 
   /** The order in which they are found at the next opening. */

@@ -11,7 +11,8 @@ import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../share
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from '../../services/store/disk_tier.ts';
-import type { DiskThread, start } from '../../services/store/disk_worker.ts';
+import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
+import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
 
@@ -19,11 +20,13 @@ const format = 'ab'.repeat(16) as Digest;
 const layout: RecordLayout = { format, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
 const bytes = recordBytes(layout);
 const url = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
+const readerUrl = new URL('../../dist/services/store/disk_reader.js', import.meta.url);
 
 const folder = temporaryFolder();
 const path = join(folder.path, 'lmdb');
 let stopped: AbortController;
 let worker: Thread<DiskThread>;
+let readers: Thread<DiskReader>[];
 let slab: Slab;
 
 function linkOf(i: number): BlockHash {
@@ -41,13 +44,28 @@ function record(i: number): DiskWrite {
 async function openWorker(): Promise<void> {
   const pid = new Int32Array(new SharedArrayBuffer(4));
   worker = workerThreads.spawn<typeof start>({ url }, { pid }, { onDeath: assert.fail });
+  readers = [1, 2].map(() =>
+    workerThreads.spawn<typeof startReader>({ url: readerUrl }, undefined, { onDeath: assert.fail }),
+  );
+  await attach();
+}
+
+async function attach(): Promise<void> {
   await worker.call('attach', slab.memory);
+  for (const reader of readers) await reader.call('attach', slab.memory);
+}
+
+/** Where it is. */
+async function closeWorker(): Promise<void> {
+  await Promise.all([worker, ...readers].map((thread) => thread.close()));
 }
 
 async function tierOf(more: Partial<DiskTierOptions> = {}): Promise<{ tier: DiskTier; keys: Set<BlockKey> }> {
   const keys = new Set<BlockKey>();
   const tier = new DiskTier({
     worker,
+    readers,
+    records: () => join(path, RECORDS),
     open: () => worker.call('open', { path, budgetBytes: 1 << 20 }),
     clock: systemClock,
     signal: stopped.signal,
@@ -69,14 +87,14 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   stopped.abort();
-  await worker.close();
+  await closeWorker();
   folder.remove();
 });
 
 test('S1: what was put survives the thread being ended in the middle, and reads back undamaged', async () => {
   const { tier } = await tierOf();
   await tier.put([record(1), record(2)]);
-  await worker.close();
+  await closeWorker();
   await openWorker();
   const { tier: again, keys } = await tierOf();
   assert.deepEqual(keys, new Set([linkOf(1).key, linkOf(2).key]));
@@ -110,7 +128,7 @@ test('what was used last is evicted last after a restart too; records of two for
   await tier.put([{ hash: linkOf(9), format: other, slot, bytes: recordBytes(large) }]);
   const counts = { [other]: { blocks: 1, bytes: recordBytes(large) }, [format]: { blocks: 4, bytes: 4 * bytes } };
   assert.deepEqual(tier.formats.largest(8), counts);
-  await worker.close();
+  await closeWorker();
   await openWorker();
   const { tier: again, keys } = await tierOf({ budgetBytes: 2 * 12_288 + 45_056 });
   assert.deepEqual(keys, new Set([1, 2, 9].map((i) => linkOf(i).key)));
@@ -118,9 +136,9 @@ test('what was used last is evicted last after a restart too; records of two for
   assert(await again.get(linkOf(9), into));
   assert.deepEqual(again.contentOf(linkOf(9)), tier.contentOf(linkOf(9)));
   // What is evicted leaves its place: the file does not grow.
-  const { size } = statSync(join(path, 'records'));
+  const { size } = statSync(join(path, RECORDS));
   for (let i = 20; i < 60; i++) await again.put([record(i % 50)]);
-  assert.equal(statSync(join(path, 'records')).size, size);
+  assert.equal(statSync(join(path, RECORDS)).size, size);
 });
 
 test('a slot that changed hands before it was written is left out, not torn', async () => {
@@ -143,7 +161,7 @@ test('a data file that is rubbish is set aside, and the tier starts empty', asyn
   const { tier } = await tierOf();
   await tier.put([record(1)]);
   await worker.call('close', undefined);
-  await worker.close();
+  await closeWorker();
   writeFileSync(join(path, 'data.mdb'), Buffer.alloc(65_536, 0x5a));
   await openWorker();
   const { tier: again, keys } = await tierOf();
@@ -199,7 +217,7 @@ test('S1: a kill of the disk process between a stage and its commit loses what w
     await putting;
     // Slots of what was put are nobody's any more.
     slab = new Slab(64 * slotLength(bytes));
-    await worker.call('attach', slab.memory);
+    await attach();
   }
   for (const key of keys) {
     const i = Array.from({ length: 220 }, (_, n) => n).find((n) => linkOf(n).key === key)!;

@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import type { DiskWrite } from '../../services/store/disk_tier.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
-import { WRITE_BATCH, WriteBehind } from '../../services/store/write_behind.ts';
+import { MAX_BATCH_BYTES, WriteBehind } from '../../services/store/write_behind.ts';
 
 const format = 'ab'.repeat(16) as Digest;
 const hashes = chainOf(
@@ -12,7 +12,10 @@ const hashes = chainOf(
   4,
   Array.from({ length: 400 }, (_, i) => i),
 );
-const writes: DiskWrite[] = hashes.map((hash, slot) => ({ hash, format, slot, bytes: 512 }));
+/** So many of them fill a transaction. */
+const WRITE_BATCH = 32;
+const BYTES = MAX_BATCH_BYTES / WRITE_BATCH;
+const writes: DiskWrite[] = hashes.map((hash, slot) => ({ hash, format, slot, bytes: BYTES }));
 const never = new AbortController().signal;
 
 test('each record is put once and let go of as often as it was pinned; who brings more than there is room for waits', async () => {
@@ -33,21 +36,21 @@ test('each record is put once and let go of as often as it was pinned; who bring
   // Offered again meanwhile: one that is being written, and one that waits.
   behind.add([writes[3]!, writes[40]!]);
   assert.deepEqual(unpinned, [3, 40]);
-  assert.equal(behind.bytes, 50 * 512);
+  assert.equal(behind.bytes, 50 * BYTES);
   const seen: string[] = [];
   const left = new AbortController();
   const waiting = [
-    behind.until(20 * 512, never).then(() => seen.push('room')),
+    behind.until(20 * BYTES, never).then(() => seen.push('room')),
     behind.until(0, never).then(() => seen.push('settled')),
     behind.until(0, left.signal).then(() => seen.push('left')),
   ];
-  await behind.until(50 * 512, never);
+  await behind.until(50 * BYTES, never);
   left.abort();
   await waiting[2];
   ends[0]!();
   await waiting[0];
   assert.deepEqual(seen, ['left', 'room']);
-  assert.equal(behind.bytes, (50 - WRITE_BATCH) * 512);
+  assert.equal(behind.bytes, (50 - WRITE_BATCH) * BYTES);
   ends[1]!();
   await waiting[1];
   assert.deepEqual(seen, ['left', 'room', 'settled']);

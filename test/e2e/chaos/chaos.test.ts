@@ -8,6 +8,7 @@ import { Random } from '../../../shared/base/random.ts';
 import { Cluster, until } from '../../support/cluster.ts';
 import { abuses, runAbuse } from './abuse.ts';
 import { damages, runDamage } from './damage.ts';
+import { runDurable } from './durable.ts';
 import { runFuzz } from './fuzz.ts';
 import { runKills } from './kills.ts';
 import type { Answer } from './load.ts';
@@ -35,6 +36,14 @@ test('a store whose files are damaged in every way serves on, and every answer i
   const { rounds, answers } = await runDamage(Object.keys(damages).length, new Random(seed));
   expect(rounds.length).toBe(Object.keys(damages).length);
   expectEqual(answers);
+}, 180_000);
+
+test('S1: a store that is killed while it writes has what it called durable, and serves nothing that is not whole', async () => {
+  const { numDurable, numLost, numRead, faults } = await runDurable(6, new Random(seed));
+  assert.deepEqual(faults, [], `SEED=${seed}`);
+  assert.equal(numLost, 0, `SEED=${seed}`);
+  expect(numDurable).toBeGreaterThan(0);
+  expect(numRead).toBeGreaterThan(numDurable);
 }, 180_000);
 
 describe('one cluster', () => {

@@ -3,8 +3,6 @@
  * start, and no answer is wrong.
  */
 import assert from 'node:assert/strict';
-import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import {
   closeSync,
   existsSync,
@@ -20,9 +18,9 @@ import {
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import type { Random } from '../../../shared/base/random.ts';
-import { Cluster, run, temporaryFolder, until } from '../../support/cluster.ts';
+import { Cluster, temporaryFolder, until } from '../../support/cluster.ts';
+import { StoreProcess } from './store_process.ts';
 import { ask, knownCases, type Answer, type KnownCase } from './load.ts';
 
 const PAGE = 4_096;
@@ -116,41 +114,6 @@ export interface DamageResult {
   readonly numSetAside: number;
 }
 
-class Store {
-  readonly #process: ChildProcess;
-  readonly log: string[];
-  hasEnded = false;
-
-  constructor(cluster: Cluster, dataDir: string, token: string, log: string[]) {
-    this.log = log;
-    this.#process = run(
-      [
-        ...['store', '--name', 'victim', '--join', cluster.hub, '--data-dir', dataDir],
-        ...['--dram-bytes', '1MiB', '--disk-bytes', '64MiB', '--log-level', 'warn'],
-      ],
-      { PENSTOCK_CLUSTER_TOKEN: token },
-    );
-    this.#process.once('exit', () => (this.hasEnded = true));
-    assert(this.#process.stderr && this.#process.stdout);
-    createInterface({ input: this.#process.stderr }).on('line', (line) => log.push(line));
-  }
-
-  /** Resolves with the milliseconds it took to serve. */
-  async ready(): Promise<number> {
-    const startMs = performance.now();
-    assert(this.#process.stdout);
-    await Promise.race([once(createInterface({ input: this.#process.stdout }), 'line'), once(this.#process, 'exit')]);
-    assert(!this.hasEnded, `the store ended at its start:\n${this.log.slice(-10).join('\n')}`);
-    return performance.now() - startMs;
-  }
-
-  async kill(): Promise<void> {
-    const exit = once(this.#process, 'exit');
-    this.#process.kill('SIGKILL');
-    await exit;
-  }
-}
-
 export async function runDamage(numRounds: number, random: Random): Promise<DamageResult> {
   const token = 'damage-test-token';
   const folder = temporaryFolder();
@@ -164,7 +127,7 @@ export async function runDamage(numRounds: number, random: Random): Promise<Dama
   const rounds: { what: string; startMs: number }[] = [];
   const answers: Answer[] = [];
   const log: string[] = [];
-  let store = new Store(cluster, folder.path, token, log);
+  let store = new StoreProcess(cluster, folder.path, token, log, ['--dram-bytes', '1MiB']);
   const fill = async (count: number): Promise<void> => {
     for (let i = 0; i < count; i++) {
       const one = cases[random.below(cases.length)] as KnownCase;
@@ -180,7 +143,7 @@ export async function runDamage(numRounds: number, random: Random): Promise<Dama
       const isLive = !ONLY_WHILE_DOWN.has(name) && random.chance(1, 3);
       if (!isLive) await store.kill();
       strike(environment, name, random);
-      if (!isLive) store = new Store(cluster, folder.path, token, log);
+      if (!isLive) store = new StoreProcess(cluster, folder.path, token, log, ['--dram-bytes', '1MiB']);
       const startMs = isLive ? 0 : await store.ready();
       await fill(4);
       assert(!store.hasEnded, `the store ended after ${name}:\n${log.slice(-10).join('\n')}`);

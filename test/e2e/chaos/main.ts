@@ -1,5 +1,5 @@
 /**
- * `npm run chaos -- [--minutes 10] [--seed N] [--only kills,rate,damage,abuse,fuzz]`: the chaos programs, long. Prints what was
+ * `npm run chaos -- [--minutes 10] [--seed N] [--only kills,rate,damage,durable,abuse,fuzz]`: the chaos programs, long. Prints what was
  * done and measured, and ends with code 1 when something failed, differed or stood still for too long.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,6 +8,7 @@ import { Random } from '../../../shared/base/random.ts';
 import { Cluster } from '../../support/cluster.ts';
 import { abuses, runAbuse } from './abuse.ts';
 import { runDamage } from './damage.ts';
+import { runDurable } from './durable.ts';
 import { runFuzz } from './fuzz.ts';
 import { runKills } from './kills.ts';
 import { runBatches, runRate } from './rate.ts';
@@ -16,7 +17,7 @@ const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '10' },
     seed: { type: 'string', default: '1' },
-    only: { type: 'string', default: 'rate,abuse,fuzz,damage,kills' },
+    only: { type: 'string', default: 'rate,abuse,fuzz,damage,durable,kills' },
   },
 });
 const minutes = Number(values.minutes);
@@ -103,6 +104,16 @@ const programs: Record<string, () => Promise<void>> = {
     );
     expectThat(slowest < MAX_START_MS, `a start took ${slowest.toFixed(0)} ms`);
     expectThat(wrong.length === 0, `an answer was ${wrong[0]?.outcome}: ${wrong[0]?.message}`);
+  },
+
+  async durable() {
+    const result = await runDurable(isShort ? 10 : 200, new Random(seed));
+    const { numKills, numDurable, numRead, numLost, faults: wrong } = result;
+    say(
+      `durable: ${numKills} kills of a store that wrote, ${numDurable} blocks called durable, ${numLost} of them lost, ${numRead} records read, ${wrong.length} wrong`,
+    );
+    expectThat(numLost === 0 && numDurable > 0, `${numLost} of ${numDurable} durable blocks are lost`);
+    expectThat(wrong.length === 0, `a record was wrong: ${wrong[0]}`);
   },
 
   async kills() {

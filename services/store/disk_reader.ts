@@ -1,0 +1,66 @@
+/**
+ * A thread that reads records from the store's file into slots of its slab, and verifies them (K2) while they are in the processor's
+ * cache. There are a few of them: what is read waits for nothing that is written, and a disk that hangs stops them and nobody else.
+ */
+import { closeSync, openSync, readSync } from 'node:fs';
+import type { Digest } from '../../shared/kv/block_key.ts';
+import { verifyRecord } from '../../shared/kv/record.ts';
+import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
+
+/** A record of the file, and the slot of `bytes` to read it into. */
+export interface DiskRead {
+  readonly at: number;
+  readonly bytes: number;
+  readonly format: Digest;
+  readonly digest: Digest;
+  readonly slot: number;
+}
+
+export class DiskReader {
+  #slab: SlabMemory | undefined;
+  #file: { readonly number: number; readonly generation: number } | undefined;
+
+  attach(memory: SlabMemory): void {
+    this.#slab = memory;
+  }
+
+  /**
+   * From the file at `path` that is the `generation`th of it. For each record undefined, or what is wrong with it. @throws Error when the
+   * file cannot be read.
+   */
+  read({
+    path,
+    generation,
+    reads,
+  }: {
+    readonly path: string;
+    readonly generation: number;
+    readonly reads: readonly DiskRead[];
+  }): (string | undefined)[] {
+    const slab = this.#slab;
+    if (!slab) throw new Error('the reader has no slab yet');
+    const file = this.#open(path, generation);
+    return reads.map(({ at, bytes, format, digest, slot }) => {
+      const record = slotBytes(slab, slot, bytes);
+      for (let done = 0; done < bytes;) {
+        const numRead = readSync(file, record, done, bytes - done, at + done);
+        if (numRead === 0) return 'the file of records ends before it does';
+        done += numRead;
+      }
+      return verifyRecord(record, { format, digest });
+    });
+  }
+
+  #open(path: string, generation: number): number {
+    if (this.#file?.generation === generation) return this.#file.number;
+    if (this.#file) closeSync(this.#file.number);
+    this.#file = undefined;
+    const number = openSync(path, 'r');
+    this.#file = { number, generation };
+    return number;
+  }
+}
+
+export function start(): DiskReader {
+  return new DiskReader();
+}
