@@ -3,7 +3,6 @@
  * each holds a slot for its record.
  */
 import type { Thread } from '../../shared/base/threads.ts';
-import type { BlockKey } from '../../shared/kv/block_key.ts';
 import type { DiskRead, DiskReader } from './disk_reader.ts';
 
 /** Records in one message; a few milliseconds. */
@@ -12,7 +11,6 @@ const MAX_READS = 16;
 const MAX_MESSAGES = 2;
 
 interface Waiting {
-  readonly key: BlockKey;
   readonly read: DiskRead;
   readonly resolve: (fault: string | undefined) => void;
   readonly reject: (error: unknown) => void;
@@ -23,34 +21,18 @@ type Reader = Pick<Thread<DiskReader>, 'call'>;
 export class DiskReads {
   readonly #readers: readonly { readonly thread: Reader; numMessages: number }[];
   readonly #queue: Waiting[] = [];
-  /** Of each key that is being read, when that is over. */
-  readonly #reading = new Map<BlockKey, Promise<unknown>>();
 
   constructor(readers: readonly Reader[]) {
     this.#readers = readers.map((thread) => ({ thread, numMessages: 0 }));
   }
 
   /** Undefined when it is in its slot and sound, else what is wrong with it. @throws Error when the file cannot be read. */
-  read(
-    key: BlockKey,
-    read: DiskRead,
-    file: { readonly path: string; readonly generation: number },
-  ): Promise<string | undefined> {
+  read(read: DiskRead, file: { readonly path: string; readonly generation: number }): Promise<string | undefined> {
     const done = new Promise<string | undefined>((resolve, reject) => {
-      this.#queue.push({ key, read, resolve, reject });
+      this.#queue.push({ read, resolve, reject });
     });
-    const before = this.#reading.get(key);
-    const all = Promise.allSettled([before, done]).then(() => {
-      if (this.#reading.get(key) === all) this.#reading.delete(key);
-    });
-    this.#reading.set(key, all);
     this.#deal(file);
     return done;
-  }
-
-  /** Nobody reads any of them any more. */
-  async over(keys: readonly BlockKey[]): Promise<void> {
-    for (const key of keys) await this.#reading.get(key);
   }
 
   #deal(file: { readonly path: string; readonly generation: number }): void {

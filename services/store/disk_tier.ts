@@ -292,7 +292,7 @@ export class DiskTier {
     let fault: string | undefined;
     try {
       const file = { path: this.#options.records(), generation: this.#generation };
-      fault = await this.#reads.read(hash.key, { at, bytes, format, digest, slot }, file);
+      fault = await this.#reads.read({ at, bytes, format, digest, slot }, file);
     } catch (error) {
       this.counters.misses++;
       await this.#failed(error, 'the disk tier could not read a block');
@@ -349,8 +349,7 @@ export class DiskTier {
 
   async #remove(keys: readonly BlockKey[]): Promise<void> {
     for (const key of keys) this.#forget(key);
-    // Their bytes are another's then.
-    await this.#reads.over(keys);
+    // At once: what is put under the same key from now on comes behind it. Who reads one of them now finds it whole, or another's bytes.
     await this.#options.worker.call('remove', keys);
   }
 

@@ -1,0 +1,182 @@
+/**
+ * 10,000 random operations of 8 clients on a store's tiers, with its real threads and process, beside a model that only knows what was put
+ * in and what was told. SEED=n repeats a run, as far as a disk does. Budget: 30 s.
+ */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { Random } from '../../shared/base/random.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
+import { chainOf, type BlockHash, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
+import { contentOf, recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { slotBytes } from '../../shared/kv/slab.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { start as startReader } from '../../services/store/disk_reader.ts';
+import { RECORDS, type start } from '../../services/store/disk_worker.ts';
+import { StoreTiers } from '../../services/store/tiers.ts';
+import { WriteBehind } from '../../services/store/write_behind.ts';
+import { temporaryFolder } from '../support/cluster.ts';
+
+const NUM_CLIENTS = 8;
+const NUM_OPERATIONS = 10_000;
+const NUM_BLOCKS = 400;
+const DRAM_BYTES = 160_000;
+const DISK_BYTES = 900_000;
+const formats = ['ab', 'cd', 'ef'].map((byte) => byte.repeat(16) as Digest);
+const layouts = [1_024, 5_000, 20_000].map((payloadBytes, i): RecordLayout => ({
+  ...{ format: formats[i]!, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes },
+}));
+
+interface Block {
+  readonly hash: BlockHash;
+  readonly layout: RecordLayout;
+  readonly bytes: number;
+  /** Of its payload. */
+  readonly fill: number;
+}
+
+const blocks = Array.from({ length: NUM_BLOCKS }, (_, i): Block => {
+  const layout = layouts[i % layouts.length]!;
+  const [hash] = chainOf(layout.format, 4, [i, i, i, i]);
+  return { hash: hash!, layout, bytes: recordBytes(layout), fill: i % 251 };
+});
+
+test('10,000 random operations of 8 clients: what is there is right, what is told is true, and nothing is kept', async () => {
+  const seed = Number(process.env['SEED'] ?? 7);
+  const random = new Random(seed);
+  const folder = temporaryFolder();
+  const stopped = new AbortController();
+  const warnings: string[] = [];
+  const onDeath = assert.fail;
+  const urlOf = (name: string): { url: URL } => ({
+    url: new URL(`../../dist/services/store/${name}.js`, import.meta.url),
+  });
+  const pid = new Int32Array(new SharedArrayBuffer(4));
+  const worker = workerThreads.spawn<typeof start>(urlOf('disk_worker'), { pid }, { onDeath });
+  const readers = [1, 2].map(() =>
+    workerThreads.spawn<typeof startReader>(urlOf('disk_reader'), undefined, { onDeath }),
+  );
+  const announcer = new Announcer('s', () => undefined, systemClock, stopped.signal);
+  const path = join(folder.path, 'lmdb');
+  const tiers = new StoreTiers({
+    ...{ worker, readers, dramBytes: DRAM_BYTES, diskBytes: DISK_BYTES, announcer, clock: systemClock },
+    mover: { call: () => Promise.resolve() } as unknown as Mover,
+    openDisk: () => worker.call('open', { path, budgetBytes: DISK_BYTES }),
+    records: () => join(path, RECORDS),
+    signal: stopped.signal,
+    log: { ...silentLog, warn: (...said: unknown[]) => void warnings.push(JSON.stringify(said)) },
+  });
+  await tiers.disk.start();
+  const behind = new WriteBehind(tiers);
+  const never = new AbortController().signal;
+  /** Blocks that were put in at all: no other may be found. */
+  const known = new Set<BlockKey>();
+  const counts = { put: 0, full: 0, found: 0, missing: 0, held: 0 };
+
+  const expectRight = (record: Uint8Array, { hash, layout, bytes, fill }: Block): void => {
+    assert.equal(record.length, bytes);
+    assert.equal(verifyRecord(record, { format: layout.format, digest: hash.digest }), undefined);
+    assert(record[bytes - 1] === fill && record[bytes - layout.payloadBytes] === fill, 'the bytes of another');
+  };
+  const operations: Record<string, (block: Block) => Promise<void>> = {
+    async put({ hash, layout, bytes, fill }) {
+      const slot = tiers.dram.takeSlot(bytes);
+      if (slot === undefined) {
+        counts.full++;
+        return;
+      }
+      if (random.chance(1, 3)) await systemClock.turn();
+      const record = slotBytes(tiers.slab.memory, slot, bytes).fill(fill);
+      sealRecord(record, layout, hash);
+      known.add(hash.key);
+      const write = tiers.accept({ hash, format: layout.format, slot, bytes });
+      counts.put++;
+      if (!write) return;
+      if (random.chance(1, 2)) await tiers.commit([write]);
+      else behind.add([write]);
+      await behind.until(DRAM_BYTES / 2, never);
+    },
+    async get(block) {
+      const lent = await tiers.lend(block.hash);
+      counts[lent ? 'found' : 'missing']++;
+      if (!lent) return;
+      assert(known.has(block.hash.key), 'nobody put it in');
+      expectRight(lent.record, block);
+      if (random.chance(1, 4)) {
+        await systemClock.sleep(random.below(40));
+        // Whatever went on meanwhile.
+        expectRight(lent.record, block);
+        counts.held++;
+      }
+      lent.release();
+    },
+    async collide({ hash }) {
+      const other = { ...hash, digest: '0'.repeat(32) as Digest };
+      assert.deepEqual(tiers.whereIs(other), []);
+      assert.equal(await tiers.lend(other), undefined, 'another block under the same key');
+    },
+    run({ hash }) {
+      const at = blocks.findIndex((block) => block.hash === hash);
+      tiers.expect(blocks.slice(at, at + 8).map((block) => block.hash));
+      return Promise.resolve();
+    },
+    look({ hash, layout, fill, bytes }) {
+      const where = tiers.whereIs(hash);
+      for (const tier of ['dram', 'disk'] as const)
+        assert.equal(announcer.has(tier, hash.key), where.includes(tier), `what is told of ${tier}`);
+      const content = tiers.contentOf(hash);
+      assert.equal(content !== undefined, where.length > 0);
+      if (!content) return Promise.resolve();
+      const record = new Uint8Array(bytes).fill(fill);
+      assert.equal(content.content, sealRecord(record, layout, hash));
+      assert.equal(contentOf(record), content.content);
+      return Promise.resolve();
+    },
+  };
+  const weighted = ['put', 'put', 'put', 'get', 'get', 'get', 'get', 'look', 'collide', 'run'] as const;
+  let numDone = 0;
+  const client = async (): Promise<void> => {
+    while (numDone++ < NUM_OPERATIONS) {
+      // The first blocks are asked for more often.
+      const block = blocks[Math.min(random.below(NUM_BLOCKS), random.below(NUM_BLOCKS))]!;
+      await operations[random.pick(weighted)]!(block);
+      assert(tiers.disk.takenBytes <= DISK_BYTES, 'the disk has its budget (P1)');
+      assert(tiers.slab.numFreeBytes >= 0);
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: NUM_CLIENTS }, client));
+    await behind.until(0, never);
+    await systemClock.sleep(50);
+    assert.equal(tiers.dram.numLent, 0, 'no slot is lost');
+    assert.equal(tiers.dram.numLoanable(1_024), Math.floor(tiers.slab.numBytes / 4 / 1_024), 'nothing is on loan');
+    for (const { hash } of blocks) tiers.dram.remove(hash.key);
+    assert.equal(tiers.slab.numFreeBytes, tiers.slab.numBytes);
+    // All that is on disk is right.
+    const onDisk = blocks.filter(({ hash }) => tiers.disk.has(hash));
+    for (const block of onDisk) {
+      const lent = await tiers.lend(block.hash);
+      assert(lent, 'what is on disk can be had');
+      expectRight(lent.record, block);
+      lent.release();
+    }
+    const told = Object.entries(tiers.disk.formats.largest(8)).reduce((sum, [, { blocks: count }]) => sum + count, 0);
+    assert.equal(told, onDisk.length);
+    assert(tiers.disk.counters.evictions > 100 && tiers.dram.counters.evictions > 500, 'they were full');
+    assert(
+      counts.found > 500 && counts.missing > 100 && counts.held > 100 && counts.put > 1_000,
+      JSON.stringify(counts),
+    );
+    assert.deepEqual(warnings, []);
+  } catch (error) {
+    throw new Error(`SEED=${seed} ${JSON.stringify(counts)}`, { cause: error });
+  } finally {
+    stopped.abort();
+    await worker.call('close', undefined);
+    await Promise.all([worker, ...readers].map((thread) => thread.close()));
+    folder.remove();
+  }
+});
