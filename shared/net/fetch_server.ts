@@ -23,6 +23,7 @@ const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
 /** Some milliseconds. */
 const MAX_LOOKED_UP = 8_192;
+const MAX_LOOKING = 256;
 const NOTHING = Buffer.alloc(0);
 /** Of a run, told to its source before it is their turn. */
 const EXPECTED = 16;
@@ -51,7 +52,7 @@ export function createFetchHandlers(
   { maxStreams, lanes }: FetchServerOptions,
 ): FetchHandlers & { readonly counters: FetchServerCounters } {
   const counters: FetchServerCounters = { openStreams: 0 };
-  let numSnapshots = 0;
+  let [numSnapshots, numLooking] = [0, 0];
   const serveFetch = answering<'fetch'>((request, { signal }) => records(request, source(), lanes, signal));
   return {
     async *fetch(requests, call) {
@@ -76,7 +77,15 @@ export function createFetchHandlers(
       if (!lanes) throw new Failure('not_found', 'no lanes here');
       return lanes.open();
     }),
-    exists: answeringOnce<'exists'>(({ hashes }) => ({ tiers: whereAre(unpackHashes(hashes), source()) })),
+    async *exists(requests) {
+      if (numLooking >= MAX_LOOKING) throw new Failure('overloaded', `${MAX_LOOKING} calls look blocks up`);
+      numLooking++;
+      try {
+        for await (const { hashes } of requests) yield { tiers: whereAre(unpackHashes(hashes), source()) };
+      } finally {
+        numLooking--;
+      }
+    },
     counters,
   };
 }

@@ -17,6 +17,7 @@ import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
 import { benchStore } from './store.ts';
+import { mooncakeName } from './mooncake_peer.ts';
 import { benchTransfer } from './transfer.ts';
 
 const { wasm, webgpu } = engineBenchDefaults;
@@ -32,6 +33,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
   transfer                 records between two processes of this machine, over calls and over plain sockets beside them
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --streams LIST         fetches at once (default 1,4)
+    --peer mooncake        beside it: Mooncake's store over TCP, into the cache folder (needs Debian's libibverbs1)
   store                    a store's disk tier beside a plain file on the same disk
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --folder DIR           on the disk to measure (default: the folder for temporary files)
@@ -188,13 +190,17 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     const hasPeer = values.peer !== undefined;
     return benchIndex({ numBlocks: 10_000_000, numHolders: 64, hasPeer, onFigure, say });
   },
-  transfer: () =>
-    benchTransfer({
+  transfer: () => {
+    if (values.peer !== undefined) oneOf(values.peer, ['mooncake']);
+    if (values.peer !== undefined) engines['peer'] = mooncakeName;
+    return benchTransfer({
+      peer: values.peer === undefined ? undefined : { say },
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
       numStreams: numbersOf(values.streams, [1, 4]),
       ...{ totalBytes: 256 << 20, measureMs: 3_000 },
       onFigure,
-    }),
+    });
+  },
   store: () =>
     benchStore({
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),

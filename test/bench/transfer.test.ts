@@ -12,10 +12,12 @@ test('transfer reports every figure it promises', { timeout: 60_000 }, async () 
   const plain = 'plain socket, XXH64 checked';
   const of = (streams: string): string[] =>
     [plain, 'grpc', 'bulk'].flatMap((what) => [`${streams}/${what}`, `${streams}/${what}/cpu`]);
-  const misses = ['1 stream/grpc/a miss, p50', '1 stream/bulk/a miss, p50'];
+  const misses = ['1 stream/grpc/a fetch that misses, p50', '1 stream/bulk/a fetch that misses, p50'];
+  const puts = ['put/grpc', 'put/grpc/cpu', 'put/bulk', 'put/bulk/cpu'];
+  const lookUps = ['look up a block that is not there, p50', 'look up 1,024 blocks'];
   assert.deepEqual(
     [...names].sort(),
-    ['copy and XXH64 in memory', ...of('1 stream'), ...of('2 streams'), ...misses].sort(),
+    ['copy and XXH64 in memory', ...of('1 stream'), ...of('2 streams'), ...misses, ...puts, ...lookUps].sort(),
   );
   for (const { name, value } of figures) assert(Number.isFinite(value) && value > 0, `${name}: ${value}`);
 });

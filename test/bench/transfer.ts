@@ -1,6 +1,7 @@
 /**
- * Records between two processes of this machine, each transport: bytes a second, and CPU-seconds a gigabyte of both ends; beside a plain
- * socket whose reader checks XXH64 too, and beside copying and checking in memory.
+ * Records between two processes of this machine, each transport: bytes a second, and CPU-seconds a gigabyte of both ends, of fetches and
+ * of offers that a store has taken into DRAM; beside a plain socket whose reader checks XXH64 too, beside copying and checking in memory,
+ * and beside Mooncake's store.
  */
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
@@ -11,6 +12,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
+import { Pushed } from '../../shared/base/pushed.ts';
 import { xxh64 } from '../../shared/kv/hash.ts';
 import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
@@ -20,8 +22,12 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
 import { windowOf } from '../../shared/net/mover/lane_frames.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
+import { askOnce } from '../../shared/net/network.ts';
+import { packHashes } from '../../shared/protocol/packing.ts';
+import { offerOf } from '../support/lending.ts';
 import { projectPath } from '../support/project.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
+import { measureMooncake } from './mooncake_peer.ts';
 import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
 
 export interface TransferBenchOptions {
@@ -31,10 +37,14 @@ export interface TransferBenchOptions {
   readonly totalBytes: number;
   /** Of each figure. */
   readonly measureMs: number;
+  /** Mooncake's store beside it. */
+  readonly peer?: { readonly say: (line: string) => void } | undefined;
   readonly onFigure: (figure: Figure) => void;
 }
 
 const NUM_MISSES = 300;
+/** What the peer is given to hold. */
+const PEER_BYTES = 64 << 20;
 const PLACES = 32;
 const MAX_STREAMS = 8;
 const GB = 1e9;
@@ -49,6 +59,7 @@ export async function benchTransfer({
   numStreams,
   totalBytes,
   measureMs,
+  peer,
   onFigure,
 }: TransferBenchOptions): Promise<Figure[]> {
   const figures: Figure[] = [];
@@ -60,9 +71,10 @@ export async function benchTransfer({
     const layout = layoutOf(recordKiB);
     const { bytes, hashes } = recordsOf(layout, Math.floor(totalBytes / recordKiB / 1_024));
     const size = `transfer/${recordKiB} KiB`;
+    const speeds = new Map<string, number>();
     const inMemory = copyAndCheck(layout, bytes, hashes[0]!);
     push({ name: `${size}/copy and XXH64 in memory`, value: (inMemory * 1_000) / GB, unit: 'GB/s' });
-    await withHolder(recordKiB, hashes.length, async (ends, cpuMs) => {
+    await withHolder('transfer_holder', [recordKiB, hashes.length], async (ends, cpuMs) => {
       const measured = async (run: () => Promise<number>): Promise<Cost> => {
         await run();
         const [startMs, startCpu, far] = [performance.now(), process.cpuUsage(), await cpuMs()];
@@ -87,13 +99,97 @@ export async function benchTransfer({
             withReference(`${name}/${transport}`, speed, 'GB/s', 'the plain socket', (plain.bytesPerMs * 1_000) / GB),
           );
           push({ name: `${name}/${transport}/cpu`, value: cost.cpuSecondsPerGb, unit: 's/GB' });
-          if (count === 1) push({ name: `${name}/${transport}/a miss, p50`, value: await getter.missMs(), unit: 'ms' });
+          speeds.set(`${transport} ${count}`, speed);
+          if (count === 1)
+            push({ name: `${name}/${transport}/a fetch that misses, p50`, value: await getter.missMs(), unit: 'ms' });
           await getter.close();
         }
       }
+      for (const figure of await lookUps(ends.address, hashes)) push({ ...figure, name: `${size}/${figure.name}` });
     });
+    for (const transport of ['grpc', 'bulk'] as const) {
+      const { bytesPerMs, cpuSecondsPerGb } = await put(transport, recordKiB, hashes.length, measureMs);
+      speeds.set(`put ${transport}`, (bytesPerMs * 1_000) / GB);
+      push({ name: `${size}/put/${transport}`, value: (bytesPerMs * 1_000) / GB, unit: 'GB/s' });
+      push({ name: `${size}/put/${transport}/cpu`, value: cpuSecondsPerGb, unit: 's/GB' });
+    }
+    if (!peer) continue;
+    const numPeer = Math.min(hashes.length, Math.floor(PEER_BYTES / bytes));
+    const theirs = measureMooncake({ recordBytes: bytes, count: numPeer, measureMs }, peer.say);
+    for (const [what, own] of [
+      ['put', 'put bulk'],
+      ['get', `bulk ${numStreams[0]}`],
+      ['getInto', `bulk ${numStreams[0]}`],
+      ['batchGetInto', `bulk ${numStreams[0]}`],
+    ] as const) {
+      const { perSecond, cpu } = theirs[what];
+      const ours = speeds.get(own) ?? NaN;
+      push(withReference(`${size}/${own} beside Mooncake`, ours, 'GB/s', `Mooncake's ${what}`, perSecond / GB));
+      push({ name: `${size}/Mooncake's ${what}/cpu`, value: cpu * GB, unit: 's/GB' });
+    }
+    for (const what of ['exists', 'batchExists'] as const)
+      push({ name: `${size}/Mooncake's ${what}`, value: theirs[what].perSecond, unit: 'keys/s' });
   }
   return figures;
+}
+
+/** Questions to a call that is open, as tools ask them. */
+async function lookUps(address: string, hashes: readonly BlockHash[]): Promise<Figure[]> {
+  const network = new GrpcNetwork('', systemClock);
+  const asked = new Pushed<{ readonly hashes: Buffer }>();
+  const options = { signal: new AbortController().signal, timeoutMs: undefined };
+  const replies = network.open(address, 'exists', asked, options);
+  const ask = async (what: readonly BlockHash[]): Promise<number> => {
+    const startMs = performance.now();
+    asked.push({ hashes: packHashes(what) });
+    const reply = await replies.next();
+    assert.equal(reply.value?.tiers.length, what.length);
+    return performance.now() - startMs;
+  };
+  const [first] = hashes;
+  assert(first);
+  const missing = [{ ...first, key: (first.key + 1n) as BlockHash['key'] }];
+  const times: number[] = [];
+  for (let i = 0; i < 2 * NUM_MISSES; i++) times.push(await ask(missing));
+  const many = Array.from({ length: 1_024 }, (_, i) => hashes[i % hashes.length] ?? first);
+  let manyMs = 0;
+  for (let i = 0; i < 50; i++) manyMs += await ask(many);
+  network.close();
+  return [
+    { name: 'look up a block that is not there, p50', value: percentile(times.slice(NUM_MISSES), 0.5), unit: 'ms' },
+    { name: 'look up 1,024 blocks', value: (50 * many.length * 1_000) / manyMs, unit: 'keys/s' },
+  ];
+}
+
+/** Offers of all records to a store that has none of them, until it has taken them into DRAM. */
+async function put(transport: 'grpc' | 'bulk', recordKiB: number, count: number, measureMs: number): Promise<Cost> {
+  const layout = layoutOf(recordKiB);
+  const { bytes, hashes } = recordsOf(layout, count);
+  let cost: Cost | undefined;
+  await withHolder('transfer_holder', [recordKiB, count], async (holder, holderCpu) => {
+    await withHolder('transfer_store', [recordKiB, count, transport], async (store, storeCpu) => {
+      const network = new GrpcNetwork('', systemClock);
+      const offer = offerOf(layout.format, hashes, { recordBytes: bytes, source: holder.address });
+      const offerAll = async (): Promise<number> => {
+        await storeCpu('forget');
+        const startMs = performance.now();
+        const options = { signal: new AbortController().signal, timeoutMs: 60_000 };
+        const { stored } = await askOnce(network, store.address, 'offer', offer, options);
+        assert.equal(stored, count);
+        return performance.now() - startMs;
+      };
+      await offerAll();
+      const before = (await holderCpu()) + (await storeCpu());
+      let [ms, numTimes] = [0, 0];
+      for (; ms < measureMs; numTimes++) ms += await offerAll();
+      const cpuMs = (await holderCpu()) + (await storeCpu()) - before;
+      const total = numTimes * count * bytes;
+      cost = { bytesPerMs: total / ms, cpuSecondsPerGb: (cpuMs / 1_000 / total) * GB };
+      network.close();
+    });
+  });
+  assert(cost);
+  return cost;
 }
 
 /** Bytes a millisecond, on one core. */
@@ -110,15 +206,15 @@ function copyAndCheck(layout: RecordLayout, bytes: number, hash: BlockHash): num
 }
 
 async function withHolder(
-  recordKiB: number,
-  count: number,
-  use: (ends: TransferEnds, cpuMs: () => Promise<number>) => Promise<void>,
+  program: string,
+  args: readonly (string | number)[],
+  use: (ends: TransferEnds, cpuMs: (say?: string) => Promise<number>) => Promise<void>,
 ): Promise<void> {
-  const child = fork(projectPath('dist/test/bench/transfer_holder.js'), [String(recordKiB), String(count)]);
+  const child = fork(projectPath(`dist/test/bench/${program}.js`), args.map(String));
   try {
     const [ends] = (await once(child, 'message')) as [TransferEnds];
-    await use(ends, async () => {
-      child.send('cpu');
+    await use(ends, async (say = 'cpu') => {
+      child.send(say);
       const [{ cpuMs }] = (await once(child, 'message')) as [{ cpuMs: number }];
       return cpuMs;
     });

@@ -1,0 +1,48 @@
+/**
+ * The far end of the put benchmark: what a store does with an offer, without a disk. Started by transfer.ts with the size of a record, how
+ * many there are, and whether lanes are used; says where it listens, and what CPU it took. Told to, it forgets what it has.
+ */
+import { systemClock } from '../../shared/base/clock.ts';
+import { newId } from '../../shared/base/identity.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { Random } from '../../shared/base/random.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
+import { slotLength } from '../../shared/kv/slab.ts';
+import { Announcer } from '../../shared/net/announcer.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { startMover } from '../../shared/net/mover/mover.ts';
+import { answeringOnce } from '../../shared/net/network.ts';
+import { lanesOf } from '../../shared/node/member_lanes.ts';
+import type { DiskThread } from '../../services/store/disk_worker.ts';
+import { OfferIntake } from '../../services/store/offer_intake.ts';
+import { StoreTiers } from '../../services/store/tiers.ts';
+import type { Thread } from '../../shared/base/threads.ts';
+import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
+
+const [recordKiB = '', numRecords = '', transport = ''] = process.argv.slice(2);
+const layout = layoutOf(Number(recordKiB));
+const { bytes, hashes } = recordsOf(layout, Number(numRecords));
+const mover = startMover(workerThreads, (error) => {
+  throw error;
+});
+const { signal } = new AbortController();
+const [network, log, clock] = [new GrpcNetwork('', systemClock), silentLog, systemClock];
+const announcer = new Announcer('s', () => undefined, clock, signal);
+const noDisk = { call: () => Promise.resolve() } as unknown as Thread<DiskThread>;
+const tiers = new StoreTiers({
+  ...{ worker: noDisk, readers: [], mover, dramBytes: 2 * hashes.length * slotLength(bytes), diskBytes: 0 },
+  ...{ announcer, clock, signal, log, records: () => '', openDisk: () => Promise.reject(new Error('no disk')) },
+});
+const place = { transport: transport === 'grpc' ? ('grpc' as const) : ('auto' as const), bind: '', bulk_port: 0 };
+const beside = lanesOf(place, mover, { network, clock, log, newId }, signal);
+const line = { network, clock, random: new Random(1), mover, lanes: beside?.lanes };
+const intake = new OfferIntake(tiers, line, log, 'behind');
+const { address } = await network.listen('127.0.0.1:0', {
+  offer: answeringOnce<'offer'>((request, { signal: left }) => intake.take(request, left)),
+});
+process.on('message', (message) => {
+  if (message === 'forget') for (const { key } of hashes) tiers.dram.remove(key);
+  const { user, system } = process.cpuUsage();
+  process.send?.({ cpuMs: (user + system) / 1_000 });
+});
+process.send?.({ address, port: 0 } satisfies TransferEnds);
