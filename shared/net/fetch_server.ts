@@ -73,9 +73,9 @@ export function createFetchHandlers(
         numSnapshots--;
       }
     },
-    openLane: answeringOnce<'openLane'>(() => {
+    openLane: answeringOnce<'openLane'>((request) => {
       if (!lanes) throw new Failure('not_found', 'no lanes here');
-      return lanes.open();
+      return lanes.open(request);
     }),
     async *exists(requests) {
       if (numLooking >= MAX_LOOKING) throw new Failure('overloaded', `${MAX_LOOKING} calls look blocks up`);

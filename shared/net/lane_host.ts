@@ -8,7 +8,7 @@ import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import { OVER } from '../base/signal.ts';
 import type { InPlace } from '../kv/record_cache.ts';
-import type { LaneReply } from '../protocol/messages.ts';
+import type { LaneReply, LaneRequest } from '../protocol/messages.ts';
 import { LANE_TOKEN_BYTES, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { MoverEvent } from './mover/mover_worker.ts';
@@ -22,6 +22,8 @@ export interface LaneHostOptions {
   /** Where lanes are listened for; port 0: any. */
   readonly host: string;
   readonly port: number;
+  /** Records may go through memory that both ends share. */
+  readonly isShared: boolean;
   readonly newId: () => string;
   readonly clock: Clock;
   readonly log: Log;
@@ -49,7 +51,7 @@ export class LaneHost {
   }
 
   /** @throws Failure when nobody can be listened for. */
-  async open(): Promise<LaneReply> {
+  async open({ host }: LaneRequest): Promise<LaneReply> {
     const { mover, newId, clock, log, signal } = this.#options;
     const bound = await this.bind().catch((error: unknown) => {
       log.warn({ error: messageOf(error) }, 'no lanes: blocks go over calls');
@@ -63,12 +65,12 @@ export class LaneHost {
     while (token.length < LANE_TOKEN_BYTES) token += newId();
     token = token.slice(0, LANE_TOKEN_BYTES);
     this.#lanes.set(lane, new Map());
-    mover.tell('admit', { lane, token });
+    const memory = await mover.call('admit', { lane, token, host: this.#options.isShared ? host : '' });
     void clock.sleep(COME_WITHIN_MS, signal).then(() => {
       // Whoever is there by now stays.
       mover.tell('dismiss', lane);
     });
-    return { lane, port: bound, token };
+    return { lane, port: bound, token, memory };
   }
 
   /** What a Fetch call sends over a lane; undefined: it knows no such lane. */

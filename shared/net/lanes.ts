@@ -25,6 +25,8 @@ const PATIENCE_MS = 100;
 export interface LanesOptions {
   readonly network: Network;
   readonly mover: Mover;
+  /** Records may come through memory that both ends share. */
+  readonly isShared: boolean;
   readonly clock: Clock;
   readonly log: Log;
   readonly signal: AbortSignal;
@@ -46,9 +48,14 @@ export class Lanes {
   /** Lanes that are being opened: told true or false. */
   readonly #coming = new Map<number, (isOpen: boolean) => void>();
   #next = 1;
+  /** Which one this is on; empty: memory is not shared. */
+  readonly #host: Promise<string>;
 
   constructor(options: LanesOptions) {
     this.#options = options;
+    this.#host = options.isShared ? options.mover.call('host', undefined) : Promise.resolve('');
+    // Who opens a lane hears of it.
+    this.#host.catch(() => undefined);
     options.mover.listeners.add((event) => {
       this.#on(event);
     });
@@ -98,7 +105,8 @@ export class Lanes {
     const { network, mover, clock, log, signal } = this.#options;
     let reply: LaneReply;
     try {
-      reply = await askOnce(network, address, 'openLane', {}, { signal, timeoutMs: OPEN_TIMEOUT_MS });
+      const host = await this.#host;
+      reply = await askOnce(network, address, 'openLane', { host }, { signal, timeoutMs: OPEN_TIMEOUT_MS });
     } catch (error) {
       holder.retryMs = clock.nowMs() + RETRY_MS;
       log.debug({ address, error: messageOf(error) }, 'no lane: blocks come over calls');
@@ -113,7 +121,8 @@ export class Lanes {
       });
     });
     const host = address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
-    mover.tell('connect', { lane: number, host, port: reply.port, token: reply.token });
+    const { port, token, memory } = reply;
+    mover.tell('connect', { lane: number, host, port, token, memory });
     const isOpen = await opened;
     answered.abort(OVER);
     this.#coming.delete(number);

@@ -22,9 +22,10 @@ export function lanesOf(
   signal: AbortSignal,
 ): MemberLanes | undefined {
   if (transport === 'grpc') return undefined;
+  const isShared = transport === 'auto';
   const host = bind === '' ? BIND_HOST : bind.slice(0, bind.lastIndexOf(':')).replace(/^\[|\]$/g, '');
   return {
-    lanes: new Lanes({ network, mover, clock, log, signal }),
-    host: new LaneHost({ mover, host, port, newId, clock, log, signal }),
+    lanes: new Lanes({ network, mover, isShared, clock, log, signal }),
+    host: new LaneHost({ mover, host, port, isShared, newId, clock, log, signal }),
   };
 }

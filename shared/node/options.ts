@@ -104,9 +104,9 @@ export const memberOptions = {
   transport: option(
     'Network',
     'KIND',
-    z.enum(['auto', 'grpc']),
+    z.enum(['auto', 'bulk', 'grpc']),
     'auto',
-    'how blocks travel: auto is plain sockets beside the calls where both ends can, grpc is the calls alone',
+    'how blocks travel: auto is shared memory on one host, else plain sockets beside the calls (bulk), else the calls (grpc)',
   ),
   bulk_port: option('Network', 'PORT', integer(z.int().min(0).max(65_535)), 0, 'where those sockets come in; 0: any'),
   dram_bytes: option(

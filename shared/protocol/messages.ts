@@ -10,6 +10,7 @@ import type { ExistsReply as ExistsReplyMessage } from './generated/penstock/Exi
 import type { ExistsRequest as ExistsRequestMessage } from './generated/penstock/ExistsRequest.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
+import type { LaneRequest as LaneRequestMessage } from './generated/penstock/LaneRequest.ts';
 import type { LaneReply as LaneReplyMessage } from './generated/penstock/LaneReply.ts';
 import type { MoreSources as MoreSourcesMessage } from './generated/penstock/MoreSources.ts';
 import type { OfferReply as OfferReplyMessage } from './generated/penstock/OfferReply.ts';
@@ -25,7 +26,7 @@ import type { Sampled } from './generated/penstock/Sampled.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 7;
+export const PROTOCOL_VERSION = 8;
 
 type Message<T> = T extends Buffer
   ? T
@@ -46,7 +47,7 @@ export type ExistsReply = Message<ExistsReplyMessage>;
 export type ExistsRequest = Message<ExistsRequestMessage>;
 export type FetchReply = Message<FetchReplyMessage>;
 export type FetchRequest = Message<FetchRequestMessage>;
-export type { LaneRequest } from './generated/penstock/LaneRequest.ts';
+export type LaneRequest = Message<LaneRequestMessage>;
 export type LaneReply = Message<LaneReplyMessage>;
 export type MoreSources = Message<MoreSourcesMessage>;
 export type OfferReply = Message<OfferReplyMessage>;

@@ -11,9 +11,10 @@ test('transfer reports every figure it promises', { timeout: 60_000 }, async () 
   const names = figures.map(({ name }) => name.replace('transfer/16 KiB/', ''));
   const plain = 'plain socket, XXH64 checked';
   const of = (streams: string): string[] =>
-    [plain, 'grpc', 'bulk'].flatMap((what) => [`${streams}/${what}`, `${streams}/${what}/cpu`]);
-  const misses = ['1 stream/grpc/a fetch that misses, p50', '1 stream/bulk/a fetch that misses, p50'];
-  const puts = ['put/grpc', 'put/grpc/cpu', 'put/bulk', 'put/bulk/cpu'];
+    [plain, 'grpc', 'bulk', 'same host'].flatMap((what) => [`${streams}/${what}`, `${streams}/${what}/cpu`]);
+  const ways = ['grpc', 'bulk', 'same host'];
+  const misses = ways.map((way) => `1 stream/${way}/a fetch that misses, p50`);
+  const puts = ways.flatMap((way) => [`put/${way}`, `put/${way}/cpu`]);
   const lookUps = ['look up a block that is not there, p50', 'look up 1,024 blocks'];
   assert.deepEqual(
     [...names].sort(),

@@ -37,7 +37,16 @@ const mover = startMover(workerThreads, (error) => {
 await mover.call('attach', slab.memory);
 const network = new GrpcNetwork('', systemClock);
 const { signal } = new AbortController();
-const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
+const lanes = new LaneHost({
+  mover,
+  isShared: true,
+  host: '127.0.0.1',
+  port: 0,
+  newId,
+  clock: systemClock,
+  log: silentLog,
+  signal,
+});
 const { fetch, snapshot, openLane, exists } = createFetchHandlers(() => lendingFrom(cache, wanted), {
   maxStreams: 64,
   lanes,

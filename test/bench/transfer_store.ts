@@ -33,7 +33,7 @@ const tiers = new StoreTiers({
   ...{ worker: noDisk, readers: [], mover, dramBytes: 2 * hashes.length * slotLength(bytes), diskBytes: 0 },
   ...{ announcer, clock, signal, log, records: () => '', openDisk: () => Promise.reject(new Error('no disk')) },
 });
-const place = { transport: transport === 'grpc' ? ('grpc' as const) : ('auto' as const), bind: '', bulk_port: 0 };
+const place = { transport: transport as 'auto' | 'bulk' | 'grpc', bind: '', bulk_port: 0 };
 const beside = lanesOf(place, mover, { network, clock, log, newId }, signal);
 const line = { network, clock, random: new Random(1), mover, lanes: beside?.lanes };
 const intake = new OfferIntake(tiers, line, log, 'behind');

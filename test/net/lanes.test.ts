@@ -1,6 +1,7 @@
 /** Records over plain sockets beside the calls: real TCP, real gRPC, movers in this thread. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -24,6 +25,7 @@ import type { Mover } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
 import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/mover/sockets.ts';
+import { sharedFiles, type HostMemory } from '../../shared/net/mover/host_memory.ts';
 import { tcpSockets } from '../../shared/net/mover/tcp_sockets.ts';
 import type { Handlers, Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
@@ -48,7 +50,7 @@ let numAsked = 0;
 /** A mover in this thread. */
 function inlineMover(slab: Slab): Mover {
   const listeners = new Set<(event: MoverEvent) => void>();
-  const methods = moverOn(tcpSockets, systemClock, (event) => {
+  const methods = moverOn(tcpSockets, watchedMemory, systemClock, (event) => {
     // Never before whoever caused it goes on.
     void systemClock.turn().then(() => {
       for (const listener of listeners) listener(event);
@@ -78,6 +80,42 @@ interface Holder {
 
 const network = new GrpcNetwork('', systemClock);
 let stopped: AbortController;
+/** Of the test that runs. */
+let isShared = false;
+/** What becomes of a record that is put into memory that both ends share, and of one that is read from it. */
+let [onPut, onGet]: [() => boolean, (record: Uint8Array) => void] = [() => true, () => undefined];
+let numThroughMemory = 0;
+const watchedMemory: HostMemory = {
+  host: sharedFiles.host,
+  create: (name, proof) => {
+    const lent = sharedFiles.create(name, proof);
+    return (
+      lent && {
+        path: lent.path,
+        put: (record) => (onPut() ? lent.put(record) : undefined),
+        free: (place) => lent.free(place),
+        close: () => {
+          lent.close();
+        },
+      }
+    );
+  },
+  open: (path, proof) => {
+    const borrowed = sharedFiles.open(path, proof);
+    return (
+      borrowed && {
+        get: (place, into) => {
+          borrowed.get(place, into);
+          numThroughMemory++;
+          onGet(into);
+        },
+        close: () => {
+          borrowed.close();
+        },
+      }
+    );
+  },
+};
 let slab: Slab;
 let line: FetchLine;
 let holder: Holder;
@@ -99,7 +137,16 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
   }
   const { signal } = stopped;
   const mover = inlineMover(own);
-  const lanes = new LaneHost({ mover, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal });
+  const lanes = new LaneHost({
+    mover,
+    isShared,
+    host: '127.0.0.1',
+    port: 0,
+    newId,
+    clock: systemClock,
+    log: silentLog,
+    signal,
+  });
   const { counters, ...handlers } = createFetchHandlers(() => lendingFrom(cache, wanted), {
     maxStreams: 64,
     lanes: hasLanes ? lanes : undefined,
@@ -108,18 +155,28 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
   return { address: listener.address, cache, slab: own, counters, close: () => listener.close(100) };
 }
 
-beforeEach(async () => {
+async function begin(): Promise<void> {
   stopped = new AbortController();
   slab = new Slab(256 * slotLength(BYTES));
   const mover = inlineMover(slab);
-  const lanes = new Lanes({ network, mover, clock: systemClock, log: silentLog, signal: stopped.signal });
+  const lanes = new Lanes({ network, mover, isShared, clock: systemClock, log: silentLog, signal: stopped.signal });
   line = { network, mover, lanes, clock: systemClock, random: new Random(1) };
   holder = await startHolder();
-});
-afterEach(async () => {
+}
+
+async function end(): Promise<void> {
   stopped.abort();
   await holder.close();
-});
+}
+
+/** With what the test has set meanwhile. */
+async function restart(): Promise<void> {
+  await end();
+  await begin();
+}
+
+beforeEach(begin);
+afterEach(end);
 
 type Fetched = Arrival & { readonly bytes: Uint8Array };
 
@@ -372,7 +429,7 @@ describe('memory that a lane has', () => {
         await new Promise((resolve) => signal.addEventListener('abort', resolve));
       },
       async *openLane() {
-        yield { lane: 5, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
+        yield { lane: 5, port, token: 't'.repeat(LANE_TOKEN_BYTES), memory: '' };
       },
     });
     const reader = new AbortController();
@@ -394,9 +451,9 @@ describe('memory that a lane has', () => {
     const told: string[] = [];
     const mover = { listeners, call: () => Promise.resolve(1), tell: (method: string) => told.push(method) };
     const { signal } = stopped;
-    const at = { host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal };
+    const at = { isShared: false, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal };
     const host = new LaneHost({ mover: mover as unknown as Mover, ...at });
-    return host.open().then(({ lane }) => {
+    return host.open({ host: '' }).then(({ lane }) => {
       const stream = host.stream(lane, 1)!;
       assert.equal(host.stream(lane, 1), undefined, 'a stream is one call');
       const released: number[] = [];
@@ -414,7 +471,7 @@ describe('memory that a lane has', () => {
       assert.deepEqual(released, [11], 'they may be read');
       for (const listener of listeners) listener({ kind: 'retracted', lane, stream: 1 });
       assert.deepEqual(released, [11, 10, 12]);
-      assert.deepEqual(told, ['admit', 'offer', 'retract']);
+      assert.deepEqual(told, ['offer', 'retract']);
     });
   });
 
@@ -439,6 +496,7 @@ describe('memory that a lane has', () => {
     } as unknown as Sockets;
     const served = new ServedLanes(
       sockets,
+      sharedFiles,
       () => new Uint8Array(64),
       (event) => {
         events.push('stream' in event ? `${event.kind} ${event.stream}` : event.kind);
@@ -450,7 +508,7 @@ describe('memory that a lane has', () => {
         far!.onBytes(1);
       }
     };
-    served.admit(3, 't'.repeat(LANE_TOKEN_BYTES));
+    served.admit(3, 't'.repeat(LANE_TOKEN_BYTES), '');
     void served.listen('', 0);
     hear(Buffer.from('t'.repeat(LANE_TOKEN_BYTES)));
     for (const stream of [1, 2]) {
@@ -474,13 +532,81 @@ describe('memory that a lane has', () => {
   });
 });
 
+describe('memory that both ends share', () => {
+  beforeEach(async () => {
+    isShared = true;
+    [onPut, onGet, numThroughMemory] = [() => true, () => undefined, 0];
+    await restart();
+  });
+  afterEach(() => {
+    isShared = false;
+    [onPut, onGet] = [() => true, () => undefined];
+  });
+
+  test('records come through it, whole and in order, and nothing of it has a name', async () => {
+    for (let i = 0; i < 3; i++) await fetchesAll();
+    await isAtRest();
+    assert(numThroughMemory >= 2 * NUM_BLOCKS, `${numThroughMemory} of ${3 * NUM_BLOCKS}`);
+    assert.deepEqual(
+      readdirSync('/dev/shm').filter((name) => name.startsWith('penstock-')),
+      [],
+    );
+  });
+
+  test('what it has no room for comes over the socket, in order', async () => {
+    let numPut = 0;
+    onPut = () => numPut++ % 3 !== 0;
+    for (let i = 0; i < 3; i++) await fetchesAll();
+    await isAtRest();
+    assert(numThroughMemory > NUM_BLOCKS && numThroughMemory < numPut);
+  });
+
+  test('K2: a bit that is flipped in it is found', async () => {
+    await fetchesAll();
+    let numGot = 0;
+    onGet = (record) => {
+      if (numGot++ === 2) record[record.length - 1]! ^= 1;
+    };
+    const faults: (string | undefined)[] = [];
+    await fetchFrom(holder.address, ({ fault }) => void faults.push(fault));
+    assert.deepEqual(
+      faults.flatMap((fault, i) => (fault === undefined ? [] : [[i, fault]])),
+      [[2, 'the checksum of layers 2 to 3 differs']],
+    );
+    await isAtRest();
+  });
+
+  test('an asker of another host, and one that finds another file, is served over the socket', async () => {
+    const proof = Buffer.from('p'.repeat(LANE_TOKEN_BYTES));
+    const lent = sharedFiles.create(`test-${process.pid}`, proof)!;
+    assert.equal(sharedFiles.create(`test-${process.pid}`, proof), undefined, 'a name is one lane');
+    assert.equal(sharedFiles.open(lent.path, Buffer.from('q'.repeat(LANE_TOKEN_BYTES))), undefined);
+    assert.equal(sharedFiles.open('/etc/hostname', proof), undefined);
+    assert.equal(sharedFiles.open(`${lent.path}-none`, proof), undefined);
+    const borrowed = sharedFiles.open(lent.path, proof)!;
+    const place = lent.put(Buffer.from('some bytes'))!;
+    const into = Buffer.alloc(10);
+    borrowed.get(place, into);
+    assert.equal(into.toString(), 'some bytes');
+    assert.equal(lent.free(place + 1), false);
+    assert(lent.free(place));
+    lent.close();
+    borrowed.get(place, into);
+    borrowed.close();
+    isShared = false;
+    await restart();
+    await fetchesAll();
+    assert.equal(numThroughMemory, 0);
+  });
+});
+
 describe('strangers', () => {
   async function portOf(address: string): Promise<{ lane: number; port: number; token: string }> {
     const replies = network.open(
       address,
       'openLane',
       (async function* () {
-        yield {};
+        yield { host: '' };
       })(),
       {
         ...{ signal: stopped.signal, timeoutMs: 2_000 },
@@ -539,7 +665,7 @@ describe('strangers', () => {
         fetch: (requests, call) =>
           network.open(holder.address, 'fetch', requests, { signal: call.signal, timeoutMs: 5_000 }),
         async *openLane() {
-          yield { lane: 77, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
+          yield { lane: 77, port, token: 't'.repeat(LANE_TOKEN_BYTES), memory: '' };
         },
       });
       await fetchesAll(listener.address);
@@ -555,7 +681,7 @@ describe('strangers', () => {
         fetch: (requests, call) =>
           network.open(holder.address, 'fetch', requests, { signal: call.signal, timeoutMs: 5_000 }),
         async *openLane() {
-          yield { lane: 1, port, token: 't'.repeat(LANE_TOKEN_BYTES) };
+          yield { lane: 1, port, token: 't'.repeat(LANE_TOKEN_BYTES), memory: '' };
         },
       });
       const startMs = performance.now();

@@ -120,7 +120,7 @@ class SeedRun {
       requestMs: !isCrowded && r.chance(1, 6) ? SHORT_REQUEST_MS : REQUEST_MS,
       hasBusServer,
       numRouters: hasBusServer ? 1 + r.below(3) : 1,
-      transport: r.chance(3, 4) ? 'auto' : 'grpc',
+      transport: r.pick(['auto', 'auto', 'bulk', 'grpc'] as const),
       diskWrites: r.chance(2, 3) ? 'behind' : 'through',
     };
     // Few keys for many blocks: what is found under a key is not yet what was looked for.

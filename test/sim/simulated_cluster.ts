@@ -39,6 +39,7 @@ import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskReader, SimDiskThread } from './simulated_disk.ts';
 import { SimHttp } from './simulated_http.ts';
 import { SimFabric } from './simulated_network.ts';
+import { SimMemories } from './simulated_memory.ts';
 import { SimSockets } from './simulated_sockets.ts';
 import { inlineThreads, type StartInline } from './simulated_threads.ts';
 import { SimProcess, Simulation } from './simulation.ts';
@@ -97,7 +98,7 @@ export interface Shape {
   /** A server is the bus, and there may be several routers. */
   readonly hasBusServer: boolean;
   readonly numRouters: number;
-  readonly transport: 'auto' | 'grpc';
+  readonly transport: 'auto' | 'bulk' | 'grpc';
   readonly diskWrites: 'behind' | 'through';
 }
 
@@ -134,6 +135,7 @@ export class SimCluster {
   readonly simulation = new Simulation();
   readonly fabric: SimFabric;
   readonly sockets: SimSockets;
+  readonly memories: SimMemories;
   numLaneRecords = 0;
   readonly nodes: Node[];
   readonly format: Format;
@@ -168,6 +170,9 @@ export class SimCluster {
     this.sockets = new SimSockets(this.fabric, (parts, server) => {
       // Heads and asks are shorter.
       for (const part of parts) if (part.length > 256) this.#checkSent(part, server);
+    });
+    this.memories = new SimMemories(this.fabric, (record, server) => {
+      this.#checkSent(record, server);
     });
     this.http = new SimHttp(this.fabric, onFault);
     this.bus = shape.hasBusServer ? new SimBusServer(this.fabric) : undefined;
@@ -358,7 +363,8 @@ export class SimCluster {
     const clock = this.simulation.clockOf(process);
     const moduleOf = (module: ThreadModule): StartInline => {
       if (module === moverModule)
-        return (_data, emit) => moverOn(this.sockets.of(process), clock, emit as (event: MoverEvent) => void);
+        return (_data, emit) =>
+          moverOn(this.sockets.of(process), this.memories.of(process), clock, emit as (event: MoverEvent) => void);
       if (module === engineModule)
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       const { href } = module.url;

@@ -3,35 +3,48 @@
  * calls; a lane is opened with a token from an OpenLane answer, once.
  *
  *   asker → holder   token (LANE_TOKEN_BYTES), then asks: [stream u32][index u32]
- *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][magic u32]
+ *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][place u32][magic u32]
  *
- * Little-endian. A welcome is a head without bytes. An ask is answered when the record has been offered; one of a stream that is over is not
+ * Little-endian. A welcome is a head without bytes. Where both share memory (host_memory.ts), a record may lie at a place of it instead:
+ * its asker says so with an ask of stream 0, first that it has the memory open, then of each place that it has read it. An ask is answered when the record has been offered; one of a stream that is over is not
  * answered, and its Fetch call says why.
  */
 export const LANE_TOKEN_BYTES = 32;
 export const ASK_BYTES = 8;
-export const HEAD_BYTES = 16;
-const MAGIC = 0x314c4b50;
+export const HEAD_BYTES = 20;
+const MAGIC = 0x324c4b50;
+/** Of a head: the record is behind it. */
+const NO_PLACE = 0xffff_ffff;
+/** The stream of asks that are about the shared memory, and the one that says it is open. */
+export const MEMORY_STREAM = 0;
+export const MEMORY_OPEN = 0xffff_ffff;
 
 export interface RecordHead {
   readonly stream: number;
   readonly index: number;
   readonly bytes: number;
+  /** Where it lies in shared memory; undefined: it comes behind. */
+  readonly place?: number | undefined;
 }
 
-export function headOf({ stream, index, bytes }: RecordHead): Buffer {
+export function headOf({ stream, index, bytes, place = NO_PLACE }: RecordHead): Buffer {
   const head = Buffer.alloc(HEAD_BYTES);
   head.writeUInt32LE(stream, 0);
   head.writeUInt32LE(index, 4);
   head.writeUInt32LE(bytes, 8);
-  head.writeUInt32LE(MAGIC, 12);
+  head.writeUInt32LE(place, 12);
+  head.writeUInt32LE(MAGIC, 16);
   return head;
 }
 
 /** Undefined when it is none. */
 export function readHead(head: Buffer): RecordHead | undefined {
-  if (head.readUInt32LE(12) !== MAGIC) return undefined;
-  return { stream: head.readUInt32LE(0), index: head.readUInt32LE(4), bytes: head.readUInt32LE(8) };
+  if (head.readUInt32LE(16) !== MAGIC) return undefined;
+  const place = head.readUInt32LE(12);
+  return {
+    ...{ stream: head.readUInt32LE(0), index: head.readUInt32LE(4), bytes: head.readUInt32LE(8) },
+    place: place === NO_PLACE ? undefined : place,
+  };
 }
 
 export function asksOf(stream: number, indices: readonly number[]): Buffer {

@@ -3,6 +3,7 @@ import { systemClock, type Clock } from '../../base/clock.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
 import { recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../kv/slab.ts';
+import { sharedFiles, type HostMemory } from './host_memory.ts';
 import { PulledLanes, type PulledEvent, type WantedRecord } from './pulled_lanes.ts';
 import { ServedLanes, type OfferedRecord, type ServedEvent } from './served_lanes.ts';
 import type { Sockets } from './sockets.ts';
@@ -18,29 +19,37 @@ export interface MoverMethods {
   verify: (job: { slot: number; bytes: number; want: { format: Digest; digest: Digest } }) => string | undefined;
   /** Listens for lanes. @returns the port. */
   listen: (at: { host: string; port: number }) => Promise<number>;
-  admit: (of: { lane: number; token: string }) => void;
+  /** Which host this is, so that others know whether they could share memory. */
+  host: () => string;
+  /** @returns how one who is on `host` finds memory to share; empty: there is none. */
+  admit: (of: { lane: number; token: string; host: string }) => string;
   dismiss: (lane: number) => void;
   offer: (of: { lane: number; stream: number; records: readonly OfferedRecord[] }) => void;
   retract: (of: { lane: number; stream: number }) => void;
   cut: (lane: number) => void;
-  connect: (to: { lane: number; host: string; port: number; token: string }) => void;
+  connect: (to: { lane: number; host: string; port: number; token: string; memory: string }) => void;
   ask: (of: { lane: number; stream: number; format: Digest; records: readonly WantedRecord[] }) => void;
   drop: (of: { lane: number; stream: number }) => void;
   close: (lane: number) => void;
 }
 
 export function start(_data: undefined, emit: (event: MoverEvent) => void): MoverMethods {
-  return moverOn(tcpSockets, systemClock, emit);
+  return moverOn(tcpSockets, sharedFiles, systemClock, emit);
 }
 
-export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (event: MoverEvent) => void): MoverMethods {
+export function moverOn(
+  sockets: Sockets,
+  hostMemory: HostMemory,
+  clock: Pick<Clock, 'turn'>,
+  emit: (event: MoverEvent) => void,
+): MoverMethods {
   let slab: SlabMemory | undefined;
   const record = (slot: number, bytes: number): Uint8Array => {
     if (!slab) throw new Error('the mover has no slab yet');
     return slotBytes(slab, slot, bytes);
   };
-  const served = new ServedLanes(sockets, record, emit);
-  const pulled = new PulledLanes(sockets, () => clock.turn(), record, emit);
+  const served = new ServedLanes(sockets, hostMemory, record, emit);
+  const pulled = new PulledLanes(sockets, hostMemory, () => clock.turn(), record, emit);
   return {
     attach(memory) {
       slab = memory;
@@ -48,9 +57,8 @@ export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (eve
     seal: ({ layout, slot, hash }) => sealRecord(record(slot, recordBytes(layout)), layout, hash),
     verify: ({ slot, bytes, want }) => verifyRecord(record(slot, bytes), want),
     listen: ({ host, port }) => served.listen(host, port),
-    admit({ lane, token }) {
-      served.admit(lane, token);
-    },
+    host: () => hostMemory.host,
+    admit: ({ lane, token, host }) => served.admit(lane, token, host),
     dismiss(lane) {
       served.dismiss(lane);
     },
@@ -63,8 +71,8 @@ export function moverOn(sockets: Sockets, clock: Pick<Clock, 'turn'>, emit: (eve
     cut(lane) {
       served.cut(lane);
     },
-    connect({ lane, host, port, token }) {
-      void pulled.connect(lane, host, port, token);
+    connect({ lane, host, port, token, memory }) {
+      void pulled.connect(lane, host, port, token, memory);
     },
     ask({ lane, stream, format, records }) {
       pulled.ask(lane, stream, format, records);

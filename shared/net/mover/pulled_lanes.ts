@@ -5,7 +5,8 @@
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
 import { verifyRecord } from '../../kv/record.ts';
-import { asksOf, HEAD_BYTES, placeOf, readHead, type RecordHead } from './lane_frames.ts';
+import type { BorrowedMemory, HostMemory } from './host_memory.ts';
+import { asksOf, HEAD_BYTES, MEMORY_OPEN, MEMORY_STREAM, placeOf, readHead, type RecordHead } from './lane_frames.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const CONNECT_TIMEOUT_MS = 2_000;
@@ -52,10 +53,14 @@ interface Pulled {
   /** The stream that was dropped while one of its records was coming. */
   droppedStream: number | undefined;
   arriving: Expected | undefined;
+  memory: BorrowedMemory | undefined;
+  /** Places of it that were read and are not told of. */
+  read: number[];
 }
 
 export class PulledLanes {
   readonly #sockets: Sockets;
+  readonly #hostMemory: HostMemory;
   readonly #recordIn: (slot: number, bytes: number) => Uint8Array;
   readonly #emit: (event: PulledEvent) => void;
   readonly #lanes = new Map<number, Pulled>();
@@ -71,26 +76,33 @@ export class PulledLanes {
   /** `turn`: when the loop has gone round. */
   constructor(
     sockets: Sockets,
+    hostMemory: HostMemory,
     turn: () => Promise<void>,
     recordIn: (slot: number, bytes: number) => Uint8Array,
     emit: (event: PulledEvent) => void,
   ) {
     this.#sockets = sockets;
+    this.#hostMemory = hostMemory;
     this.#turn = turn;
     this.#recordIn = recordIn;
     this.#emit = emit;
   }
 
-  async connect(lane: number, host: string, port: number, token: string): Promise<void> {
+  /** `memory`: how the holder's is found; empty: there is none. */
+  async connect(lane: number, host: string, port: number, token: string, memory: string): Promise<void> {
     const pulled: Pulled = {
       ...{ socket: undefined, expected: new Map(), unwanted: new Set(), droppedStream: undefined, arriving: undefined },
-      isClosed: false,
+      ...{ isClosed: false, memory: undefined, read: [] },
     };
     this.#lanes.set(lane, pulled);
     try {
       pulled.socket = await this.#sockets.connect(host, port, CONNECT_TIMEOUT_MS, this.#listener(lane, pulled));
       if (pulled.isClosed) pulled.socket.destroy();
-      else pulled.socket.write([Buffer.from(token)]);
+      else {
+        pulled.socket.write([Buffer.from(token)]);
+        pulled.memory = memory === '' ? undefined : this.#hostMemory.open(memory, Buffer.from(token));
+        if (pulled.memory) pulled.socket.write([asksOf(MEMORY_STREAM, [MEMORY_OPEN])]);
+      }
     } catch (error) {
       this.#lanes.delete(lane);
       this.#emit({ kind: 'lost', lane, reason: messageOf(error) });
@@ -146,6 +158,11 @@ export class PulledLanes {
         this.#emit({ kind: 'opened', lane });
         return;
       }
+      if (read?.place !== undefined) {
+        this.#fromMemory(lane, pulled, read, read.place);
+        begin('head', head, HEAD_BYTES);
+        return;
+      }
       const place = read && placeOf(read.stream, read.index);
       const expected = place === undefined ? undefined : pulled.expected.get(place);
       if (read && expected?.bytes === read.bytes && place !== undefined) {
@@ -176,12 +193,38 @@ export class PulledLanes {
         begin('head', head, HEAD_BYTES);
       },
       onClosed: (reason) => {
+        pulled.isClosed = true;
+        pulled.memory?.close();
         this.#lanes.delete(lane);
         // What came before comes before.
         this.#tell();
         this.#emit({ kind: 'lost', lane, reason });
       },
     };
+  }
+
+  /** It lies in the memory that both share: nothing of it comes behind its head. */
+  #fromMemory(lane: number, pulled: Pulled, { stream, index, bytes }: RecordHead, place: number): void {
+    const wanted = placeOf(stream, index);
+    const expected = pulled.expected.get(wanted);
+    const isWanted = expected?.bytes === bytes;
+    if (!pulled.memory || (!isWanted && !pulled.unwanted.has(stream))) {
+      pulled.socket?.destroy();
+      return;
+    }
+    pulled.read.push(place);
+    if (pulled.read.length === 1) void this.#turn().then(() => this.#tellRead(pulled));
+    if (!isWanted) return;
+    pulled.expected.delete(wanted);
+    pulled.memory.get(place, this.#recordIn(expected.slot, bytes));
+    pulled.arriving = expected;
+    this.#arrived(lane, pulled);
+  }
+
+  #tellRead(pulled: Pulled): void {
+    const places = pulled.read;
+    pulled.read = [];
+    if (!pulled.isClosed) pulled.socket?.write([asksOf(MEMORY_STREAM, places)]);
   }
 
   #arrived(lane: number, pulled: Pulled): void {

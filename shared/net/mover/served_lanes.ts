@@ -1,14 +1,26 @@
 /**
  * A holder's end of lanes, in its mover thread: records that were offered go out of the slab when they are asked for.
  *
- * Bounds (P1): MAX_LANES; MAX_STRANGERS that have not said a token yet, of which the oldest goes; MAX_ASKED asks per lane for what is not
+ * Bounds (P1): MAX_LANES, MAX_MEMORIES of them with shared memory; MAX_STRANGERS that have not said a token yet, of which the oldest goes; MAX_ASKED asks per lane for what is not
  * offered yet: who sends more, or a wrong token, is cut off.
  */
 import { timingSafeEqual } from 'node:crypto';
-import { ASK_BYTES, headOf, LANE_TOKEN_BYTES, placeOf, readAsk, streamOf } from './lane_frames.ts';
+import type { HostMemory, LentMemory } from './host_memory.ts';
+import {
+  ASK_BYTES,
+  headOf,
+  LANE_TOKEN_BYTES,
+  MEMORY_OPEN,
+  MEMORY_STREAM,
+  placeOf,
+  readAsk,
+  streamOf,
+} from './lane_frames.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const MAX_LANES = 1_024;
+/** Lanes with shared memory. */
+const MAX_MEMORIES = 64;
 const MAX_ASKED = 4_096;
 const MAX_STRANGERS = 64;
 /** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
@@ -42,10 +54,13 @@ interface Served {
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
   readonly ended: Set<number>;
+  readonly memory: LentMemory | undefined;
+  isMemoryOpen: boolean;
 }
 
 export class ServedLanes {
   readonly #sockets: Sockets;
+  readonly #hostMemory: HostMemory;
   readonly #recordIn: (slot: number, bytes: number) => Uint8Array;
   readonly #emit: (event: ServedEvent) => void;
   readonly #lanes = new Map<number, Served>();
@@ -54,10 +69,12 @@ export class ServedLanes {
 
   constructor(
     sockets: Sockets,
+    hostMemory: HostMemory,
     recordIn: (slot: number, bytes: number) => Uint8Array,
     emit: (event: ServedEvent) => void,
   ) {
     this.#sockets = sockets;
+    this.#hostMemory = hostMemory;
     this.#recordIn = recordIn;
     this.#emit = emit;
   }
@@ -67,21 +84,28 @@ export class ServedLanes {
     return this.#sockets.listen(host, port, (socket) => this.#take(socket));
   }
 
-  /** Whoever says `token` first is on the lane. */
-  admit(lane: number, token: string): void {
+  /** Whoever says `token` first is on the lane. @returns how one who is on `host` finds memory to share; empty: there is none. */
+  admit(lane: number, token: string, host: string): string {
     if (this.#lanes.size >= MAX_LANES) {
       this.#emit({ kind: 'left', lane });
-      return;
+      return '';
     }
+    const proof = Buffer.from(token);
+    const numLent = [...this.#lanes.values()].filter((served) => served.memory).length;
+    const mayLend = host === this.#hostMemory.host && numLent < MAX_MEMORIES;
+    const memory = mayLend ? this.#hostMemory.create(lane.toString(16), proof) : undefined;
     this.#lanes.set(lane, {
-      ...{ token: Buffer.from(token), socket: undefined, offered: new Map(), asked: new Set() },
-      ...{ writing: new Map(), retracted: new Set(), ended: new Set() },
+      ...{ token: proof, socket: undefined, offered: new Map(), asked: new Set() },
+      ...{ writing: new Map(), retracted: new Set(), ended: new Set(), memory, isMemoryOpen: false },
     });
+    return memory?.path ?? '';
   }
 
   /** Nobody came. */
   dismiss(lane: number): void {
-    if (this.#lanes.get(lane)?.socket) return;
+    const served = this.#lanes.get(lane);
+    if (served?.socket) return;
+    served?.memory?.close();
     this.#lanes.delete(lane);
     this.#emit({ kind: 'left', lane });
   }
@@ -116,7 +140,9 @@ export class ServedLanes {
     served.writing.set(stream, writing);
     writing.count++;
     const record = this.#recordIn(slot, bytes);
-    served.socket?.write([headOf({ stream, index, bytes }), record], () => {
+    const place = served.isMemoryOpen ? served.memory?.put(record) : undefined;
+    const head = headOf({ stream, index, bytes, place });
+    served.socket?.write(place === undefined ? [head, record] : [head], () => {
       writing.count--;
       writing.sent.push(index);
       if (writing.count > 0 && writing.sent.length < TOLD_TOGETHER) return;
@@ -164,6 +190,7 @@ export class ServedLanes {
         this.#strangers.delete(socket);
         if (!mine) return;
         const { lane, served } = mine;
+        served.memory?.close();
         this.#lanes.delete(lane);
         for (const stream of served.retracted) this.#emit({ kind: 'retracted', lane, stream });
         this.#emit({ kind: 'left', lane });
@@ -180,6 +207,11 @@ export class ServedLanes {
 
   #asked(lane: number, served: Served, ask: Buffer): void {
     const { stream, index } = readAsk(ask);
+    if (stream === MEMORY_STREAM) {
+      if (index === MEMORY_OPEN) served.isMemoryOpen = true;
+      else if (!served.memory?.free(index)) served.socket?.destroy();
+      return;
+    }
     const place = placeOf(stream, index);
     const record = served.offered.get(place);
     if (record) {

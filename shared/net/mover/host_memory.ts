@@ -1,0 +1,137 @@
+/**
+ * Memory that processes of one host share, beside a lane: its holder writes records into it, and their asker reads them from there, a copy
+ * each, without a socket. Who gives it is a driver: a file of a memory file system, a simulated one in tests.
+ *
+ * The file has a name only until both have it open: nothing is left behind by whoever is killed.
+ */
+import { closeSync, constants, ftruncateSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { bootId } from '../../base/boot_id.ts';
+import { Stretches } from '../../kv/stretches.ts';
+
+/** Where Linux has one; elsewhere lanes go over their sockets. */
+const FOLDER = '/dev/shm';
+/** In front of the records: what shows that both have the same file. */
+const PROOF_BYTES = 4_096;
+const ALIGNMENT = 4_096;
+/** Of one lane; a file system that is smaller is a failed write, and that record goes over the socket. */
+const MEMORY_BYTES = 32 << 20;
+
+/** A holder's end. */
+export interface LentMemory {
+  /** How its asker finds it. */
+  readonly path: string;
+  /** Copies a record in. @returns where, undefined when there is no room: then it goes another way. */
+  put(record: Uint8Array): number | undefined;
+  /** Its asker has read it. @returns false when nothing was there. */
+  free(place: number): boolean;
+  close(): void;
+}
+
+/** An asker's end. */
+export interface BorrowedMemory {
+  /** Copies a record out; less of it than there is room for when there is no more. */
+  get(place: number, into: Uint8Array): void;
+  close(): void;
+}
+
+export interface HostMemory {
+  /** Processes that say the same may see the same memory; whether they do, opening it tells. */
+  readonly host: string;
+  /** Undefined where there is none. `proof`: what its asker must find in it. */
+  create(name: string, proof: Buffer): LentMemory | undefined;
+  /** Undefined when it is not to be seen from here, or is another's. */
+  open(path: string, proof: Buffer): BorrowedMemory | undefined;
+}
+
+export const sharedFiles: HostMemory = {
+  host: bootId(),
+  create: (name, proof) => LentFile.create(name, proof),
+  open: (path, proof) => BorrowedFile.open(path, proof),
+};
+
+class LentFile implements LentMemory {
+  readonly path: string;
+  readonly #file: number;
+  readonly #places = new Stretches(MEMORY_BYTES, ALIGNMENT);
+
+  private constructor(path: string, file: number) {
+    this.path = path;
+    this.#file = file;
+  }
+
+  static create(name: string, proof: Buffer): LentFile | undefined {
+    const path = `${FOLDER}/penstock-${name}`;
+    try {
+      const file = openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL, 0o600);
+      writeSync(file, proof, 0, proof.length, 0);
+      return new LentFile(path, file);
+    } catch {
+      return undefined;
+    }
+  }
+
+  put(record: Uint8Array): number | undefined {
+    const place = this.#places.allocate(record.length);
+    if (place === undefined) return undefined;
+    try {
+      for (let done = 0; done < record.length;)
+        done += writeSync(this.#file, record, done, record.length - done, PROOF_BYTES + place + done);
+      return place / ALIGNMENT;
+    } catch {
+      this.#places.release(place);
+      return undefined;
+    }
+  }
+
+  free(place: number): boolean {
+    const at = place * ALIGNMENT;
+    if (this.#places.slotAt(at) !== at) return false;
+    this.#places.release(at);
+    return true;
+  }
+
+  close(): void {
+    rmSync(this.path, { force: true });
+    // What an asker still has open keeps its bytes until then; nobody writes them any more.
+    ftruncateSync(this.#file, 0);
+    closeSync(this.#file);
+  }
+}
+
+class BorrowedFile implements BorrowedMemory {
+  readonly #file: number;
+
+  private constructor(file: number) {
+    this.#file = file;
+  }
+
+  static open(path: string, proof: Buffer): BorrowedFile | undefined {
+    if (!path.startsWith(`${FOLDER}/penstock-`)) return undefined;
+    let file: number;
+    try {
+      file = openSync(path, 'r');
+    } catch {
+      return undefined;
+    }
+    const found = Buffer.alloc(proof.length);
+    const isSame = readSync(file, found, 0, found.length, 0) === proof.length && found.equals(proof);
+    if (!isSame) {
+      closeSync(file);
+      return undefined;
+    }
+    rmSync(path, { force: true });
+    return new BorrowedFile(file);
+  }
+
+  get(place: number, into: Uint8Array): void {
+    for (let done = 0; done < into.length;) {
+      const numRead = readSync(this.#file, into, done, into.length - done, PROOF_BYTES + place * ALIGNMENT + done);
+      if (numRead === 0) return;
+      done += numRead;
+    }
+  }
+
+  close(): void {
+    closeSync(this.#file);
+  }
+}
