@@ -98,6 +98,16 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
     labels,
     perInstance(({ divergent }) => divergent),
   );
+  counter(
+    'penstock_fetched_bytes_total',
+    'bytes of blocks that came from another process, by way: shared memory, a plain socket, a call',
+    [...labels, 'way'],
+    (set) => {
+      for (const { member, load } of view.all())
+        for (const [way, value] of Object.entries(load?.fetched ?? {}))
+          set({ engine: member.name, role: member.role, way }, value);
+    },
+  );
   gauge(
     'penstock_step_seconds',
     'duration of the last step',

@@ -6,6 +6,7 @@ import { liveAsMember, type Place, type RoleBody } from '../../shared/node/membe
 import { lanesOf } from '../../shared/node/member_lanes.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
+import { nothingMoved } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
@@ -70,9 +71,10 @@ async function build(
   const beside = lanesOf(config, mover, context, stopped.signal);
   // A port that was named is one that must be had.
   if (config.bulk_port > 0) await beside?.host.bind();
+  const moved = nothingMoved();
   const intake = new OfferIntake(
     tiers,
-    { network, clock, random, mover, lanes: beside?.lanes },
+    { network, clock, random, mover, lanes: beside?.lanes, moved },
     log,
     config.disk_writes,
   );
@@ -98,6 +100,7 @@ async function build(
         waiting: intake.numOpen,
         lent: tiers.numLent,
         divergent: tiers.numDivergent,
+        fetched: { ...moved },
         preemptions: 0,
         lastStepMs: 0,
         isDraining,

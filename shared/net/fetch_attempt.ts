@@ -7,7 +7,7 @@ import { Pushed } from '../base/pushed.ts';
 import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { FetchReply } from '../protocol/messages.ts';
-import type { ComingRecord, PulledStream } from './lane.ts';
+import type { ComingRecord, PulledStream, TransferWay } from './lane.ts';
 import { windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { WantedRecord } from './mover/pulled_lanes.ts';
@@ -40,11 +40,15 @@ export interface FetchAttemptOptions {
   readonly recordBytes: number;
   readonly call: AsyncIterableIterator<FetchReply>;
   readonly stream: PulledStream | undefined;
+  readonly moved: Moved;
   /** Ends the call. */
   readonly link: Link;
   /** Fails when nothing comes for too long; `isGoingOn`: something else is on its way. */
   readonly watched: <T>(awaited: Promise<T>, isGoingOn: () => boolean) => Promise<T>;
 }
+
+/** Bytes of records that came, by way. */
+export type Moved = Record<TransferWay, number>;
 
 /** Of microtasks: a slot that is free is there by then. */
 const SOON = 8;
@@ -87,11 +91,12 @@ export class FetchAttempt {
       },
     );
     try {
-      for await (const { slot, fault } of this.#coming) {
-        const found = await this.#options.watched(fault, () => false);
+      for await (const { slot, arrival } of this.#coming) {
+        const { fault, way } = await this.#options.watched(arrival, () => false);
+        this.#options.moved[way] += this.#options.recordBytes;
         this.#held.delete(slot);
         this.#makeRoom();
-        yield { slot, fault: found };
+        yield { slot, fault };
       }
     } finally {
       this.#isOver = true;
@@ -177,10 +182,9 @@ export class FetchAttempt {
     this.#arriving = undefined;
     this.#numAsked++;
     // A mover that fails is a fault like any other.
-    const fault = mover
-      .call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } })
-      .catch(messageOf);
-    this.#coming.push({ slot, fault });
+    const verified = mover.call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } });
+    const arrival = verified.catch(messageOf).then((fault) => ({ fault, way: 'call' as const }));
+    this.#coming.push({ slot, arrival });
   }
 
   async #take({ take, giveBack }: Slots): Promise<ArrivalSlot> {

@@ -12,7 +12,7 @@ import { linkSignals, OVER } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
-import { FetchAttempt, type Arrived, type Slots } from './fetch_attempt.ts';
+import { FetchAttempt, type Arrived, type Moved, type Slots } from './fetch_attempt.ts';
 import type { Lane } from './lane.ts';
 import type { Lanes } from './lanes.ts';
 import type { Mover } from './mover/mover.ts';
@@ -55,12 +55,18 @@ export interface FetchLine {
   readonly mover: Pick<Mover, 'call'>;
   /** Undefined: everything comes over calls. */
   readonly lanes: Lanes | undefined;
+  /** Counts what comes. */
+  readonly moved: Moved;
   readonly clock: Clock;
   readonly random: Random;
 }
 
+export function nothingMoved(): Moved {
+  return { memory: 0, socket: 0, call: 0 };
+}
+
 export function openFetch(line: FetchLine, address: string, options: FetchOptions): FetchStream {
-  const { network, mover, lanes, clock, random } = line;
+  const { network, mover, lanes, moved, clock, random } = line;
   const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
   const untilMs = clock.nowMs() + timeoutMs;
   const link = linkSignals(signal);
@@ -85,7 +91,18 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
       },
       { signal: own.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
     );
-    return new FetchAttempt({ address, mover, format, hashes: left, recordBytes, call, stream, link: own, watched });
+    return new FetchAttempt({
+      address,
+      mover,
+      format,
+      hashes: left,
+      recordBytes,
+      call,
+      stream,
+      moved,
+      link: own,
+      watched,
+    });
   };
 
   const giveUp = (what: string): void => {

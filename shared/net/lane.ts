@@ -80,8 +80,8 @@ export class Lane {
     });
   }
 
-  arrived({ stream, index, fault }: ArrivedRecord): void {
-    this.#streams.get(stream)?.arrived(index, fault);
+  arrived({ stream, index, fault, isShared }: ArrivedRecord): void {
+    this.#streams.get(stream)?.arrived(index, { fault, way: isShared ? 'memory' : 'socket' });
   }
 
   dropped(stream: number): void {
@@ -112,12 +112,21 @@ export class Lane {
 /** On its way into a slot, or there. */
 export interface ComingRecord {
   readonly slot: number;
-  /** When it is there, what is wrong with it. Rejects with a Failure when the lane is lost. */
-  readonly fault: Promise<string | undefined>;
+  /** When it is there. Rejects with a Failure when the lane is lost. */
+  readonly arrival: Promise<LaneArrival>;
+}
+
+/** What a record came by. */
+export type TransferWay = 'memory' | 'socket' | 'call';
+
+export interface LaneArrival {
+  /** Why it cannot be used. */
+  readonly fault: string | undefined;
+  readonly way: TransferWay;
 }
 
 interface Waiter {
-  readonly resolve: (fault: string | undefined) => void;
+  readonly resolve: (arrival: LaneArrival) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -154,12 +163,12 @@ export class PulledStream {
     // What it is asked for now would come into slots that are given back.
     if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
     const coming = records.map(({ slot, index }) => {
-      const fault = new Promise<string | undefined>((resolve, reject) => {
+      const arrival = new Promise<LaneArrival>((resolve, reject) => {
         this.#waiting.set(index, { resolve, reject });
       });
       // Whoever gives up before does not hear of it.
-      fault.catch(() => undefined);
-      return { slot, fault };
+      arrival.catch(() => undefined);
+      return { slot, arrival };
     });
     this.#line.ask(records);
     return coming;
@@ -186,8 +195,8 @@ export class PulledStream {
     return ended;
   }
 
-  arrived(index: number, fault: string | undefined): void {
-    this.#waiting.get(index)?.resolve(fault);
+  arrived(index: number, arrival: LaneArrival): void {
+    this.#waiting.get(index)?.resolve(arrival);
     this.#waiting.delete(index);
   }
 

@@ -20,6 +20,7 @@ import { newTierCounters } from '../kv/tier_counters.ts';
 import { numericsId, preambleBytes, recordBytes } from '../kv/record.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
+import { nothingMoved } from '../net/fetch_client.ts';
 import type { LaneHost } from '../net/lane_host.ts';
 import { startMover, type Mover } from '../net/mover/mover.ts';
 import type { Network } from '../net/network.ts';
@@ -93,6 +94,7 @@ export class EngineInstance {
   #nextId = 1;
   isDraining = false;
   readonly #seen = new RoutersSeen();
+  readonly #moved = nothingMoved();
   #onPlaced: () => void = () => undefined;
 
   private constructor(options: EngineInstanceOptions, host: EngineHost, mover: Mover, slab: Slab) {
@@ -179,7 +181,7 @@ export class EngineInstance {
     const window = new ArrivalWindow(outbox.cache, slotSize, windowSize);
     const fetcher = new BlockFetcher({
       ...{
-        line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes },
+        line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },
         slab: this.#slab,
         layout,
         window,
@@ -305,6 +307,7 @@ export class EngineInstance {
       isDraining: this.isDraining,
       arriving: this.#parts.window.numInUse,
       lent: cache.numLent,
+      fetched: { ...this.#moved },
       tiers: { device, dram: tierStats(cache.counters, cache.size, record, this.#slab.numBytes) },
     };
   }

@@ -94,6 +94,8 @@ const loadSchema = z.object({
   lent: z.int().optional(),
   /** Blocks that were offered with other bytes than those that are held, by the same numerics; absent for instances. */
   divergent: z.int().optional(),
+  /** Bytes of records that were fetched from others, by what they came by. */
+  fetched: z.object({ memory: z.number(), socket: z.number(), call: z.number() }).optional(),
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });

@@ -23,7 +23,7 @@ import { benchTransfer } from './transfer.ts';
 const { wasm, webgpu } = engineBenchDefaults;
 const USAGE = `usage: npm run bench -- NAME [options]
 
-  path                     the whole path on this machine, wasm engines
+  path                     the whole path on this machine, wasm engines, the repository's model and a 135M shape (some minutes)
   mix                      time between tokens of chats while long prompts arrive, split and aggregated (135M; some minutes)
   sampling                 what drawing a token costs, by vocabulary, batch and kind of request
     --device, --threads, --batches, --shapes (the first), --weights (the first), --peer   as for engine
@@ -214,7 +214,11 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     const lengths = numbersOf(values.lengths, [1_000, 32_000, 100_000]);
     return benchRouter({ lengths, concurrencies: [1, 8], hasPeer: values.peer !== undefined, say, onFigure });
   },
-  path: () => benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 }),
+  path: async () => {
+    const own = await benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 });
+    // As large as a model that somebody would split.
+    return [...own, ...(await benchPath({ shape: '135m', promptTokens: 1_024, numRequests: 8, numTokens: 16 }))];
+  },
   engine: () => {
     const defaults = values.device === 'wasm' ? wasm : webgpu;
     return benchEngine({

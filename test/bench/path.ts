@@ -9,26 +9,34 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { Cluster, harbour, mapConcurrently, type RequestView } from '../support/cluster.ts';
 import { Random } from '../../shared/base/random.ts';
+import { configOf, shapes } from './engine.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
+import { randomModelFolder } from './random_model.ts';
 
 export interface PathOptions {
   readonly promptTokens: number;
   readonly numRequests: number;
   /** Generated per request. */
   readonly numTokens: number;
+  /** A shape with random weights; undefined: the model of the repository. */
+  readonly shape?: string | undefined;
 }
 
 /** K and V of every layer and KV head, f16. */
-function kvBytesPerToken(): number {
-  const { layers } = shapeOf(readModelFolder(harbour));
+function kvBytesPerToken(model: string): number {
+  const { layers } = shapeOf(readModelFolder(model));
   return layers.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim * 2, 0);
 }
 
 export async function benchPath(options: PathOptions): Promise<Figure[]> {
   const random = new Random(1);
   const prompt = (): number[] => Array.from({ length: options.promptTokens }, () => 3 + random.below(1_500));
-  const aggregated = await measureAggregated(options, prompt);
-  const cluster = await Cluster.up('--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '64');
+  const model = options.shape === undefined ? harbour : folderOf(options.shape);
+  const prefix = options.shape === undefined ? 'path' : `path/${options.shape}`;
+  const aggregated = await measureAggregated(options, model, prompt);
+  const cluster = await Cluster.up(
+    ...['--model', model, '--prefill', '1', '--decode', '1', '--store', '1', '--local-prefill-tokens', '64'],
+  );
   try {
     await cluster.completion({ prompt: prompt(), max_tokens: 4 });
     const figures: Figure[] = [];
@@ -51,7 +59,7 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
           median(views, (view) => view.ttft_ms ?? NaN),
           'ms',
           'aggregated cold',
-          aggregated,
+          aggregated.ttftMs,
         ),
       );
       for (const part of ['router', 'queue', 'load', 'compute', 'transport']) {
@@ -68,7 +76,24 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
         offeredBytes / (5 * options.promptTokens),
         'bytes/token',
         'KV of a token',
-        kvBytesPerToken(),
+        kvBytesPerToken(model),
+      ),
+    );
+    figures.push(
+      withReference(
+        'path/ttft/cached-in-store, of cold',
+        median(stored, (view) => view.ttft_ms ?? NaN),
+        'ms',
+        'cold',
+        median(cold, (view) => view.ttft_ms ?? NaN),
+      ),
+      withReference(
+        'path/prefill',
+        (options.promptTokens * 1_000) /
+          median(cold, (view) => view.attempts[0]?.prefills[0]?.report?.compute_ms ?? NaN),
+        'tokens/s',
+        'the engine by itself',
+        (options.promptTokens * 1_000) / aggregated.computeMs,
       ),
     );
     // What the load of a cold prompt is made of: the prefill instance's own account.
@@ -80,7 +105,7 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
       });
     }
     figures.push(
-      withReference('path/moved/cold', median(cold, perToken), 'bytes/token', 'KV of a token', kvBytesPerToken()),
+      withReference('path/moved/cold', median(cold, perToken), 'bytes/token', 'KV of a token', kvBytesPerToken(model)),
     );
     figures.push(
       withReference(
@@ -88,22 +113,37 @@ export async function benchPath(options: PathOptions): Promise<Figure[]> {
         median(stored, perToken),
         'bytes/token',
         'KV of a token',
-        kvBytesPerToken(),
+        kvBytesPerToken(model),
       ),
     );
     for (const concurrency of [1, 8]) figures.push(...(await throughput(cluster, options, concurrency, prompt)));
-    return figures;
+    return figures.map((figure) => ({ ...figure, name: figure.name.replace('path', prefix) }));
   } finally {
     await cluster.close();
   }
 }
 
-async function measureAggregated(options: PathOptions, prompt: () => number[]): Promise<number> {
-  const cluster = await Cluster.up('--prefill', '0', '--decode', '1', '--store', '0', '--threads', '1');
+function folderOf(shape: string): string {
+  const known = shapes[shape];
+  if (!known) throw new Error(`no shape ${shape}`);
+  return randomModelFolder(shape, configOf(known, 4_096));
+}
+
+async function measureAggregated(
+  options: PathOptions,
+  model: string,
+  prompt: () => number[],
+): Promise<{ readonly ttftMs: number; readonly computeMs: number }> {
+  const cluster = await Cluster.up(
+    ...['--model', model, '--prefill', '0', '--decode', '1', '--store', '0', '--threads', '1'],
+  );
   try {
     await cluster.completion({ prompt: prompt(), max_tokens: 4 });
     const views = await inTurn(cluster, Array.from({ length: 5 }, prompt), options.numTokens);
-    return median(views, (view) => view.ttft_ms ?? NaN);
+    return {
+      ttftMs: median(views, (view) => view.ttft_ms ?? NaN),
+      computeMs: median(views, (view) => view.ttft_parts_ms?.['compute'] ?? NaN),
+    };
   } finally {
     await cluster.close();
   }

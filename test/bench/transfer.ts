@@ -17,7 +17,7 @@ import { xxh64 } from '../../shared/kv/hash.ts';
 import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
-import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
+import { nothingMoved, openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
 import { windowOf } from '../../shared/net/mover/lane_frames.ts';
@@ -326,7 +326,7 @@ class Getter {
       transport === 'grpc'
         ? undefined
         : new Lanes({ network, mover, isShared: transport === 'auto', clock: systemClock, log: silentLog, signal });
-    const line = { network, mover, lanes, clock: systemClock, random: new Random(1) };
+    const line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
     return new Getter(line, address, layout, bytes, slab, stopped);
   }
 

@@ -9,6 +9,7 @@ import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
+import { nothingMoved } from '../../shared/net/fetch_client.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
@@ -35,7 +36,7 @@ const tiers = new StoreTiers({
 });
 const place = { transport: transport as 'auto' | 'bulk' | 'grpc', bind: '', bulk_port: 0 };
 const beside = lanesOf(place, mover, { network, clock, log, newId }, signal);
-const line = { network, clock, random: new Random(1), mover, lanes: beside?.lanes };
+const line = { network, clock, random: new Random(1), mover, lanes: beside?.lanes, moved: nothingMoved() };
 const intake = new OfferIntake(tiers, line, log, 'behind');
 const { address } = await network.listen('127.0.0.1:0', {
   offer: answeringOnce<'offer'>((request, { signal: left }) => intake.take(request, left)),

@@ -7,7 +7,7 @@ import { Random } from '../../shared/base/random.ts';
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
-import { openFetch } from '../../shared/net/fetch_client.ts';
+import { nothingMoved, openFetch } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
@@ -52,15 +52,19 @@ afterEach(async () => {
 });
 
 async function fetchAll(signal = new AbortController().signal): Promise<number[]> {
-  const stream = openFetch({ network, clock: systemClock, random: new Random(1), mover, lanes: undefined }, address, {
-    ...{
-      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-      format,
-      hashes,
-      signal,
+  const stream = openFetch(
+    { network, clock: systemClock, random: new Random(1), mover, lanes: undefined, moved: nothingMoved() },
+    address,
+    {
+      ...{
+        context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+        format,
+        hashes,
+        signal,
+      },
+      ...{ waitMs: 1_000, timeoutMs: 10_000, patienceMs: undefined, recordBytes: BYTES },
     },
-    ...{ waitMs: 1_000, timeoutMs: 10_000, patienceMs: undefined, recordBytes: BYTES },
-  });
+  );
   const got: number[] = [];
   const slot = { slot: 0, bytes: new Uint8Array(BYTES) };
   const records = stream.records({ take: () => Promise.resolve(slot), giveBack: () => undefined });

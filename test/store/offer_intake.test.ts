@@ -9,7 +9,7 @@ import { until } from '../support/cluster.ts';
 import { playedNetwork } from '../support/played_network.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import type { FetchLine } from '../../shared/net/fetch_client.ts';
+import { nothingMoved, type FetchLine } from '../../shared/net/fetch_client.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
 import { offerOf } from '../support/lending.ts';
@@ -34,7 +34,14 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
     },
   });
   const line: FetchLine = {
-    ...{ network, clock: systemClock, random: new Random(1), lanes: undefined, mover: {} as unknown as Mover },
+    ...{
+      network,
+      clock: systemClock,
+      random: new Random(1),
+      lanes: undefined,
+      moved: nothingMoved(),
+      mover: {} as unknown as Mover,
+    },
   };
   const intake = new OfferIntake(tiers, line, silentLog, 'through');
   const offering = (i: number): ReturnType<OfferIntake['take']> =>

@@ -44,6 +44,7 @@ function nodeView({ member, load, registration, isSuspect }: Instance): Record<s
     lent: load?.lent ?? 0,
     preemptions: load?.preemptions ?? 0,
     divergent: load?.divergent ?? 0,
+    fetched_bytes: load?.fetched ?? null,
     last_step_ms: load?.lastStepMs ?? 0,
     tiers: Object.fromEntries(
       Object.entries(load?.tiers ?? {}).map(([tier, stats]) => [

@@ -29,6 +29,8 @@ export interface ArrivedRecord {
   readonly stream: number;
   readonly index: number;
   readonly fault: string | undefined;
+  /** Through memory that both ends share; else over the socket. */
+  readonly isShared: boolean;
 }
 
 export type PulledEvent =
@@ -189,7 +191,7 @@ export class PulledLanes {
           behindHead(readHead(head));
           return;
         }
-        if (kind === 'record') this.#arrived(lane, pulled);
+        if (kind === 'record') this.#arrived(lane, pulled, false);
         begin('head', head, HEAD_BYTES);
       },
       onClosed: (reason) => {
@@ -218,7 +220,7 @@ export class PulledLanes {
     pulled.expected.delete(wanted);
     pulled.memory.get(place, this.#recordIn(expected.slot, bytes));
     pulled.arriving = expected;
-    this.#arrived(lane, pulled);
+    this.#arrived(lane, pulled, true);
   }
 
   #tellRead(pulled: Pulled): void {
@@ -227,7 +229,7 @@ export class PulledLanes {
     if (!pulled.isClosed) pulled.socket?.write([asksOf(MEMORY_STREAM, places)]);
   }
 
-  #arrived(lane: number, pulled: Pulled): void {
+  #arrived(lane: number, pulled: Pulled, isShared: boolean): void {
     const { arriving } = pulled;
     if (!arriving) return;
     const { stream, index, slot, bytes, format, digest } = arriving;
@@ -238,7 +240,7 @@ export class PulledLanes {
       return;
     }
     const fault = verifyRecord(this.#recordIn(slot, bytes), { format, digest });
-    this.#arrivals.push({ lane, stream, index, fault });
+    this.#arrivals.push({ lane, stream, index, fault, isShared });
     if (this.#arrivals.length === 1) void this.#turn().then(this.#tell);
   }
 }
