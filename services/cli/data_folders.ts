@@ -6,7 +6,18 @@
  * another container or over a network, an owner whose count stands still for WATCH_MS is gone; one that comes back finds
  * another's name in the file, and ends.
  */
-import { mkdirSync, openSync, closeSync, readFileSync, readlinkSync, renameSync, rmSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
+import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bootId } from '../../shared/base/boot_id.ts';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -71,35 +82,76 @@ async function claim(dataDir: string, name: string, onLost: (error: Error) => vo
     ...{ id: newId(), beat: 0 },
   };
   try {
-    write(file, 'wx', own);
+    create(file, own);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST') throw inUse(folder, 'another process');
-    // A full disk has no room for this file either; the tier below it will make some.
-    if (code !== 'ENOSPC') throw error;
-    return { path: folder, release: () => undefined };
+    // A full disk has no room for this file either; the tier below it will make some, and then a beat writes it.
+    if (code !== 'ENOSPC' && code !== 'EDQUOT') throw error;
   }
-  const beating = setInterval(() => {
-    const found = ownerIn(file);
-    if (found && found.id !== own.id) {
-      clearInterval(beating);
-      onLost(inUse(folder, `while this one stood still, process ${found.pid} took it: now that`));
-      return;
-    }
-    try {
-      write(file, 'r+', { ...own, beat: (found?.beat ?? 0) + 1 });
-    } catch {
-      // A disk that takes no writes now; the next one may get through.
-    }
-  }, BEAT_MS);
-  beating.unref();
+  const heart = new Heart(file, own, (owner) => {
+    onLost(inUse(folder, `while this one stood still, process ${owner.pid} took it: now that`));
+  });
   return {
     path: folder,
     release: () => {
-      clearInterval(beating);
+      heart.stop();
       if (ownerIn(file)?.id === own.id) rmSync(file, { force: true });
     },
   };
+}
+
+/** Says again and again who has the folder; never waits for a disk that hangs. */
+class Heart {
+  readonly #file: string;
+  readonly #own: Owner;
+  readonly #onLost: (owner: Owner) => void;
+  readonly #timer: NodeJS.Timeout;
+  #beat = 0;
+  #isBeating = false;
+
+  constructor(file: string, own: Owner, onLost: (owner: Owner) => void) {
+    this.#file = file;
+    this.#own = own;
+    this.#onLost = onLost;
+    this.#timer = setInterval(() => {
+      void this.#tryBeat();
+    }, BEAT_MS);
+    this.#timer.unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #tryBeat(): Promise<void> {
+    // One at a time, however long it takes.
+    if (this.#isBeating) return;
+    this.#isBeating = true;
+    try {
+      await this.#write();
+    } catch {
+      // A disk that takes no writes now; the next one may get through.
+    }
+    this.#isBeating = false;
+  }
+
+  /** Over what is there when it is this claim's, or was never written; anew where somebody has taken it away. */
+  async #write(): Promise<void> {
+    const text = await readFile(this.#file, 'utf8').catch(() => undefined);
+    const owner = text === undefined ? undefined : read(text);
+    if (owner && owner.id !== this.#own.id) {
+      this.stop();
+      this.#onLost(owner);
+      return;
+    }
+    const opened = await open(this.#file, text === undefined ? 'wx' : 'r+');
+    try {
+      await opened.write(lineOf({ ...this.#own, beat: ++this.#beat }), 0);
+    } finally {
+      await opened.close();
+    }
+  }
 }
 
 /** Waits for what can be known of the owner. @throws Error when it lives. */
@@ -131,23 +183,28 @@ function takeAway(folder: string, file: string, judged: string): void {
     rmSync(aside, { force: true });
     return;
   }
-  renameSync(aside, file);
+  // Back where it was, over nobody else's.
+  try {
+    linkSync(aside, file);
+  } catch {
+    // Another has it by now; its owner hears of it.
+  }
+  rmSync(aside, { force: true });
   throw inUse(folder, `process ${(taken === undefined ? undefined : read(taken))?.pid ?? '?'}`);
 }
 
-function write(file: string, flags: 'wx' | 'r+', owner: Owner): void {
-  const opened = openSync(file, flags);
+/** @throws Error with EEXIST when somebody has. */
+function create(file: string, owner: Owner): void {
+  const opened = openSync(file, 'wx');
   try {
-    writeSync(
-      opened,
-      JSON.stringify(owner)
-        .padEnd(OWNER_BYTES - 1)
-        .concat('\n'),
-      0,
-    );
+    writeSync(opened, lineOf(owner), 0);
   } finally {
     closeSync(opened);
   }
+}
+
+function lineOf(owner: Owner): string {
+  return `${JSON.stringify(owner).padEnd(OWNER_BYTES - 1)}\n`;
 }
 
 function textOf(file: string): string | undefined {

@@ -3,7 +3,7 @@
  * file: a damaged page can end the process that reads or deletes, so that is this one, and the store starts another.
  *
  *   entries  key (u64 big-endian) → digest, format, bytes, order of use, numerics, content, place in the file
- *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of all this
+ *   meta     'boot' → id of the machine's boot, 'clean' → 1 after an orderly shutdown, 'version' → of all this, 'session' → who writes
  *
  * S1: a commit that returned survives kill -9, and so does what was written before it: they are in the page cache at least. What power
  * loss can tear is wiped: an environment is trusted only in the boot that wrote it or after a clean shutdown, and every record is
@@ -13,6 +13,7 @@ import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readSync } from 
 import { join } from 'node:path';
 import { open, type Database, type RootDatabase } from 'lmdb';
 import { bootId } from '../../shared/base/boot_id.ts';
+import { newId } from '../../shared/base/identity.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 
@@ -42,6 +43,10 @@ const ORDER_AT = 36;
 /** Entries in one message. */
 const PAGE_ENTRIES = 4_096;
 
+const SESSION = Buffer.from('session');
+/** This process. */
+const session = newId();
+
 let environment: Environment | undefined;
 let order = 0;
 let recovered: DiskEntry[] = [];
@@ -49,6 +54,20 @@ let recovered: DiskEntry[] = [];
 function disk(): Environment {
   if (!environment) throw new Error('the disk tier is not open');
   return environment;
+}
+
+/**
+ * All of it or nothing. One that was left behind by a store that was killed, and comes late, changes nothing any more: its successor has
+ * read what is there.
+ */
+function change(work: (entries: Environment['entries']) => void): void {
+  const { root, meta, entries } = disk();
+  const isOurs = root.transactionSync(() => {
+    const isSame = meta.get(SESSION)?.toString() === session;
+    if (isSame) work(entries);
+    return isSame;
+  });
+  if (!isOurs) process.kill(process.pid, 'SIGKILL');
 }
 
 function keyBytes(key: BlockKey): Buffer {
@@ -93,9 +112,10 @@ function distrust({ meta, entries }: Environment, boot: string): string | undefi
   return entries.getKeysCount() > 0 ? 'the machine went down without a clean shutdown' : undefined;
 }
 
-/** Written in this boot, and not ended in order yet. */
+/** Written in this boot, and not ended in order yet; by this process, and no other from now on. */
 function signIn({ root, meta }: Environment, boot: string): void {
   root.transactionSync(() => {
+    meta.putSync(SESSION, Buffer.from(session));
     meta.putSync(Buffer.from('boot'), Buffer.from(boot));
     meta.putSync(Buffer.from('clean'), Buffer.from([0]));
     meta.putSync(Buffer.from('version'), Buffer.from([VERSION]));
@@ -133,8 +153,8 @@ const methods = {
     environment = openEnvironment(path);
     const distrusted = distrust(environment, boot);
     if (distrusted !== undefined) return { numEntries: 0, damage: distrusted };
-    recovered = readEntries(environment);
     signIn(environment, boot);
+    recovered = readEntries(environment);
     return { numEntries: recovered.length, damage: undefined };
   },
 
@@ -147,8 +167,7 @@ const methods = {
 
   /** Records that are in the file, in one transaction; nothing of it when it fails. */
   commit(committed: readonly DiskEntry[]): void {
-    const { root, entries } = disk();
-    root.transactionSync(() => {
+    change((entries) => {
       for (const { key, digest, format, bytes, numerics, content, at } of committed) {
         const entry = Buffer.alloc(ENTRY_BYTES);
         entry.write(digest, 0, 'hex');
@@ -165,8 +184,7 @@ const methods = {
 
   /** They are the freshest now, in this order. */
   touch(keys: readonly BlockKey[]): void {
-    const { root, entries } = disk();
-    root.transactionSync(() => {
+    change((entries) => {
       for (const key of keys) {
         const entry = entries.get(keyBytes(key));
         if (entry?.length !== ENTRY_BYTES) continue;
@@ -178,8 +196,7 @@ const methods = {
   },
 
   remove(keys: readonly BlockKey[]): void {
-    const { root, entries } = disk();
-    root.transactionSync(() => {
+    change((entries) => {
       for (const key of keys) entries.removeSync(keyBytes(key));
     });
   },

@@ -3,9 +3,13 @@
  * cache. There are a few of them: what is read waits for nothing that is written, and a disk that hangs stops them and nobody else.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
+import { messageOf } from '../../shared/base/failure.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
-import { verifyRecord } from '../../shared/kv/record.ts';
+import { ArrivingRecord } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
+
+/** So much is read and verified at a time. */
+const PIECE_BYTES = 256 << 10;
 
 /** A record of the file, and the slot of `bytes` to read it into. */
 export interface DiskRead {
@@ -26,7 +30,7 @@ export class DiskReader {
 
   /**
    * From the file at `path` that is the `generation`th of it. For each record undefined, or what is wrong with it. @throws Error when the
-   * file cannot be read.
+   * file cannot be opened.
    */
   read({
     path,
@@ -42,12 +46,19 @@ export class DiskReader {
     const file = this.#open(path, generation);
     return reads.map(({ at, bytes, format, digest, slot }) => {
       const record = slotBytes(slab, slot, bytes);
-      for (let done = 0; done < bytes;) {
-        const numRead = readSync(file, record, done, bytes - done, at + done);
-        if (numRead === 0) return 'the file of records ends before it does';
-        done += numRead;
+      const coming = new ArrivingRecord(record, { format, digest });
+      try {
+        for (let done = 0; done < bytes;) {
+          const numRead = readSync(file, record, done, Math.min(PIECE_BYTES, bytes - done), at + done);
+          if (numRead === 0) return 'the file of records ends before it does';
+          done += numRead;
+          coming.took(done);
+        }
+      } catch (error) {
+        // Of this one: what lies beside it may be sound.
+        return messageOf(error);
       }
-      return verifyRecord(record, { format, digest });
+      return coming.fault;
     });
   }
 

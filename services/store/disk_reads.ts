@@ -10,49 +10,59 @@ const MAX_READS = 16;
 /** Messages to a reader at once: the next is there when it is through with one. */
 const MAX_MESSAGES = 2;
 
+/** Which file: the `generation`th at `path`. */
+interface Place {
+  readonly path: string;
+  readonly generation: number;
+}
+
 interface Waiting {
   readonly read: DiskRead;
+  readonly place: Place;
   readonly resolve: (fault: string | undefined) => void;
   readonly reject: (error: unknown) => void;
 }
 
 type Reader = Pick<Thread<DiskReader>, 'call'>;
 
+interface Busy {
+  readonly thread: Reader;
+  numMessages: number;
+}
+
 export class DiskReads {
-  readonly #readers: readonly { readonly thread: Reader; numMessages: number }[];
+  readonly #readers: readonly Busy[];
   readonly #queue: Waiting[] = [];
 
   constructor(readers: readonly Reader[]) {
     this.#readers = readers.map((thread) => ({ thread, numMessages: 0 }));
   }
 
-  /** Undefined when it is in its slot and sound, else what is wrong with it. @throws Error when the file cannot be read. */
-  read(read: DiskRead, file: { readonly path: string; readonly generation: number }): Promise<string | undefined> {
+  /** Undefined when it is in its slot and sound, else what is wrong with it. @throws Error when the file cannot be opened. */
+  read(read: DiskRead, place: Place): Promise<string | undefined> {
     const done = new Promise<string | undefined>((resolve, reject) => {
-      this.#queue.push({ read, resolve, reject });
+      this.#queue.push({ read, place, resolve, reject });
     });
-    this.#deal(file);
+    this.#deal();
     return done;
   }
 
-  #deal(file: { readonly path: string; readonly generation: number }): void {
-    while (this.#queue.length > 0) {
+  #deal(): void {
+    for (let first = this.#queue[0]; first; first = this.#queue[0]) {
       const reader = this.#readers.reduce((best, one) => (one.numMessages < best.numMessages ? one : best));
       if (reader.numMessages >= MAX_MESSAGES) return;
-      // What there is, shared out.
+      // What there is, shared out; of one file.
       const share = Math.min(MAX_READS, Math.ceil(this.#queue.length / this.#readers.length));
-      void this.#send(reader, this.#queue.splice(0, share), file);
+      const { generation } = first.place;
+      const other = this.#queue.findIndex(({ place }) => place.generation !== generation);
+      void this.#send(reader, first.place, this.#queue.splice(0, other < 0 ? share : Math.min(share, other)));
     }
   }
 
-  async #send(
-    reader: { readonly thread: Reader; numMessages: number },
-    batch: readonly Waiting[],
-    file: { readonly path: string; readonly generation: number },
-  ): Promise<void> {
+  async #send(reader: Busy, place: Place, batch: readonly Waiting[]): Promise<void> {
     reader.numMessages++;
     try {
-      const faults = await reader.thread.call('read', { ...file, reads: batch.map(({ read }) => read) });
+      const faults = await reader.thread.call('read', { ...place, reads: batch.map(({ read }) => read) });
       batch.forEach(({ resolve }, i) => {
         resolve(faults[i]);
       });
@@ -60,6 +70,6 @@ export class DiskReads {
       for (const { reject } of batch) reject(error);
     }
     reader.numMessages--;
-    this.#deal(file);
+    this.#deal();
   }
 }

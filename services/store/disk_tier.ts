@@ -1,5 +1,5 @@
 /**
- * The LMDB tier as the control thread sees it: which keys are there, in order of use, within a byte budget.
+ * The disk tier as the control thread sees it: which keys are there, in order of use, within a byte budget.
  *
  * The truth is in the worker's environment; this index is rebuilt from it at start, and emptied when the environment was begun
  * anew. A record that cannot be written or read is dropped and counted: the next request computes it again. Without an
@@ -8,6 +8,7 @@
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
+import { OVER } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { FormatCounts } from '../../shared/kv/format_counts.ts';
@@ -18,7 +19,7 @@ import type { DiskReader } from './disk_reader.ts';
 import { DiskReads } from './disk_reads.ts';
 import type { DiskThread } from './disk_worker.ts';
 
-/** LMDB gives a record its own pages. */
+/** A record begins at a page of its own. */
 const PAGE_BYTES = 4_096;
 /** Freed when the disk turns out fuller than the budget says. */
 const EMERGENCY_SHARE = 0.1;
@@ -32,6 +33,10 @@ const HIGH_MARK = 0.97;
 const LOW_MARK = 0.94;
 const MIN_TRIMMED_BYTES = 256 << 20;
 const TRIM_BYTES = 32 << 20;
+/** A batch of records takes tenths of a second on a slow disk, and the disk process is given 30 s for an answer. */
+const ANSWER_MS = 90_000;
+/** Entries that are taken over at a time. */
+const RECOVERED_PER_TURN = 2_048;
 
 /** Between two tries to open an environment that cannot be opened: this, then twice that, up to the second. */
 const MIN_RETRY_MS = 1_000;
@@ -116,8 +121,11 @@ export class DiskTier {
       log.error({ fault }, 'the disk tier cannot be opened: the store serves from DRAM and tries again');
     }
     if (fault === undefined && before !== undefined) log.info({ blocks: entries.length }, 'the disk tier is open');
+    for (const [i, entry] of entries.entries()) {
+      this.#add(entry);
+      if (i % RECOVERED_PER_TURN === RECOVERED_PER_TURN - 1) await this.#options.clock.turn();
+    }
     this.fault = fault;
-    for (const entry of entries) this.#add(entry);
     await this.trim();
     return fault === undefined;
   }
@@ -134,18 +142,41 @@ export class DiskTier {
     this.#isReopening = false;
   }
 
+  /** It is not used until it has been opened again. */
+  #leave(fault: string): void {
+    if (this.fault !== undefined) return;
+    this.fault = fault;
+    for (const key of [...this.#entries.keys()]) this.#forget(key);
+    this.#options.log.error({ fault }, 'the disk tier is not usable: the store serves from DRAM and tries again');
+    void this.#reopen();
+  }
+
+  /** @throws Error when the disk does not answer: what opens it again waits behind what hangs. */
+  async #answered<T>(call: Promise<T>): Promise<T> {
+    const answered = new AbortController();
+    const late = this.#options.clock.sleep(ANSWER_MS, answered.signal).then((): never => {
+      const why = `the disk does not answer for ${ANSWER_MS} ms`;
+      if (!answered.signal.aborted) this.#leave(why);
+      throw new Error(why);
+    });
+    late.catch(() => undefined);
+    try {
+      return await Promise.race([call, late]);
+    } finally {
+      answered.abort(OVER);
+    }
+  }
+
   /** After a call that failed: what the environment is now. */
   async #look(): Promise<void> {
+    // A thread that hangs says nothing of it.
+    if (this.fault !== undefined) return;
     const { fault, generation } = await this.#options.worker.call('state', undefined);
     if (generation !== this.#generation) {
       this.#generation = generation;
       for (const key of [...this.#entries.keys()]) this.#forget(key);
     }
-    if (fault === undefined || this.fault !== undefined) return;
-    this.fault = fault;
-    for (const key of [...this.#entries.keys()]) this.#forget(key);
-    this.#options.log.error({ fault }, 'the disk tier is not usable: the store serves from DRAM and tries again');
-    void this.#reopen();
+    if (fault !== undefined) this.#leave(fault);
   }
 
   get size(): number {
@@ -177,13 +208,14 @@ export class DiskTier {
     if (!entry) return;
     this.#entries.delete(hash.key);
     this.#entries.set(hash.key, entry);
+    this.#touched.delete(hash.key);
     if (this.#touched.size < MAX_TOUCHED) this.#touched.add(hash.key);
     if (!this.#isTouching) void this.#writeTouches();
   }
 
   /** Some time later, for many together: a kill loses the last of them. */
   async #writeTouches(): Promise<void> {
-    const { clock, signal, worker, log } = this.#options;
+    const { clock, signal, worker } = this.#options;
     this.#isTouching = true;
     await clock.sleep(TOUCH_MS, signal);
     this.#isTouching = false;
@@ -192,10 +224,9 @@ export class DiskTier {
     this.#touched.clear();
     for (let at = 0; at < keys.length; at += TOUCHES_PER_CALL) {
       try {
-        await worker.call('touch', keys.slice(at, at + TOUCHES_PER_CALL));
+        await this.#answered(worker.call('touch', keys.slice(at, at + TOUCHES_PER_CALL)));
       } catch (error) {
-        // It is a matter of order only: what is wrong with the disk is heard of by whoever reads or writes.
-        log.debug({ error: messageOf(error) }, 'the order of use was not written down');
+        await this.#failed(error, 'the order of use was not written down');
         return;
       }
     }
@@ -254,12 +285,10 @@ export class DiskTier {
     for (const { hash } of fresh) this.#putting.set(hash.key, settled);
     try {
       await this.#makeRoom(budgetBytes - this.#reservedBytes);
-      const generation = this.#generation;
-      const stored = await worker.call(
-        'put',
-        fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest })),
-      );
-      // The environment may have been begun anew by a call behind this one.
+      const writes = fresh.map(({ hash, slot, bytes }) => ({ slot, bytes, key: hash.key, digest: hash.digest }));
+      const { stored, generation } = await this.#answered(worker.call('put', writes));
+      // It may have been begun anew, by this call or by another beside it: what the index says is looked at first.
+      if (generation !== this.#generation) await this.#look();
       if (generation !== this.#generation) return;
       this.counters.offered += stored.length;
       this.counters.stored += stored.length;
@@ -348,9 +377,17 @@ export class DiskTier {
   }
 
   async #remove(keys: readonly BlockKey[]): Promise<void> {
+    const entries = keys.flatMap((key) => this.#entries.get(key) ?? []);
     for (const key of keys) this.#forget(key);
-    // At once: what is put under the same key from now on comes behind it. Who reads one of them now finds it whole, or another's bytes.
-    await this.#options.worker.call('remove', keys);
+    const generation = this.#generation;
+    try {
+      // At once: what is put under the same key from now on comes behind it. Who reads one of them now finds it whole, or another's bytes.
+      await this.#answered(this.#options.worker.call('remove', keys));
+    } catch (error) {
+      // A disk so full that nothing can be taken away: they are there still, and count.
+      if (isForRoom(error) && generation === this.#generation) for (const entry of entries) this.#add(entry);
+      throw error;
+    }
   }
 
   async #relieve(): Promise<void> {
@@ -363,5 +400,5 @@ export class DiskTier {
 }
 
 function pagedBytes(bytes: number): number {
-  return Math.ceil((bytes + 16) / PAGE_BYTES) * PAGE_BYTES;
+  return Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES;
 }

@@ -36,8 +36,6 @@ export class DiskThread {
   #file: RecordsFile | undefined;
   /** What the environment names. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
-  /** The write that is under way: one goes after the other. */
-  #writing: Promise<unknown> = Promise.resolve();
   #path = '';
   #maxBytes = 0;
   /** Counts the environments of this process: another one has nothing of what the one before had. */
@@ -154,13 +152,7 @@ export class DiskThread {
    * Runs it on the environment, and once more when the process was ended from outside under it: nothing of it was committed, or all.
    * What ends the process by itself, or a write that fails other than for want of room, sets the environment aside.
    */
-  #onDisk<T>(work: (child: DiskChild) => Promise<T>): Promise<T> {
-    const done = this.#writing.then(() => this.#tryTwice(work));
-    this.#writing = done.catch(() => undefined);
-    return done;
-  }
-
-  async #tryTwice<T>(work: (child: DiskChild) => Promise<T>): Promise<T> {
+  async #onDisk<T>(work: (child: DiskChild) => Promise<T>): Promise<T> {
     for (let isRepeated = false; ; isRepeated = true) {
       try {
         return await work(await this.#disk());
@@ -208,10 +200,12 @@ export class DiskThread {
   }
 
   /**
-   * Writes records and commits them in one transaction; returns those that are durable now. A slot that changed hands meanwhile is left
+   * Writes records and commits them in one transaction; returns those that are durable now, in which environment. Calls come one by one. A slot that changed hands meanwhile is left
    * out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
    */
-  put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<DiskEntry[]> {
+  put(
+    blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],
+  ): Promise<{ stored: DiskEntry[]; generation: number }> {
     return this.#onDisk(async (to) => {
       const records = this.#records;
       const held: DiskEntry[] = [];
@@ -235,7 +229,7 @@ export class DiskThread {
         throw error;
       }
       for (const entry of stored) this.#entries.set(entry.key, entry);
-      return [...held, ...stored];
+      return { stored: [...held, ...stored], generation: this.#generation };
     });
   }
 

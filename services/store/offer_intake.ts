@@ -3,8 +3,8 @@
  * before it where the configuration says so; `durable` in the answer says how much is committed (S1). What is held in DRAM and not on
  * disk is written too.
  *
- * Bounds (P1): MAX_OFFERS at once, more are refused as overload and the holder drops them. Two holders that offer the same
- * block at the same time cause one fetch.
+ * Bounds (P1): MAX_OFFERS at once, of MAX_OFFERED blocks each, more are refused as overload and the holder drops them. Two holders that
+ * offer the same block at the same time cause one fetch.
  */
 import { messageOf } from '../../shared/base/failure.ts';
 import { Failure } from '../../shared/base/failure.ts';
@@ -15,13 +15,15 @@ import { slotBytes } from '../../shared/kv/slab.ts';
 import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
-import { unpackDigest, unpackHashes, unpackNumbers } from '../../shared/protocol/packing.ts';
+import { HASH_BYTES, unpackDigest, unpackHashes, unpackNumbers } from '../../shared/protocol/packing.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreConfig } from './options.ts';
 import type { StoreTiers } from './tiers.ts';
 import { WriteBehind } from './write_behind.ts';
 
 const MAX_OFFERS = 64;
+/** Blocks of one offer. */
+const MAX_OFFERED = 1_024;
 const FETCH_TIMEOUT_MS = 60_000;
 const FETCH_PATIENCE_MS = 12_000;
 /** For a DRAM slot, while others' records are on their way to disk. */
@@ -53,6 +55,8 @@ export class OfferIntake {
   /** @throws Failure when the offer is malformed or there is no room for it. */
   async take(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
     if (this.numOpen >= MAX_OFFERS) throw new Failure('overloaded', `${MAX_OFFERS} offers are being taken`);
+    if (offer.hashes.length > MAX_OFFERED * HASH_BYTES)
+      throw new Failure('invalid_request', `an offer names at most ${MAX_OFFERED} blocks`);
     const offered = unpackHashes(offer.hashes);
     if (offer.recordBytes <= 0 || offer.recordBytes > MAX_RECORD_BYTES || !/^[^\s/]+:\d+$/.test(offer.source)) {
       throw new Failure('invalid_request', 'an offer names the size of its records and where to fetch them');

@@ -8,7 +8,13 @@ import { memberOptions } from '../../shared/node/options.ts';
 const defaultData = join(process.env['XDG_DATA_HOME'] ?? join(homedir(), '.local', 'share'), 'penstock');
 
 export const options = {
-  disk_bytes: option('Budgets', 'SIZE', bytes, 4 * 2 ** 30, "a store's LMDB tier; 0: none"),
+  disk_bytes: option(
+    'Budgets',
+    'SIZE',
+    bytes,
+    4 * 2 ** 30,
+    "a store's disk tier; 0: none. Records of several sizes may take a quarter more",
+  ),
   disk_writes: option(
     'Budgets',
     'KIND',

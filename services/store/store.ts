@@ -124,7 +124,9 @@ async function build(
         }),
         clock.sleep(CLOSE_WAIT_MS),
       ]);
-      await Promise.all([worker, mover, ...readers].map((thread) => thread.close()));
+      // One that hangs in the kernel does not end.
+      const ended = Promise.all([worker, mover, ...readers].map((thread) => thread.close()));
+      await Promise.race([ended, clock.sleep(CLOSE_WAIT_MS)]);
       // One that hangs does not hear that its store is gone.
       const pid = Atomics.load(diskPid, 0);
       if (pid > 0) kill(pid);

@@ -9,6 +9,7 @@
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
+import { linkSignals, OVER } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
@@ -47,7 +48,9 @@ const MIN_RECORD_BYTES = 512;
 /** Of one run of blocks, read from disk before it is their turn; and of all runs together (P1). */
 const MAX_AHEAD = 16;
 const AHEAD_BYTES = 16 << 20;
-const MAX_RISING = 64;
+const MAX_RISING = 256;
+/** Less than a fetch has patience for. */
+const READ_PATIENCE_MS = 10_000;
 /** Memory of which a record takes more than this share is not filled ahead: what rises would push out what has risen. */
 const AHEAD_SHARE = 64;
 /** Told of each tier, at most (P1). */
@@ -184,7 +187,7 @@ export class StoreTiers implements BlockSource {
     this.disk.touch(hash);
   }
 
-  async lend(hash: BlockHash): Promise<Lent | undefined> {
+  async lend(hash: BlockHash, _requestId: string, _waitMs: number, signal: AbortSignal): Promise<Lent | undefined> {
     const held = this.dram.lend(hash);
     if (held) {
       this.#used(hash);
@@ -193,8 +196,17 @@ export class StoreTiers implements BlockSource {
     this.dram.counters.misses++;
     const entry = this.disk.entryOf(hash);
     if (entry === undefined || slotLength(entry.bytes) > this.slab.numBytes) return undefined;
-    await (this.#rising.get(hash.key) ?? this.#rise(hash, entry));
+    const rising = this.#rising.get(hash.key) ?? (this.#rising.size < MAX_RISING ? this.#rise(hash, entry) : undefined);
+    if (rising) await this.#patiently(rising, signal);
     return this.dram.lend(hash);
+  }
+
+  /** Its slot stays taken until it is read; whoever waits for it does not wait for ever. */
+  async #patiently(rising: Promise<void>, signal: AbortSignal): Promise<void> {
+    const waited = linkSignals(signal);
+    await Promise.race([rising, this.#options.clock.sleep(READ_PATIENCE_MS, waited.signal)]);
+    waited.abort(OVER);
+    waited.release();
   }
 
   /** Brings it up from disk, if there is a slot for it. */

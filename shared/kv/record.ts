@@ -204,35 +204,86 @@ export function numericsOf(record: Uint8Array): bigint {
   return Buffer.from(record.buffer, record.byteOffset, IDENTITY_BYTES).readBigUInt64LE(64);
 }
 
+interface Wanted {
+  readonly format: Digest;
+  readonly digest: Digest;
+}
+
 /**
- * K2: undefined when the record is the wanted block and undamaged, else what is wrong with it.
- * Without `want`, only the record's own integrity is judged.
+ * K2, while a record comes: each frame is verified as soon as it is whole, in the processor's cache still. Nothing is judged twice, and
+ * what is judged is what is used: the preamble is kept as it came.
  */
-export function verifyRecord(
-  record: Uint8Array,
-  want?: { readonly format: Digest; readonly digest: Digest },
-): string | undefined {
-  const header = readHeader(record);
-  if ('fault' in header) return header.fault;
-  if (want && header.format !== want.format) return 'it belongs to another format';
-  if (want && header.digest !== want.digest) return 'its chain digest is another: the keys collide';
-  // What is judged is what is used: whoever writes into the record meanwhile changes nothing.
-  const preamble = Buffer.from(record.slice(0, header.preambleBytes));
-  let nextLayer = 0;
-  for (const frame of readFrames(preamble, header.numFrames)) {
+export class ArrivingRecord {
+  readonly #record: Uint8Array;
+  readonly #want: Wanted | undefined;
+  #header: RecordHeader | undefined;
+  #frames: readonly Frame[] = [];
+  #numVerified = 0;
+  #nextLayer = 0;
+  #fault: string | undefined;
+
+  /** Without `want`, only the record's own integrity is judged. */
+  constructor(record: Uint8Array, want?: Wanted) {
+    this.#record = record;
+    this.#want = want;
+  }
+
+  /** Bytes [0, numHere) are there. */
+  took(numHere: number): void {
+    if (this.#fault !== undefined) return;
+    this.#fault = this.#judge(numHere);
+  }
+
+  /** When all of it is there: undefined when it is the wanted block and undamaged, else what is wrong with it. */
+  get fault(): string | undefined {
+    return this.#fault;
+  }
+
+  #judge(numHere: number): string | undefined {
+    const isWhole = numHere === this.#record.byteLength;
+    if (!this.#header) {
+      if (numHere < ALIGNMENT && !isWhole) return undefined;
+      const header = readHeader(this.#record);
+      if ('fault' in header) return header.fault;
+      if (numHere < header.preambleBytes) return undefined;
+      if (this.#want && header.format !== this.#want.format) return 'it belongs to another format';
+      if (this.#want && header.digest !== this.#want.digest) return 'its chain digest is another: the keys collide';
+      const preamble = Buffer.from(this.#record.slice(0, header.preambleBytes));
+      this.#header = header;
+      this.#frames = readFrames(preamble, header.numFrames);
+      const padding = preamble.subarray(IDENTITY_BYTES + FRAME_BYTES * header.numFrames);
+      if (padding.some((byte) => byte !== 0)) return 'there is something between its preamble and its payload';
+    }
+    const { preambleBytes: start, storedBytes, numLayers } = this.#header;
+    for (let frame = this.#frames[this.#numVerified]; frame; frame = this.#frames[this.#numVerified]) {
+      if (start + frame.offset + frame.bytes > numHere && !isWhole) return undefined;
+      const fault = this.#verify(frame, start, storedBytes);
+      if (fault !== undefined) return fault;
+      this.#numVerified++;
+    }
+    if (this.#nextLayer !== numLayers) return `it has ${this.#nextLayer} of ${numLayers} layers`;
+    const last = this.#frames.at(-1);
+    const end = last ? last.offset + last.bytes : 0;
+    return end === storedBytes ? undefined : 'there is more of it than its frames';
+  }
+
+  #verify(frame: Frame, start: number, storedBytes: number): string | undefined {
     const { firstLayer, numLayers, codec, offset, bytes, rawBytes } = frame;
-    if (!frame.isSound) return `what it says of layer ${nextLayer} is damaged, or another block's`;
+    if (!frame.isSound) return `what it says of layer ${this.#nextLayer} is damaged, or another block's`;
     if (codec !== NO_CODEC) return `layer ${firstLayer} has codec ${codec}, which is not known here`;
     const end = offset + bytes;
-    if (firstLayer !== nextLayer || numLayers === 0 || bytes !== rawBytes || end > header.storedBytes)
-      return `its frames do not follow one another at layer ${nextLayer}`;
-    nextLayer += numLayers;
-    const start = header.preambleBytes;
-    if (xxh64(record.subarray(start + offset, start + end)) !== frame.checksum)
-      return `the checksum of layers ${firstLayer} to ${nextLayer - 1} differs`;
-    if (nextLayer === header.numLayers && end !== header.storedBytes) return 'there is more of it than its frames';
+    if (firstLayer !== this.#nextLayer || numLayers === 0 || bytes !== rawBytes || end > storedBytes)
+      return `its frames do not follow one another at layer ${this.#nextLayer}`;
+    this.#nextLayer += numLayers;
+    return xxh64(this.#record.subarray(start + offset, start + end)) === frame.checksum
+      ? undefined
+      : `the checksum of layers ${firstLayer} to ${this.#nextLayer - 1} differs`;
   }
-  if (nextLayer !== header.numLayers) return `it has ${nextLayer} of ${header.numLayers} layers`;
-  const padding = preamble.subarray(IDENTITY_BYTES + FRAME_BYTES * header.numFrames);
-  return padding.some((byte) => byte !== 0) ? 'there is something between its preamble and its payload' : undefined;
+}
+
+/** The same of one that is all there. */
+export function verifyRecord(record: Uint8Array, want?: Wanted): string | undefined {
+  const arriving = new ArrivingRecord(record, want);
+  arriving.took(record.byteLength);
+  return arriving.fault;
 }

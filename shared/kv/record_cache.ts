@@ -39,6 +39,7 @@ const LOW_WATER = 0.02;
 const HIGH_WATER = 0.04;
 /** Some tenths of a millisecond. */
 const VICTIMS_PER_TURN = 64;
+const LOOKS_PER_TURN = 1_024;
 /** Records that go for one that is larger than they are, when others lie between them. */
 const MAX_VICTIMS = 32;
 
@@ -172,7 +173,8 @@ export class RecordCache {
     for (let i = 0; i < MAX_VICTIMS; i++) {
       const victim = this.#victim();
       if (!victim) return undefined;
-      const slot = this.#slab.allocate(bytes, this.#clear(victim, slotLength(bytes)).start);
+      const mayTakeWanted = i >= MAX_VICTIMS / 2;
+      const slot = this.#slab.allocate(bytes, this.#clear(victim, slotLength(bytes), mayTakeWanted).start);
       if (slot !== undefined) return slot;
     }
     return undefined;
@@ -202,20 +204,21 @@ export class RecordCache {
   }
 
   /** The record goes, and those around it until so many bytes are free at one place, or somebody else's slot lies in the way. */
-  #clear(victim: CachedRecord, bytes: number): Stretch {
+  #clear(victim: CachedRecord, bytes: number, mayTakeWanted: boolean): Stretch {
     let stretch = this.#evict(victim);
     while (stretch.end - stretch.start < bytes) {
-      const next = this.#evictableAt(stretch.end) ?? this.#evictableAt(stretch.start);
+      const next = this.#evictableAt(stretch.end, mayTakeWanted) ?? this.#evictableAt(stretch.start, mayTakeWanted);
       if (!next) break;
       stretch = this.#evict(next);
     }
     return stretch;
   }
 
-  #evictableAt(place: number): CachedRecord | undefined {
+  #evictableAt(place: number, mayTakeWanted: boolean): CachedRecord | undefined {
     const slot = this.#slab.slotAt(place);
     const record = slot === undefined ? undefined : this.#bySlot.get(slot);
-    return record && !this.#pinned.has(record.hash.key) ? record : undefined;
+    if (!record || this.#pinned.has(record.hash.key)) return undefined;
+    return mayTakeWanted || !this.#options.isWanted(record.hash.key) ? record : undefined;
   }
 
   #victim(): CachedRecord | undefined {
@@ -240,14 +243,22 @@ export class RecordCache {
 
   async #trim(turn: () => Promise<void>): Promise<void> {
     const high = HIGH_WATER * this.#slab.numBytes;
-    for (let isMore = true; isMore;) {
-      await turn();
-      for (let i = 0; i < VICTIMS_PER_TURN && isMore; i++) {
-        const victim = this.#slab.numFreeBytes < high ? this.#victim() : undefined;
-        if (victim) this.#evict(victim);
-        isMore = victim !== undefined;
-      }
-    }
+    do await turn();
+    while (this.#trimSome(high));
     this.#isTrimming = false;
+  }
+
+  /** Of the oldest, those that nobody wants. @returns whether there is more to do. */
+  #trimSome(high: number): boolean {
+    let [numSeen, numGone] = [0, 0];
+    for (const record of this.#records.values()) {
+      if (this.#slab.numFreeBytes >= high) return false;
+      if (numSeen++ === LOOKS_PER_TURN || numGone === VICTIMS_PER_TURN) break;
+      const { key } = record.hash;
+      if (this.#pinned.has(key) || this.#options.isWanted(key)) continue;
+      this.#evict(record);
+      numGone++;
+    }
+    return numGone > 0;
   }
 }

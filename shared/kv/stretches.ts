@@ -74,6 +74,9 @@ export class Stretches {
     for (const [start, free] of this.#free) {
       if (free >= length && start + free < this.numBytes) return start;
       if (++looks === MAX_LOOKS) break;
+      // Others are looked at next time.
+      this.#free.delete(start);
+      this.#free.set(start, free);
     }
     const last = this.#freeEnds.get(this.numBytes);
     return last !== undefined && this.numBytes - last >= length ? last : undefined;

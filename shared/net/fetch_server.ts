@@ -4,7 +4,7 @@ import type { BlockHash, BlockKey } from '../kv/block_key.ts';
 import type { InPlace, Lent } from '../kv/record_cache.ts';
 import { tiers } from '../protocol/block_events.ts';
 import type { FetchReply, FetchRequest, SnapshotPage } from '../protocol/messages.ts';
-import { packKeys, unpackHashes } from '../protocol/packing.ts';
+import { HASH_BYTES, packKeys, unpackHashes } from '../protocol/packing.ts';
 import type { BlockSource } from './block_source.ts';
 import type { LaneHost } from './lane_host.ts';
 import { windowOf } from './mover/lane_frames.ts';
@@ -22,7 +22,7 @@ export function narrowSlices(bytes: number): void {
 const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
 /** Some milliseconds. */
-const MAX_LOOKED_UP = 8_192;
+const MAX_LOOKED_UP = 4_096;
 const MAX_LOOKING = 256;
 const NOTHING = Buffer.alloc(0);
 /** Of a run, told to its source before it is their turn. */
@@ -81,7 +81,7 @@ export function createFetchHandlers(
       if (numLooking >= MAX_LOOKING) throw new Failure('overloaded', `${MAX_LOOKING} calls look blocks up`);
       numLooking++;
       try {
-        for await (const { hashes } of requests) yield { tiers: whereAre(unpackHashes(hashes), source()) };
+        for await (const { hashes } of requests) yield { tiers: whereAre(hashes, source()) };
       } finally {
         numLooking--;
       }
@@ -91,11 +91,13 @@ export function createFetchHandlers(
 }
 
 /** A byte of tiers for each. */
-function whereAre(hashes: readonly BlockHash[], source: BlockSource): Buffer {
-  if (hashes.length > MAX_LOOKED_UP)
+function whereAre(packed: Buffer, source: BlockSource): Buffer {
+  if (packed.length > MAX_LOOKED_UP * HASH_BYTES)
     throw new Failure('invalid_request', `at most ${MAX_LOOKED_UP} blocks are looked up at once`);
   return Buffer.from(
-    hashes.map((hash) => source.whereIs(hash).reduce((bits, tier) => bits | (1 << tiers.indexOf(tier)), 0)),
+    unpackHashes(packed).map((hash) =>
+      source.whereIs(hash).reduce((bits, tier) => bits | (1 << tiers.indexOf(tier)), 0),
+    ),
   );
 }
 

@@ -2,7 +2,8 @@
 import { Failure } from '../base/failure.ts';
 import type { BlockKey, BlockHash, Digest } from '../kv/block_key.ts';
 
-const HASH_BYTES = 32;
+/** Of a packed hash. */
+export const HASH_BYTES = 32;
 
 /** No copy of a typed array. */
 export function packTokens(tokens: readonly number[] | Uint32Array): Buffer {

@@ -1,6 +1,6 @@
 /** Whose a data folder is: processes that can be seen, and those that cannot. Budget: 30 s. */
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, test } from 'vitest';
 import { bootId } from '../../shared/base/boot_id.ts';
@@ -76,6 +76,15 @@ test('an owner that stood still while another took the folder is told, and takes
   assert.match(lost[0]?.message ?? '', /stood still/);
   held.release();
   assert.equal((JSON.parse(readFileSync(file, 'utf8')) as { id: string }).id, 'theirs');
+});
+
+test('a claim that somebody takes away without having it is made again', async () => {
+  const held = await claim();
+  const owner = JSON.parse(readFileSync(file, 'utf8')) as { id: string };
+  rmSync(file);
+  await until('it is there again', () => existsSync(file) && readFileSync(file, 'utf8').includes(owner.id));
+  assert.deepEqual(lost, []);
+  held.release();
 });
 
 test('of many that want a folder whose owner is gone, one has it', async () => {

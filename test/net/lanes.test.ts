@@ -104,8 +104,8 @@ const watchedMemory: HostMemory = {
     const borrowed = sharedFiles.open(path, proof);
     return (
       borrowed && {
-        get: (place, into) => {
-          borrowed.get(place, into);
+        get: (place, from, into) => {
+          borrowed.get(place, from, into);
           numThroughMemory++;
           onGet(into);
         },
@@ -605,20 +605,20 @@ describe('memory that both ends share', () => {
 
   test('an asker of another host, and one that finds another file, is served over the socket', async () => {
     const proof = Buffer.from('p'.repeat(LANE_TOKEN_BYTES));
-    const lent = sharedFiles.create(`test-${process.pid}`, proof)!;
-    assert.equal(sharedFiles.create(`test-${process.pid}`, proof), undefined, 'a name is one lane');
+    const lent = sharedFiles.create('test', proof)!;
+    assert.equal(sharedFiles.create('test', proof), undefined, 'a name is one lane');
     assert.equal(sharedFiles.open(lent.path, Buffer.from('q'.repeat(LANE_TOKEN_BYTES))), undefined);
     assert.equal(sharedFiles.open('/etc/hostname', proof), undefined);
     assert.equal(sharedFiles.open(`${lent.path}-none`, proof), undefined);
     const borrowed = sharedFiles.open(lent.path, proof)!;
     const place = lent.put(Buffer.from('some bytes'))!;
     const into = Buffer.alloc(10);
-    borrowed.get(place, into);
+    borrowed.get(place, 0, into);
     assert.equal(into.toString(), 'some bytes');
     assert.equal(lent.free(place + 1), false);
     assert(lent.free(place));
     lent.close();
-    borrowed.get(place, into);
+    borrowed.get(place, 0, into);
     borrowed.close();
     isShared = false;
     await restart();

@@ -26,20 +26,20 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the digest is not compared on arrival (K2)',
     file: 'shared/kv/record.js',
-    from: 'if (want && header.digest !== want.digest)',
+    from: 'if (this.#want && header.digest !== this.#want.digest)',
     to: 'if (false)',
   },
   {
     name: 'the format is not compared on arrival (K2)',
     file: 'shared/kv/record.js',
-    from: 'if (want && header.format !== want.format)',
+    from: 'if (this.#want && header.format !== this.#want.format)',
     to: 'if (false)',
   },
   {
     name: 'checksums are not compared (K2)',
     file: 'shared/kv/record.js',
-    from: '!== frame.checksum)',
-    to: '!== frame.checksum && false)',
+    from: '=== frame.checksum',
+    to: '=== frame.checksum || true',
   },
   {
     name: 'a store calls durable what it has not committed (S1)',
@@ -244,8 +244,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'records that come over a lane are not verified (K2)',
     file: 'shared/net/mover/pulled_lanes.js',
-    from: 'const fault = verifyRecord(',
-    to: 'const fault = void (',
+    from: 'this.#arrived(lane, pulled, coming?.fault, false);',
+    to: 'this.#arrived(lane, pulled, undefined, false);',
+  },
+  {
+    name: 'records that come through shared memory are not verified (K2)',
+    file: 'shared/net/mover/pulled_lanes.js',
+    from: 'this.#arrived(lane, pulled, coming.fault, true);',
+    to: 'this.#arrived(lane, pulled, undefined, true);',
   },
   {
     name: 'a record may be evicted while a lane sends it (K2)',
@@ -262,8 +268,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the disk tier adds what the disk did not store (S1)',
     file: 'services/store/disk_tier.js',
-    from: 'const generation = this.#generation;\n            const stored',
-    to: 'const generation = this.#generation;\n            for (const { hash, bytes } of fresh) this.#add({ key: hash.key, digest: hash.digest, bytes });\n            const stored',
+    from: 'for (const entry of stored)\n                this.#add(entry);',
+    to: 'for (const { hash, bytes, format } of fresh) this.#add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, content: 0n, at: 0 });',
   },
   {
     name: 'a preempted sequence is not told',
@@ -626,9 +632,9 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a slot for a record that cannot be read from disk is lost',
     file: 'services/store/tiers.js',
-    from: `.catch(() => false))) {
-            this.dram.giveSlot(slot);`,
-    to: '.catch(() => false))) {',
+    from: `            else
+                this.dram.giveSlot(slot);`,
+    to: '',
   },
   {
     name: 'a fetch from a lost holder is waited for',

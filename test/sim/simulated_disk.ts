@@ -140,7 +140,9 @@ export class SimDiskThread {
     return { fault: this.#fault, generation: this.#generation };
   }
 
-  async put(blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[]): Promise<DiskEntry[]> {
+  async put(
+    blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],
+  ): Promise<{ stored: DiskEntry[]; generation: number }> {
     const staged: [BlockKey, Committed][] = [];
     for (const { slot, bytes, key, digest } of blocks) {
       await this.#clock.sleep(READ_MS * this.#disk.slowness);
@@ -155,7 +157,8 @@ export class SimDiskThread {
       this.#disk.commit(key, committed);
       this.#onCommit(committed.digest, committed.record);
     }
-    return staged.map(([key, { digest, record }]) => ({ key, digest, ...ofRecord(record) }));
+    const stored = staged.map(([key, { digest, record }]) => ({ key, digest, ...ofRecord(record) }));
+    return { stored, generation: this.#generation };
   }
 
   /** The order in which they are found at the next opening. */

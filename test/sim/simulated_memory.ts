@@ -59,9 +59,9 @@ export class SimMemories {
   #borrow({ records }: Shared): BorrowedMemory {
     const { faults } = this.#fabric;
     return {
-      get: (place, into) => {
+      get: (place, from, into) => {
         // Nothing is left of it when its holder has gone.
-        into.set(records.get(place)?.subarray(0, into.length) ?? []);
+        into.set(records.get(place)?.subarray(from, from + into.length) ?? []);
         if (!this.#fabric.isFaulty(faults.flipsPerMillion)) return;
         this.#fabric.numFlips++;
         const at = this.#fabric.below(into.length);

@@ -207,6 +207,43 @@ test('puts under way count against the budget, however many there are at once (P
   assert(keys.size > 0);
 });
 
+test('a disk that does not answer is not used until it does, and nobody waits for it for ever', async () => {
+  const clock = new SimulatedClock();
+  let isHanging = false;
+  let go: () => void = () => undefined;
+  const hanging: Pick<Thread<DiskThread>, 'call'> = {
+    call: async (method, argument) => {
+      if (isHanging) await new Promise<void>((resolve) => (go = resolve));
+      return worker.call(method, argument);
+    },
+  };
+  const { tier, keys } = await tierOf({
+    worker: hanging,
+    clock,
+    open: async () => {
+      if (isHanging) throw new Error('EBUSY: it hangs');
+      return worker.call('open', { path, budgetBytes: 1 << 20 });
+    },
+  });
+  await tier.put([record(1)]);
+  isHanging = true;
+  const putting = tier.put([record(2)]);
+  await until('it is given up', async () => {
+    await clock.run(clock.nowMs() + 91_000);
+    return tier.fault !== undefined;
+  });
+  await putting;
+  assert.match(tier.fault ?? '', /does not answer/);
+  assert.equal(keys.size, 0, 'nothing is promised of it');
+  isHanging = false;
+  go();
+  await until('it is open again', async () => {
+    await clock.run(clock.nowMs() + 60_000);
+    return tier.fault === undefined;
+  });
+  assert(keys.has(linkOf(1).key));
+});
+
 test('S1: a kill of the disk process between a stage and its commit loses what was not acknowledged, and nothing else', async () => {
   const { tier, keys } = await tierOf({ budgetBytes: 8 << 20 });
   await tier.put([record(1), record(2)]);

@@ -100,7 +100,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
       await behind.until(DRAM_BYTES / 2, never);
     },
     async get(block) {
-      const lent = await tiers.lend(block.hash);
+      const lent = await tiers.lend(block.hash, 'r', 0, never);
       counts[lent ? 'found' : 'missing']++;
       if (!lent) return;
       assert(known.has(block.hash.key), 'nobody put it in');
@@ -116,7 +116,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
     async collide({ hash }) {
       const other = { ...hash, digest: '0'.repeat(32) as Digest };
       assert.deepEqual(tiers.whereIs(other), []);
-      assert.equal(await tiers.lend(other), undefined, 'another block under the same key');
+      assert.equal(await tiers.lend(other, 'r', 0, never), undefined, 'another block under the same key');
     },
     run({ hash }) {
       const at = blocks.findIndex((block) => block.hash === hash);
@@ -158,7 +158,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
     // All that is on disk is right.
     const onDisk = blocks.filter(({ hash }) => tiers.disk.has(hash));
     for (const block of onDisk) {
-      const lent = await tiers.lend(block.hash);
+      const lent = await tiers.lend(block.hash, 'r', 0, never);
       assert(lent, 'what is on disk can be had');
       expectRight(lent.record, block);
       lent.release();

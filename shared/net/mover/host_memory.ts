@@ -2,16 +2,18 @@
  * Memory that processes of one host share, beside a lane: its holder writes records into it, and their asker reads them from there, a copy
  * each, without a socket. Who gives it is a driver: a file of a memory file system, a simulated one in tests.
  *
- * The file has a name only until both have it open: nothing is left behind by whoever is killed.
+ * The file has a name only until both have it open, some milliseconds: nothing is left behind by whoever is killed after that.
  */
-import { closeSync, constants, ftruncateSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, unlinkSync, writeSync } from 'node:fs';
 import { bootId } from '../../base/boot_id.ts';
 import { Stretches } from '../../kv/stretches.ts';
 
 /** Where Linux has one; elsewhere lanes go over their sockets. */
 const FOLDER = '/dev/shm';
+const NAME = /^\/dev\/shm\/penstock-[\w-]{1,24}$/;
 /** In front of the records: what shows that both have the same file. */
 const PROOF_BYTES = 4_096;
+const MIN_PROOF_BYTES = 16;
 const ALIGNMENT = 4_096;
 /** Of one lane; a file system that is smaller is a failed write, and that record goes over the socket. */
 const MEMORY_BYTES = 32 << 20;
@@ -29,8 +31,8 @@ export interface LentMemory {
 
 /** An asker's end. */
 export interface BorrowedMemory {
-  /** Copies a record out; less of it than there is room for when there is no more. */
-  get(place: number, into: Uint8Array): void;
+  /** Copies a record's bytes from `from` on; less than there is room for when there are no more. */
+  get(place: number, from: number, into: Uint8Array): void;
   close(): void;
 }
 
@@ -61,11 +63,14 @@ class LentFile implements LentMemory {
 
   static create(name: string, proof: Buffer): LentFile | undefined {
     const path = `${FOLDER}/penstock-${name}`;
+    let lent: LentFile | undefined;
     try {
-      const file = openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL, 0o600);
-      writeSync(file, proof, 0, proof.length, 0);
-      return new LentFile(path, file);
+      lent = new LentFile(path, openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL, 0o600));
+      writeSync(lent.#file, proof, 0, proof.length, 0);
+      return lent;
     } catch {
+      // There is no such file system, or it is full.
+      lent?.close();
       return undefined;
     }
   }
@@ -91,10 +96,17 @@ class LentFile implements LentMemory {
   }
 
   close(): void {
-    rmSync(this.path, { force: true });
-    // What an asker still has open keeps its bytes until then; nobody writes them any more.
-    ftruncateSync(this.#file, 0);
-    closeSync(this.#file);
+    try {
+      unlinkSync(this.path);
+    } catch {
+      // Its asker has taken the name away, as it should.
+    }
+    try {
+      // Whoever has it open still keeps no bytes of it.
+      ftruncateSync(this.#file, 0);
+    } finally {
+      closeSync(this.#file);
+    }
   }
 }
 
@@ -106,26 +118,28 @@ class BorrowedFile implements BorrowedMemory {
   }
 
   static open(path: string, proof: Buffer): BorrowedFile | undefined {
-    if (!path.startsWith(`${FOLDER}/penstock-`)) return undefined;
-    let file: number;
+    // A peer says where: one name, of one kind, that holds what only the two of them know.
+    if (!NAME.test(path) || proof.length < MIN_PROOF_BYTES) return undefined;
+    let file: number | undefined;
     try {
-      file = openSync(path, 'r');
+      file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+      const found = Buffer.alloc(proof.length);
+      const isFull = fstatSync(file).isFile() && readSync(file, found, 0, found.length, 0) === proof.length;
+      if (isFull && found.equals(proof)) {
+        unlinkSync(path);
+        return new BorrowedFile(file);
+      }
     } catch {
-      return undefined;
+      // It is not to be seen from here: the lane goes over its socket.
     }
-    const found = Buffer.alloc(proof.length);
-    const isSame = readSync(file, found, 0, found.length, 0) === proof.length && found.equals(proof);
-    if (!isSame) {
-      closeSync(file);
-      return undefined;
-    }
-    rmSync(path, { force: true });
-    return new BorrowedFile(file);
+    if (file !== undefined) closeSync(file);
+    return undefined;
   }
 
-  get(place: number, into: Uint8Array): void {
+  get(place: number, from: number, into: Uint8Array): void {
+    const at = PROOF_BYTES + place * ALIGNMENT + from;
     for (let done = 0; done < into.length;) {
-      const numRead = readSync(this.#file, into, done, into.length - done, PROOF_BYTES + place * ALIGNMENT + done);
+      const numRead = readSync(this.#file, into, done, into.length - done, at + done);
       if (numRead === 0) return;
       done += numRead;
     }

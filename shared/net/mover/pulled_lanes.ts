@@ -1,10 +1,10 @@
 /**
  * An asker's end of lanes, in its mover thread: records are asked for, come into slots of the slab, and are verified as soon as they are
- * there (K2), while they are in the processor's cache.
+ * there (K2), frame by frame, while they are in the processor's cache.
  */
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
-import { verifyRecord } from '../../kv/record.ts';
+import { ArrivingRecord } from '../../kv/record.ts';
 import type { BorrowedMemory, HostMemory } from './host_memory.ts';
 import { asksOf, HEAD_BYTES, MEMORY_OPEN, MEMORY_STREAM, placeOf, readHead, type RecordHead } from './lane_frames.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
@@ -12,6 +12,8 @@ import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 const CONNECT_TIMEOUT_MS = 2_000;
 /** For records that nobody wants any more: they come all the same. */
 const SCRATCH_BYTES = 256 << 10;
+/** Of a record in shared memory: so much is copied and verified while it is in the processor's cache. */
+const PIECE_BYTES = 256 << 10;
 /** Streams that are remembered for that; an older one's record costs the lane. */
 const MAX_UNWANTED = 1_024;
 
@@ -107,6 +109,7 @@ export class PulledLanes {
       }
     } catch (error) {
       this.#lanes.delete(lane);
+      pulled.socket?.destroy();
       this.#emit({ kind: 'lost', lane, reason: messageOf(error) });
     }
   }
@@ -148,6 +151,7 @@ export class PulledLanes {
     let [kind, target, numBytes, numHere]: ['head' | 'record' | 'unwanted', Uint8Array, number, number] = [
       ...(['head', head, HEAD_BYTES, 0] as const),
     ];
+    let coming: ArrivingRecord | undefined;
     let scratch: Uint8Array | undefined;
     let isWelcome = false;
     const begin = (next: typeof kind, into: Uint8Array, bytes: number): void => {
@@ -170,7 +174,9 @@ export class PulledLanes {
       if (read && expected?.bytes === read.bytes && place !== undefined) {
         pulled.expected.delete(place);
         pulled.arriving = expected;
+        const { format, digest } = expected;
         begin('record', this.#recordIn(expected.slot, read.bytes), read.bytes);
+        coming = new ArrivingRecord(target, { format, digest });
       } else if (read && !expected && pulled.unwanted.has(read.stream) && read.bytes > 0) {
         scratch ??= new Uint8Array(SCRATCH_BYTES);
         begin('unwanted', scratch, read.bytes);
@@ -186,12 +192,13 @@ export class PulledLanes {
           : target.subarray(numHere),
       onBytes: (count) => {
         numHere += count;
+        if (kind === 'record') coming?.took(numHere);
         if (numHere < numBytes) return;
         if (kind === 'head') {
           behindHead(readHead(head));
           return;
         }
-        if (kind === 'record') this.#arrived(lane, pulled, false);
+        if (kind === 'record') this.#arrived(lane, pulled, coming?.fault, false);
         begin('head', head, HEAD_BYTES);
       },
       onClosed: (reason) => {
@@ -218,9 +225,16 @@ export class PulledLanes {
     if (pulled.read.length === 1) void this.#turn().then(() => this.#tellRead(pulled));
     if (!isWanted) return;
     pulled.expected.delete(wanted);
-    pulled.memory.get(place, this.#recordIn(expected.slot, bytes));
+    const { slot, format, digest } = expected;
+    const record = this.#recordIn(slot, bytes);
+    const coming = new ArrivingRecord(record, { format, digest });
+    for (let at = 0; at < bytes; at += PIECE_BYTES) {
+      const end = Math.min(bytes, at + PIECE_BYTES);
+      pulled.memory.get(place, at, record.subarray(at, end));
+      coming.took(end);
+    }
     pulled.arriving = expected;
-    this.#arrived(lane, pulled, true);
+    this.#arrived(lane, pulled, coming.fault, true);
   }
 
   #tellRead(pulled: Pulled): void {
@@ -229,17 +243,16 @@ export class PulledLanes {
     if (!pulled.isClosed) pulled.socket?.write([asksOf(MEMORY_STREAM, places)]);
   }
 
-  #arrived(lane: number, pulled: Pulled, isShared: boolean): void {
+  #arrived(lane: number, pulled: Pulled, fault: string | undefined, isShared: boolean): void {
     const { arriving } = pulled;
     if (!arriving) return;
-    const { stream, index, slot, bytes, format, digest } = arriving;
+    const { stream, index } = arriving;
     pulled.arriving = undefined;
     if (pulled.droppedStream === stream) {
       pulled.droppedStream = undefined;
       this.#emit({ kind: 'dropped', lane, stream });
       return;
     }
-    const fault = verifyRecord(this.#recordIn(slot, bytes), { format, digest });
     this.#arrivals.push({ lane, stream, index, fault, isShared });
     if (this.#arrivals.length === 1) void this.#turn().then(this.#tell);
   }

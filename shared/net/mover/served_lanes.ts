@@ -20,7 +20,7 @@ import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const MAX_LANES = 1_024;
 /** Lanes with shared memory. */
-const MAX_MEMORIES = 64;
+const MAX_MEMORIES = 16;
 const MAX_ASKED = 4_096;
 const MAX_STRANGERS = 64;
 /** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
@@ -54,7 +54,7 @@ interface Served {
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
   readonly ended: Set<number>;
-  readonly memory: LentMemory | undefined;
+  memory: LentMemory | undefined;
   isMemoryOpen: boolean;
 }
 
@@ -101,11 +101,15 @@ export class ServedLanes {
     return memory?.path ?? '';
   }
 
-  /** Nobody came. */
+  /** The time to come is over. */
   dismiss(lane: number): void {
     const served = this.#lanes.get(lane);
+    // Whoever is there and has not opened it does not see it.
+    if (served && !served.isMemoryOpen) {
+      served.memory?.close();
+      served.memory = undefined;
+    }
     if (served?.socket) return;
-    served?.memory?.close();
     this.#lanes.delete(lane);
     this.#emit({ kind: 'left', lane });
   }
@@ -208,7 +212,7 @@ export class ServedLanes {
   #asked(lane: number, served: Served, ask: Buffer): void {
     const { stream, index } = readAsk(ask);
     if (stream === MEMORY_STREAM) {
-      if (index === MEMORY_OPEN) served.isMemoryOpen = true;
+      if (index === MEMORY_OPEN) served.isMemoryOpen = served.memory !== undefined;
       else if (!served.memory?.free(index)) served.socket?.destroy();
       return;
     }
