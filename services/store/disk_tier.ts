@@ -18,16 +18,13 @@ import type { DiskEntry } from './disk_process.ts';
 import type { DiskReader } from './disk_reader.ts';
 import { DiskReads } from './disk_reads.ts';
 import type { DiskThread } from './disk_worker.ts';
+import { UseOrder } from './use_order.ts';
 
 /** A record begins at a page of its own. */
 const PAGE_BYTES = 4_096;
 /** Freed when the disk turns out fuller than the budget says. */
 const EMERGENCY_SHARE = 0.1;
 
-/** The order of use is written down so often, for at most so many blocks (P1), so many in a transaction. */
-const TOUCH_MS = 5_000;
-const MAX_TOUCHED = 65_536;
-const TOUCHES_PER_CALL = 4_096;
 /** Shares of the budget: above the one the oldest go, until the other, so much in a transaction. A small budget is used to the last. */
 const HIGH_MARK = 0.97;
 const LOW_MARK = 0.94;
@@ -80,9 +77,7 @@ export class DiskTier {
   /** Insertion order is the order of use. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
   readonly formats = new FormatCounts();
-  /** Read since their use was last written down; bounded (P1). */
-  readonly #touched = new Set<BlockKey>();
-  #isTouching = false;
+  readonly #order: UseOrder;
   #isTrimming = false;
   #usedBytes = 0;
   /** Of puts that run: taken from the budget before they are stored. */
@@ -98,6 +93,10 @@ export class DiskTier {
   constructor(options: DiskTierOptions) {
     this.#options = options;
     this.#reads = new DiskReads(options.readers);
+    this.#order = new UseOrder({
+      ...{ clock: options.clock, signal: options.signal, isHeld: (key) => this.#entries.has(key) },
+      write: (keys) => this.#writeOrder(keys),
+    });
   }
 
   /** Opens it; when that fails, again and again until `signal` aborts. Resolves after the first try. */
@@ -208,27 +207,15 @@ export class DiskTier {
     if (!entry) return;
     this.#entries.delete(hash.key);
     this.#entries.set(hash.key, entry);
-    this.#touched.delete(hash.key);
-    if (this.#touched.size < MAX_TOUCHED) this.#touched.add(hash.key);
-    if (!this.#isTouching) void this.#writeTouches();
+    this.#order.used(hash.key);
   }
 
-  /** Some time later, for many together: a kill loses the last of them. */
-  async #writeTouches(): Promise<void> {
-    const { clock, signal, worker } = this.#options;
-    this.#isTouching = true;
-    await clock.sleep(TOUCH_MS, signal);
-    this.#isTouching = false;
-    if (signal.aborted || this.fault !== undefined) return;
-    const keys = [...this.#touched].filter((key) => this.#entries.has(key));
-    this.#touched.clear();
-    for (let at = 0; at < keys.length; at += TOUCHES_PER_CALL) {
-      try {
-        await this.#answered(worker.call('touch', keys.slice(at, at + TOUCHES_PER_CALL)));
-      } catch (error) {
-        await this.#failed(error, 'the order of use was not written down');
-        return;
-      }
+  async #writeOrder(keys: readonly BlockKey[]): Promise<void> {
+    if (this.fault !== undefined) return;
+    try {
+      await this.#answered(this.#options.worker.call('touch', keys));
+    } catch (error) {
+      await this.#failed(error, 'the order of use was not written down');
     }
   }
 

@@ -44,6 +44,12 @@ test('the page shows the pool and the requests, and stays live', async () => {
   const text = (await row.textContent()) ?? '';
   assert(text.includes('finished') && text.includes('decode-1'), text);
   await page.locator('#nodes tr', { hasText: 'disk' }).first().waitFor();
+  // One host: the blocks came through shared memory.
+  await page
+    .locator('#nodes tr', { hasText: 'decode-1' })
+    .filter({ hasText: /memory [\d.]+ [KM]iB/ })
+    .first()
+    .waitFor();
   const screenshot = process.env['SCREENSHOT'];
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
   assert.deepEqual(errors, []);

@@ -2,9 +2,21 @@
  * Memory that processes of one host share, beside a lane: its holder writes records into it, and their asker reads them from there, a copy
  * each, without a socket. Who gives it is a driver: a file of a memory file system, a simulated one in tests.
  *
- * The file has a name only until both have it open, some milliseconds: nothing is left behind by whoever is killed after that.
+ * The file has a name only until both have it open, some milliseconds: nothing is left behind by whoever is killed after that, and what is
+ * left by one who was killed before is taken away by the next.
  */
-import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, unlinkSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  ftruncateSync,
+  openSync,
+  readdirSync,
+  readSync,
+  statSync,
+  unlinkSync,
+  writeSync,
+} from 'node:fs';
 import { bootId } from '../../base/boot_id.ts';
 import { Stretches } from '../../kv/stretches.ts';
 
@@ -15,6 +27,7 @@ const NAME = /^\/dev\/shm\/penstock-[\w-]{1,24}$/;
 const PROOF_BYTES = 4_096;
 const MIN_PROOF_BYTES = 16;
 const ALIGNMENT = 4_096;
+const STALE_MS = 60_000;
 /** Of one lane; a file system that is smaller is a failed write, and that record goes over the socket. */
 const MEMORY_BYTES = 32 << 20;
 
@@ -67,11 +80,26 @@ class LentFile implements LentMemory {
     try {
       lent = new LentFile(path, openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL, 0o600));
       writeSync(lent.#file, proof, 0, proof.length, 0);
+      lent.#sweep();
       return lent;
     } catch {
       // There is no such file system, or it is full.
       lent?.close();
       return undefined;
+    }
+  }
+
+  /** Of others that were killed while theirs had a name: none that lives keeps it so long. */
+  #sweep(): void {
+    const { mtimeMs } = fstatSync(this.#file);
+    for (const name of readdirSync(FOLDER)) {
+      const path = `${FOLDER}/${name}`;
+      if (!NAME.test(path)) continue;
+      try {
+        if (mtimeMs - statSync(path).mtimeMs > STALE_MS) unlinkSync(path);
+      } catch {
+        // It has gone meanwhile, or is another user's.
+      }
     }
   }
 
