@@ -47,6 +47,8 @@ const NUM_MISSES = 300;
 const PEER_BYTES = 64 << 20;
 const PLACES = 32;
 const MAX_STREAMS = 8;
+/** As instances do. */
+const OFFERED_TOGETHER = 1_024;
 const GB = 1e9;
 
 interface Cost {
@@ -186,13 +188,19 @@ async function put(
   await withHolder('transfer_holder', [recordKiB, count], async (holder, holderCpu) => {
     await withHolder('transfer_store', [recordKiB, count, transport], async (store, storeCpu) => {
       const network = new GrpcNetwork('', systemClock);
-      const offer = offerOf(layout.format, hashes, { recordBytes: bytes, source: holder.address });
+      const offers = Array.from({ length: Math.ceil(count / OFFERED_TOGETHER) }, (_, i) =>
+        offerOf(layout.format, hashes.slice(i * OFFERED_TOGETHER, (i + 1) * OFFERED_TOGETHER), {
+          ...{ recordBytes: bytes, source: holder.address },
+        }),
+      );
       const offerAll = async (): Promise<number> => {
         await storeCpu('forget');
         const startMs = performance.now();
         const options = { signal: new AbortController().signal, timeoutMs: 60_000 };
-        const { stored } = await askOnce(network, store.address, 'offer', offer, options);
-        assert.equal(stored, count);
+        let numStored = 0;
+        for (const offer of offers)
+          numStored += (await askOnce(network, store.address, 'offer', offer, options)).stored;
+        assert.equal(numStored, count);
         return performance.now() - startMs;
       };
       await offerAll();
