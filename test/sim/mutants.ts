@@ -268,8 +268,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the disk tier adds what the disk did not store (S1)',
     file: 'services/store/disk_tier.js',
-    from: 'for (const entry of stored)\n                this.#add(entry);',
-    to: 'for (const { hash, bytes, format } of fresh) this.#add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, content: 0n, at: 0 });',
+    from: 'const writes = fresh.map(',
+    to: 'for (const { hash, bytes, format } of fresh) this.#add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, content: 0n, at: 0 }); const writes = fresh.map(',
   },
   {
     name: 'a preempted sequence is not told',
