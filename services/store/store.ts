@@ -20,8 +20,8 @@ import { StoreTiers } from './tiers.ts';
 const SHUTDOWN_GRACE_MS = 2_000;
 const OPEN_WAIT_MS = 3_000;
 const CLOSE_WAIT_MS = 5_000;
-/** Threads that read from disk: two keep up with a page cache. */
-const NUM_READERS = 2;
+/** Threads that read from disk: two would do for the page cache of two cores, a disk wants more reads at once. */
+const NUM_READERS = 4;
 /** A store serves every engine of its cluster: more than all their waiting sequences would be a broken peer's (P1). */
 const MAX_FETCH_STREAMS = 8_192;
 

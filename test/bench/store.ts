@@ -84,7 +84,7 @@ class Opened {
     };
     const worker = workerThreads.spawn<typeof start>({ url }, { pid }, { onDeath });
     const reader = { url: new URL('../../services/store/disk_reader.js', import.meta.url) };
-    const readers = [1, 2].map(() => workerThreads.spawn<typeof startReader>(reader, undefined, { onDeath }));
+    const readers = [1, 2, 3, 4].map(() => workerThreads.spawn<typeof startReader>(reader, undefined, { onDeath }));
     await worker.call('attach', slab.memory);
     for (const one of readers) await one.call('attach', slab.memory);
     const stopped = new AbortController();
