@@ -12,16 +12,16 @@ import { OVER } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { FormatCounts } from '../../shared/kv/format_counts.ts';
+import { aligned } from '../../shared/kv/stretches.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
 import { isForRoom } from './disk_errors.ts';
 import type { DiskEntry } from './disk_process.ts';
 import type { DiskReader } from './disk_reader.ts';
 import { DiskReads } from './disk_reads.ts';
 import type { DiskThread } from './disk_worker.ts';
+import { PAGE_BYTES } from './records_file.ts';
 import { UseOrder } from './use_order.ts';
 
-/** A record begins at a page of its own. */
-const PAGE_BYTES = 4_096;
 /** Freed when the disk turns out fuller than the budget says. */
 const EMERGENCY_SHARE = 0.1;
 
@@ -55,12 +55,6 @@ export interface DiskTierOptions {
   readonly log: Log;
   readonly onStored: (key: BlockKey) => void;
   readonly onRemoved: (key: BlockKey) => void;
-}
-
-/** What made a block, and what its raw bytes are, as record.ts has them. */
-export interface Content {
-  readonly numerics: bigint;
-  readonly content: bigint;
 }
 
 export interface DiskWrite {
@@ -195,10 +189,6 @@ export class DiskTier {
   entryOf({ key, digest }: BlockHash): DiskEntry | undefined {
     const entry = this.#entries.get(key);
     return entry?.digest === digest ? entry : undefined;
-  }
-
-  contentOf(hash: BlockHash): Content | undefined {
-    return this.entryOf(hash);
   }
 
   /** It was used, here or in a tier above: others go before it, after a restart too. */
@@ -387,5 +377,5 @@ export class DiskTier {
 }
 
 function pagedBytes(bytes: number): number {
-  return Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES;
+  return aligned(bytes, PAGE_BYTES);
 }

@@ -200,8 +200,8 @@ export class DiskThread {
   }
 
   /**
-   * Writes records and commits them in one transaction; returns those that are durable now, in which environment. Calls come one by one. A slot that changed hands meanwhile is left
-   * out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
+   * Writes records and commits them in one transaction; returns those that are durable now, and in which environment. Calls come one by
+   * one. A slot that changed hands meanwhile is left out. @throws Error when the disk is full or broken; nothing of the batch is stored then.
    */
   put(
     blocks: readonly { slot: number; bytes: number; key: BlockKey; digest: Digest }[],

@@ -10,7 +10,8 @@ import { closeSync, constants, fstatSync, fsyncSync, openSync, writeSync } from 
 import { Stretches } from '../../shared/kv/stretches.ts';
 import type { DiskEntry } from './disk_process.ts';
 
-const PAGE_BYTES = 4_096;
+/** A record begins at one of its own. */
+export const PAGE_BYTES = 4_096;
 
 export class RecordsFile {
   readonly #file: number;

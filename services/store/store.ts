@@ -44,7 +44,7 @@ async function build(
   const url = new URL('./disk_worker.js', import.meta.url);
   const worker = threads.spawn<typeof start>({ url }, { pid: diskPid }, { onDeath: fail });
   const reader = { url: new URL('./disk_reader.js', import.meta.url) };
-  const readers = Array.from({ length: NUM_READERS }, () =>
+  const readers = Array.from({ length: config.disk_bytes > 0 ? NUM_READERS : 0 }, () =>
     threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail }),
   );
   const mover = startMover(threads, fail);

@@ -24,7 +24,7 @@ import type { Tier } from '../../shared/protocol/block_events.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
 import type { DiskEntry } from './disk_process.ts';
-import { DiskTier, type Content, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
+import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
 import type { DiskReader } from './disk_reader.ts';
 import type { DiskThread } from './disk_worker.ts';
 
@@ -149,9 +149,9 @@ export class StoreTiers implements BlockSource {
   }
 
   /** What made the block that is here, and what its raw bytes are, as record.ts has them. */
-  contentOf(hash: BlockHash): Content | undefined {
+  contentOf(hash: BlockHash): Pick<DiskEntry, 'numerics' | 'content'> | undefined {
     const held = this.dram.peek(hash);
-    if (!held) return this.disk.contentOf(hash);
+    if (!held) return this.disk.entryOf(hash);
     const record = slotBytes(this.slab.memory, held.slot, held.bytes);
     return { numerics: numericsOf(record), content: contentOf(record) };
   }

@@ -15,7 +15,10 @@ export interface Format {
   readonly model: string;
   readonly weightFormat: string;
   readonly kvDtype: 'f16' | 'f32';
-  /** Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers, 3 since records have frames. */
+  /**
+   * Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers, 3 since
+   * records have frames.
+   */
   readonly layoutVersion: number;
   /** Tokens per block. */
   readonly blockSize: number;

@@ -1,5 +1,5 @@
 /**
- * A block record: one format for staging, wire, DRAM and LMDB: a preamble, then frames, one per range of layers.
+ * A block record: one format for staging, wire, DRAM and disk: a preamble, then frames, one per range of layers.
  *
  *   offset
  *   [0, 4)    magic "PKV2"             [48, 64)  chain digest
@@ -19,6 +19,7 @@
  */
 import type { BlockHash, BlockKey, Digest } from './block_key.ts';
 import { xxh64 } from './hash.ts';
+import { aligned } from './stretches.ts';
 
 const MAGIC = 0x32564b50;
 const IDENTITY_BYTES = 88;
@@ -88,7 +89,7 @@ export function framesOf({ numLayers, payloadBytes }: Shape): FrameRange[] {
 }
 
 function paddedPreamble(numFrames: number): number {
-  return Math.ceil((IDENTITY_BYTES + FRAME_BYTES * numFrames) / ALIGNMENT) * ALIGNMENT;
+  return aligned(IDENTITY_BYTES + FRAME_BYTES * numFrames, ALIGNMENT);
 }
 
 /** Where the payload starts. */

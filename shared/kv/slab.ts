@@ -4,7 +4,7 @@
  * The owner (a control thread) allocates and frees; other threads only get slots and write or read what they were handed. Memory is
  * zero pages until touched.
  */
-import { Stretches } from './stretches.ts';
+import { aligned, Stretches } from './stretches.ts';
 
 export interface SlabMemory {
   readonly buffer: SharedArrayBuffer;
@@ -24,7 +24,7 @@ export class Slab extends Stretches {
 
 /** What a slot of a slab for so many bytes takes. */
 export function slotLength(bytes: number): number {
-  return Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+  return aligned(bytes, ALIGNMENT);
 }
 
 /** A slot's first bytes, in any thread. */

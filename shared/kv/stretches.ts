@@ -51,7 +51,7 @@ export class Stretches {
 
   /** What a slot for so many bytes takes. */
   lengthOf(bytes: number): number {
-    return Math.ceil(bytes / this.#alignment) * this.#alignment;
+    return aligned(bytes, this.#alignment);
   }
 
   /** A slot, or undefined when no free stretch is found that is long enough; where the one that begins at `near` is, it is there. */
@@ -119,4 +119,8 @@ export class Stretches {
     this.#free.delete(start);
     this.#freeEnds.delete(start + bytes);
   }
+}
+
+export function aligned(bytes: number, alignment: number): number {
+  return Math.ceil(bytes / alignment) * alignment;
 }

@@ -1,4 +1,7 @@
-/** Memory that simulated processes of one host share: a driver of shared/net/mover/host_memory.ts. Half of all processes are on each of two hosts. */
+/**
+ * Memory that simulated processes of one host share: a driver of shared/net/mover/host_memory.ts. Half of all processes are on each of two
+ * hosts.
+ */
 import type { BorrowedMemory, HostMemory, LentMemory } from '../../shared/net/mover/host_memory.ts';
 import type { SimFabric } from './simulated_network.ts';
 import type { SimProcess } from './simulation.ts';

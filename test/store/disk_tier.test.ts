@@ -134,7 +134,7 @@ test('what was used last is evicted last after a restart too; records of two for
   assert.deepEqual(keys, new Set([1, 2, 9].map((i) => linkOf(i).key)));
   const into = slab.allocate(recordBytes(large))!;
   assert(await again.get(linkOf(9), into));
-  assert.deepEqual(again.contentOf(linkOf(9)), tier.contentOf(linkOf(9)));
+  assert.deepEqual(again.entryOf(linkOf(9)), tier.entryOf(linkOf(9)));
   // What is evicted leaves its place: the file does not grow.
   const { size } = statSync(join(path, RECORDS));
   for (let i = 20; i < 60; i++) await again.put([record(i % 50)]);

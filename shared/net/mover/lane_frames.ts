@@ -6,8 +6,8 @@
  *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][place u32][magic u32]
  *
  * Little-endian. A welcome is a head without bytes. Where both share memory (host_memory.ts), a record may lie at a place of it instead:
- * its asker says so with an ask of stream 0, first that it has the memory open, then of each place that it has read it. An ask is answered when the record has been offered; one of a stream that is over is not
- * answered, and its Fetch call says why.
+ * its asker says so with an ask of stream 0, first that it has the memory open, then of each place that it has read it. An ask is answered
+ * when the record has been offered; one of a stream that is over is not answered, and its Fetch call says why.
  */
 export const LANE_TOKEN_BYTES = 32;
 export const ASK_BYTES = 8;
