@@ -157,15 +157,15 @@ export class EngineInstance {
     this.#onPlaced = onPlaced;
     const { network, clock, random, log } = this.#options;
     const { layout } = this.info;
-    const slotSize = recordBytes(layout);
-    const numSlots = Math.floor(this.#slab.numBytes / slotLength(slotSize));
+    const bytes = recordBytes(layout);
+    const numSlots = Math.floor(this.#slab.numBytes / slotLength(bytes));
     const sendToEngine = this.#host.send.bind(this.#host);
     const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
     const offers = new Offers({
       ...{ network, clock, log, stores, signal: this.#stopped.signal },
       format: layout.format,
       numerics: numericsId(layout.numericsClass),
-      recordBytes: slotSize,
+      recordBytes: bytes,
       source: member.address,
     });
     const outbox = new Outbox({
@@ -178,7 +178,7 @@ export class EngineInstance {
       },
     });
     const windowSize = Math.min(MAX_WINDOW, Math.floor(numSlots / 4));
-    const window = new ArrivalWindow(outbox.cache, slotSize, windowSize);
+    const window = new ArrivalWindow(outbox.cache, bytes, windowSize);
     const fetcher = new BlockFetcher({
       ...{
         line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },

@@ -1,8 +1,8 @@
 /**
  * A holder's end of lanes, in its mover thread: records that were offered go out of the slab when they are asked for.
  *
- * Bounds (P1): MAX_LANES, MAX_MEMORIES of them with shared memory; MAX_STRANGERS that have not said a token yet, of which the oldest goes; MAX_ASKED asks per lane for what is not
- * offered yet: who sends more, or a wrong token, is cut off.
+ * Bounds (P1): MAX_LANES, MAX_MEMORIES of them with shared memory; MAX_STRANGERS that have not said a token yet, of which the oldest
+ * goes; MAX_ASKED asks per lane for what is not offered yet: who sends more, or a wrong token, is cut off.
  */
 import { timingSafeEqual } from 'node:crypto';
 import type { HostMemory, LentMemory } from './host_memory.ts';
