@@ -36,7 +36,42 @@ export interface LoadOptions {
   readonly numBlocks: { readonly min: number; readonly max: number };
   /** Room for what draws remember of a sequence, one value a token of the vocabulary each; none when it does not say. */
   readonly drawPages?: number;
+  /** In which a step may give blocks away while it runs: consecutive, all layers; none when it does not say. */
+  readonly exportRanges?: readonly LayerRange[];
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
+}
+
+/** Consecutive layers: a part of a block's payload. */
+export interface LayerRange {
+  readonly firstLayer: number;
+  readonly numLayers: number;
+}
+
+/** Blocks that a step fills, copied out while it computes. */
+export interface StepExport {
+  /** At most `numExportable`. */
+  readonly blocks: readonly number[];
+  /** blockBytes each; may lie in shared memory. */
+  readonly outs: readonly Uint8Array[];
+  /** The bytes of `exportRanges[range]` of all blocks are there; told in order, before the step returns. */
+  readonly onRange: (range: number) => void;
+}
+
+/**
+ * Of a step, what is between the attention of two layers. Its parts are given one after the other, the same rows, and no other step between
+ * them: what a row is so far stays where it is.
+ */
+export interface StepPart {
+  /** The part before stopped before the attention of this layer; undefined: from the beginning. */
+  readonly from: number | undefined;
+  /** Stops before the attention of this layer, and draws nothing; undefined: to the end. */
+  readonly until: number | undefined;
+}
+
+/** How a step is run, when not in one go. */
+export interface RunOptions {
+  readonly exports?: StepExport | undefined;
+  readonly part?: StepPart | undefined;
 }
 
 /** Consecutive rows of one sequence. */
@@ -143,18 +178,19 @@ export interface Executable {
   readonly numBlocks: number;
   /** Steps that it takes while one runs: 0 when the caller's thread computes. */
   readonly numAhead: number;
+  /** Blocks that a step can export while it runs. */
+  readonly numExportable: number;
   /** What it can draw from. */
   readonly draws: { readonly vocab: number; readonly numPages: number };
   /**
    * One step: results for what the batch asks for, in its order. Steps run in the order of calls; a further one may be given before
-   * the one before it has returned. `onLayer` is told when the step's KV of a layer is in the blocks; a device
-   * that cannot know before the end tells it then.
+   * the one before it has returned.
    */
-  run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]>;
+  run(batch: readonly Segment[], options?: RunOptions): Promise<SampleResult[]>;
   /** Blocks' KV out of the device; each of `outs` has blockBytes bytes, and may lie in shared memory. */
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
-  /** A step that is run afterwards reads them. */
-  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void>;
+  /** A step that is run afterwards reads them. With `range`, payloads are of its layers only. */
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void>;
   /** Values of a draw page from token `first` on, for steps that are run afterwards. */
   writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
   /** For tests and programs without `embed`: a named buffer's first rows. */

@@ -46,7 +46,7 @@ export async function measurePeaks(
     });
     const once = (): number => {
       const start = nowMs();
-      threads.run();
+      threads.run({ first: 0, end: count });
       return nowMs() - start;
     };
     for (const start = nowMs(); nowMs() - start < WARM_UP_MS;) once();

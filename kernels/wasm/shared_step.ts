@@ -9,7 +9,10 @@ export const Control = {
   numSamples: 3,
   numTiles: 4,
   attention: 5,
-  count: 6,
+  /** The step walks operations [firstOp, endOp). */
+  firstOp: 6,
+  endOp: 7,
+  count: 8,
 } as const;
 
 /** `barrier` is the cells of one {@link Barrier}. */

@@ -4,9 +4,16 @@
  * The list is made once, at load, and every thread has it. What varies per step (row counts, tokens, tiles) lies in `control` and in
  * the memory regions that the operations point to. The engine thread is thread 0: it fills those, wakes the others once, works along.
  */
+import assert from 'node:assert/strict';
 import { runOf } from './operations.ts';
 import { Control, type SharedStep } from './shared_step.ts';
 import { StepContext } from './step_context.ts';
+
+/** Of the list, [first, end). */
+export interface OpRange {
+  readonly first: number;
+  readonly end: number;
+}
 
 /** One thread's view of the step: its own instance over the shared memory. */
 export class StepThread {
@@ -26,10 +33,13 @@ export class StepThread {
     });
   }
 
-  /** Walks the list once; `onDone` is for profiles. */
+  /** Walks the list, or the part of it that the step is; `onDone` is told of each operation. */
   walk(onDone?: (op: number) => void): void {
+    const { control } = this.#shared;
+    // Read once: behind the last barrier the next step's may be there already.
+    const [first, end] = [control[Control.firstOp]!, control[Control.endOp]!];
     try {
-      for (let op = 0; op < this.#runs.length; op++) {
+      for (let op = first; op < end; op++) {
         this.#runs[op]!();
         this.#context.barrier.arrive();
         onDone?.(op);
@@ -55,8 +65,11 @@ export class StepThread {
   }
 
   /** For the engine thread: wake the others once, walk along. */
-  run(onDone?: (op: number) => void): void {
+  run(ops: OpRange, onDone?: (op: number) => void): void {
     const { control, numThreads, tasks } = this.#shared;
+    assert(ops.first < ops.end, 'a step has an operation: without a barrier nobody waits for the others');
+    control[Control.firstOp] = ops.first;
+    control[Control.endOp] = ops.end;
     tasks.fill(0);
     if (numThreads > 1) {
       Atomics.add(control, Control.stepCount, 1);

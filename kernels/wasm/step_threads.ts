@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
-import { StepThread } from './step.ts';
+import { StepThread, type OpRange } from './step.ts';
 import { Control, type SharedStep } from './shared_step.ts';
 
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
@@ -51,8 +51,8 @@ export class StepThreads {
   }
 
   /** One step: wakes the helpers once and works along. */
-  run(onDone?: (op: number) => void): void {
-    this.#thread.run(onDone);
+  run(ops: OpRange, onDone?: (op: number) => void): void {
+    this.#thread.run(ops, onDone);
   }
 
   async close(): Promise<void> {

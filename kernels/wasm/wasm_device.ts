@@ -11,12 +11,16 @@ import {
   type Device,
   type Executable,
   type KernelProfile,
+  type LayerRange,
   type LoadOptions,
+  type RunOptions,
   type SampleResult,
   type Segment,
+  type StepExport,
+  type StepPart,
   type WeightSource,
 } from '../device.ts';
-import type { Program } from '../program.ts';
+import { kvBlockBytes, type Program } from '../program.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { instantiate } from './kernel_exports.ts';
 import { loadWeights } from './load_weights.ts';
@@ -25,6 +29,7 @@ import { paddedWidth } from './panels.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
 import { StepIo } from './step_io.ts';
+import type { OpRange } from './step.ts';
 import { StepThreads } from './step_threads.ts';
 
 /** Goes up when the order of a sum or a rounding changes: part of the numerics class. */
@@ -90,6 +95,8 @@ class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly numAhead = 0;
+  /** Any: they are copied as they lie. */
+  readonly numExportable = Infinity;
   readonly draws: Executable['draws'];
   readonly #layout: ProgramLayout;
   readonly #options: LoadOptions;
@@ -118,16 +125,43 @@ class WasmExecutable implements ProfiledExecutable {
     this.#bytes = new Uint8Array(memory.buffer);
   }
 
-  async run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]> {
+  async run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {
     this.#io.write(batch, this.#threads);
-    this.#threads.run(
-      onLayer &&
-        ((op) => {
-          const operation = this.#program.operations[op];
-          if (operation?.kind === 'rope_store') onLayer(operation.layer);
-        }),
-    );
-    return this.#io.read();
+    this.#threads.run(this.#opsOf(part), exports && this.#exporting(exports));
+    return part?.until === undefined ? this.#io.read() : [];
+  }
+
+  #opsOf({ from, until }: StepPart = { from: undefined, until: undefined }): OpRange {
+    const { operations } = this.#program;
+    const before = (layer: number): number =>
+      operations.findIndex((op) => op.kind === 'attention' && op.layer === layer);
+    return {
+      first: from === undefined ? 0 : before(from),
+      end: until === undefined ? operations.length : before(until),
+    };
+  }
+
+  /** Told of every operation: copies what is complete. */
+  #exporting({ blocks, outs, onRange }: StepExport): (op: number) => void {
+    const { exportRanges = [] } = this.#options;
+    let next = 0;
+    return (op) => {
+      const [operation, range] = [this.#program.operations[op], exportRanges[next]];
+      if (operation?.kind !== 'rope_store' || !range) return;
+      if (operation.layer !== range.firstLayer + range.numLayers - 1) return;
+      const { at, bytes } = this.#bytesOf(range);
+      blocks.forEach((block, i) => outs[i]!.set(this.#block(block).subarray(at, at + bytes), at));
+      onRange(next++);
+    };
+  }
+
+  #bytesOf({ firstLayer, numLayers }: LayerRange): { readonly at: number; readonly bytes: number } {
+    const { kv } = this.#program;
+    const { blockSize, kvDtype } = this.#options;
+    return {
+      at: kvBlockBytes(kv.slice(0, firstLayer), blockSize, kvDtype),
+      bytes: kvBlockBytes(kv.slice(firstLayer, firstLayer + numLayers), blockSize, kvDtype),
+    };
   }
 
   /** Medians of some steps, barriers included. */
@@ -136,7 +170,7 @@ class WasmExecutable implements ProfiledExecutable {
     const steps = Array.from({ length: PROFILED_STEPS }, () => {
       const ends: number[] = [];
       const start = nowMs();
-      this.#threads.run(() => ends.push(nowMs()));
+      this.#threads.run(this.#opsOf(), () => ends.push(nowMs()));
       return ends.map((end, i) => end - (ends[i - 1] ?? start));
     });
     const median = (op: number): number => steps.map((ms) => ms[op]!).sort((a, b) => a - b)[PROFILED_STEPS >> 1]!;
@@ -155,9 +189,12 @@ class WasmExecutable implements ProfiledExecutable {
     return Promise.resolve();
   }
 
-  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void> {
+    const { at, bytes } = range ? this.#bytesOf(range) : { at: 0, bytes: this.blockBytes };
     blockIds.forEach((block, i) => {
-      this.#block(block).set(payloads[i]!);
+      const payload = payloads[i]!;
+      assert(payload.length === bytes, `so much of a block has ${bytes} bytes, not ${payload.length}`);
+      this.#block(block).set(payload, at);
     });
     return Promise.resolve();
   }

@@ -3,6 +3,7 @@
  * them between there and a mapped buffer. Buffers are made once; how many blocks move at once is the byte budget's doing.
  */
 import assert from 'node:assert/strict';
+import type { LayerRange } from '../device.ts';
 import { gatherBlocks } from './gather_blocks.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { packParams, PARAMS_STRIDE, type KernelCache } from './kernel.ts';
@@ -29,6 +30,8 @@ export class BlockTransfer {
   readonly #downloads: readonly GPUBuffer[];
   readonly #uploads: readonly GPUBuffer[];
   readonly #blockBytes: number;
+  /** By layer, and the end: where it begins in a payload. */
+  readonly #layerAt: readonly number[];
   readonly #capacity: number;
   /** By layer. */
   readonly #groupsX: readonly number[];
@@ -42,6 +45,7 @@ export class BlockTransfer {
     downloads: readonly GPUBuffer[];
     uploads: readonly GPUBuffer[];
     blockBytes: number;
+    layerAt: readonly number[];
     capacity: number;
     groupsX: readonly number[];
   }) {
@@ -53,6 +57,7 @@ export class BlockTransfer {
     this.#downloads = parts.downloads;
     this.#uploads = parts.uploads;
     this.#blockBytes = parts.blockBytes;
+    this.#layerAt = parts.layerAt;
     this.#capacity = parts.capacity;
     this.#groupsX = parts.groupsX;
   }
@@ -81,11 +86,12 @@ export class BlockTransfer {
       GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
     );
     const values = new DataView(new ArrayBuffer(kv.length * PARAMS_STRIDE));
-    let layerAt = 0;
+    const layerAt = [0];
     layerBytes.forEach((layer, i) => {
-      const fields = { layer_at: layerAt / QUAD, layer_quads: layer / QUAD, record_quads: blockBytes / QUAD };
+      const at = layerAt[i]!;
+      const fields = { layer_at: at / QUAD, layer_quads: layer / QUAD, record_quads: blockBytes / QUAD };
       packParams(gatherBlocks, fields, values, i * PARAMS_STRIDE);
-      layerAt += layer;
+      layerAt.push(at + layer);
     });
     device.queue.writeBuffer(params, 0, values.buffer);
     const ring = (label: string, usage: number): Promise<GPUBuffer[]> =>
@@ -97,7 +103,7 @@ export class BlockTransfer {
       ]),
     );
     return new BlockTransfer({
-      ...{ device, list, staging, blockBytes, capacity, pipelines: { gather, scatter } },
+      ...{ device, list, staging, blockBytes, layerAt, capacity, pipelines: { gather, scatter } },
       bindGroups: kv.map((layer, i) =>
         kernels.bind(gatherBlocks, { buffer: params, offset: i * PARAMS_STRIDE }, { list, kv: layer, staging }),
       ),
@@ -114,7 +120,7 @@ export class BlockTransfer {
       const bytes = ids.length * this.#blockBytes;
       const download = this.#downloads[round % RING]!;
       const encoder = this.#device.createCommandEncoder();
-      this.#encode(encoder, this.#pipelines.gather, ids);
+      this.#encode(encoder, this.#pipelines.gather, ids, { firstLayer: 0, numLayers: this.#bindGroups.length });
       encoder.copyBufferToBuffer(this.#staging, 0, download, 0, bytes);
       this.#device.queue.submit([encoder.finish()]);
       const mapped = polled(download.mapAsync(GPUMapMode.READ, 0, bytes));
@@ -133,7 +139,13 @@ export class BlockTransfer {
     await last;
   }
 
-  async importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+  async importBlocks(
+    blockIds: readonly number[],
+    payloads: readonly Uint8Array[],
+    layers: LayerRange = { firstLayer: 0, numLayers: this.#bindGroups.length },
+  ): Promise<void> {
+    const at = this.#layerAt[layers.firstLayer]!;
+    const rangeBytes = this.#layerAt[layers.firstLayer + layers.numLayers]! - at;
     for (let start = 0, round = 0; start < blockIds.length; start += this.#capacity, round++) {
       const ids = blockIds.slice(start, start + this.#capacity);
       const bytes = ids.length * this.#blockBytes;
@@ -142,25 +154,36 @@ export class BlockTransfer {
       const range = new Uint8Array(upload.getMappedRange(0, bytes));
       ids.forEach((_, i) => {
         const payload = payloads[start + i]!;
-        assert(payload.length === this.#blockBytes, `a block has ${this.#blockBytes} bytes, not ${payload.length}`);
-        range.set(payload, i * this.#blockBytes);
+        assert(payload.length === rangeBytes, `so much of a block has ${rangeBytes} bytes, not ${payload.length}`);
+        range.set(payload, i * this.#blockBytes + at);
       });
       upload.unmap();
       const encoder = this.#device.createCommandEncoder();
-      encoder.copyBufferToBuffer(upload, 0, this.#staging, 0, bytes);
-      this.#encode(encoder, this.#pipelines.scatter, ids);
+      if (rangeBytes === this.#blockBytes) encoder.copyBufferToBuffer(upload, 0, this.#staging, 0, bytes);
+      else {
+        ids.forEach((_, i) => {
+          const place = i * this.#blockBytes + at;
+          encoder.copyBufferToBuffer(upload, place, this.#staging, place, rangeBytes);
+        });
+      }
+      this.#encode(encoder, this.#pipelines.scatter, ids, layers);
       this.#device.queue.submit([encoder.finish()]);
     }
   }
 
-  #encode(encoder: GPUCommandEncoder, pipeline: GPUComputePipeline, ids: readonly number[]): void {
+  #encode(
+    encoder: GPUCommandEncoder,
+    pipeline: GPUComputePipeline,
+    ids: readonly number[],
+    { firstLayer, numLayers }: LayerRange,
+  ): void {
     this.#device.queue.writeBuffer(this.#list, 0, Uint32Array.from(ids));
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
-    this.#bindGroups.forEach((bindGroup, layer) => {
-      pass.setBindGroup(0, bindGroup);
+    for (let layer = firstLayer; layer < firstLayer + numLayers; layer++) {
+      pass.setBindGroup(0, this.#bindGroups[layer]);
       pass.dispatchWorkgroups(this.#groupsX[layer]!, ids.length);
-    });
+    }
     pass.end();
   }
 }

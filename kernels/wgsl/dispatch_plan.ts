@@ -43,6 +43,15 @@ export interface Dispatch {
   readonly work: (counts: GridCounts, attended: AttendedTokens) => Work;
 }
 
+/** A step's list, and where layers end and begin in it. */
+export interface DispatchList {
+  readonly dispatches: readonly Dispatch[];
+  /** By layer: its KV is stored when so many of them are done. */
+  readonly numUntilStored: readonly number[];
+  /** By layer: so many of them come before its attention. */
+  readonly numUntilAttention: readonly number[];
+}
+
 /** One place of the list into a pass. */
 export function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch['launch']>): void {
   if (!launch) return;
@@ -115,8 +124,13 @@ export class DispatchPlan {
   }
 
   /** Compiles and binds everything. @throws DeviceError for what the kernels do not have. */
-  async make(operations: readonly FusedOperation[], memory: GpuMemory): Promise<Dispatch[]> {
-    for (const { op, fusion } of operations) addDispatches(this, op, fusion);
+  async make(operations: readonly FusedOperation[], memory: GpuMemory): Promise<DispatchList> {
+    const [numUntilStored, numUntilAttention]: [number[], number[]] = [[], []];
+    for (const { op, fusion } of operations) {
+      if (op.kind === 'attention') numUntilAttention[op.layer] = this.#planned.length;
+      addDispatches(this, op, fusion);
+      if (op.kind === 'rope_store') numUntilStored[op.layer] = this.#planned.length;
+    }
     const bytes = Math.max(1, this.#planned.length) * PARAMS_STRIDE;
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const buffer = await memory.allocate('step', 'params', bytes, usage);
@@ -127,7 +141,7 @@ export class DispatchPlan {
     });
     const made = await polled(Promise.all(dispatches));
     this.resources.device.queue.writeBuffer(buffer, 0, values.buffer);
-    return made;
+    return { dispatches: made, numUntilStored, numUntilAttention };
   }
 
   get tiling(): AttentionTiling {

@@ -16,18 +16,18 @@ export interface Room {
   readonly numSharing: number;
 }
 
-/** As many as fit in what is left, within what was asked for. @throws DeviceError with the sizes. */
+/** As many as fit in what is left, `otherBytes` of it taken by what is still to be made, within what was asked for. @throws DeviceError with the sizes. */
 export async function numBlocksFor(
   { min, max }: LoadOptions['numBlocks'],
   memory: GpuMemory,
   layerBytes: readonly number[],
-  rowsBackBytes: number,
+  otherBytes: number,
   { listing, budgetBytes, numSharing }: Room,
 ): Promise<number> {
   const blockBytes = layerBytes.reduce((sum, bytes) => sum + bytes, 0);
   const perLayer = Math.floor(memory.maxBytes / Math.max(...layerBytes));
   // What is made after the KV blocks counts as taken.
-  const takenBytes = memory.totalBytes + transferBytes(blockBytes) + rowsBackBytes;
+  const takenBytes = memory.totalBytes + transferBytes(blockBytes) + otherBytes;
   // A stated number is only held against what is known; to fill what is left, it must be found out.
   const left =
     min === max

@@ -7,7 +7,7 @@ import { encode, type Dispatch } from './dispatch_plan.ts';
 import type { GridCounts } from './step_state.ts';
 
 /** Copied when the step is done, for the host. */
-interface ResultCopy {
+export interface ResultCopy {
   readonly to: GPUBuffer;
   readonly bytes: number;
 }
@@ -50,12 +50,17 @@ export class StepCommands {
     this.#ready = { asked, commands: this.#encode(asked) };
   }
 
+  /** The dispatches [first, end) of a step that is submitted in pieces; with its last one `copy`. */
+  encodePiece(encoder: GPUCommandEncoder, counts: GridCounts, first: number, end: number, copy?: ResultCopy): void {
+    const pass = encoder.beginComputePass();
+    for (const { launch } of this.#dispatches.slice(first, end)) encode(pass, launch(counts));
+    pass.end();
+    if (copy && copy.bytes > 0) encoder.copyBufferToBuffer(this.#results, 0, copy.to, 0, copy.bytes);
+  }
+
   #encode({ counts, copy }: Asked): GPUCommandBuffer {
     const encoder = this.#device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    for (const { launch } of this.#dispatches) encode(pass, launch(counts));
-    pass.end();
-    if (copy.bytes > 0) encoder.copyBufferToBuffer(this.#results, 0, copy.to, 0, copy.bytes);
+    this.encodePiece(encoder, counts, 0, this.#dispatches.length, copy);
     return encoder.finish();
   }
 }

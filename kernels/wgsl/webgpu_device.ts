@@ -25,7 +25,8 @@ import { measurePeaks, type Peaks } from './peaks.ts';
 import { candidateTiles } from './ops/candidates.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
-import { rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
+import { planExport, StepExporter } from './step_export.ts';
+import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
 
 const FEATURES = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'] as const;
 /** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
@@ -231,18 +232,25 @@ class Gpu implements WebgpuDevice {
     const { blockSize, kvDtype } = options;
     const layerBytes = program.kv.map((layer) => kvBlockBytes([layer], blockSize, kvDtype));
     const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
+    const numFilled = Math.ceil(maxRows / blockSize);
+    const exports = planExport(options.exportRanges ?? [], layerBytes, numFilled, 1 + NUM_AHEAD);
+    const otherBytes = rowsBack + exports.bytes;
     const numBlocks =
-      blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, rowsBack, this.#room) : 0;
+      blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, otherBytes, this.#room) : 0;
     const kv: GPUBuffer[] = [];
     for (const [layer, bytes] of layerBytes.entries()) {
       kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes * numBlocks));
     }
     const resources = { device, kernels, capabilities: this.capabilities, weights, buffers, kv, rope, ...shared };
-    const dispatches = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
+    const list = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
     const transfer =
       blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layerBytes, numBlocks) : undefined;
+    const exporter =
+      exports.numBlocks > 0
+        ? await StepExporter.create(device, memory, kernels, kv, layerBytes, exports, 1 + NUM_AHEAD)
+        : undefined;
     return WebgpuExecutable.create({
-      ...{ device, program, options, numBlocks, blockBytes, memory, dispatches, state, buffers, transfer },
+      ...{ device, program, options, numBlocks, blockBytes, memory, list, state, buffers, transfer, exporter },
       step: shared.step,
       results: shared.results,
       drawPages: shared.drawPages,

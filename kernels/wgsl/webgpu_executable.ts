@@ -12,22 +12,25 @@ import {
   type SampleRequest,
   type Executable,
   type KernelProfile,
+  type LayerRange,
   type LoadOptions,
+  type RunOptions,
   type SampleResult,
   type Segment,
 } from '../device.ts';
 import { NO_TOKEN } from '../draw.ts';
 import { samplingOf, type Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
-import { rowStride, type Dispatch } from './dispatch_plan.ts';
+import { rowStride, type DispatchList } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
 import { profileDispatches } from './profile.ts';
-import { StepCommands } from './step_commands.ts';
+import { StepCommands, type ResultCopy } from './step_commands.ts';
+import type { StepExporter } from './step_export.ts';
 import { attendedTokens, MAX_RESULT_WORDS, resultWordsOf, type StepCounts, type StepState } from './step_state.ts';
 
 /** Steps that are given before the first of them has returned. */
-const NUM_AHEAD = 1;
+export const NUM_AHEAD = 1;
 
 /** What {@link WebgpuExecutable} makes to bring rows of logits back. */
 export function rowsBackBytes(vocab: number, maxSamples: number): number {
@@ -48,13 +51,14 @@ export interface ExecutableParts {
   readonly numBlocks: number;
   readonly blockBytes: number;
   readonly memory: GpuMemory;
-  readonly dispatches: readonly Dispatch[];
+  readonly list: DispatchList;
   readonly state: StepState;
   readonly step: GPUBuffer;
   readonly results: GPUBuffer;
   readonly drawPages: GPUBuffer;
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   readonly transfer: BlockTransfer | undefined;
+  readonly exporter: StepExporter | undefined;
   /** Why the device is gone, once it is. */
   readonly lost: () => string | undefined;
 }
@@ -63,6 +67,7 @@ export class WebgpuExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly numAhead = NUM_AHEAD;
+  readonly numExportable: number;
   readonly draws: Executable['draws'];
   readonly #parts: ExecutableParts;
   readonly #logits: GPUBuffer | undefined;
@@ -77,7 +82,8 @@ export class WebgpuExecutable implements Executable {
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
     this.#readBacks = readBacks;
-    this.#commands = new StepCommands(parts.device, parts.dispatches, parts.results);
+    this.#commands = new StepCommands(parts.device, parts.list.dispatches, parts.results);
+    this.numExportable = parts.exporter?.numBlocks ?? 0;
     const { program, buffers } = parts;
     const sampling = samplingOf(program);
     this.#vocab = sampling?.vocab ?? 0;
@@ -101,25 +107,22 @@ export class WebgpuExecutable implements Executable {
     return new WebgpuExecutable(parts, readBacks);
   }
 
-  async run(batch: readonly Segment[], onLayer?: (layer: number) => void): Promise<SampleResult[]> {
-    const results = await this.#run(batch);
-    if (!onLayer) return results;
-    for (const op of this.#parts.program.operations) if (op.kind === 'rope_store') onLayer(op.layer);
-    return results;
-  }
-
   /** Submits before it returns; what it awaits is the results. */
-  async #run(batch: readonly Segment[]): Promise<SampleResult[]> {
+  async run(batch: readonly Segment[], options: RunOptions = {}): Promise<SampleResult[]> {
     this.#throwIfLost();
-    const { device } = this.#parts;
+    const { device, exporter } = this.#parts;
     // In turns: steps end in order.
-    const back = this.#readBacks[this.#numSteps++ % this.#readBacks.length]!;
+    const turn = this.#numSteps++ % this.#readBacks.length;
+    const back = this.#readBacks[turn]!;
     assert(!back.isInUse, `at most ${NUM_AHEAD} steps are given while one runs`);
     const counts = this.#upload(batch);
     const { requests } = counts;
-    const bytes = this.#logits ? counts.resultWords * 4 : 0;
-    const commands = [this.#commands.take(counts, { to: back.results, bytes })];
-    const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isFullRowWanted ? [i] : []));
+    const isDrawn = this.#logits !== undefined && options.part?.until === undefined;
+    const bytes = isDrawn ? counts.resultWords * 4 : 0;
+    const copy = { to: back.results, bytes };
+    const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isDrawn && isFullRowWanted ? [i] : []));
+    const isWhole = !options.exports && !options.part;
+    const commands = isWhole ? [this.#commands.take(counts, copy)] : [this.#inPieces(counts, options, copy, turn)];
     if (fullRows.length > 0) commands.push(this.#copyRows(fullRows, back.rows));
     device.queue.submit(commands);
     back.isInUse = bytes > 0;
@@ -127,12 +130,15 @@ export class WebgpuExecutable implements Executable {
     const prepared = Promise.resolve().then(() => {
       this.#commands.prepare(this.#readBacks[this.#numSteps % this.#readBacks.length]!.results);
     });
+    const exported = options.exports && exporter ? exporter.arrived(options.exports, turn) : Promise.resolve();
+    // Whoever waits for the step hears of it.
+    exported.catch(() => undefined);
     if (bytes === 0) {
-      await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone()]));
+      await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone(), exported]));
       return [];
     }
     try {
-      const mapped = [prepared, back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
+      const mapped = [prepared, exported, back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
       const rowBytes = fullRows.length * this.#vocab * 4;
       if (rowBytes > 0) mapped.push(back.rows.mapAsync(GPUMapMode.READ, 0, rowBytes));
       await this.#finish(Promise.all(mapped));
@@ -148,6 +154,28 @@ export class WebgpuExecutable implements Executable {
     } finally {
       back.isInUse = false;
     }
+  }
+
+  /** All but the last piece are submitted; that one is returned. A piece can be waited for without the others. */
+  #inPieces(counts: StepCounts, { exports, part }: RunOptions, copy: ResultCopy, turn: number): GPUCommandBuffer {
+    const { device, exporter, list } = this.#parts;
+    let first = part?.from === undefined ? 0 : list.numUntilAttention[part.from]!;
+    const end = part?.until === undefined ? list.dispatches.length : list.numUntilAttention[part.until]!;
+    if (exports) {
+      assert(exporter && exports.blocks.length <= exporter.numBlocks, 'more blocks than a step can export');
+      exporter.begin(exports);
+      exporter.ranges.forEach(({ firstLayer, numLayers }, range) => {
+        const stored = list.numUntilStored[firstLayer + numLayers - 1]!;
+        const encoder = device.createCommandEncoder();
+        this.#commands.encodePiece(encoder, counts, first, stored);
+        exporter.encode(encoder, range, exports.blocks.length, turn);
+        device.queue.submit([encoder.finish()]);
+        first = stored;
+      });
+    }
+    const encoder = device.createCommandEncoder();
+    this.#commands.encodePiece(encoder, counts, first, end, copy);
+    return encoder.finish();
   }
 
   writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
@@ -196,9 +224,9 @@ export class WebgpuExecutable implements Executable {
     await this.#finish(this.#transfer(blockIds).exportBlocks(blockIds, outs));
   }
 
-  async importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+  async importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void> {
     this.#throwIfLost();
-    await this.#finish(this.#transfer(blockIds).importBlocks(blockIds, payloads));
+    await this.#finish(this.#transfer(blockIds).importBlocks(blockIds, payloads, range));
   }
 
   #transfer(blockIds: readonly number[]): BlockTransfer {
@@ -243,15 +271,15 @@ export class WebgpuExecutable implements Executable {
 
   /** What the kernels of a step cost; what it computes is overwritten by the next one. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
-    const { device, dispatches } = this.#parts;
+    const { device, list } = this.#parts;
     const done = (): Promise<void> => this.#finish(device.queue.onSubmittedWorkDone());
-    return profileDispatches(device, dispatches, this.#upload(batch), attendedTokens(batch), done, nowMs);
+    return profileDispatches(device, list.dispatches, this.#upload(batch), attendedTokens(batch), done, nowMs);
   }
 
   /** Dispatches that a step of this batch has. */
   numDispatches(batch: readonly Segment[]): number {
     const counts = this.#parts.state.write(batch);
-    return this.#parts.dispatches.filter(({ launch }) => launch(counts) !== undefined).length;
+    return this.#parts.list.dispatches.filter(({ launch }) => launch(counts) !== undefined).length;
   }
 
   async close(): Promise<void> {

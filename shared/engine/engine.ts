@@ -16,9 +16,12 @@ import assert from 'node:assert/strict';
 import {
   fromSlot,
   type Executable,
+  type LayerRange,
   type SampleRequest,
   type SampleResult,
   type Segment,
+  type StepExport,
+  type StepPart,
 } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
@@ -37,6 +40,18 @@ export interface EngineOptions {
   readonly maxWaiting: number;
   /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
   readonly stepMs: number;
+  /** Consecutive layers, in which blocks may come and go; together all of them. */
+  readonly frames: readonly LayerRange[];
+}
+
+/** Blocks that leave while a step computes them. */
+export interface EarlyExport {
+  /** By block; undefined: that one leaves later. */
+  readonly outs: readonly (Uint8Array | undefined)[];
+  /** The frame's bytes are there, of all of them; in order. */
+  readonly onFrame: (frame: number) => void;
+  /** The step has settled. */
+  readonly onEnd: () => void;
 }
 
 /** Where a sequence's first tokens came from and how long each part took; durations in ms. */
@@ -55,7 +70,10 @@ export interface SequenceReport {
 /** A fetched block in host memory, verified. */
 export interface Arrival {
   readonly blockIndex: number;
+  /** Of the frame, when it is one. */
   readonly payload: Uint8Array;
+  /** Frames of a block come in order; undefined: all of it. */
+  readonly frame?: number | undefined;
 }
 
 export type FinishReason = 'stop' | 'length';
@@ -77,6 +95,8 @@ export interface EngineListener {
   /** A full block got its name in the device tier: computed here, or fetched from another holder. */
   onStored(hash: AnchoredHash, origin: 'computed' | 'fetched'): void;
   onRemoved(key: BlockKey): void;
+  /** A step is given that computes these blocks. */
+  onFilling(hashes: readonly AnchoredHash[]): EarlyExport | undefined;
   /** What was told so far is not to wait for the step that runs now: who has device blocks, and who has none any more. */
   onPlanned(): void;
 }
@@ -100,6 +120,19 @@ interface Step {
   readonly results: Promise<SampleResult[]>;
   readonly submittedMs: number;
   readonly rows: Pick<StepTimes, 'tokenRows' | 'promptRows'>;
+  readonly early: EarlyExport | undefined;
+  /** A part of it was computed before it was given: it says nothing about what steps take. */
+  readonly isRest: boolean;
+}
+
+/** The first step of a sequence whose blocks are coming, computed as far as their layers are there. */
+interface Begun {
+  readonly sequence: Sequence;
+  readonly phase: Phase;
+  readonly start: number;
+  readonly count: number;
+  /** Up to the attention of this layer. */
+  readonly until: number;
 }
 
 export class Engine {
@@ -114,6 +147,7 @@ export class Engine {
   readonly #sequences = new Map<number, Sequence>();
   /** In the order in which the device runs them; at most one more than it takes ahead. */
   readonly #steps: Step[] = [];
+  #begun: Begun | undefined;
   #settledMs = 0;
   #numGiven = 0;
   lastStepMs = 0;
@@ -171,25 +205,38 @@ export class Engine {
     const { blockSize } = this.#options;
     const first = sequence.numComputed / blockSize;
     const end = sequence.hittableBlocks(blockSize);
-    const put: { index: number; block: number; hash: AnchoredHash; payload: Uint8Array }[] = [];
-    for (const { blockIndex: index, payload } of arrivals) {
+    const put: { index: number; block: number; hash: AnchoredHash; payload: Uint8Array; frame: number | undefined }[] =
+      [];
+    const framesIn = new Map(sequence.framesIn);
+    for (const { blockIndex: index, payload, frame } of arrivals) {
       const [block, hash] = [phase.blocks[index], sequence.chain.hashes[index]];
       if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) continue;
-      put.push({ index, block, hash, payload });
+      // One that was dropped on the way is missing; the first one begins anew.
+      if (frame !== undefined && frame > 0 && framesIn.get(index) !== frame) continue;
+      if (frame !== undefined) framesIn.set(index, frame + 1);
+      put.push({ index, block, hash, payload, frame });
     }
     if (put.length === 0) return;
     const blocks = put.map(({ block }) => block);
     // A cancel that comes while the device copies must not give the blocks to somebody else.
     for (const block of blocks) this.pool.reference(block);
-    await this.#executable.importBlocks(
-      blocks,
-      put.map(({ payload }) => payload),
-    );
+    for (const frame of new Set(put.map((one) => one.frame))) {
+      const ofFrame = put.filter((one) => one.frame === frame);
+      await this.#executable.importBlocks(
+        ofFrame.map(({ block }) => block),
+        ofFrame.map(({ payload }) => payload),
+        frame === undefined ? undefined : this.#options.frames[frame],
+      );
+    }
     this.pool.release(blocks);
     // It was preempted meanwhile, or is gone: these are not its blocks any more.
     if (sequence.phase !== phase) return;
-    sequence.numFetched += put.length * blockSize;
-    for (const { index, block, hash } of put) {
+    const last = this.#options.frames.length - 1;
+    for (const { index, block, hash, frame } of put) {
+      if (frame !== undefined) sequence.framesIn.set(index, frame + 1);
+      if (frame !== undefined && frame < last) continue;
+      sequence.framesIn.delete(index);
+      sequence.numFetched += blockSize;
       sequence.delivered.add(index);
       this.#seal(block, hash, 'fetched');
     }
@@ -242,7 +289,44 @@ export class Engine {
       await this.#settle();
       return true;
     }
-    return this.#finishIdlePrefills() || hasSubmitted || admitted.length > 0;
+    if (this.#finishIdlePrefills() || hasSubmitted || admitted.length > 0) return true;
+    return this.#begin();
+  }
+
+  /**
+   * With nothing else to compute: the first step of a sequence whose last layers are still coming, as far as the layers before them go.
+   * Whatever else the device is given then ends it, and that step is computed from its beginning; no batch waits for it.
+   */
+  async #begin(): Promise<boolean> {
+    const { blockSize, frames, chunkTokens } = this.#options;
+    const begun = this.#begun?.sequence.phase === this.#begun?.phase ? this.#begun : undefined;
+    for (const sequence of begun ? [begun.sequence] : this.#sequences.values()) {
+      const { phase, request, tokens } = sequence;
+      if (phase.kind !== 'loading' || request.kind !== 'decode' || sequence.isReadingPrompt) continue;
+      const start = sequence.hittableBlocks(blockSize) * blockSize;
+      const count = sequence.length - start;
+      const frame = frames[sequence.numFramesIn(blockSize)];
+      if (!frame || frame.firstLayer === 0 || count > chunkTokens) continue;
+      const until = frame.firstLayer;
+      const from = begun?.until;
+      if (from !== undefined && from >= until) continue;
+      this.#begun = { sequence, phase, start, count, until };
+      const batch = [{ tokens: tokens.slice(start), start, blockTable: phase.blocks }];
+      await this.#executable.run(batch, { part: { from, until } });
+      return true;
+    }
+    return false;
+  }
+
+  /** What of the step that is given now was computed before, when it is that sequence's alone. */
+  #restOf(work: readonly Sequence[]): StepPart | undefined {
+    const begun = this.#begun;
+    this.#begun = undefined;
+    const [sequence] = work;
+    if (!begun || work.length > 1 || sequence !== begun.sequence) return undefined;
+    const { phase, start, count, until } = begun;
+    const isSame = sequence.blocks === phaseBlocks(phase) && sequence.numSubmitted === start;
+    return isSame && sequence.numPlanned === count ? { from: until, until: undefined } : undefined;
   }
 
   /** Settles every step that the device was given. */
@@ -260,6 +344,8 @@ export class Engine {
   #submit(work: readonly Sequence[], nowMs: number): void {
     const { blockSize } = this.#options;
     this.#numGiven++;
+    const part = this.#restOf(work);
+    const filled: { readonly block: number; readonly hash: AnchoredHash }[] = [];
     const batch: Segment[] = [];
     const parts = work.map((sequence): Part => {
       const { numPlanned: count, numSubmitted: start, tokens, length } = sequence;
@@ -274,6 +360,10 @@ export class Engine {
       // The last one is drawn by the step before.
       if (known.length < count) known.push(fromSlot(this.#draws.slotOf(sequence)));
       batch.push({ tokens: known, start, blockTable: sequence.blocks, ...(samples.length > 0 ? { samples } : {}) });
+      for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
+        const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
+        if (block !== undefined && hash) filled.push({ block, hash });
+      }
       sequence.numSubmitted = end;
       sequence.numInFlight++;
       sequence.lastStep = this.#numGiven;
@@ -281,12 +371,14 @@ export class Engine {
       sequence.passDelivered(blockSize);
       return { sequence, start, count, after: sequence.numSubmitted, prompt, drawn: isDrawn ? length : undefined };
     });
-    const results = this.#executable.run(batch);
+    const early = filled.length > 0 ? this.#listener.onFilling(filled.map(({ hash }) => hash)) : undefined;
+    const results = this.#executable.run(batch, { part, exports: early && exportOf(early, filled) });
     // Whoever settles it hears of a failure; nobody may until then.
     results.catch(() => undefined);
     const tokenRows = parts.filter(({ count, drawn }) => count === 1 && drawn !== undefined).length;
     const promptRows = parts.reduce((sum, { count }) => sum + count, -tokenRows);
-    this.#steps.push({ parts, results, submittedMs: nowMs, rows: { tokenRows, promptRows } });
+    const rows = { tokenRows, promptRows };
+    this.#steps.push({ parts, results, submittedMs: nowMs, rows, early, isRest: part !== undefined });
   }
 
   /** The oldest step. */
@@ -298,7 +390,7 @@ export class Engine {
     const nowMs = this.#clock.nowMs();
     this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#settledMs);
     this.#settledMs = nowMs;
-    this.#pace.took({ ...step.rows, ms: this.lastStepMs });
+    if (!step.isRest) this.#pace.took({ ...step.rows, ms: this.lastStepMs });
     this.numSteps++;
     let next = 0;
     for (const part of step.parts) {
@@ -322,6 +414,7 @@ export class Engine {
       if (sampled) this.#take(sequence, sampled);
       else this.#fail(sequence);
     }
+    step.early?.onEnd();
     this.#finishIdlePrefills();
   }
 
@@ -405,6 +498,18 @@ export class Engine {
       computeMs: nowMs - readyMs,
     };
   }
+}
+
+function exportOf({ outs, onFrame }: EarlyExport, filled: readonly { readonly block: number }[]): StepExport {
+  const leaving = filled.flatMap(({ block }, i) => {
+    const out = outs[i];
+    return out ? [{ block, out }] : [];
+  });
+  return { blocks: leaving.map(({ block }) => block), outs: leaving.map(({ out }) => out), onRange: onFrame };
+}
+
+function phaseBlocks(phase: Phase): readonly number[] | undefined {
+  return phase.kind === 'waiting' ? undefined : phase.blocks;
 }
 
 /** Of rows [start, end): the tokens after them that are asked for. */

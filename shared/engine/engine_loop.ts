@@ -8,9 +8,11 @@ import assert from 'node:assert/strict';
 import type { Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
-import type { RecordLayout } from '../kv/record.ts';
+import { framesOf, type FrameRange, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
-import { Engine } from './engine.ts';
+import type { AnchoredHash, BlockKey } from '../kv/block_key.ts';
+import { WantedKeys } from '../kv/wanted_keys.ts';
+import { Engine, type EarlyExport } from './engine.ts';
 import type { EngineEvent, FromEngine, ToEngine } from './engine_messages.ts';
 import { ExportQueue, type Export } from './export_queue.ts';
 import type { SequenceRequest } from './sequence.ts';
@@ -34,18 +36,30 @@ export interface EngineLoopOptions {
   readonly onTurn?: (numSteps: number) => void;
 }
 
+/** A record in its slot that is to be put in, or one frame of it. */
+interface Delivery {
+  readonly blockIndex: number;
+  readonly slot: number;
+  readonly frame: number | undefined;
+}
+
 export class EngineLoop {
   readonly engine: Engine;
   readonly #options: EngineLoopOptions;
   readonly #blocksPerStep: number;
+  readonly #frames: readonly FrameRange[];
   #events: EngineEvent[] = [];
   #toldState = '';
   #slab: { memory: SlabMemory; payloadOffset: number } | undefined;
   /** Per sequence, deliveries in order; bounded by the slab's arrival window, which the control thread keeps. */
-  readonly #deliveries = new Map<number, { blockIndex: number; slot: number }[]>();
+  readonly #deliveries = new Map<number, Delivery[]>();
   /** Free slots for exports; bounded by what the control thread grants. */
   readonly #credits: number[] = [];
   readonly #exports: ExportQueue;
+  /** Computed blocks that somebody waits for; bounded by the fetch streams. */
+  readonly #awaited = new WantedKeys();
+  /** Leave with the step that computes them. */
+  readonly #leaving = new Set<BlockKey>();
   #wake: (() => void) | undefined;
   #hasNews = false;
 
@@ -56,13 +70,14 @@ export class EngineLoop {
       this.#events.push({ kind: 'export_failed', hash });
     });
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.payloadBytes));
+    this.#frames = framesOf(layout);
     const { blockSize } = layout;
     const emit = (event: EngineEvent): void => {
       this.#events.push(event);
     };
     this.engine = new Engine(
       executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, frames: this.#frames },
       {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });
@@ -90,8 +105,9 @@ export class EngineLoop {
         },
         onStored: (hash, origin) => {
           emit({ kind: 'stored', hash });
-          if (origin === 'computed') this.#exports.computed(hash, hash.anchor);
+          if (origin === 'computed' && !this.#leaving.has(hash.key)) this.#exports.computed(hash, hash.anchor);
         },
+        onFilling: (hashes) => this.#leaveEarly(hashes),
         onRemoved: (key) => {
           emit({ kind: 'removed', key });
         },
@@ -124,14 +140,14 @@ export class EngineLoop {
         this.#slab = { memory: message.slab, payloadOffset: message.payloadOffset };
         return;
       case 'deliver': {
-        const { id, blockIndex, slot, isEarly } = message;
+        const { id, blockIndex, slot, frame, isEarly } = message;
         if (!isEarly && this.engine.phaseOf(id) === 'waiting') {
           // It was preempted while this was on its way: a slot held for it would keep those that can be admitted.
           this.#events.push({ kind: 'consumed', slot });
           return;
         }
         const queue = this.#deliveries.get(id) ?? [];
-        queue.push({ blockIndex, slot });
+        queue.push({ blockIndex, slot, frame });
         this.#deliveries.set(id, queue);
         return;
       }
@@ -141,6 +157,12 @@ export class EngineLoop {
       case 'cancel':
         this.engine.cancel(message.id);
         return;
+      case 'await': {
+        const keys = message.keys.map((key) => ({ key }));
+        if (message.isOn) this.#awaited.add(keys);
+        else this.#awaited.remove(keys);
+        return;
+      }
       case 'grant':
         this.#credits.push(...message.slots);
         return;
@@ -219,28 +241,31 @@ export class EngineLoop {
 
   /** Of sequences that have device blocks; a waiting one's deliveries stay where they are. */
   #putDeliveriesIn(): Promise<void> | undefined {
-    let budget = this.#blocksPerStep;
-    const taken: { id: number; deliveries: { blockIndex: number; slot: number }[] }[] = [];
+    // Counted in frames.
+    let budget = this.#blocksPerStep * this.#frames.length;
+    const taken: { id: number; deliveries: Delivery[] }[] = [];
     for (const [id, queue] of this.#deliveries) {
       const phase = this.engine.phaseOf(id);
       if (phase === 'waiting' || phase === 'running') continue;
-      if (budget === 0) break;
-      const deliveries = queue.slice(0, budget);
-      budget -= deliveries.length;
+      const deliveries: Delivery[] = [];
+      for (const delivery of queue) {
+        if (budget <= 0) break;
+        deliveries.push(delivery);
+        budget -= delivery.frame === undefined ? this.#frames.length : 1;
+      }
+      if (deliveries.length === 0) break;
       taken.push({ id, deliveries });
     }
     return taken.length > 0 ? this.#putIn(taken) : undefined;
   }
 
-  async #putIn(
-    taken: readonly { readonly id: number; readonly deliveries: readonly { blockIndex: number; slot: number }[] }[],
-  ): Promise<void> {
+  async #putIn(taken: readonly { readonly id: number; readonly deliveries: readonly Delivery[] }[]): Promise<void> {
     for (const { id, deliveries } of taken) {
       // It was preempted while another's were put in: the slots are somebody else's by now.
       if (this.#deliveries.get(id)?.[0] !== deliveries[0]) continue;
       await this.engine.deliver(
         id,
-        deliveries.map(({ blockIndex, slot }) => ({ blockIndex, payload: this.#payload(slot) })),
+        deliveries.map(({ blockIndex, slot, frame }) => ({ blockIndex, frame, payload: this.#payload(slot, frame) })),
       );
       // A preemption has given them back already.
       const queue = this.#deliveries.get(id);
@@ -249,6 +274,35 @@ export class EngineLoop {
       for (const { slot } of deliveries) this.#events.push({ kind: 'consumed', slot });
       if (queue?.length === 0) this.#deliveries.delete(id);
     }
+  }
+
+  /** Those of the blocks that somebody waits for, as far as slots go: their frames leave while they are computed. */
+  #leaveEarly(hashes: readonly AnchoredHash[]): EarlyExport | undefined {
+    const { executable } = this.#options;
+    const blocks: { readonly hash: AnchoredHash; readonly slot: number }[] = [];
+    const outs = hashes.map((hash) => {
+      const isWanted = this.#awaited.has(hash.key) && !this.#leaving.has(hash.key);
+      const slot = isWanted && blocks.length < executable.numExportable ? this.#credits.pop() : undefined;
+      if (slot === undefined) return undefined;
+      this.#leaving.add(hash.key);
+      blocks.push({ hash, slot });
+      return this.#payload(slot);
+    });
+    if (blocks.length === 0) return undefined;
+    return {
+      outs,
+      onFrame: (frame) => {
+        this.#events.push({ kind: 'frame', frame, blocks });
+        this.#flush();
+      },
+      onEnd: () => {
+        for (const { hash, slot } of blocks) {
+          this.#leaving.delete(hash.key);
+          const anchor = this.#exports.copied({ hash, anchor: hash.anchor });
+          this.#events.push({ kind: 'exported', hash, slot, anchor });
+        }
+      },
+    };
   }
 
   #copyOut(): Promise<void> | undefined {
@@ -273,10 +327,12 @@ export class EngineLoop {
     });
   }
 
-  #payload(slot: number): Uint8Array {
+  #payload(slot: number, frame?: number): Uint8Array {
     assert(this.#slab, 'slots come after the slab');
     const { memory, payloadOffset } = this.#slab;
-    return slotBytes(memory, slot + payloadOffset, this.#options.layout.payloadBytes);
+    const { offset, bytes } =
+      frame === undefined ? { offset: 0, bytes: this.#options.layout.payloadBytes } : this.#frames[frame]!;
+    return slotBytes(memory, slot + payloadOffset + offset, bytes);
   }
 
   /** Tells what happened, and the load when it changed: a cancelled sequence leaves no event. */

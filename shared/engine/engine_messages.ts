@@ -28,6 +28,8 @@ export type ToEngine =
       readonly id: number;
       readonly blockIndex: number;
       readonly slot: number;
+      /** Only that frame of it is there; undefined: all of it. */
+      readonly frame: number | undefined;
       /** Its sequence waits, as far as the sender knows: the slot is one of those that waiting sequences may hold. */
       readonly isEarly: boolean;
     }
@@ -35,6 +37,8 @@ export type ToEngine =
   | { readonly kind: 'cancel'; readonly id: number }
   /** Slots that the engine may fill with exports. */
   | { readonly kind: 'grant'; readonly slots: readonly number[] }
+  /** Somebody waits for these to be computed, or does no longer; as often as it was said. */
+  | { readonly kind: 'await'; readonly keys: readonly BlockKey[]; readonly isOn: boolean }
   /** Somebody wants a block that is only in the device tier. */
   | { readonly kind: 'export'; readonly hash: BlockHash }
   /** Finish the step that runs, let the device go, say so. */
@@ -64,6 +68,12 @@ export type EngineEvent =
   | { readonly kind: 'removed'; readonly key: BlockKey }
   /** The delivered slot is free again. */
   | { readonly kind: 'consumed'; readonly slot: number }
+  /** Of blocks that a step computes: that frame is in their slots. In order; when the step is done they are `exported`. */
+  | {
+      readonly kind: 'frame';
+      readonly frame: number;
+      readonly blocks: readonly { readonly hash: BlockHash; readonly slot: number }[];
+    }
   /** The slot holds the block's payload; its header is the mover's to write. */
   | {
       readonly kind: 'exported';

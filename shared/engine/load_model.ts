@@ -4,7 +4,7 @@ import { kvBlockBytes, type KvDtype } from '../../kernels/program.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
-import type { RecordLayout } from '../kv/record.ts';
+import { framesOf, type RecordLayout } from '../kv/record.ts';
 import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
@@ -106,6 +106,7 @@ async function loadOn(
       blockSize,
       numBlocks: numBlocksOf(options.numBlocks, device, maxBlocksPerSequence, blockBytes),
       drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
+      exportRanges: framesOf({ numLayers: program.kv.length, payloadBytes: blockBytes }),
       ...(onProgress ? { onProgress } : {}),
     });
     const { numBlocks } = executable;

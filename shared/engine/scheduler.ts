@@ -182,4 +182,5 @@ function reset(sequence: Sequence): void {
   sequence.numComputed = 0;
   sequence.numSubmitted = 0;
   sequence.delivered.clear();
+  sequence.framesIn.clear();
 }

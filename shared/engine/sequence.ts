@@ -59,6 +59,8 @@ export class Sequence {
   isFetching: boolean;
   /** Blocks that were put in beyond `numComputed`: a block before them was evicted meanwhile and is computed. */
   readonly delivered = new Set<number>();
+  /** Of blocks that come frame by frame and are not whole yet: how many are in. */
+  readonly framesIn = new Map<number, number>();
   /** Where the tokens' KV came from: hit at the first admission, fetched, run here. */
   numCached = 0;
   numFetched = 0;
@@ -110,6 +112,15 @@ export class Sequence {
   passDelivered(blockSize: number): void {
     while (this.delivered.delete(this.numSubmitted / blockSize)) this.numSubmitted += blockSize;
     if (this.numInFlight === 0) this.numComputed = this.numSubmitted;
+  }
+
+  /** Frames that every block has which is to come before the tail; Infinity when all are whole. */
+  numFramesIn(blockSize: number): number {
+    let fewest = Infinity;
+    const end = this.hittableBlocks(blockSize);
+    for (let index = this.numSubmitted / blockSize; index < end && fewest > 0; index++)
+      if (!this.delivered.has(index)) fewest = Math.min(fewest, this.framesIn.get(index) ?? 0);
+    return fewest;
   }
 
   /** Rows are to come whose logits are wanted, besides the one that a token is drawn from. */

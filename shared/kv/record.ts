@@ -23,7 +23,8 @@ import { aligned } from './stretches.ts';
 
 const MAGIC = 0x32564b50;
 const IDENTITY_BYTES = 88;
-const FRAME_BYTES = 32;
+/** What is said of one frame. */
+export const FRAME_BYTES = 32;
 const ALIGNMENT = 256;
 const MAX_FRAMES = 8;
 const NO_CODEC = 0;
@@ -106,8 +107,29 @@ export function numericsId(numericsClass: string): bigint {
   return xxh64(Buffer.from(numericsClass));
 }
 
-/** Writes the preamble in front of a payload that is already in place; computes every checksum. @returns what {@link contentOf} does. */
-export function sealRecord(record: Uint8Array, layout: RecordLayout, hash: BlockHash): bigint {
+/** What a record of this block says of a frame: FRAME_BYTES, which may go ahead of the others. `raw`: its bytes. */
+export function describeFrame(raw: Uint8Array, { firstLayer, numLayers, bytes }: FrameRange, digest: Digest): Buffer {
+  const said = Buffer.alloc(FRAME_BYTES);
+  said.writeUInt16LE(firstLayer, 0);
+  said.writeUInt16LE(numLayers, 2);
+  said.writeUInt16LE(NO_CODEC, 4);
+  said.writeUInt32LE(bytes, 8);
+  said.writeUInt32LE(bytes, 12);
+  said.writeBigUInt64LE(xxh64(raw), 16);
+  said.writeBigUInt64LE(frameCheck(said, Buffer.from(digest, 'hex')), 24);
+  return said;
+}
+
+/**
+ * Writes the preamble in front of a payload that is already in place; computes every checksum, but of frames that were `described` before.
+ * @returns what {@link contentOf} does.
+ */
+export function sealRecord(
+  record: Uint8Array,
+  layout: RecordLayout,
+  hash: BlockHash,
+  described: readonly Uint8Array[] = [],
+): bigint {
   const { numLayers, payloadBytes } = layout;
   const frames = framesOf(layout);
   const size = paddedPreamble(frames.length);
@@ -125,24 +147,17 @@ export function sealRecord(record: Uint8Array, layout: RecordLayout, hash: Block
   preamble.writeUInt32LE(layout.blockSize, 76);
   preamble.writeBigUInt64LE(xxh64(preamble.subarray(0, 80)), 80);
   frames.forEach((frame, i) => {
-    const at = IDENTITY_BYTES + FRAME_BYTES * i;
-    preamble.writeUInt16LE(frame.firstLayer, at);
-    preamble.writeUInt16LE(frame.numLayers, at + 2);
-    preamble.writeUInt16LE(NO_CODEC, at + 4);
-    preamble.writeUInt32LE(frame.bytes, at + 8);
-    preamble.writeUInt32LE(frame.bytes, at + 12);
     const start = size + frame.offset;
-    preamble.writeBigUInt64LE(xxh64(record.subarray(start, start + frame.bytes)), at + 16);
-    preamble.writeBigUInt64LE(frameCheck(preamble, i), at + 24);
+    const said = described[i] ?? describeFrame(record.subarray(start, start + frame.bytes), frame, hash.digest);
+    preamble.set(said, IDENTITY_BYTES + FRAME_BYTES * i);
   });
   record.set(preamble);
   return contentOf(preamble);
 }
 
-/** Of what is said of frame `i`, bound to the block. */
-function frameCheck(preamble: Buffer, i: number): bigint {
-  const at = IDENTITY_BYTES + FRAME_BYTES * i;
-  return xxh64(Buffer.concat([preamble.subarray(48, 64), preamble.subarray(at, at + 24)]));
+/** Of what is said of a frame, bound to the block. */
+function frameCheck(said: Uint8Array, digest: Uint8Array): bigint {
+  return xxh64(Buffer.concat([digest, said.subarray(0, 24)]));
 }
 
 /** The preamble's identity, or why it is none. Looks at the preamble only, and not at its frames. */
@@ -175,19 +190,23 @@ function readFrames(preamble: Buffer, numFrames: number): Frame[] {
   let offset = 0;
   return Array.from({ length: numFrames }, (_, i): Frame => {
     const at = IDENTITY_BYTES + FRAME_BYTES * i;
-    const bytes = preamble.readUInt32LE(at + 12);
-    const frame = {
-      firstLayer: preamble.readUInt16LE(at),
-      numLayers: preamble.readUInt16LE(at + 2),
-      ...{ offset, bytes },
-      codec: preamble.readUInt16LE(at + 4),
-      rawBytes: preamble.readUInt32LE(at + 8),
-      checksum: preamble.readBigUInt64LE(at + 16),
-      isSound: preamble.readBigUInt64LE(at + 24) === frameCheck(preamble, i),
-    };
-    offset += bytes;
+    const frame = readFrame(preamble.subarray(at, at + FRAME_BYTES), preamble.subarray(48, 64), offset);
+    offset += frame.bytes;
     return frame;
   });
+}
+
+function readFrame(said: Buffer, digest: Buffer, offset: number): Frame {
+  return {
+    firstLayer: said.readUInt16LE(0),
+    numLayers: said.readUInt16LE(2),
+    offset,
+    bytes: said.readUInt32LE(12),
+    codec: said.readUInt16LE(4),
+    rawBytes: said.readUInt32LE(8),
+    checksum: said.readBigUInt64LE(16),
+    isSound: said.readBigUInt64LE(24) === frameCheck(said, digest),
+  };
 }
 
 /** One number for the raw bytes of a sealed record: XXH64 of its frames' checksums. */
@@ -269,9 +288,9 @@ export class ArrivingRecord {
   }
 
   #verify(frame: Frame, start: number, storedBytes: number): string | undefined {
-    const { firstLayer, numLayers, codec, offset, bytes, rawBytes } = frame;
-    if (!frame.isSound) return `what it says of layer ${this.#nextLayer} is damaged, or another block's`;
-    if (codec !== NO_CODEC) return `layer ${firstLayer} has codec ${codec}, which is not known here`;
+    const { firstLayer, numLayers, offset, bytes, rawBytes } = frame;
+    const isStrange = strangeness(frame, this.#nextLayer);
+    if (isStrange !== undefined) return isStrange;
     const end = offset + bytes;
     if (firstLayer !== this.#nextLayer || numLayers === 0 || bytes !== rawBytes || end > storedBytes)
       return `its frames do not follow one another at layer ${this.#nextLayer}`;
@@ -279,6 +298,48 @@ export class ArrivingRecord {
     return xxh64(this.#record.subarray(start + offset, start + end)) === frame.checksum
       ? undefined
       : `the checksum of layers ${firstLayer} to ${this.#nextLayer - 1} differs`;
+  }
+}
+
+/** Of a frame that should begin at `layer`; undefined: it can be read. */
+function strangeness({ isSound, codec, firstLayer }: Frame, layer: number): string | undefined {
+  if (!isSound) return `what it says of layer ${layer} is damaged, or another block's`;
+  if (codec !== NO_CODEC) return `layer ${firstLayer} has codec ${codec}, which is not known here`;
+  return undefined;
+}
+
+/** K2 of a frame that comes alone, before its record is whole. */
+export class ArrivingFrame {
+  readonly #raw: Uint8Array;
+  readonly #said: Buffer;
+  readonly #want: FrameRange & { readonly digest: Digest };
+  #fault: string | undefined;
+
+  /** `raw`: where its bytes come; `said`: what {@link describeFrame} makes, as it came. */
+  constructor(raw: Uint8Array, said: Uint8Array, want: FrameRange & { readonly digest: Digest }) {
+    this.#raw = raw;
+    this.#said = Buffer.from(said);
+    this.#want = want;
+  }
+
+  took(numHere: number): void {
+    if (numHere === this.#raw.byteLength) this.#fault = this.#judge();
+  }
+
+  get fault(): string | undefined {
+    return this.#fault;
+  }
+
+  #judge(): string | undefined {
+    const { firstLayer, numLayers, bytes, offset, digest } = this.#want;
+    if (this.#said.length !== FRAME_BYTES) return 'nothing is said of the frame';
+    const frame = readFrame(this.#said, Buffer.from(digest, 'hex'), offset);
+    const isStrange = strangeness(frame, firstLayer);
+    if (isStrange !== undefined) return isStrange;
+    const isOther = frame.firstLayer !== firstLayer || frame.numLayers !== numLayers;
+    if (isOther || frame.bytes !== bytes || frame.rawBytes !== bytes) return `it is not of layer ${firstLayer}`;
+    const last = firstLayer + numLayers - 1;
+    return xxh64(this.#raw) === frame.checksum ? undefined : `the checksum of layers ${firstLayer} to ${last} differs`;
   }
 }
 

@@ -130,21 +130,29 @@ export class RecordCache {
    */
   lendInPlace(hash: BlockHash): InPlace | undefined {
     const found = this.find(hash);
-    if (!found || this.numLoanable(found.bytes) <= 0) return undefined;
-    const { slot } = found;
-    const length = slotLength(found.bytes);
+    const giveBack = found && this.loan(found.bytes);
+    if (!giveBack) return undefined;
     this.pin(hash.key);
-    this.#bytesOnLoan += length;
     let isOut = true;
     return {
       record: this.#bytesOf(found),
-      slot,
+      slot: found.slot,
       release: () => {
         if (!isOut) return;
         isOut = false;
-        this.#bytesOnLoan -= length;
+        giveBack();
         this.unpin(hash.key);
       },
+    };
+  }
+
+  /** Room on loan for a record of this size, wherever it lies, until what this returns is called; undefined: there is none. */
+  loan(bytes: number): (() => void) | undefined {
+    if (this.numLoanable(bytes) <= 0) return undefined;
+    const length = slotLength(bytes);
+    this.#bytesOnLoan += length;
+    return () => {
+      this.#bytesOnLoan -= length;
     };
   }
 

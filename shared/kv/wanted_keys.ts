@@ -8,11 +8,11 @@ export class WantedKeys {
     return this.#counts.has(key);
   }
 
-  add(hashes: readonly BlockHash[]): void {
+  add(hashes: readonly Pick<BlockHash, 'key'>[]): void {
     for (const { key } of hashes) this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
   }
 
-  remove(hashes: readonly BlockHash[]): void {
+  remove(hashes: readonly Pick<BlockHash, 'key'>[]): void {
     for (const { key } of hashes) {
       const count = this.#counts.get(key) ?? 0;
       if (count > 1) this.#counts.set(key, count - 1);

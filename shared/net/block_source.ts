@@ -4,6 +4,20 @@ import type { InPlace, Lent } from '../kv/record_cache.ts';
 import type { WantedKeys } from '../kv/wanted_keys.ts';
 import type { Tier } from '../protocol/block_events.ts';
 
+/** A run of blocks that one step computes: frames of their records can be had before the records are whole. */
+export interface GrowingBlocks {
+  /** Where each of them grows; its slot stays as it is until what `hold` returns is called. */
+  readonly blocks: readonly { readonly slot: number; readonly hold: () => () => void }[];
+  /** Of each record when it is whole. */
+  readonly recordBytes: number;
+  /** By frame, its place in the slot. */
+  readonly frames: readonly { readonly offset: number; readonly bytes: number }[];
+  /** What each record says of that frame, when it is there; undefined: it will not come. */
+  described(frame: number, signal: AbortSignal): Promise<readonly Uint8Array[] | undefined>;
+  /** Whoever was given them asks no more. */
+  release(): void;
+}
+
 export interface BlockSource {
   /** What open streams will read: evicted last. */
   readonly wanted: WantedKeys;
@@ -12,6 +26,15 @@ export interface BlockSource {
    * is being computed for `requestId`. Whoever gets it releases it.
    */
   lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined>;
+  /** As `lend` of the first of these; of one that is being computed, with those that grow behind it. */
+  lendGrowing?(
+    hashes: readonly BlockHash[],
+    requestId: string,
+    waitMs: number,
+    signal: AbortSignal,
+  ): Promise<Lent | GrowingBlocks | undefined>;
+  /** Somebody waits for these to be computed, until what this returns is called. */
+  await?(hashes: readonly BlockHash[]): () => void;
   /** Records of this size that may be lent in place besides those that are. */
   numLoanable(bytes: number): number;
   /** These will be lent soon, in this order: what has to be brought up may begin to come. */

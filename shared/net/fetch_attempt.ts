@@ -6,9 +6,10 @@ import { Failure, messageOf } from '../base/failure.ts';
 import { Pushed } from '../base/pushed.ts';
 import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
+import { FRAME_BYTES, type FrameRange } from '../kv/record.ts';
 import type { FetchReply } from '../protocol/messages.ts';
 import type { ComingRecord, PulledStream, TransferWay } from './lane.ts';
-import { windowOf } from './mover/lane_frames.ts';
+import { pieceOf, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { WantedRecord } from './mover/pulled_lanes.ts';
 
@@ -24,11 +25,34 @@ export interface Slots {
   readonly giveBack: (slot: number) => void;
 }
 
-/** A record in its slot. */
+/** A record in its slot, or one frame of it. */
 export interface Arrived {
+  /** Of the run that was asked for. */
+  readonly index: number;
   readonly slot: number;
+  /** Undefined: the whole record. Frames of a block come in order, the first one first, blocks beside one another. */
+  readonly frame: number | undefined;
+  /** Nothing more comes into the slot, which is its reader's now. */
+  readonly isLast: boolean;
   /** Why it cannot be used. */
   readonly fault: string | undefined;
+}
+
+/** Something that comes, and what it is. */
+interface Coming extends ComingRecord {
+  readonly index: number;
+  readonly frame: number | undefined;
+  readonly bytes: number;
+}
+
+/** Blocks that grow at their holder. Those without a slot here come later, each with all the frames that are there by then. */
+interface Group {
+  readonly first: number;
+  readonly count: number;
+  /** Of the first blocks. */
+  readonly slots: number[];
+  /** By frame, what records say of it, one behind the other. */
+  readonly described: Buffer[];
 }
 
 export interface FetchAttemptOptions {
@@ -38,6 +62,8 @@ export interface FetchAttemptOptions {
   /** What this call asks for. */
   readonly hashes: readonly BlockHash[];
   readonly recordBytes: number;
+  /** Of records that come in frames; `offset` counts from the record's beginning. None: they come whole. */
+  readonly frames: readonly FrameRange[];
   readonly call: AsyncIterableIterator<FetchReply>;
   readonly stream: PulledStream | undefined;
   readonly moved: Moved;
@@ -50,12 +76,13 @@ export interface FetchAttemptOptions {
 /** Bytes of records that came, by way. */
 export type Moved = Record<TransferWay, number>;
 
+const NOTHING = Buffer.alloc(0);
 /** Of microtasks: a slot that is free is there by then. */
 const SOON = 8;
 
 export class FetchAttempt {
   readonly #options: FetchAttemptOptions;
-  readonly #coming = new Pushed<ComingRecord>();
+  readonly #coming = new Pushed<Coming>();
   /** Records that are on their way or wait to be read. */
   readonly #window: number;
   /** Taken, and not handed on. */
@@ -64,6 +91,10 @@ export class FetchAttempt {
   #numAsked = 0;
   /** A record that comes in slices. */
   #arriving: (ArrivalSlot & { next: number }) | undefined;
+  /** The one whose frames come now. */
+  #group: Group | undefined;
+  /** Until blocks of groups have slots: one after the other. */
+  #acquired: Promise<void> = Promise.resolve();
   #isFull = false;
   #isOver = false;
   #wake: () => void = () => undefined;
@@ -91,12 +122,15 @@ export class FetchAttempt {
       },
     );
     try {
-      for await (const { slot, arrival } of this.#coming) {
+      for await (const { index, slot, frame, bytes, arrival } of this.#coming) {
         const { fault, way } = await this.#options.watched(arrival, () => false);
-        this.#options.moved[way] += this.#options.recordBytes;
-        this.#held.delete(slot);
-        this.#makeRoom();
-        yield { slot, fault };
+        this.#options.moved[way] += bytes;
+        const isLast = frame === undefined || frame === this.#options.frames.length - 1;
+        if (isLast) {
+          this.#held.delete(slot);
+          this.#makeRoom();
+        }
+        yield { index, slot, frame, isLast, fault };
       }
     } finally {
       this.#isOver = true;
@@ -135,9 +169,12 @@ export class FetchAttempt {
     for (;;) {
       const next = await watched(call.next(), isGoingOn);
       if (next.done || this.#isOver) break;
-      if (next.value.numReady > 0) await this.#ask(next.value, slots);
+      if (next.value.frame > 0) this.#askFrame(next.value, slots);
+      else if (next.value.numReady > 0) await this.#ask(next.value, slots);
       else await this.#slice(next.value, slots);
     }
+    await this.#acquired;
+    if (this.#group) throw new Failure('transfer_failed', `${address} ended in the middle of a block`);
     if (this.#arriving) throw new Failure('transfer_failed', `${address} ended in the middle of a record`);
   }
 
@@ -147,11 +184,16 @@ export class FetchAttempt {
     const { index: first, numReady, totalBytes } = reply;
     const ready = hashes.slice(first, first + numReady);
     const isNext = first === this.#numAsked && totalBytes === recordBytes && ready.length === numReady;
-    if (!stream || !isNext || numReady > this.#window) throw this.#wrong(reply);
+    if (!stream || !isNext || this.#group || numReady > this.#window) throw this.#wrong(reply);
     this.#numAsked += numReady;
+    // Who was before has a slot before.
+    await this.#acquired;
     let batch: WantedRecord[] = [];
     const flush = (): void => {
-      for (const coming of stream.ask(batch)) this.#coming.push(coming);
+      const from = batch[0]?.index ?? 0;
+      stream.ask(batch).forEach((coming, i) => {
+        this.#coming.push({ ...coming, index: from + i, frame: undefined, bytes: recordBytes });
+      });
       batch = [];
     };
     for (const [i, { digest }] of ready.entries()) {
@@ -163,6 +205,59 @@ export class FetchAttempt {
     flush();
   }
 
+  /** A frame lies ready there, of blocks that grow. Nothing waits for slots: whoever has one needs the frames that come behind. */
+  #askFrame(reply: FetchReply, slots: Slots): void {
+    const { hashes, recordBytes, frames, stream } = this.#options;
+    const { index: first, numReady: count, totalBytes, frame, described } = reply;
+    const isFirst = frame === 1 && !this.#group && first === this.#numAsked && first + count <= hashes.length;
+    const group = isFirst ? { first, count, slots: [], described: [] } : this.#group;
+    const isNext = group?.first === first && group.count === count && group.described.length === frame - 1;
+    const isWhole = totalBytes === recordBytes && described.length === count * FRAME_BYTES;
+    const isBounded = frame <= frames.length && count > 0 && count <= this.#window;
+    if (!stream || !group || !isNext || !isWhole || !isBounded) throw this.#wrong(reply);
+    if (isFirst) this.#numAsked += count;
+    group.described.push(described);
+    this.#askPieces(group, 0, group.slots.length, frame - 1, frame);
+    this.#group = frame < frames.length ? group : undefined;
+    if (!isFirst) return;
+    this.#acquired = this.#acquired.then(() => this.#acquire(group, slots));
+    // Whoever reads the call to its end hears of it.
+    this.#acquired.catch(() => undefined);
+  }
+
+  /** Slots for the group's blocks, one after the other. */
+  async #acquire(group: Group, slots: Slots): Promise<void> {
+    for (let i = 0; i < group.count; i++) {
+      const { slot } = await this.#take(slots);
+      group.slots.push(slot);
+      this.#askPieces(group, i, i + 1, 0, group.described.length);
+    }
+  }
+
+  /** Of blocks [fromBlock, toBlock) of the group the frames [fromFrame, toFrame). */
+  #askPieces(group: Group, fromBlock: number, toBlock: number, fromFrame: number, toFrame: number): void {
+    const { hashes, frames, stream } = this.#options;
+    const wanted: WantedRecord[] = [];
+    const whose: Pick<Coming, 'index' | 'frame' | 'bytes'>[] = [];
+    for (const [ahead, range] of frames.slice(fromFrame, toFrame).entries()) {
+      const frame = fromFrame + ahead;
+      const { offset, bytes } = range;
+      for (const [behind, slot] of group.slots.slice(fromBlock, toBlock).entries()) {
+        const block = fromBlock + behind;
+        const index = group.first + block;
+        const digest = hashes[index]?.digest ?? ('' as Digest);
+        const said = group.described[frame]?.subarray(block * FRAME_BYTES, (block + 1) * FRAME_BYTES) ?? NOTHING;
+        wanted.push({ index: pieceOf(index, frame), slot, bytes, digest, frame: { range, offset, said } });
+        whose.push({ index, frame, bytes });
+      }
+    }
+    if (wanted.length === 0 || !stream) return;
+    for (const [i, coming] of stream.ask(wanted).entries()) {
+      const own = whose[i];
+      if (own) this.#coming.push({ ...coming, ...own });
+    }
+  }
+
   async #slice(reply: FetchReply, slots: Slots): Promise<void> {
     const { hashes, recordBytes, mover, format } = this.#options;
     const { index, offset, totalBytes, data } = reply;
@@ -172,7 +267,7 @@ export class FetchAttempt {
       totalBytes === recordBytes &&
       offset === (this.#arriving?.next ?? 0) &&
       offset + data.length <= recordBytes;
-    if (!hash || !isNext) throw this.#wrong(reply);
+    if (!hash || !isNext || this.#group) throw this.#wrong(reply);
     const arriving = this.#arriving ?? { ...(await this.#take(slots)), next: 0 };
     this.#arriving = arriving;
     arriving.bytes.set(data, offset);
@@ -180,11 +275,11 @@ export class FetchAttempt {
     if (arriving.next < recordBytes) return;
     const { slot } = arriving;
     this.#arriving = undefined;
-    this.#numAsked++;
+    const own = this.#numAsked++;
     // A mover that fails is a fault like any other.
     const verified = mover.call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } });
     const arrival = verified.catch(messageOf).then((fault) => ({ fault, way: 'call' as const }));
-    this.#coming.push({ slot, arrival });
+    this.#coming.push({ index: own, slot, frame: undefined, bytes: recordBytes, arrival });
   }
 
   async #take({ take, giveBack }: Slots): Promise<ArrivalSlot> {
@@ -203,8 +298,8 @@ export class FetchAttempt {
     return taken;
   }
 
-  #wrong({ index, offset, totalBytes }: FetchReply): Failure {
-    const what = `slice ${index}+${offset} of ${totalBytes} bytes`;
+  #wrong({ index, offset, totalBytes, frame }: FetchReply): Failure {
+    const what = frame > 0 ? `frame ${frame} of record ${index}` : `slice ${index}+${offset} of ${totalBytes} bytes`;
     return new Failure('transfer_failed', `${this.#options.address} sent ${what}, not the next one`);
   }
 }

@@ -10,6 +10,7 @@ import { pause } from '../base/pause.ts';
 import type { Random } from '../base/random.ts';
 import { linkSignals, OVER } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
+import type { FrameRange } from '../kv/record.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
 import { FetchAttempt, type Arrived, type Moved, type Slots } from './fetch_attempt.ts';
@@ -28,17 +29,17 @@ export interface FetchOptions {
   /** A holder that has the blocks and sends nothing, or is busy, for this long is given up; undefined: it may be computing them. */
   readonly patienceMs: number | undefined;
   readonly recordBytes: number;
+  /** Records of blocks that are being computed may come in these; `offset` counts from the record's beginning. Else they come whole. */
+  readonly frames?: readonly FrameRange[];
   readonly signal: AbortSignal;
 }
 
-/** A record of the run, in its slot. */
-export interface Arrival extends Arrived {
-  readonly index: number;
-}
-
 export interface FetchStream {
-  /** Records in order; the last one may be short of the run. @throws Failure when the stream breaks. */
-  records(slots: Slots): AsyncGenerator<Arrival>;
+  /**
+   * Records in order; the last one may be short of the run. A block whose frames have begun to come may begin anew, when its stream broke.
+   * @throws Failure when the stream breaks.
+   */
+  records(slots: Slots): AsyncGenerator<Arrived>;
   cancel(): void;
 }
 
@@ -67,14 +68,14 @@ export function nothingMoved(): Moved {
 
 export function openFetch(line: FetchLine, address: string, options: FetchOptions): FetchStream {
   const { network, mover, lanes, moved, clock, random } = line;
-  const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, signal } = options;
+  const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, frames = [], signal } = options;
   const untilMs = clock.nowMs() + timeoutMs;
   const link = linkSignals(signal);
   /** Of the last attempt. */
   let lane: Lane | undefined;
   /** From block `first` of the run on: a stream that was refused or broke is opened again where it ended. */
   const open = async (first: number, isOverLane: boolean): Promise<FetchAttempt> => {
-    lane = isOverLane ? await lanes?.to(address) : undefined;
+    lane = isOverLane ? await lanes?.to(address, waitMs > 0) : undefined;
     const stream = lane?.open(format);
     const own = linkSignals(link.signal);
     const left = hashes.slice(first);
@@ -87,7 +88,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
         format: packDigest(format),
         hashes: packHashes(left),
         waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - clock.nowMs()))),
-        ...{ lane: lane?.id ?? 0, stream: stream?.number ?? 0 },
+        ...{ lane: lane?.id ?? 0, stream: stream?.number ?? 0, inFrames: stream !== undefined && frames.length > 0 },
       },
       { signal: own.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
     );
@@ -97,6 +98,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
       format,
       hashes: left,
       recordBytes,
+      frames,
       call,
       stream,
       moved,
@@ -131,7 +133,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
   // Whoever reads hears of it.
   attempt.catch(() => undefined);
   let numDone = 0;
-  async function* records(slots: Slots): AsyncGenerator<Arrival> {
+  async function* records(slots: Slots): AsyncGenerator<Arrived> {
     let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
     let busyUntilMs = 0;
     let numBefore = -1;
@@ -143,7 +145,11 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
     try {
       for (;;) {
         try {
-          for await (const arrived of (await attempt).records(slots)) yield { ...arrived, index: numDone++ };
+          const first = numDone;
+          for await (const arrived of (await attempt).records(slots)) {
+            if (arrived.isLast) numDone++;
+            yield { ...arrived, index: first + arrived.index };
+          }
           return;
         } catch (error) {
           const failure = asFailure(error);

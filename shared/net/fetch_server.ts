@@ -3,11 +3,11 @@ import { Failure } from '../base/failure.ts';
 import type { BlockHash, BlockKey } from '../kv/block_key.ts';
 import type { InPlace, Lent } from '../kv/record_cache.ts';
 import { tiers } from '../protocol/block_events.ts';
-import type { FetchReply, FetchRequest, SnapshotPage } from '../protocol/messages.ts';
+import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '../protocol/messages.ts';
 import { HASH_BYTES, packKeys, unpackHashes } from '../protocol/packing.ts';
-import type { BlockSource } from './block_source.ts';
-import type { LaneHost } from './lane_host.ts';
-import { windowOf } from './mover/lane_frames.ts';
+import type { BlockSource, GrowingBlocks } from './block_source.ts';
+import type { LaneHost, ServedStream } from './lane_host.ts';
+import { pieceOf, windowOf } from './mover/lane_frames.ts';
 import { answering, answeringOnce, type Handler } from './network.ts';
 
 /** Records come in slices of at most this: what a reader that stops holds up. */
@@ -112,6 +112,8 @@ async function* records(
   const stream = request.lane > 0 ? lanes?.stream(request.lane, request.stream) : undefined;
   if (request.lane > 0 && !stream) throw new Failure('session_broken', 'the lane is not known here');
   const requestId = request.context?.requestId ?? '';
+  const inFrames = stream && request.inFrames && request.waitMs > 0 ? source.lendGrowing?.bind(source) : undefined;
+  const isOver = inFrames && source.await?.(hashes);
   let numRead = 0;
   const read = (count: number): void => {
     source.wanted.remove(hashes.slice(numRead, numRead + count));
@@ -121,20 +123,38 @@ async function* records(
     source.wanted.add(hashes);
     for (let hash = hashes[0]; hash; hash = hashes[numRead]) {
       source.expect?.(hashes.slice(numRead + 1, numRead + 1 + EXPECTED));
-      const lent = await source.lend(hash, requestId, request.waitMs, signal);
+      const index = numRead;
+      const lent = inFrames
+        ? await inFrames(hashes.slice(index, index + EXPECTED), requestId, request.waitMs, signal)
+        : await source.lend(hash, requestId, request.waitMs, signal);
       if (!lent || signal.aborted) {
         lent?.release();
         break;
       }
-      const index = numRead;
+      if (stream && 'frames' in lent) {
+        const isWhole = yield* growing(lent, index, stream, signal);
+        if (!isWhole) break;
+        read(lent.blocks.length);
+        await stream.until(windowOf(lent.recordBytes) / 2, signal);
+        continue;
+      }
+      if ('frames' in lent) throw new Failure('internal', 'frames go over lanes');
       if (stream && isInPlace(lent)) {
         const bytes = lent.record.length;
         // Other streams find half of what is left.
         const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable(bytes) / 2));
         const ready = [lent, ...heldBehind(source, hashes, index, most, bytes)];
-        stream.offer(index, ready);
+        stream.offer(
+          ready.map(({ slot, release }, i) => ({
+            index: pieceOf(index + i, undefined),
+            slot,
+            offset: 0,
+            bytes,
+            release,
+          })),
+        );
         read(ready.length);
-        yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length };
+        yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
         // More is told of when half of it is gone.
         await stream.until(windowOf(bytes) / 2, signal);
         continue;
@@ -150,13 +170,39 @@ async function* records(
       read(1);
       for (let offset = 0; offset < record.length; offset += sliceBytes) {
         const data = record.subarray(offset, offset + sliceBytes);
-        yield { index, offset, totalBytes: record.length, data, numReady: 0 };
+        yield { index, offset, totalBytes: record.length, data, numReady: 0, ...noFrame };
       }
     }
     await stream?.until(0, signal);
   } finally {
+    isOver?.();
     stream?.end();
     source.wanted.remove(hashes.slice(numRead));
+  }
+}
+
+/** Frame after frame of all of them, as they come. @returns whether the last one came. */
+async function* growing(
+  { blocks, frames, recordBytes: totalBytes, ...growth }: GrowingBlocks,
+  index: number,
+  stream: ServedStream,
+  signal: AbortSignal,
+): AsyncGenerator<FetchReply, boolean> {
+  try {
+    for (const [frame, { offset, bytes }] of frames.entries()) {
+      const described = await growth.described(frame, signal);
+      if (!described || signal.aborted) return false;
+      stream.offer(
+        blocks.map(({ slot, hold }, i) => {
+          return { index: pieceOf(index + i, frame), slot, offset, bytes, release: hold() };
+        }),
+      );
+      const said = { frame: frame + 1, described: Buffer.concat(described) };
+      yield { index, offset: 0, totalBytes, data: NOTHING, numReady: blocks.length, ...said };
+    }
+    return true;
+  } finally {
+    growth.release();
   }
 }
 

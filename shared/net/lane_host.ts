@@ -7,11 +7,16 @@ import type { Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import { OVER } from '../base/signal.ts';
-import type { InPlace } from '../kv/record_cache.ts';
 import type { LaneReply, LaneRequest } from '../protocol/messages.ts';
 import { LANE_TOKEN_BYTES, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { MoverEvent } from './mover/mover_worker.ts';
+import type { OfferedRecord } from './mover/served_lanes.ts';
+
+/** A record in its slot, or a frame of one, that can be asked for; whoever sent it releases it. */
+export interface ReadyRecord extends OfferedRecord {
+  readonly release: () => void;
+}
 
 const COME_WITHIN_MS = 10_000;
 /** A record that is still being written so long after its call has ended: its reader is gone, and its lane is cut. */
@@ -105,7 +110,7 @@ interface ServedStreamOptions {
 export class ServedStream {
   readonly #options: ServedStreamOptions;
   /** Offered and not sent. */
-  readonly #ready = new Map<number, InPlace>();
+  readonly #ready = new Map<number, ReadyRecord>();
   #wake: () => void = () => undefined;
   readonly #over = new AbortController();
 
@@ -127,13 +132,13 @@ export class ServedStream {
   }
 
   /** From now on they can be asked for. */
-  offer(first: number, lents: readonly InPlace[]): void {
+  offer(ready: readonly ReadyRecord[]): void {
     if (this.#isOver) {
-      for (const { release } of lents) release();
+      for (const { release } of ready) release();
       return;
     }
-    const records = lents.map(({ slot, record }, i) => ({ index: first + i, slot, bytes: record.length }));
-    lents.forEach((lent, i) => this.#ready.set(first + i, lent));
+    for (const record of ready) this.#ready.set(record.index, record);
+    const records = ready.map(({ index, slot, offset, bytes }) => ({ index, slot, offset, bytes }));
     const { mover, lane, number } = this.#options;
     mover.tell('offer', { lane, stream: number, records });
   }

@@ -21,6 +21,8 @@ const BROKEN_RETRY_MS = 1_000;
 const OPEN_TIMEOUT_MS = 3_000;
 /** A fetch waits for the first lane so long; it is opened all the same, for the next one. */
 const PATIENCE_MS = 100;
+/** The same of one for blocks that are being computed. */
+const LONG_PATIENCE_MS = 1_000;
 
 export interface LanesOptions {
   readonly network: Network;
@@ -61,26 +63,26 @@ export class Lanes {
     });
   }
 
-  /** A lane to the holder at this address, the idlest; undefined: fetch over calls. Never throws. */
-  async to(address: string): Promise<Lane | undefined> {
+  /** A lane to the holder at this address, the idlest; undefined: fetch over calls. `hasTime`: there is nothing yet. Never throws. */
+  async to(address: string, hasTime = false): Promise<Lane | undefined> {
     const holder = this.#holder(address);
-    if (holder.lanes.size === 0) await this.#opened(address, holder);
+    if (holder.lanes.size === 0) await this.#opened(address, holder, hasTime ? LONG_PATIENCE_MS : PATIENCE_MS);
     let best: Lane | undefined;
     for (const lane of holder.lanes) if (!best || lane.numStreams < best.numStreams) best = lane;
     // The next one finds another.
-    if (best && best.numStreams > 0 && holder.lanes.size < MAX_LANES) void this.#opened(address, holder);
+    if (best && best.numStreams > 0 && holder.lanes.size < MAX_LANES) void this.#opened(address, holder, 0);
     return best;
   }
 
   /** Until one more is open, or is not waited for. */
-  async #opened(address: string, holder: Holder): Promise<void> {
+  async #opened(address: string, holder: Holder, patienceMs: number): Promise<void> {
     const { clock, signal } = this.#options;
     if (clock.nowMs() < holder.retryMs || signal.aborted) return;
     const opening = (holder.opening ??= this.#connect(address, holder).finally(() => {
       holder.opening = undefined;
     }));
     const isThere = new AbortController();
-    await Promise.race([opening, clock.sleep(PATIENCE_MS, isThere.signal)]);
+    await Promise.race([opening, clock.sleep(patienceMs, isThere.signal)]);
     isThere.abort(OVER);
   }
 

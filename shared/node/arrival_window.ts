@@ -16,8 +16,8 @@ export class ArrivalWindow {
   readonly #recordBytes: number;
   readonly #size: number;
   readonly #waiters: Waiter[] = [];
-  /** Slots in use, and whether their sequence is admitted: a preempted one is no longer. */
-  readonly #inUse = new Map<number, () => boolean>();
+  /** Slots in use: whether their sequence is admitted, a preempted one is no longer; and how many have it. */
+  readonly #inUse = new Map<number, { readonly isAdmitted: () => boolean; numHolds: number }>();
 
   constructor(cache: RecordCache, recordBytes: number, size: number) {
     this.#cache = cache;
@@ -54,7 +54,15 @@ export class ArrivalWindow {
     });
   }
 
+  /** One more has it, and gives it. */
+  hold(slot: number): void {
+    const used = this.#inUse.get(slot);
+    if (used) used.numHolds++;
+  }
+
   give(slot: number): void {
+    const used = this.#inUse.get(slot);
+    if (used && --used.numHolds > 0) return;
     this.#inUse.delete(slot);
     this.#cache.giveSlot(slot);
     this.pump();
@@ -65,13 +73,13 @@ export class ArrivalWindow {
    * now; more of them than the half would keep those that could be admitted, and it with them, from ever going on.
    */
   mayKeep(slot: number): boolean {
-    const isAdmitted = this.#inUse.get(slot);
-    return isAdmitted === undefined || isAdmitted() || this.#numEarly() <= Math.ceil(this.#size / 2);
+    const used = this.#inUse.get(slot);
+    return used === undefined || used.isAdmitted() || this.#numEarly() <= Math.ceil(this.#size / 2);
   }
 
   /** Slots of sequences that are not admitted. */
   #numEarly(): number {
-    return [...this.#inUse.values()].filter((isAdmitted) => !isAdmitted()).length;
+    return [...this.#inUse.values()].filter(({ isAdmitted }) => !isAdmitted()).length;
   }
 
   /** Serves who can be served; call after an admission. */
@@ -87,7 +95,7 @@ export class ArrivalWindow {
       const slot = this.#cache.takeSlot(this.#recordBytes);
       if (slot === undefined) return;
       this.#waiters.splice(i, 1);
-      this.#inUse.set(slot, waiter.isAdmitted);
+      this.#inUse.set(slot, { isAdmitted: waiter.isAdmitted, numHolds: 1 });
       waiter.resolve(slot);
     }
   }

@@ -6,10 +6,10 @@ import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { ToEngine } from '../engine/engine_messages.ts';
 import type { BlockHash } from '../kv/block_key.ts';
-import { recordBytes, type RecordLayout } from '../kv/record.ts';
+import { framesOf, preambleBytes, recordBytes, type FrameRange, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
-import type { ArrivalSlot, Slots } from '../net/fetch_attempt.ts';
-import { openFetch, type Arrival, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
+import type { ArrivalSlot, Arrived, Slots } from '../net/fetch_attempt.ts';
+import { openFetch, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
 import type { ArrivalWindow } from './arrival_window.ts';
 import type { Outbox } from './outbox.ts';
@@ -54,9 +54,12 @@ const HELD_PATIENCE_MS = 12_000;
 
 export class BlockFetcher {
   readonly #options: BlockFetcherOptions;
+  readonly #frames: readonly FrameRange[];
 
   constructor(options: BlockFetcherOptions) {
     this.#options = options;
+    const start = preambleBytes(options.layout);
+    this.#frames = framesOf(options.layout).map((frame) => ({ ...frame, offset: start + frame.offset }));
   }
 
   async run(job: FetchJob): Promise<FetchOutcome> {
@@ -76,10 +79,11 @@ export class BlockFetcher {
           },
         };
         for await (const arrival of stream.records(slots)) {
-          const { index } = arrival;
-          const fault = this.#deliver(job, source.start + index, arrival);
-          if (fault !== undefined) throw new Error(`block ${source.start + index} from ${source.address}: ${fault}`);
-          reached = source.start + index + 1;
+          const block = source.start + arrival.index;
+          const fault = this.#deliver(job, block, arrival);
+          if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
+          if (!arrival.isLast) continue;
+          reached = block + 1;
           fetchedBytes += recordBytes(this.#options.layout);
         }
         if (reached < source.end) {
@@ -110,6 +114,7 @@ export class BlockFetcher {
         timeoutMs: job.timeoutMs,
         patienceMs: isComputing ? undefined : HELD_PATIENCE_MS,
         recordBytes: recordBytes(layout),
+        frames: this.#frames,
         signal: job.signal,
       });
     }
@@ -126,8 +131,7 @@ export class BlockFetcher {
           lent.release();
           const want = { format: layout.format, digest: hash.digest };
           yield {
-            index,
-            slot,
+            ...{ index, slot, frame: undefined, isLast: true },
             fault: await line.mover.call('verify', { slot, bytes: lent.record.length, want }).catch(messageOf),
           };
         }
@@ -142,15 +146,18 @@ export class BlockFetcher {
     return { slot, bytes: slotBytes(slab.memory, slot, recordBytes(layout)) };
   }
 
-  /** Undefined when the block is on its way into the device, else what is wrong with the record. */
-  #deliver({ id, isAdmitted, signal }: FetchJob, blockIndex: number, { slot, fault }: Arrival): string | undefined {
+  /** Undefined when the block, or its frame, is on its way into the device, else what is wrong with the record. */
+  #deliver({ id, isAdmitted, signal }: FetchJob, blockIndex: number, arrived: Arrived): string | undefined {
     const { window, sendToEngine } = this.#options;
+    const { slot, frame, isLast, fault } = arrived;
+    // While more comes into it, it is not only the engine's.
+    if (!isLast) window.hold(slot);
     if (fault !== undefined || signal.aborted) {
       window.give(slot);
       return fault ?? 'the request is gone';
     }
     // The engine computes what it was not given.
-    if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot, isEarly: !isAdmitted() });
+    if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot, frame, isEarly: !isAdmitted() });
     else window.give(slot);
     return undefined;
   }

@@ -249,6 +249,7 @@ export class EngineInstance {
     switch (event.kind) {
       case 'stored':
       case 'removed':
+      case 'frame':
       case 'exported':
       case 'export_failed':
         this.#parts.outbox.onEngineEvent(event);

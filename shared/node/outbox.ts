@@ -2,6 +2,7 @@
  * What an instance has to give: records in its outbox (host memory), and blocks that are only in its device.
  *
  *   device ──export──► slot ──seal (mover)──► outbox ──► fetch streams, offers to the home store
+ *          └─frames, while it computes─► the same slot ──describe──► fetch streams that wait for them
  *
  * Whatever was announced can be had: a read of a block that is only in the device tier makes the engine export it. A read
  * may also wait for a block that a prefill is about to compute, and may come before that prefill does.
@@ -15,11 +16,12 @@ import { WantedKeys } from '../kv/wanted_keys.ts';
 import { recordBytes, type RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../net/announcer.ts';
-import type { BlockSource } from '../net/block_source.ts';
+import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
 import type { Mover } from '../net/mover/mover.ts';
 import type { Tier } from '../protocol/block_events.ts';
 import type { EngineEvent, ToEngine } from '../engine/engine_messages.ts';
 import { OVER } from '../base/signal.ts';
+import { Growth } from './growth.ts';
 
 /** Slots lent to the engine for exports: enough that a chunk's blocks leave in one go. */
 const MAX_CREDITS = 32;
@@ -58,6 +60,9 @@ export class Outbox implements BlockSource {
   readonly #over = new Set<string>();
   /** Copied out of the device, not in the outbox yet: a matter of microseconds. */
   readonly #sealing = new Set<BlockKey>();
+  /** Computed right now, frames of them here, by key and by slot; bounded by the slots that the engine has. */
+  readonly #growing = new Map<BlockKey, Growth>();
+  readonly #growingIn = new Map<number, Growth>();
   #numCredits = 0;
 
   constructor(options: OutboxOptions) {
@@ -81,10 +86,12 @@ export class Outbox implements BlockSource {
     } else if (event.kind === 'removed') {
       announcer.removed('device', event.key);
       this.#wake(event.key);
+    } else if (event.kind === 'frame') {
+      void this.#grow(event);
     } else if (event.kind === 'exported') {
       this.#numCredits--;
       this.grantSlots();
-      void this.#seal(event.hash, event.slot, event.anchor);
+      void this.#seal(event);
     } else if (event.kind === 'export_failed') {
       // Says nothing about what is there by now: the block may have been computed again, and its removal is told by itself.
       this.#wake(event.hash.key);
@@ -104,28 +111,74 @@ export class Outbox implements BlockSource {
     if (slots.length > 0) this.#options.sendToEngine({ kind: 'grant', slots });
   }
 
-  async #seal(hash: BlockHash, slot: number, anchor: BlockKey | undefined): Promise<void> {
+  /** A frame of blocks that a step computes is in its place. */
+  async #grow({ frame, blocks }: Extract<EngineEvent, { kind: 'frame' }>): Promise<void> {
+    const { mover, layout, log } = this.#options;
+    const [first] = blocks;
+    if (!first) return;
+    const growth = frame === 0 ? new Growth(layout, blocks) : this.#growingIn.get(first.slot);
+    if (!growth) return;
+    if (frame === 0) {
+      for (const { hash, slot } of blocks) {
+        this.#growing.set(hash.key, growth);
+        this.#growingIn.set(slot, growth);
+      }
+    }
+    try {
+      growth.tell(frame, await mover.call('describe', { layout, frame, blocks }));
+    } catch (error) {
+      log.error({ error: messageOf(error) }, 'describing a frame failed');
+      growth.tell(frame, undefined);
+    }
+    if (frame === 0) for (const { hash } of blocks) this.#wake(hash.key);
+  }
+
+  async #seal({ hash, slot, anchor }: Extract<EngineEvent, { kind: 'exported' }>): Promise<void> {
     const { mover, layout, announcer, log, onReady } = this.#options;
+    const growth = this.#growingIn.get(slot);
+    /** Readers of its frames may have it still. */
+    const whenFree = (then: () => void): void => {
+      if (growth) growth.whenFree(slot, then);
+      else then();
+    };
+    const giveSlot = (): void => {
+      whenFree(() => {
+        this.cache.giveSlot(slot);
+        this.#slotMayBeFree();
+      });
+    };
     this.#sealing.add(hash.key);
     let content: bigint;
     try {
-      content = await mover.call('seal', { layout, slot, hash });
+      const described = growth ? await growth.allDescribed(slot) : [];
+      content = await mover.call('seal', { layout, slot, hash, described });
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
-      this.cache.giveSlot(slot);
+      giveSlot();
       this.#wake(hash.key);
       return;
     } finally {
       this.#sealing.delete(hash.key);
+      this.#growingIn.delete(slot);
+      if (growth && this.#growing.get(hash.key) === growth) this.#growing.delete(hash.key);
     }
     if (this.cache.put({ hash, slot, format: layout.format, bytes: this.#recordBytes })) {
       announcer.stored('dram', hash.key);
+      this.cache.pin(hash.key);
+      whenFree(() => {
+        this.cache.unpin(hash.key);
+        this.#slotMayBeFree();
+      });
       if (anchor !== undefined) onReady({ ...hash, anchor }, content);
     } else {
-      this.cache.giveSlot(slot);
+      giveSlot();
     }
     this.#wake(hash.key);
-    // A slot may have come free, or a record that can be evicted: who found none before finds one now.
+    this.#slotMayBeFree();
+  }
+
+  /** One is free, or a record that can be evicted: who found none before finds one now. */
+  #slotMayBeFree(): void {
     this.grantSlots();
     this.#options.onSlotFree();
   }
@@ -146,6 +199,40 @@ export class Outbox implements BlockSource {
   }
 
   async lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined> {
+    const lent = await this.#lend([hash], requestId, waitMs, signal, false);
+    return lent && 'frames' in lent ? undefined : lent;
+  }
+
+  lendGrowing(
+    hashes: readonly BlockHash[],
+    requestId: string,
+    waitMs: number,
+    signal: AbortSignal,
+  ): Promise<Lent | GrowingBlocks | undefined> {
+    return this.#lend(hashes, requestId, waitMs, signal, true);
+  }
+
+  await(hashes: readonly BlockHash[]): () => void {
+    const { announcer, sendToEngine } = this.#options;
+    const isMissing = ({ key }: BlockHash): boolean => !announcer.has('device', key) && !announcer.has('dram', key);
+    const keys = hashes.filter(isMissing).map(({ key }) => key);
+    if (keys.length === 0) return () => undefined;
+    sendToEngine({ kind: 'await', keys, isOn: true });
+    return () => {
+      sendToEngine({ kind: 'await', keys, isOn: false });
+    };
+  }
+
+  /** The first of these; one that grows, with those that grow behind it, where that is wanted. */
+  async #lend(
+    hashes: readonly BlockHash[],
+    requestId: string,
+    waitMs: number,
+    signal: AbortSignal,
+    mayGrow: boolean,
+  ): Promise<Lent | GrowingBlocks | undefined> {
+    const [hash] = hashes;
+    if (!hash) return undefined;
     const { announcer, clock, sendToEngine } = this.#options;
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
@@ -154,6 +241,14 @@ export class Outbox implements BlockSource {
       if (lent) {
         this.cache.counters.hits++;
         return lent;
+      }
+      const growth = mayGrow ? this.#growing.get(hash.key) : undefined;
+      // Other streams find half of what is left.
+      const most = Math.max(1, Math.floor(this.cache.numLoanable(this.#recordBytes) / 2));
+      const growing = growth?.blocksOf(hashes, most, () => this.cache.loan(this.#recordBytes));
+      if (growing) {
+        this.cache.counters.hits += growing.blocks.length;
+        return growing;
       }
       if (this.#sealing.has(hash.key)) {
         await this.#changed(hash.key, EXPORT_TIMEOUT_MS, signal);
@@ -198,7 +293,8 @@ export class Outbox implements BlockSource {
     const [oldest] = this.#over;
     if (this.#over.size > MAX_OVER && oldest !== undefined) this.#over.delete(oldest);
     // Whoever waits for a block that is here, and on its way out, has nothing to hear.
-    const isHere = (key: BlockKey): boolean => this.#sealing.has(key) || this.#options.announcer.has('device', key);
+    const isHere = (key: BlockKey): boolean =>
+      this.#sealing.has(key) || this.#growing.has(key) || this.#options.announcer.has('device', key);
     for (const key of [...this.#watchers.keys()]) if (!isHere(key)) this.#wake(key);
   }
 

@@ -26,7 +26,7 @@ import type { Sampled } from './generated/penstock/Sampled.ts';
 import type { Source as SourceMessage } from './generated/penstock/Source.ts';
 
 /** Raised when a message changes its meaning; registration compares it. */
-export const PROTOCOL_VERSION = 8;
+export const PROTOCOL_VERSION = 9;
 
 type Message<T> = T extends Buffer
   ? T
@@ -61,5 +61,8 @@ export type ScopeMessage = Message<ScopeOfProto>;
 export type SnapshotPage = Message<SnapshotPageMessage>;
 export type Source = Message<SourceMessage>;
 export type SampledMessage = Message<Sampled>;
+
+/** Of a FetchReply that is not of one frame. */
+export const noFrame: Pick<FetchReply, 'frame' | 'described'> = { frame: 0, described: Buffer.alloc(0) };
 
 export { _penstock_BusFrame_Kind as BusKind } from './generated/penstock/BusFrame.ts';

@@ -14,6 +14,7 @@ import type { SampledToken, SamplingParams } from '../../shared/engine/sampler.t
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/kv/hash.ts';
+import { framesOf } from '../../shared/kv/record.ts';
 import { goldenCases, goldenFolder, logitsAt } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
 
@@ -60,12 +61,13 @@ class Harness {
       onFailed: (id, message) => this.failed.set(id, message),
       onStored: (hash) => this.hashes.set(hash.key, hash),
       onRemoved: (key) => this.hashes.delete(key),
+      onFilling: () => undefined,
       onPlanned: () => undefined,
     };
     const { blockSize } = model.layout;
     this.engine = new Engine(
       model.executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0 },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0, frames: framesOf(model.layout) },
       listener,
       systemClock,
     );

@@ -61,12 +61,13 @@ async function engineOf(
       maxNumSeqs: numSeqs,
       maxWaiting: 2_000,
       stepMs: 100_000,
+      frames: [],
     },
     {
       onToken: (id) => numTokens.set(id, (numTokens.get(id) ?? 0) + 1),
       ...{ onAdmitted: nothing, onPreempted: nothing, onProgress: nothing, onPrefilled: nothing, onPrompt: nothing },
       onFailed: (id, message) => assert.fail(`${id}: ${message}`),
-      ...{ onStored: nothing, onRemoved: nothing, onPlanned: nothing },
+      ...{ onStored: nothing, onRemoved: nothing, onPlanned: nothing, onFilling: () => undefined },
     },
     systemClock,
   );

@@ -1,7 +1,10 @@
 /** E2: what a device computes for a sequence has the same bits however the work is cut. */
+import assert from 'node:assert/strict';
+import type { Executable, LayerRange, SampleResult, Segment, StepExport } from '../../kernels/device.ts';
 import type { LoadModelOptions } from '../../shared/engine/load_model.ts';
 import { loadModel } from '../../shared/engine/load_model.ts';
 import { Random } from '../../shared/base/random.ts';
+import { framesOf, narrowFrames } from '../../shared/kv/record.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 
 /** Rows a step takes, and how many other sequences are in every step beside, of three tokens unless told otherwise. */
@@ -9,6 +12,8 @@ export interface Cut {
   readonly chunk: number;
   readonly numOthers: number;
   readonly otherTokens?: number;
+  /** Blocks leave in ranges of layers while steps compute; the last step is computed in parts, the layers before it coming between them. */
+  readonly isInRanges?: boolean;
 }
 
 const NUM_TOKENS = 150;
@@ -18,13 +23,17 @@ export async function bitsOf(
   options: Partial<LoadModelOptions> & { modelPath: string },
   cuts: readonly Cut[],
 ): Promise<string[]> {
-  const { executable, folder, device } = await loadModel({ ...loadDefaults, numBlocks: 128, ...options });
+  narrowFrames(1);
+  const { executable, folder, device, layout } = await loadModel({ ...loadDefaults, numBlocks: 128, ...options });
+  const ranges = framesOf(layout);
+  assert(ranges.length > 1, 'a model of one layer has one range');
   const random = new Random(3);
   const tokens = Array.from({ length: NUM_TOKENS }, () => random.below(folder.config.vocabSize));
   const blockSize = options.blockSize ?? loadDefaults.blockSize;
   const table = Array.from({ length: Math.ceil(NUM_TOKENS / blockSize) }, (_, i) => (i * 27 + 9) % 100);
   const texts: string[] = [];
-  for (const { chunk, numOthers, otherTokens = 3 } of cuts) {
+  for (const { chunk, numOthers, otherTokens = 3, isInRanges = false } of cuts) {
+    const exported = new Map<number, Uint8Array>();
     let last: Float32Array | undefined;
     for (let start = 0; start < tokens.length; start += chunk) {
       const others = Array.from({ length: numOthers }, (_, i) => ({
@@ -34,12 +43,23 @@ export async function bitsOf(
       }));
       const part = tokens.slice(start, start + chunk);
       const samples = [{ row: part.length - 1, numCandidates: 4, askedTokens: [], isFullRowWanted: true }];
-      const [result] = await executable.run([...others, { tokens: part, start, blockTable: table, samples }]);
+      const batch = [...others, { tokens: part, start, blockTable: table, samples }];
+      const end = start + part.length;
+      const filled = table.slice(Math.floor(start / blockSize), Math.floor(end / blockSize));
+      const [result] = !isInRanges
+        ? await executable.run(batch)
+        : end < tokens.length || chunk >= tokens.length
+          ? await exporting(executable, batch, filled, ranges.length, exported)
+          : await inParts(executable, batch, table.slice(0, Math.floor(start / blockSize)), ranges);
       last = result?.fullRow;
     }
     const full = table.slice(0, Math.floor(NUM_TOKENS / blockSize));
     const payloads = full.map(() => new Uint8Array(executable.blockBytes));
     await executable.exportBlocks(full, payloads);
+    full.forEach((block, i) => {
+      const early = exported.get(block);
+      assert(!early || Buffer.compare(early, payloads[i]!) === 0, 'what left early is what was there at the end');
+    });
     texts.push(
       [Buffer.from(last?.buffer as ArrayBuffer), ...payloads.map((bytes) => Buffer.from(bytes))]
         .map((bytes) => bytes.toString('hex'))
@@ -54,4 +74,48 @@ export async function bitsOf(
   await executable.close();
   device.destroy();
   return texts;
+}
+
+/** The step, and its blocks as they left while it ran. */
+async function exporting(
+  executable: Executable,
+  batch: readonly Segment[],
+  filled: readonly number[],
+  numRanges: number,
+  exported: Map<number, Uint8Array>,
+): Promise<SampleResult[]> {
+  const blocks = filled.slice(0, executable.numExportable);
+  const outs = blocks.map(() => new Uint8Array(executable.blockBytes));
+  const told: number[] = [];
+  const exports: StepExport = { blocks, outs, onRange: (range) => told.push(range) };
+  const results = await executable.run(batch, blocks.length > 0 ? { exports } : {});
+  if (blocks.length > 0) assert.deepEqual(told, [...Array(numRanges).keys()]);
+  blocks.forEach((block, i) => exported.set(block, outs[i]!));
+  return results;
+}
+
+/** The step, whose blocks before it have each layer only when it is the next one's turn. */
+async function inParts(
+  executable: Executable,
+  batch: readonly Segment[],
+  before: readonly number[],
+  ranges: readonly LayerRange[],
+): Promise<SampleResult[]> {
+  const payloads = before.map(() => new Uint8Array(executable.blockBytes));
+  await executable.exportBlocks(before, payloads);
+  await executable.importBlocks(
+    before,
+    before.map(() => new Uint8Array(executable.blockBytes).fill(0x3f)),
+  );
+  const layerBytes = executable.blockBytes / ranges.reduce((sum, { numLayers }) => sum + numLayers, 0);
+  let from: number | undefined;
+  for (const range of ranges) {
+    const { firstLayer, numLayers } = range;
+    assert.deepEqual(await executable.run(batch, { part: { from, until: firstLayer } }), []);
+    const at = firstLayer * layerBytes;
+    const parts = payloads.map((payload) => payload.subarray(at, at + numLayers * layerBytes));
+    await executable.importBlocks(before, parts, range);
+    from = firstLayer;
+  }
+  return executable.run(batch, { part: { from, until: undefined } });
 }

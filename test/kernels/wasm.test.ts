@@ -46,6 +46,8 @@ test.each([
       { chunk: 1, numOthers: 7, otherTokens: 1 },
       { chunk: 64, numOthers: 5 },
       { chunk: 5, numOthers: 1 },
+      { chunk: 64, numOthers: 0, isInRanges: true },
+      { chunk: 49, numOthers: 3, isInRanges: true },
     ];
     const texts: string[] = [];
     for (const numThreads of [1, 2, 3, 4]) {

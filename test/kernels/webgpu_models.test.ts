@@ -45,6 +45,8 @@ test.each(combinations)(
       { chunk: 17, numOthers: 0 },
       { chunk: 5, numOthers: 1 },
       { chunk: 1, numOthers: 0 },
+      { chunk: 64, numOthers: 0, isInRanges: true },
+      { chunk: 149, numOthers: 2, isInRanges: true },
     ]);
     assert.equal(new Set(texts).size, 1, 'one text');
   },

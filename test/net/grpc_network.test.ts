@@ -7,7 +7,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { answering, answeringOnce, ask, askOnce, type Handler, type Listener } from '../../shared/net/network.ts';
-import type { FetchReply, FetchRequest } from '../../shared/protocol/messages.ts';
+import { noFrame, type FetchReply, type FetchRequest } from '../../shared/protocol/messages.ts';
 import { mapConcurrently, until } from '../support/cluster.ts';
 import { offerOf } from '../support/lending.ts';
 
@@ -18,9 +18,9 @@ const request: FetchRequest = {
   format: Buffer.alloc(16),
   hashes: Buffer.alloc(0),
   waitMs: 0,
-  ...{ lane: 0, stream: 0 },
+  ...{ lane: 0, stream: 0, inFrames: false },
 };
-const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]), numReady: 0 };
+const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]), numReady: 0, ...noFrame };
 const never = new AbortController().signal;
 
 let network: GrpcNetwork;

@@ -14,7 +14,9 @@ import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { nothingMoved, openFetch, type Arrival, type FetchLine } from '../../shared/net/fetch_client.ts';
+import { noFrame } from '../../shared/protocol/messages.ts';
+import type { Arrived } from '../../shared/net/fetch_attempt.ts';
+import { nothingMoved, openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
@@ -22,13 +24,13 @@ import { Lane } from '../../shared/net/lane.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
 import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
-import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
+import type { MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
 import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/mover/sockets.ts';
 import { sharedFiles, type HostMemory } from '../../shared/net/mover/host_memory.ts';
-import { tcpSockets } from '../../shared/net/mover/tcp_sockets.ts';
 import type { Handlers, Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
+import { inlineMover } from '../support/inline_mover.ts';
 import { lendingFrom } from '../support/lending.ts';
 
 const layout: RecordLayout = {
@@ -47,27 +49,8 @@ const hashes = chainOf(
 /** Records that were asked for over lanes. */
 let numAsked = 0;
 
-/** A mover in this thread. */
-function inlineMover(slab: Slab): Mover {
-  const listeners = new Set<(event: MoverEvent) => void>();
-  const methods = moverOn(tcpSockets, watchedMemory, systemClock, (event) => {
-    // Never before whoever caused it goes on.
-    void systemClock.turn().then(() => {
-      for (const listener of listeners) listener(event);
-    });
-  });
-  methods.attach(slab.memory);
-  const run = (method: string, argument: unknown): unknown =>
-    Reflect.apply(Reflect.get(methods, method) as (argument: unknown) => unknown, methods, [structuredClone(argument)]);
-  return {
-    listeners,
-    call: (method: string, argument: unknown) => Promise.resolve(run(method, argument)),
-    tell: (method: string, argument: unknown) => {
-      if (method === 'ask') numAsked += (argument as { records: readonly unknown[] }).records.length;
-      run(method, argument);
-    },
-    close: () => Promise.resolve(),
-  } as unknown as Mover;
+function watchedMover(slab: Slab): Mover {
+  return inlineMover(slab, watchedMemory, (records) => (numAsked += records.length));
 }
 
 interface Holder {
@@ -139,7 +122,7 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
     cache.put({ hash, slot, bytes: BYTES, format: layout.format });
   }
   const { signal } = stopped;
-  const mover = inlineMover(own);
+  const mover = watchedMover(own);
   const lanes = new LaneHost({
     mover,
     isShared,
@@ -161,7 +144,7 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
 async function begin(): Promise<void> {
   stopped = new AbortController();
   slab = new Slab(256 * slotLength(BYTES));
-  const mover = inlineMover(slab);
+  const mover = watchedMover(slab);
   const lanes = new Lanes({ network, mover, isShared, clock: systemClock, log: silentLog, signal: stopped.signal });
   line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
   holder = await startHolder();
@@ -181,7 +164,7 @@ async function restart(): Promise<void> {
 beforeEach(begin);
 afterEach(end);
 
-type Fetched = Arrival & { readonly bytes: Uint8Array };
+type Fetched = Arrived & { readonly bytes: Uint8Array };
 
 /** Slots are given back when `each` is through with them. */
 async function fetchFrom(
@@ -455,7 +438,7 @@ describe('memory that a lane has', () => {
     const { port } = server.address() as AddressInfo;
     const listener = await listen({
       async *fetch(_requests, { signal }) {
-        yield { index: 0, offset: 0, totalBytes: BYTES, data: Buffer.alloc(0), numReady: 1 };
+        yield { index: 0, offset: 0, totalBytes: BYTES, data: Buffer.alloc(0), numReady: 1, ...noFrame };
         await new Promise((resolve) => signal.addEventListener('abort', resolve));
       },
       async *openLane() {
@@ -487,14 +470,13 @@ describe('memory that a lane has', () => {
       const stream = host.stream(lane, 1)!;
       assert.equal(host.stream(lane, 1), undefined, 'a stream is one call');
       const released: number[] = [];
-      const lent = (slot: number) => ({
-        record: new Uint8Array(8),
-        slot,
+      const ready = (index: number, slot: number) => ({
+        ...{ index, slot, offset: 0, bytes: 8 },
         release: () => {
           released.push(slot);
         },
       });
-      stream.offer(0, [lent(10), lent(11), lent(12)]);
+      stream.offer([ready(0, 10), ready(1, 11), ready(2, 12)]);
       for (const listener of listeners) listener({ kind: 'sent', lane, stream: 1, indices: [1] });
       assert.deepEqual(released, [11]);
       stream.end();
@@ -545,7 +527,7 @@ describe('memory that a lane has', () => {
       served.offer(
         3,
         stream,
-        [0, 1].map((index) => ({ index, slot: index, bytes: 64 })),
+        [0, 1].map((index) => ({ index, slot: index, offset: 0, bytes: 64 })),
       );
       hear(asksOf(stream, [0]));
       served.retract(3, stream);

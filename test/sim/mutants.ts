@@ -38,8 +38,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'checksums are not compared (K2)',
     file: 'shared/kv/record.js',
-    from: '=== frame.checksum',
-    to: '=== frame.checksum || true',
+    from: '=== frame.checksum\n',
+    to: '=== frame.checksum || true\n',
   },
   {
     name: 'a store calls durable what it has not committed (S1)',
@@ -160,8 +160,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'an arrived block is taken for the one after it',
     file: 'shared/node/block_fetcher.js',
-    from: "sendToEngine({ kind: 'deliver', id, blockIndex, slot, isEarly: !isAdmitted() });",
-    to: "sendToEngine({ kind: 'deliver', id, blockIndex: blockIndex + 1, slot, isEarly: !isAdmitted() });",
+    from: "sendToEngine({ kind: 'deliver', id, blockIndex, slot,",
+    to: "sendToEngine({ kind: 'deliver', id, blockIndex: blockIndex + 1, slot,",
   },
   {
     name: 'a block is named before its last token is computed (K1)',
@@ -250,14 +250,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'records that come through shared memory are not verified (K2)',
     file: 'shared/net/mover/pulled_lanes.js',
-    from: 'this.#arrived(lane, pulled, coming.fault, true);',
+    from: 'this.#arrived(lane, pulled, judge.fault, true);',
     to: 'this.#arrived(lane, pulled, undefined, true);',
   },
   {
     name: 'a record may be evicted while a lane sends it (K2)',
     file: 'shared/kv/record_cache.js',
-    from: 'this.pin(hash.key);\n        this.#bytesOnLoan += length;',
-    to: 'this.#bytesOnLoan += length;',
+    from: 'this.pin(hash.key);\n        let isOut = true;',
+    to: 'this.pin(0n);\n        let isOut = true;',
   },
   {
     name: 'offered records are not verified (K2)',
@@ -286,8 +286,44 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks may be freed while they are filled (K1)',
     file: 'shared/engine/engine.js',
-    from: 'for (const block of blocks)\n            this.pool.reference(block);\n        await this.#executable.importBlocks',
-    to: 'await this.#executable.importBlocks',
+    from: 'for (const block of blocks)\n            this.pool.reference(block);\n        for (const frame of',
+    to: 'for (const frame of',
+  },
+  {
+    name: 'frames are not verified (K2)',
+    file: 'shared/kv/record.js',
+    from: 'if (numHere === this.#raw.byteLength)',
+    to: 'if (numHere < 0)',
+  },
+  {
+    name: 'a slot is given back while frames of it are put in (K1)',
+    file: 'shared/node/arrival_window.js',
+    from: 'used.numHolds++;',
+    to: 'used.numHolds += 0;',
+  },
+  {
+    name: 'a slot is given back while frames of it are sent (K2)',
+    file: 'shared/node/growth.js',
+    from: 'if (grown && grown.numHolds > 0)',
+    to: 'if (false)',
+  },
+  {
+    name: 'blocks that grow are lent without end (P1)',
+    file: 'shared/node/growth.js',
+    from: 'grown.giveBack = loan();',
+    to: 'grown.giveBack = () => undefined;',
+  },
+  {
+    name: 'a step begins before its layers are there',
+    file: 'shared/engine/sequence.js',
+    from: 'this.framesIn.get(index) ?? 0',
+    to: 'this.framesIn.get(index) ?? 1',
+  },
+  {
+    name: 'blocks that left early do not come to the outbox',
+    file: 'shared/engine/engine_loop.js',
+    from: "this.#events.push({ kind: 'exported', hash, slot, anchor });\n                }\n            },",
+    to: '}\n            },',
   },
   {
     name: 'fewer tokens than the minimum may be followed by the end',
@@ -418,7 +454,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'deliveries of a preempted sequence keep their slots (P1)',
     file: 'shared/node/arrival_window.js',
-    from: 'return isAdmitted === undefined || isAdmitted() ||',
+    from: 'return used === undefined || used.isAdmitted() ||',
     to: 'return true ||',
   },
   {

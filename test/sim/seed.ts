@@ -126,7 +126,7 @@ class SeedRun {
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
     narrowSlices(r.pick([100, 4_096]));
-    narrowFrames(r.pick([1, 4_096]));
+    narrowFrames(r.pick([1, 1, 4_096]));
     narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
     this.#cluster = new SimCluster(shape, r);
     this.#faults = new Faults(this.#cluster, r);
@@ -405,6 +405,7 @@ class SeedRun {
         },
         ...{ failovers: numFailovers, preemptions: numPreemptions, flips: fabric.numFlips, retries: this.#numRetries },
         laneRecords: this.#cluster.numLaneRecords,
+        laneFrames: this.#cluster.numLaneFrames,
         servedMs: Math.round(this.#servedMs),
       },
     };

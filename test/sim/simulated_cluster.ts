@@ -16,11 +16,12 @@ import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from '../../
 import { startEngineRole } from '../../shared/node/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
-import { chainOf, type BlockKey, type BlockHash } from '../../shared/kv/block_key.ts';
+import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
+import { xxh64 } from '../../shared/kv/hash.ts';
 import { moverModule } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
-import { readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { FRAME_BYTES, framesOf, readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
@@ -108,7 +109,7 @@ export interface SimEngine {
   readonly executable: SimExecutable;
   readonly held: Map<BlockKey, BlockHash>;
   /** Slots that it was given and has not given back, by whose they are. */
-  readonly slots: Map<number, number>;
+  readonly slots: Map<number, { readonly id: number; count: number }>;
   /** Since when sequences that wait have more of them than they may. */
   crowdedSinceMs: number | undefined;
   /** Since when it has sequences that no call is for. */
@@ -167,9 +168,9 @@ export class SimCluster {
       onFault,
     });
     this.fabric.bytesPerMs = shape.linkBytesPerMs;
-    this.sockets = new SimSockets(this.fabric, (parts, server) => {
-      // Heads and asks are shorter.
-      for (const part of parts) if (part.length > 256) this.#checkSent(part, server);
+    this.sockets = new SimSockets(this.fabric, ([, record], server) => {
+      // Behind a head; asks are alone.
+      if (record) this.#checkSent(record, server);
     });
     this.memories = new SimMemories(this.fabric, (record, server) => {
       this.#checkSent(record, server);
@@ -260,11 +261,36 @@ export class SimCluster {
   #checkSent(record: Uint8Array, server: SimProcess): void {
     this.numLaneRecords++;
     const header = readHeader(record);
+    const frame = this.#described.get(xxh64(record));
+    if ('fault' in header && frame) {
+      this.numLaneFrames++;
+      const fault = this.truth.faultOfLayers(frame.digest, frame.firstLayer, record);
+      if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a frame: ${fault}`);
+      return;
+    }
     const fault = 'fault' in header ? header.fault : this.truth.faultOfRecord(header.digest, Buffer.from(record));
     if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
   }
 
-  #checkRecord(request: FetchRequest, { index, offset, data, numReady }: FetchReply, server: SimProcess): void {
+  /** By the checksum of its bytes: what a frame that will be sent must be. */
+  readonly #described = new Map<bigint, { readonly digest: Digest; readonly firstLayer: number }>();
+  numLaneFrames = 0;
+
+  #noteFrames(request: FetchRequest, index: number, described: Buffer): void {
+    const hashes = unpackHashes(request.hashes);
+    for (let i = 0; i * FRAME_BYTES < described.length; i++) {
+      const said = described.subarray(i * FRAME_BYTES, (i + 1) * FRAME_BYTES);
+      const digest = hashes[index + i]?.digest;
+      if (digest) this.#described.set(said.readBigUInt64LE(16), { digest, firstLayer: said.readUInt16LE(0) });
+    }
+  }
+
+  #checkRecord(
+    request: FetchRequest,
+    { index, offset, data, numReady, frame, described }: FetchReply,
+    server: SimProcess,
+  ): void {
+    if (frame > 0) this.#noteFrames(request, index, described);
     if (server.name === 'liar' || numReady > 0) return;
     const before = offset === 0 ? Buffer.alloc(0) : (this.#sent.get(request) ?? Buffer.alloc(0));
     const record = Buffer.concat([before, data]);
@@ -404,6 +430,8 @@ export class SimCluster {
     const clock = this.simulation.clockOf(process);
     const executable = new SimExecutable({
       ...{ blockSize, numBlocks, clock, stepMs, rowMs: stepMs / 20, numAhead, numPages },
+      // With few pages, few blocks.
+      ...{ numExportable: numPages === 0 ? 1 : 8, exportRanges: framesOf(this.layout) },
     });
     const { layout } = this;
     const loop = new EngineLoop({
@@ -437,7 +465,10 @@ export class SimCluster {
     return {
       submit: loop.submit.bind(loop),
       receive: (message: ToEngine) => {
-        if (message.kind === 'deliver') engine.slots.set(message.slot, message.id);
+        if (message.kind === 'deliver') {
+          const { slot, id } = message;
+          engine.slots.set(slot, { id, count: (engine.slots.get(slot)?.count ?? 0) + 1 });
+        }
         loop.receive(message);
       },
     };
@@ -446,7 +477,10 @@ export class SimCluster {
   /** K1: a block that has a name holds what the name says, in the device when it is told. */
   #checkEvent({ name }: Node, { loop, executable, held, slots }: SimEngine, event: EngineEvent): void {
     if (event.kind === 'removed') held.delete(event.key);
-    if (event.kind === 'consumed') slots.delete(event.slot);
+    if (event.kind === 'consumed') {
+      const used = slots.get(event.slot);
+      if (used && --used.count === 0) slots.delete(event.slot);
+    }
     if (event.kind !== 'stored') return;
     const { hash } = event;
     held.set(hash.key, hash);
@@ -527,7 +561,7 @@ export class SimCluster {
     if (this.simulation.nowMs - (engine.orphanedSinceMs ?? Infinity) > MAX_ORPHANED_MS)
       this.faults.push(`R2: ${name} has ${load.numRunning + load.numWaiting} sequences, and fewer calls`);
     const window = Math.floor(this.shape.dramSlots / 4);
-    const numEarly = [...slots.values()].filter((id) => loop.engine.phaseOf(id) === 'waiting').length;
+    const numEarly = [...slots.values()].filter(({ id }) => loop.engine.phaseOf(id) === 'waiting').length;
     if (numEarly <= Math.ceil(window / 2)) engine.crowdedSinceMs = undefined;
     else engine.crowdedSinceMs ??= this.simulation.nowMs;
     if (this.simulation.nowMs - (engine.crowdedSinceMs ?? Infinity) > CROWDED_MS)

@@ -7,9 +7,12 @@ import {
   MAX_FULL_ROWS,
   SLOT_BIT,
   type Executable,
+  type LayerRange,
+  type RunOptions,
   type SampleRequest,
   type SampleResult,
   type Segment,
+  type StepExport,
 } from '../../kernels/device.ts';
 import { Drawer, NO_TOKEN } from '../../kernels/draw.ts';
 import type { Clock } from '../../shared/base/clock.ts';
@@ -33,29 +36,29 @@ export function simBlockBytes(blockSize: number): number {
   return SIM_LAYERS * blockSize * WORDS * 4;
 }
 
-/** A block's KV as it leaves the device. */
-function writePayload(out: Uint8Array, lows: Uint32Array, highs: Uint32Array): void {
+/** A block's KV as it leaves the device: its layers, each behind the other. */
+function writePayload(out: Uint8Array, layers: readonly Uint32Array[]): void {
   const words = new DataView(out.buffer, out.byteOffset, out.byteLength);
-  [lows, highs].forEach((values, half) => {
+  layers.forEach((values, layer) => {
     values.forEach((value, token) => {
       for (let i = 0; i < WORDS; i++) {
-        words.setUint32(4 * (WORDS * (half * values.length + token) + i), Math.imul(value, 2 * i + 1), true);
+        words.setUint32(4 * (WORDS * (layer * values.length + token) + i), Math.imul(value, 2 * i + 1), true);
       }
     });
   });
 }
 
-/** As it comes in; a word that does not follow from the first one spoils its token. */
-export function readPayload(payload: Uint8Array, blockSize: number): [lows: Uint32Array, highs: Uint32Array] {
+/** As it comes in, layer by layer; a word that does not follow from the first one spoils its token. */
+export function readPayload(payload: Uint8Array, blockSize: number): Uint32Array[] {
   const words = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
-  const half = (first: number): Uint32Array =>
-    Uint32Array.from({ length: blockSize }, (_, token) => {
-      const at = (i: number): number => words.getUint32(4 * (WORDS * (first + token) + i), true);
+  return Array.from({ length: payload.byteLength / (4 * WORDS * blockSize) }, (_, layer) =>
+    Uint32Array.from({ length: blockSize }, (__, token) => {
+      const at = (i: number): number => words.getUint32(4 * (WORDS * (layer * blockSize + token) + i), true);
       const value = at(0);
       for (let i = 1; i < WORDS; i++) if (at(i) !== Math.imul(value, 2 * i + 1) >>> 0) return value ^ 0x5bd1e995;
       return value;
-    });
-  return [half(0), half(blockSize)];
+    }),
+  );
 }
 
 /** [low, high] of the KV at a position, from that of the position before. */
@@ -163,14 +166,20 @@ export interface SimDeviceOptions {
   readonly numAhead: number;
   /** With too few of them the host draws. */
   readonly numPages: number;
+  /** Blocks that a step may give away while it runs, and in which parts. */
+  readonly numExportable: number;
+  readonly exportRanges: readonly LayerRange[];
 }
 
 export class SimExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly numAhead: number;
+  readonly numExportable: number;
   readonly draws: Executable['draws'];
   readonly #options: SimDeviceOptions;
+  /** The step that was computed in part, and what it saw of layers then. */
+  #begun: { readonly until: number; readonly seen: readonly Uint32Array[] } | undefined;
   /** What it was given last: everything runs in the order in which it was given. */
   #last: Promise<unknown> = Promise.resolve();
   /** Blocks of each step that it was given and has not returned. */
@@ -178,6 +187,8 @@ export class SimExecutable implements Executable {
   /** By slot, what was drawn into it last; by page, a value a token. */
   readonly #slots: number[] = [];
   readonly #pages: readonly Int32Array<ArrayBuffer>[];
+  /** By layer, a value a slot. */
+  readonly #layers: readonly [low: Uint32Array, high: Uint32Array];
   readonly #low: Uint32Array;
   readonly #high: Uint32Array;
   #isLost = false;
@@ -187,6 +198,7 @@ export class SimExecutable implements Executable {
     this.#options = options;
     this.numBlocks = options.numBlocks;
     this.numAhead = options.numAhead;
+    this.numExportable = options.numExportable;
     this.draws = { vocab: SIM_VOCAB, numPages: options.numPages };
     // What nobody wrote is forbidden, and seen often.
     this.#pages = Array.from({ length: options.numPages }, () => new Int32Array(SIM_VOCAB).fill(-(2 ** 31)));
@@ -194,6 +206,7 @@ export class SimExecutable implements Executable {
     // What nobody wrote is not zero: a block that is used before it is written shows.
     this.#low = new Uint32Array(options.numBlocks * options.blockSize).fill(0xdeadbeef);
     this.#high = new Uint32Array(options.numBlocks * options.blockSize).fill(0xfeedface);
+    this.#layers = [this.#low, this.#high];
   }
 
   /** What a block holds: lows, then highs. */
@@ -231,7 +244,7 @@ export class SimExecutable implements Executable {
     return done;
   }
 
-  run(batch: readonly Segment[]): Promise<SampleResult[]> {
+  run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {
     const { clock, stepMs, rowMs } = this.#options;
     const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
     // As it is now: whoever gave it may go on to change it.
@@ -252,12 +265,61 @@ export class SimExecutable implements Executable {
       // Half before, half after: whoever changes blocks while a step runs is caught either way.
       await clock.sleep((stepMs + rowMs * numRows) / 2);
       await this.#alive();
-      const results = given.flatMap((segment) => this.#compute(segment));
-      await clock.sleep((stepMs + rowMs * numRows) / 2);
-      await this.#alive();
+      this.#checkPart(given, part?.from);
+      const results = part?.until === undefined ? given.flatMap((segment) => this.#compute(segment)) : [];
+      this.#begun = part?.until === undefined ? undefined : { until: part.until, seen: this.#seen(given, part.until) };
+      await this.#giveAway(exports, (stepMs + rowMs * numRows) / 2);
       this.#given.delete(touched);
       return results;
     });
+  }
+
+  /** A range of layers after the other, while the rest of the step runs. */
+  async #giveAway(exports: StepExport | undefined, ms: number): Promise<void> {
+    const { clock, blockSize, stepMs, exportRanges } = this.#options;
+    assert((exports?.blocks.length ?? 0) <= this.numExportable, 'more blocks leave with a step than may');
+    const ranges = exports ? exportRanges : [];
+    for (const [i, { firstLayer, numLayers }] of ranges.entries()) {
+      // Long enough that much happens between one and the next.
+      await clock.sleep(Math.max(ms / (ranges.length + 1), stepMs));
+      await this.#alive();
+      const bytes = this.blockBytes / SIM_LAYERS;
+      exports?.blocks.forEach((block, b) => {
+        const layers = this.#layersOf(block).slice(firstLayer, firstLayer + numLayers);
+        const out = exports.outs[b]!.subarray(firstLayer * bytes, (firstLayer + numLayers) * bytes);
+        assert(out.length === numLayers * bytes && layers[0]?.length === blockSize, 'all of the range');
+        writePayload(out, layers);
+      });
+      exports?.onRange(i);
+    }
+    await clock.sleep(ms / (ranges.length + 1));
+    await this.#alive();
+  }
+
+  #layersOf(block: number): Uint32Array[] {
+    const { blockSize } = this.#options;
+    return this.#layers.map((values) => values.slice(block * blockSize, (block + 1) * blockSize));
+  }
+
+  /** What rows see of the tokens before them in layers before that one. */
+  #seen(given: readonly Segment[], until: number): Uint32Array[] {
+    const { blockSize } = this.#options;
+    return given.flatMap(({ start, blockTable }) =>
+      this.#layers.slice(0, until).map((values) =>
+        Uint32Array.from({ length: start }, (_, position) => {
+          return values[blockTable[Math.floor(position / blockSize)]! * blockSize + (position % blockSize)]!;
+        }),
+      ),
+    );
+  }
+
+  /** What a part saw must be what there is when the rest is computed, and nothing else was run between. */
+  #checkPart(given: readonly Segment[], from: number | undefined): void {
+    if (from === undefined) return;
+    assert(this.#begun?.until === from, `the part before ended at layer ${this.#begun?.until}, not ${from}`);
+    const now = this.#seen(given, from);
+    const isSame = now.every((values, i) => values.every((value, at) => value === this.#begun?.seen[i]?.[at]));
+    assert(isSame, 'a part was computed before its layers were there');
   }
 
   writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {
@@ -313,26 +375,28 @@ export class SimExecutable implements Executable {
   }
 
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
-    const { clock, blockSize } = this.#options;
+    const { clock } = this.#options;
     return this.#inOrder(async () => {
       await clock.sleep(0.05 * blockIds.length);
       await this.#alive();
       blockIds.forEach((block, i) => {
-        const [from, to] = [block * blockSize, (block + 1) * blockSize];
-        writePayload(outs[i]!, this.#low.slice(from, to), this.#high.slice(from, to));
+        writePayload(outs[i]!, this.#layersOf(block));
       });
     });
   }
 
-  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[]): Promise<void> {
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void> {
+    const { firstLayer, numLayers } = range ?? { firstLayer: 0, numLayers: SIM_LAYERS };
     const { clock, blockSize } = this.#options;
     return this.#inOrder(async () => {
       await clock.sleep(0.05 * blockIds.length);
       await this.#alive();
       blockIds.forEach((block, i) => {
-        const [lows, highs] = readPayload(payloads[i]!, blockSize);
-        this.#low.set(lows, block * blockSize);
-        this.#high.set(highs, block * blockSize);
+        const layers = readPayload(payloads[i]!, blockSize);
+        assert(layers.length === numLayers, `${numLayers} layers of a block, not ${layers.length}`);
+        layers.forEach((values, layer) => {
+          this.#layers[firstLayer + layer]!.set(values, block * blockSize);
+        });
       });
     });
   }

@@ -45,10 +45,16 @@ export class Truth {
   }
 
   faultOfRecord(digest: Digest, record: Uint8Array): string | undefined {
-    const [lows, highs] = readPayload(
-      record.subarray(preambleBytes({ numLayers: SIM_LAYERS, payloadBytes: simBlockBytes(this.#blockSize) })),
-      this.#blockSize,
-    );
-    return this.fault(digest, Uint32Array.of(...lows, ...highs));
+    const start = preambleBytes({ numLayers: SIM_LAYERS, payloadBytes: simBlockBytes(this.#blockSize) });
+    return this.faultOfLayers(digest, 0, record.subarray(start));
+  }
+
+  /** Of raw bytes of a payload, from that layer on. */
+  faultOfLayers(digest: Digest, firstLayer: number, raw: Uint8Array): string | undefined {
+    const known = this.#entries.get(digest);
+    const layers = readPayload(raw, this.#blockSize).flatMap((values) => [...values]);
+    const content = Uint32Array.from(known?.content ?? []);
+    content.set(layers, firstLayer * this.#blockSize);
+    return this.fault(digest, content);
   }
 }

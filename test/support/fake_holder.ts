@@ -11,6 +11,7 @@ import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Handler } from '../../shared/net/network.ts';
+import { noFrame } from '../../shared/protocol/messages.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { hubOf, joinAsFake } from './fake_member.ts';
 import { lendingCopies } from './lending.ts';
@@ -73,10 +74,11 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
     if (lie === 'silence') await new Promise((resolve) => call.signal.addEventListener('abort', resolve));
     else if (lie === 'always busy') throw new Failure('overloaded', 'busy');
     else if (lie === 'nothing at all') return;
-    else if (lie === 'half a record') yield { index: 0, offset: 0, totalBytes: size, data, numReady: 0 };
-    else if (lie === 'records of another size') yield { index: 0, offset: 0, totalBytes: 4_096, data, numReady: 0 };
+    else if (lie === 'half a record') yield { index: 0, offset: 0, totalBytes: size, data, numReady: 0, ...noFrame };
+    else if (lie === 'records of another size')
+      yield { index: 0, offset: 0, totalBytes: 4_096, data, numReady: 0, ...noFrame };
     else if (lie === 'a failure in the middle') {
-      yield { index: 0, offset: 0, totalBytes: size, data, numReady: 0 };
+      yield { index: 0, offset: 0, totalBytes: size, data, numReady: 0, ...noFrame };
       throw new Failure('internal', 'no more');
     } else yield* serve(requests, call);
   };

@@ -2,7 +2,7 @@
  * What goes over a lane: a socket that carries records and nothing else. What they are, whether they can be had and when, is said by Fetch
  * calls; a lane is opened with a token from an OpenLane answer, once.
  *
- *   asker → holder   token (LANE_TOKEN_BYTES), then asks: [stream u32][index u32]
+ *   asker → holder   token (LANE_TOKEN_BYTES), then asks: [stream u32][index u32], of records, or of frames of them (pieceOf)
  *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][place u32][magic u32]
  *
  * Little-endian. A welcome is a head without bytes. Where both share memory (host_memory.ts), a record may lie at a place of it instead:
@@ -61,6 +61,14 @@ export function readAsk(ask: Buffer): { readonly stream: number; readonly index:
 }
 
 const MAX_INDEX = 2 ** 20;
+
+/** Blocks of a run that frames can be asked for of. */
+const MAX_FRAMED = 2 ** 16;
+
+/** What a record's frame is asked for as; a whole record is asked for by its own index. */
+export function pieceOf(index: number, frame: number | undefined): number {
+  return frame === undefined ? index : index + (1 + frame) * MAX_FRAMED;
+}
 
 /** Stands for a stream and an index in a map. */
 export function placeOf(stream: number, index: number): number {

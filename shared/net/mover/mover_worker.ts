@@ -1,7 +1,15 @@
 /** The mover thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
 import { systemClock, type Clock } from '../../base/clock.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
-import { recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
+import {
+  describeFrame,
+  framesOf,
+  preambleBytes,
+  recordBytes,
+  sealRecord,
+  verifyRecord,
+  type RecordLayout,
+} from '../../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../kv/slab.ts';
 import { sharedFiles, type HostMemory } from './host_memory.ts';
 import { PulledLanes, type PulledEvent, type WantedRecord } from './pulled_lanes.ts';
@@ -11,10 +19,18 @@ import { tcpSockets } from './tcp_sockets.ts';
 
 export type MoverEvent = ServedEvent | PulledEvent;
 
+/** A block in its slot. */
+export interface SlottedBlock {
+  readonly hash: BlockHash;
+  readonly slot: number;
+}
+
 export interface MoverMethods {
   attach: (memory: SlabMemory) => void;
   /** Writes the preamble of a record whose payload the engine put in place. @returns its content as record.ts has it. */
-  seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash }) => bigint;
+  seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash; described: readonly Uint8Array[] }) => bigint;
+  /** What records that are not whole yet say of one of their frames, whose bytes the engine put in place. */
+  describe: (job: { layout: RecordLayout; frame: number; blocks: readonly SlottedBlock[] }) => Uint8Array[];
   /** Undefined when the record is the wanted block and undamaged (K2), else what is wrong. */
   verify: (job: { slot: number; bytes: number; want: { format: Digest; digest: Digest } }) => string | undefined;
   /** Listens for lanes. @returns the port. */
@@ -54,7 +70,14 @@ export function moverOn(
     attach(memory) {
       slab = memory;
     },
-    seal: ({ layout, slot, hash }) => sealRecord(record(slot, recordBytes(layout)), layout, hash),
+    seal: ({ layout, slot, hash, described }) => sealRecord(record(slot, recordBytes(layout)), layout, hash, described),
+    describe({ layout, frame, blocks }) {
+      const range = framesOf(layout)[frame];
+      if (!range) throw new Error(`records of this format have no frame ${frame}`);
+      const start = preambleBytes(layout) + range.offset;
+      const end = start + range.bytes;
+      return blocks.map(({ slot, hash }) => describeFrame(record(slot, end).subarray(start), range, hash.digest));
+    },
     verify: ({ slot, bytes, want }) => verifyRecord(record(slot, bytes), want),
     listen: ({ host, port }) => served.listen(host, port),
     host: () => hostMemory.host,

@@ -4,7 +4,7 @@
  */
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
-import { ArrivingRecord } from '../../kv/record.ts';
+import { ArrivingFrame, ArrivingRecord, type FrameRange } from '../../kv/record.ts';
 import type { BorrowedMemory, HostMemory } from './host_memory.ts';
 import { asksOf, HEAD_BYTES, MEMORY_OPEN, MEMORY_STREAM, placeOf, readHead, type RecordHead } from './lane_frames.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
@@ -17,12 +17,16 @@ const PIECE_BYTES = 256 << 10;
 /** Streams that are remembered for that; an older one's record costs the lane. */
 const MAX_UNWANTED = 1_024;
 
-/** A record that is to come, and what it must be. */
+/** A record that is to come, or a frame of one, and what it must be. */
 export interface WantedRecord {
+  /** As lane_frames.ts numbers what is asked for. */
   readonly index: number;
   readonly slot: number;
+  /** That come. */
   readonly bytes: number;
   readonly digest: Digest;
+  /** It is this one: `said` as its holder describes it, at `offset` of the slot. */
+  readonly frame?: { readonly range: FrameRange; readonly offset: number; readonly said: Uint8Array };
 }
 
 /** It is in its slot; `fault` says why it cannot be used. */
@@ -42,6 +46,12 @@ export type PulledEvent =
   | { readonly kind: 'dropped'; readonly lane: number; readonly stream: number }
   /** It is gone, and writes no slot: it could not be opened, or its connection ended. */
   | { readonly kind: 'lost'; readonly lane: number; readonly reason: string };
+
+/** Where it comes, and what judges it on the way. */
+interface Coming {
+  readonly target: Uint8Array;
+  readonly judge: ArrivingRecord | ArrivingFrame;
+}
 
 interface Expected extends WantedRecord {
   readonly stream: number;
@@ -151,7 +161,7 @@ export class PulledLanes {
     let [kind, target, numBytes, numHere]: ['head' | 'record' | 'unwanted', Uint8Array, number, number] = [
       ...(['head', head, HEAD_BYTES, 0] as const),
     ];
-    let coming: ArrivingRecord | undefined;
+    let coming: Coming['judge'] | undefined;
     let scratch: Uint8Array | undefined;
     let isWelcome = false;
     const begin = (next: typeof kind, into: Uint8Array, bytes: number): void => {
@@ -174,9 +184,9 @@ export class PulledLanes {
       if (read && expected?.bytes === read.bytes && place !== undefined) {
         pulled.expected.delete(place);
         pulled.arriving = expected;
-        const { format, digest } = expected;
-        begin('record', this.#recordIn(expected.slot, read.bytes), read.bytes);
-        coming = new ArrivingRecord(target, { format, digest });
+        const { target: into, judge } = this.#comingOf(expected);
+        begin('record', into, read.bytes);
+        coming = judge;
       } else if (read && !expected && pulled.unwanted.has(read.stream) && read.bytes > 0) {
         scratch ??= new Uint8Array(SCRATCH_BYTES);
         begin('unwanted', scratch, read.bytes);
@@ -225,16 +235,24 @@ export class PulledLanes {
     if (pulled.read.length === 1) void this.#turn().then(() => this.#tellRead(pulled));
     if (!isWanted) return;
     pulled.expected.delete(wanted);
-    const { slot, format, digest } = expected;
-    const record = this.#recordIn(slot, bytes);
-    const coming = new ArrivingRecord(record, { format, digest });
+    const { target, judge } = this.#comingOf(expected);
     for (let at = 0; at < bytes; at += PIECE_BYTES) {
       const end = Math.min(bytes, at + PIECE_BYTES);
-      pulled.memory.get(place, at, record.subarray(at, end));
-      coming.took(end);
+      pulled.memory.get(place, at, target.subarray(at, end));
+      judge.took(end);
     }
     pulled.arriving = expected;
-    this.#arrived(lane, pulled, coming.fault, true);
+    this.#arrived(lane, pulled, judge.fault, true);
+  }
+
+  #comingOf({ slot, bytes, digest, format, frame }: Expected): Coming {
+    if (frame) {
+      const { range, offset, said } = frame;
+      const target = this.#recordIn(slot, offset + bytes).subarray(offset);
+      return { target, judge: new ArrivingFrame(target, said, { ...range, digest }) };
+    }
+    const target = this.#recordIn(slot, bytes);
+    return { target, judge: new ArrivingRecord(target, { format, digest }) };
   }
 
   #tellRead(pulled: Pulled): void {

@@ -28,9 +28,12 @@ const MAX_ENDED = 1_024;
 /** Records that are told of together while others are being written. */
 const TOLD_TOGETHER = 8;
 
+/** A record in its slot, or a part of one. */
 export interface OfferedRecord {
   readonly index: number;
   readonly slot: number;
+  /** Of the part, in the slot. */
+  readonly offset: number;
   readonly bytes: number;
 }
 
@@ -139,11 +142,11 @@ export class ServedLanes {
     else this.#emit({ kind: 'retracted', lane, stream });
   }
 
-  #send(lane: number, served: Served, stream: number, { index, slot, bytes }: OfferedRecord): void {
+  #send(lane: number, served: Served, stream: number, { index, slot, offset, bytes }: OfferedRecord): void {
     const writing = served.writing.get(stream) ?? { count: 0, sent: [] };
     served.writing.set(stream, writing);
     writing.count++;
-    const record = this.#recordIn(slot, bytes);
+    const record = this.#recordIn(slot, offset + bytes).subarray(offset);
     const place = served.isMemoryOpen ? served.memory?.put(record) : undefined;
     const head = headOf({ stream, index, bytes, place });
     served.socket?.write(place === undefined ? [head, record] : [head], () => {

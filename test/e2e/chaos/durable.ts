@@ -121,7 +121,15 @@ async function fetchOne(
 ): Promise<Buffer | undefined> {
   const slices: Buffer[] = [];
   const request = {
-    ...{ context: null, format: packDigest(FORMAT), hashes: packHashes([hash]), waitMs: 0, lane: 0, stream: 0 },
+    ...{
+      context: null,
+      format: packDigest(FORMAT),
+      hashes: packHashes([hash]),
+      waitMs: 0,
+      lane: 0,
+      stream: 0,
+      inFrames: false,
+    },
   };
   for await (const { index, data } of ask(network, address, 'fetch', request, options)) {
     assert.equal(index, 0);

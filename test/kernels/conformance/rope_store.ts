@@ -1,4 +1,3 @@
-import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import type { Segment } from '../../../kernels/device.ts';
 import { close, keysAndValues, loaded, noise, options, unpack, type Conformance } from './suite.ts';
@@ -31,9 +30,7 @@ export function ropeStoreConformance(device: Conformance): void {
       const positions = [30, 31, 32, 64];
       const qkv = noise(4 * width);
       await executable.write('qkv', qkv);
-      const told: number[] = [];
-      await executable.run(batch, (one) => told.push(one));
-      assert.deepEqual(told, [layer], 'the layers whose KV is there');
+      await executable.run(batch);
       const rotated = [...qkv];
       positions.forEach((position, row) => {
         for (let head = 0; head < heads + kvHeads; head++) {

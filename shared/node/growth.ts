@@ -1,0 +1,130 @@
+/**
+ * Blocks that one step of the engine computes, and gives away frame by frame: what there is of their records until they are whole.
+ *
+ *   frame 0 in its place ─► described ─► ... ─► last frame ─► the step is done: sealed, in the outbox
+ *                              └─► whoever waits for them has it sent, each frame alone
+ */
+import type { BlockHash } from '../kv/block_key.ts';
+import { framesOf, preambleBytes, recordBytes, type RecordLayout } from '../kv/record.ts';
+import type { GrowingBlocks } from '../net/block_source.ts';
+import type { SlottedBlock } from '../net/mover/mover_worker.ts';
+
+/** What the records say of a frame, in the order of the blocks; undefined: it will not come. */
+type Described = readonly Uint8Array[] | undefined;
+
+interface Frame {
+  readonly told: Promise<Described>;
+  readonly tell: (described: Described) => void;
+}
+
+/** One of the blocks: how many have its slot, what gives its room on loan back, and who gets the slot from them. */
+interface Grown {
+  readonly block: SlottedBlock;
+  numHolds: number;
+  giveBack: (() => void) | undefined;
+  onFree: (() => void) | undefined;
+}
+
+export class Growth {
+  readonly blocks: readonly SlottedBlock[];
+  readonly #layout: RecordLayout;
+  readonly #frames: readonly Frame[];
+  readonly #grown: readonly Grown[];
+
+  constructor(layout: RecordLayout, blocks: readonly SlottedBlock[]) {
+    this.#layout = layout;
+    this.blocks = blocks;
+    this.#grown = blocks.map((block) => ({ block, numHolds: 0, giveBack: undefined, onFree: undefined }));
+    this.#frames = framesOf(layout).map(() => {
+      let tell: Frame['tell'] = () => undefined;
+      const told = new Promise<Described>((resolve) => {
+        tell = resolve;
+      });
+      return { told, tell };
+    });
+  }
+
+  tell(frame: number, described: Described): void {
+    this.#frames[frame]?.tell(described);
+  }
+
+  /** What the record in that slot says of its frames, when all are there. */
+  async allDescribed(slot: number): Promise<Uint8Array[]> {
+    const i = this.blocks.findIndex((block) => block.slot === slot);
+    const all = await Promise.all(this.#frames.map(({ told }) => told));
+    return all.flatMap((described) => described?.[i] ?? []);
+  }
+
+  /** `then` is called when nobody has that slot: at once, or when the last one gives it back. */
+  whenFree(slot: number, then: () => void): void {
+    const grown = this.#grown.find(({ block }) => block.slot === slot);
+    if (grown && grown.numHolds > 0) grown.onFree = then;
+    else then();
+  }
+
+  /**
+   * Those of the run that grow here, one behind the other, at most so many; undefined: none that may be lent. `loan`: of one record,
+   * undefined when there is no room for more.
+   */
+  blocksOf(
+    hashes: readonly BlockHash[],
+    most: number,
+    loan: () => (() => void) | undefined,
+  ): GrowingBlocks | undefined {
+    const lent: { readonly grown: Grown; readonly i: number }[] = [];
+    for (const { digest } of hashes.slice(0, most)) {
+      const i = this.blocks.findIndex(({ hash }) => hash.digest === digest);
+      const grown = this.#grown[i];
+      if (!grown) break;
+      // Whoever has it already has it on loan.
+      if (grown.numHolds === 0) grown.giveBack = loan();
+      if (!grown.giveBack) break;
+      lent.push({ grown, i });
+    }
+    if (lent.length === 0) return undefined;
+    const holds = lent.map(({ grown }) => hold(grown));
+    const start = preambleBytes(this.#layout);
+    return {
+      blocks: lent.map(({ grown }) => ({ slot: grown.block.slot, hold: () => hold(grown) })),
+      recordBytes: recordBytes(this.#layout),
+      frames: framesOf(this.#layout).map(({ offset, bytes }) => ({ offset: start + offset, bytes })),
+      described: async (frame, signal) => {
+        const described = await this.#toldOf(frame, signal);
+        return described && lent.flatMap(({ i }) => described[i] ?? []);
+      },
+      release: () => {
+        for (const release of holds) release();
+      },
+    };
+  }
+
+  /** Undefined when `signal` aborts before. */
+  async #toldOf(frame: number, signal: AbortSignal): Promise<Described> {
+    let leave: () => void = () => undefined;
+    const left = new Promise<undefined>((resolve) => {
+      leave = () => {
+        resolve(undefined);
+      };
+    });
+    signal.addEventListener('abort', leave);
+    if (signal.aborted) leave();
+    try {
+      return await Promise.race([this.#frames[frame]?.told, left]);
+    } finally {
+      signal.removeEventListener('abort', leave);
+    }
+  }
+}
+
+function hold(grown: Grown): () => void {
+  grown.numHolds++;
+  let isHeld = true;
+  return () => {
+    if (!isHeld) return;
+    isHeld = false;
+    if (--grown.numHolds > 0) return;
+    grown.giveBack?.();
+    grown.giveBack = undefined;
+    grown.onFree?.();
+  };
+}

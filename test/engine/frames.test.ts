@@ -1,0 +1,374 @@
+/**
+ * Blocks leave layer by layer while a step computes them, and come so: the loop of the engine on the wasm device, a model of three layers,
+ * a frame each. Budget: 10 s.
+ */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Executable, RunOptions } from '../../kernels/device.ts';
+import { systemClock } from '../../shared/base/clock.ts';
+import type { EngineEvent, ToEngine } from '../../shared/engine/engine_messages.ts';
+import { EngineLoop } from '../../shared/engine/engine_loop.ts';
+import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
+import { neutralSampling } from '../../shared/engine/sampler.ts';
+import type { SequenceRequest } from '../../shared/engine/sequence.ts';
+import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
+import { framesOf, narrowFrames, preambleBytes, recordBytes } from '../../shared/kv/record.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
+import { until } from '../support/cluster.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
+
+const BLOCK_SIZE = 32;
+const NUM_BLOCKS = 6;
+const NUM_LAYERS = 3;
+const NUM_NEW = 5;
+/** Blocks before the tail, and a tail of seven. */
+const prompt = Array.from({ length: NUM_BLOCKS * BLOCK_SIZE + 7 }, (_, i) => 3 + ((i * 37) % 200));
+
+let model: LoadedModel;
+let want: readonly number[];
+let hashes: readonly AnchoredHash[];
+
+beforeAll(async () => {
+  narrowFrames(1);
+  model = await loadModel({
+    ...loadDefaults,
+    modelPath: goldenFolder('llama-odd'),
+    numBlocks: 32,
+    blockSize: BLOCK_SIZE,
+  });
+  assert.equal(framesOf(model.layout).length, NUM_LAYERS);
+  want = (await generate(model.executable, prompt, greedy, NUM_NEW)).map(({ token }) => token);
+  hashes = chainOf(model.layout.format, BLOCK_SIZE, prompt);
+});
+afterAll(async () => {
+  narrowFrames(64 << 10);
+  await model.executable.close();
+});
+
+interface Told {
+  readonly event: EngineEvent;
+  /** Which of the loop's messages said so, and how many steps had begun. */
+  readonly message: number;
+  readonly numRuns: number;
+}
+
+/** A loop, its slab, and what it did. */
+class Running {
+  readonly told: Told[] = [];
+  readonly parts: RunOptions['part'][] = [];
+  readonly slab: Slab;
+  readonly slots: readonly number[];
+  readonly loop: EngineLoop;
+  readonly #ended: Promise<void>;
+  #numMessages = 0;
+
+  constructor(chunkTokens: number, numExportable = Infinity, numPoolBlocks = 32) {
+    const { layout } = model;
+    const bytes = recordBytes(layout);
+    this.slab = new Slab(16 * slotLength(bytes));
+    this.slots = Array.from({ length: 16 }, () => this.slab.allocate(bytes)!);
+    const { executable } = model;
+    const { blockBytes, numBlocks, numAhead, draws } = executable;
+    const spied: Executable = {
+      ...{ blockBytes, numBlocks, numAhead, draws, numExportable },
+      run: (batch, options) => {
+        this.parts.push(options?.part);
+        return executable.run(batch, options);
+      },
+      exportBlocks: (...of) => executable.exportBlocks(...of),
+      importBlocks: (...of) => executable.importBlocks(...of),
+      writeDrawPage: (...of) => {
+        executable.writeDrawPage(...of);
+      },
+      write: (...of) => executable.write(...of),
+      read: (...of) => executable.read(...of),
+      close: () => executable.close(),
+    };
+    this.loop = new EngineLoop({
+      ...{ executable: spied, layout, numBlocks: numPoolBlocks, maxWaiting: 8, chunkTokens, maxNumSeqs: 4, stepMs: 0 },
+      clock: systemClock,
+      pulse: new Int32Array(2),
+      emit: (message) => {
+        if (message.kind !== 'events') return;
+        this.#numMessages++;
+        for (const event of message.events)
+          this.told.push({ event, message: this.#numMessages, numRuns: this.parts.length });
+      },
+    });
+    this.send({ kind: 'attach', slab: this.slab.memory, payloadOffset: preambleBytes(layout) });
+    this.#ended = this.loop.run();
+  }
+
+  send(message: ToEngine): void {
+    this.loop.receive(message);
+  }
+
+  submit(more: Partial<SequenceRequest> = {}): void {
+    this.loop.submit({
+      ...{ id: 1, kind: 'decode', root: model.layout.format, tokens: prompt, hashes: [], promptLength: prompt.length },
+      ...{ maxLength: prompt.length + NUM_NEW, stopTokenIds: [], sampling: neutralSampling, isFetching: false },
+      ...more,
+    });
+  }
+
+  of<K extends EngineEvent['kind']>(kind: K): (Told & { readonly event: Extract<EngineEvent, { kind: K }> })[] {
+    return this.told.filter((one): one is never => one.event.kind === kind);
+  }
+
+  payload(slot: number): Uint8Array {
+    return slotBytes(this.slab.memory, slot + preambleBytes(model.layout), model.layout.payloadBytes);
+  }
+
+  tokens(id = 1): number[] {
+    return this.of('token').flatMap(({ event }) => (event.id === id ? [event.sampled.token] : []));
+  }
+
+  async isIdle(): Promise<void> {
+    let seen = -1;
+    await until('nothing happens', () => {
+      const isSame = seen === this.told.length + this.parts.length;
+      seen = this.told.length + this.parts.length;
+      return isSame;
+    });
+  }
+
+  async close(): Promise<void> {
+    this.send({ kind: 'stop' });
+    await this.#ended;
+  }
+}
+
+let source: Running;
+/** Every block's payload, as an engine that waits for nobody exports it. */
+let payloads: Uint8Array[];
+
+beforeEach(async () => {
+  source = new Running(64);
+  source.send({ kind: 'grant', slots: source.slots });
+  source.submit({ kind: 'prefill', maxLength: prompt.length });
+  await until('all is exported', () => source.of('exported').length === NUM_BLOCKS);
+  payloads = hashes.map(({ key }) => {
+    const { event } = source.of('exported').find((one) => one.event.hash.key === key)!;
+    return Uint8Array.from(source.payload(event.slot));
+  });
+  assert.equal(source.of('frame').length, 0, 'nobody waits');
+  await source.close();
+});
+
+test('blocks that somebody waits for leave frame by frame, before the step that computes them is done', async () => {
+  const engine = new Running(64);
+  engine.send({ kind: 'await', keys: hashes.map(({ key }) => key), isOn: true });
+  engine.send({ kind: 'grant', slots: engine.slots });
+  engine.submit({ kind: 'prefill', maxLength: prompt.length });
+  await until('all is exported', () => engine.of('exported').length === NUM_BLOCKS);
+  const frames = engine.of('frame');
+  assert.equal(frames.length, (NUM_BLOCKS / 2) * NUM_LAYERS, 'two blocks a step');
+  frames.forEach(({ event, numRuns }, i) => {
+    assert.equal(event.frame, i % NUM_LAYERS);
+    assert.equal(numRuns, 1 + Math.floor(i / NUM_LAYERS), 'of the step that runs');
+    assert.equal(event.blocks.length, 2);
+  });
+  assert.equal(new Set(frames.map(({ message }) => message)).size, frames.length, 'each is told at once');
+  for (const { message, event } of engine.of('exported')) {
+    const own = frames.filter((one) => one.event.blocks.some(({ slot }) => slot === event.slot));
+    assert.equal(own.length, NUM_LAYERS);
+    assert(own.every((one) => one.message < message));
+    const stored = engine.of('stored').find((one) => one.event.hash.key === event.hash.key);
+    assert(stored && engine.told.indexOf(stored) < engine.told.findIndex((one) => one.event === event));
+    const block = hashes.findIndex(({ key }) => key === event.hash.key);
+    expect(Buffer.compare(engine.payload(event.slot), payloads[block]!)).toBe(0);
+    assert(event.anchor !== undefined, 'it is offered to its home store too');
+  }
+  await engine.isIdle();
+  assert.equal(engine.of('exported').length, NUM_BLOCKS, 'none leaves twice');
+  await engine.close();
+});
+
+test('what no slot is free for, and what a device cannot export beside, leaves when the step is done', async () => {
+  for (const [slots, numExportable, numEarly] of [
+    [1, Infinity, 1],
+    [16, 1, NUM_BLOCKS / 2],
+    [16, 0, 0],
+  ] as const) {
+    const engine = new Running(64, numExportable);
+    engine.send({ kind: 'await', keys: hashes.map(({ key }) => key), isOn: true });
+    engine.send({ kind: 'grant', slots: engine.slots.slice(0, slots) });
+    engine.submit({ kind: 'prefill', maxLength: prompt.length });
+    await until('a step is done', () => engine.of('prefilled').length === 1);
+    await engine.isIdle();
+    assert.equal(engine.of('frame').length, numEarly * NUM_LAYERS);
+    assert.equal(engine.of('exported').length, Math.min(slots, NUM_BLOCKS));
+    await engine.close();
+  }
+});
+
+test('whoever waits no longer, or not any more, costs nothing', async () => {
+  const engine = new Running(64);
+  const keys = hashes.map(({ key }) => key);
+  engine.send({ kind: 'await', keys, isOn: true });
+  engine.send({ kind: 'await', keys: keys.slice(0, 2), isOn: true });
+  engine.send({ kind: 'await', keys, isOn: false });
+  engine.send({ kind: 'grant', slots: engine.slots });
+  engine.submit({ kind: 'prefill', maxLength: prompt.length });
+  await until('all is exported', () => engine.of('exported').length === NUM_BLOCKS);
+  assert.deepEqual(
+    new Set(engine.of('frame').flatMap(({ event }) => event.blocks.map(({ hash }) => hash.key))),
+    new Set(keys.slice(0, 2)),
+  );
+  await engine.close();
+});
+
+test('a sequence that is cancelled while its blocks leave: they are blocks all the same', async () => {
+  const engine = new Running(64);
+  engine.send({ kind: 'await', keys: hashes.map(({ key }) => key), isOn: true });
+  engine.send({ kind: 'grant', slots: engine.slots });
+  engine.submit({ kind: 'prefill', maxLength: prompt.length });
+  await until('the first frame left', () => engine.of('frame').length > 0);
+  engine.send({ kind: 'cancel', id: 1 });
+  await engine.isIdle();
+  const numBegun = new Set(engine.of('frame').flatMap(({ event }) => event.blocks.map(({ slot }) => slot))).size;
+  assert.equal(engine.of('exported').length, numBegun, 'each slot comes back');
+  await engine.close();
+});
+
+/** A sequence that has its device blocks, and waits for what is in them. */
+async function loading(engine: Running): Promise<void> {
+  engine.submit({ isFetching: true });
+  await until('it is admitted', () => engine.of('admitted').length > 0);
+}
+
+/** Frame `frame` of these blocks. */
+function deliver(engine: Running, frame: number, blocks: readonly number[], id = 1): void {
+  for (const block of blocks) {
+    const { offset, bytes } = framesOf(model.layout)[frame]!;
+    const slot = engine.slots[block]!;
+    engine.payload(slot).set(payloads[block]!.subarray(offset, offset + bytes), offset);
+    engine.send({ kind: 'deliver', id, blockIndex: block, slot, frame, isEarly: false });
+  }
+}
+
+const all = Array.from({ length: NUM_BLOCKS }, (_, i) => i);
+
+test('the first step of a sequence is computed as far as its layers are there, and ends as any other', async () => {
+  const engine = new Running(64);
+  await loading(engine);
+  deliver(engine, 0, all.slice(1));
+  await engine.isIdle();
+  assert.deepEqual(engine.parts, [], 'a block lacks its first layer');
+  deliver(engine, 0, [0]);
+  await engine.isIdle();
+  assert.deepEqual(engine.parts, [{ from: undefined, until: 1 }]);
+  deliver(engine, 1, all);
+  await engine.isIdle();
+  assert.deepEqual(engine.parts.slice(1), [{ from: 1, until: 2 }]);
+  deliver(engine, 2, all);
+  engine.send({ kind: 'proceed', id: 1 });
+  await until('it has ended', () => engine.tokens().length === NUM_NEW);
+  assert.deepEqual(engine.parts[2], { from: 2, until: undefined });
+  assert.deepEqual(engine.tokens(), want);
+  assert.equal(engine.of('consumed').length, NUM_BLOCKS * NUM_LAYERS, 'every delivery is told of');
+  const { report } = engine.of('token')[0]!.event;
+  assert.equal(report?.fetchedTokens, NUM_BLOCKS * BLOCK_SIZE);
+  assert.equal(report.computedTokens, 7);
+  await engine.close();
+});
+
+test('no batch waits for it: with others that compute its step is done in one go, when all is there', async () => {
+  const engine = new Running(64);
+  await loading(engine);
+  deliver(engine, 0, all);
+  await engine.isIdle();
+  assert.deepEqual(engine.parts, [{ from: undefined, until: 1 }]);
+  const other = prompt.slice(40, 50);
+  engine.submit({ id: 2, tokens: other, promptLength: other.length, maxLength: other.length + 300 });
+  await until('the other one runs', () => engine.tokens(2).length > 2);
+  deliver(engine, 1, all);
+  deliver(engine, 2, all);
+  engine.send({ kind: 'proceed', id: 1 });
+  await until('both have ended', () => engine.tokens().length === NUM_NEW && engine.tokens(2).length === 300);
+  assert.deepEqual(engine.tokens(), want);
+  assert.deepEqual(new Set<unknown>(engine.parts.slice(1)), new Set([undefined]));
+  await engine.close();
+});
+
+test('what was begun is begun again when others were computed meanwhile', async () => {
+  const engine = new Running(64);
+  await loading(engine);
+  deliver(engine, 0, all);
+  await engine.isIdle();
+  const other = prompt.slice(40, 50);
+  engine.submit({ id: 2, tokens: other, promptLength: other.length, maxLength: other.length + 3 });
+  await until('the other one has ended', () => engine.tokens(2).length === 3);
+  deliver(engine, 1, all);
+  deliver(engine, 2, all);
+  engine.send({ kind: 'proceed', id: 1 });
+  await until('it has ended', () => engine.tokens().length === NUM_NEW);
+  assert.deepEqual(engine.tokens(), want);
+  const begun = { from: undefined, until: 1 };
+  assert.deepEqual(engine.parts.slice(0, 5), [begun, undefined, undefined, undefined, begun]);
+  await engine.close();
+});
+
+test('frames of a sequence that is preempted are not those of the blocks that it gets then', async () => {
+  const engine = new Running(64, Infinity, 12);
+  const other = prompt.slice(40, 50);
+  engine.submit({ id: 2, tokens: other, promptLength: other.length, maxLength: other.length + 300 });
+  await until('the other one runs', () => engine.tokens(2).length > 0);
+  engine.submit({ isFetching: true });
+  await until('it is admitted', () => engine.of('admitted').length === 2);
+  deliver(engine, 0, all);
+  await until('it is preempted', () => engine.of('preempted').length === 1);
+  await until('it is admitted again', () => engine.of('admitted').length === 3);
+  assert.equal(engine.tokens(2).length, 300);
+  deliver(engine, 1, all);
+  deliver(engine, 2, all);
+  engine.send({ kind: 'proceed', id: 1 });
+  await until('it has ended', () => engine.tokens().length === NUM_NEW);
+  assert.deepEqual(engine.tokens(), want);
+  assert.equal(engine.of('token').find(({ event }) => event.id === 1)!.event.report?.fetchedTokens, 0);
+  await engine.close();
+});
+
+test('a frame that is missing: its block is computed, and so is what a fetch that broke off left', async () => {
+  for (const missing of ['frame', 'end'] as const) {
+    const engine = new Running(64);
+    await loading(engine);
+    deliver(engine, 0, all);
+    if (missing === 'frame') deliver(engine, 1, all.slice(0, 3));
+    deliver(engine, 2, missing === 'frame' ? all : []);
+    await engine.isIdle();
+    engine.send({ kind: 'proceed', id: 1 });
+    await until('it has ended', () => engine.tokens().length === NUM_NEW);
+    assert.deepEqual(engine.tokens(), want);
+    const { report } = engine.of('token')[0]!.event;
+    assert.equal(report?.fetchedTokens, missing === 'frame' ? 3 * BLOCK_SIZE : 0);
+    await engine.close();
+  }
+});
+
+test('a block whose frames begin anew, or that comes whole after some of them', async () => {
+  const engine = new Running(64);
+  await loading(engine);
+  deliver(engine, 0, all);
+  deliver(engine, 1, all);
+  await engine.isIdle();
+  // What came before is rubbish by now: nothing of it may stay.
+  for (const frame of [0, 1, 2]) deliver(engine, frame, [0, 1]);
+  for (const block of all.slice(2)) {
+    engine.payload(engine.slots[block]!).set(payloads[block]!);
+    engine.send({
+      kind: 'deliver',
+      id: 1,
+      blockIndex: block,
+      slot: engine.slots[block]!,
+      frame: undefined,
+      isEarly: false,
+    });
+  }
+  engine.send({ kind: 'proceed', id: 1 });
+  await until('it has ended', () => engine.tokens().length === NUM_NEW);
+  assert.deepEqual(engine.tokens(), want);
+  assert.equal(engine.of('token')[0]!.event.report?.fetchedTokens, NUM_BLOCKS * BLOCK_SIZE);
+  await engine.close();
+});
