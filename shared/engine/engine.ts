@@ -21,12 +21,13 @@ import {
   type SampleResult,
   type Segment,
   type StepExport,
-  type StepPart,
 } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { BlockPool } from './block_pool.ts';
 import { DrawBook, promptRequest } from './draw_book.ts';
+import { FirstStep } from './first_step.ts';
+import { Incoming, type Arrival } from './incoming.ts';
 import { reportedToken, type SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
 import { StepPace, type StepTimes } from './step_pace.ts';
@@ -65,15 +66,6 @@ export interface SequenceReport {
   readonly loadMs: number;
   /** Until the first token (decode) or the last block (prefill). */
   readonly computeMs: number;
-}
-
-/** A fetched block in host memory, verified. */
-export interface Arrival {
-  readonly blockIndex: number;
-  /** Of the frame, when it is one. */
-  readonly payload: Uint8Array;
-  /** Frames of a block come in order; undefined: all of it. */
-  readonly frame?: number | undefined;
 }
 
 export type FinishReason = 'stop' | 'length';
@@ -125,16 +117,6 @@ interface Step {
   readonly isRest: boolean;
 }
 
-/** The first step of a sequence whose blocks are coming, computed as far as their layers are there. */
-interface Begun {
-  readonly sequence: Sequence;
-  readonly phase: Phase;
-  readonly start: number;
-  readonly count: number;
-  /** Up to the attention of this layer. */
-  readonly until: number;
-}
-
 export class Engine {
   readonly pool: BlockPool;
   readonly #executable: Executable;
@@ -144,10 +126,11 @@ export class Engine {
   readonly #scheduler: Scheduler;
   readonly #draws: DrawBook;
   readonly #pace: StepPace;
+  readonly #incoming: Incoming;
+  readonly #firstStep: FirstStep;
   readonly #sequences = new Map<number, Sequence>();
   /** In the order in which the device runs them; at most one more than it takes ahead. */
   readonly #steps: Step[] = [];
-  #begun: Begun | undefined;
   #settledMs = 0;
   #numGiven = 0;
   lastStepMs = 0;
@@ -164,6 +147,14 @@ export class Engine {
     });
     this.#draws = new DrawBook(executable, options.maxNumSeqs);
     this.#pace = new StepPace(options.stepMs);
+    const { blockSize, frames } = options;
+    this.#incoming = new Incoming({
+      ...{ executable, pool: this.pool, blockSize, frames },
+      onWhole: (block, hash) => {
+        this.#seal(block, hash, 'fetched');
+      },
+    });
+    this.#firstStep = new FirstStep(executable, options);
     this.#scheduler = new Scheduler(this.pool, options, (sequence) => {
       this.#draws.close(sequence);
       listener.onPreempted(sequence.request.id);
@@ -197,50 +188,10 @@ export class Engine {
     return this.#sequences.get(id)?.phase.kind;
   }
 
-  /** Puts verified blocks in. One that was hit meanwhile is ignored; one behind a gap stays, and the gap is computed. */
+  /** Puts verified blocks in; those of a sequence that is not loading are ignored. */
   async deliver(id: number, arrivals: readonly Arrival[]): Promise<void> {
     const sequence = this.#sequences.get(id);
-    if (sequence?.phase.kind !== 'loading') return;
-    const { phase } = sequence;
-    const { blockSize } = this.#options;
-    const first = sequence.numComputed / blockSize;
-    const end = sequence.hittableBlocks(blockSize);
-    const put: { index: number; block: number; hash: AnchoredHash; payload: Uint8Array; frame: number | undefined }[] =
-      [];
-    const framesIn = new Map(sequence.framesIn);
-    for (const { blockIndex: index, payload, frame } of arrivals) {
-      const [block, hash] = [phase.blocks[index], sequence.chain.hashes[index]];
-      if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) continue;
-      // One that was dropped on the way is missing; the first one begins anew.
-      if (frame !== undefined && frame > 0 && framesIn.get(index) !== frame) continue;
-      if (frame !== undefined) framesIn.set(index, frame + 1);
-      put.push({ index, block, hash, payload, frame });
-    }
-    if (put.length === 0) return;
-    const blocks = put.map(({ block }) => block);
-    // A cancel that comes while the device copies must not give the blocks to somebody else.
-    for (const block of blocks) this.pool.reference(block);
-    for (const frame of new Set(put.map((one) => one.frame))) {
-      const ofFrame = put.filter((one) => one.frame === frame);
-      await this.#executable.importBlocks(
-        ofFrame.map(({ block }) => block),
-        ofFrame.map(({ payload }) => payload),
-        frame === undefined ? undefined : this.#options.frames[frame],
-      );
-    }
-    this.pool.release(blocks);
-    // It was preempted meanwhile, or is gone: these are not its blocks any more.
-    if (sequence.phase !== phase) return;
-    const last = this.#options.frames.length - 1;
-    for (const { index, block, hash, frame } of put) {
-      if (frame !== undefined) sequence.framesIn.set(index, frame + 1);
-      if (frame !== undefined && frame < last) continue;
-      sequence.framesIn.delete(index);
-      sequence.numFetched += blockSize;
-      sequence.delivered.add(index);
-      this.#seal(block, hash, 'fetched');
-    }
-    sequence.passDelivered(blockSize);
+    if (sequence?.phase.kind === 'loading') await this.#incoming.put(sequence, arrivals);
   }
 
   /** No more blocks will come: compute what is left. */
@@ -290,43 +241,7 @@ export class Engine {
       return true;
     }
     if (this.#finishIdlePrefills() || hasSubmitted || admitted.length > 0) return true;
-    return this.#begin();
-  }
-
-  /**
-   * With nothing else to compute: the first step of a sequence whose last layers are still coming, as far as the layers before them go.
-   * Whatever else the device is given then ends it, and that step is computed from its beginning; no batch waits for it.
-   */
-  async #begin(): Promise<boolean> {
-    const { blockSize, frames, chunkTokens } = this.#options;
-    const begun = this.#begun?.sequence.phase === this.#begun?.phase ? this.#begun : undefined;
-    for (const sequence of begun ? [begun.sequence] : this.#sequences.values()) {
-      const { phase, request, tokens } = sequence;
-      if (phase.kind !== 'loading' || request.kind !== 'decode' || sequence.isReadingPrompt) continue;
-      const start = sequence.hittableBlocks(blockSize) * blockSize;
-      const count = sequence.length - start;
-      const frame = frames[sequence.numFramesIn(blockSize)];
-      if (!frame || frame.firstLayer === 0 || count > chunkTokens) continue;
-      const until = frame.firstLayer;
-      const from = begun?.until;
-      if (from !== undefined && from >= until) continue;
-      this.#begun = { sequence, phase, start, count, until };
-      const batch = [{ tokens: tokens.slice(start), start, blockTable: phase.blocks }];
-      await this.#executable.run(batch, { part: { from, until } });
-      return true;
-    }
-    return false;
-  }
-
-  /** What of the step that is given now was computed before, when it is that sequence's alone. */
-  #restOf(work: readonly Sequence[]): StepPart | undefined {
-    const begun = this.#begun;
-    this.#begun = undefined;
-    const [sequence] = work;
-    if (!begun || work.length > 1 || sequence !== begun.sequence) return undefined;
-    const { phase, start, count, until } = begun;
-    const isSame = sequence.blocks === phaseBlocks(phase) && sequence.numSubmitted === start;
-    return isSame && sequence.numPlanned === count ? { from: until, until: undefined } : undefined;
+    return this.#firstStep.advance(this.#sequences.values());
   }
 
   /** Settles every step that the device was given. */
@@ -344,7 +259,7 @@ export class Engine {
   #submit(work: readonly Sequence[], nowMs: number): void {
     const { blockSize } = this.#options;
     this.#numGiven++;
-    const part = this.#restOf(work);
+    const part = this.#firstStep.restOf(work);
     const filled: { readonly block: number; readonly hash: AnchoredHash }[] = [];
     const batch: Segment[] = [];
     const parts = work.map((sequence): Part => {
@@ -506,10 +421,6 @@ function exportOf({ outs, onFrame }: EarlyExport, filled: readonly { readonly bl
     return out ? [{ block, out }] : [];
   });
   return { blocks: leaving.map(({ block }) => block), outs: leaving.map(({ out }) => out), onRange: onFrame };
-}
-
-function phaseBlocks(phase: Phase): readonly number[] | undefined {
-  return phase.kind === 'waiting' ? undefined : phase.blocks;
 }
 
 /** Of rows [start, end): the tokens after them that are asked for. */

@@ -10,9 +10,8 @@ import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import { framesOf, type FrameRange, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
-import type { AnchoredHash, BlockKey } from '../kv/block_key.ts';
-import { WantedKeys } from '../kv/wanted_keys.ts';
-import { Engine, type EarlyExport } from './engine.ts';
+import { EarlyExports } from './early_exports.ts';
+import { Engine } from './engine.ts';
 import type { EngineEvent, FromEngine, ToEngine } from './engine_messages.ts';
 import { ExportQueue, type Export } from './export_queue.ts';
 import type { SequenceRequest } from './sequence.ts';
@@ -56,10 +55,7 @@ export class EngineLoop {
   /** Free slots for exports; bounded by what the control thread grants. */
   readonly #credits: number[] = [];
   readonly #exports: ExportQueue;
-  /** Computed blocks that somebody waits for; bounded by the fetch streams. */
-  readonly #awaited = new WantedKeys();
-  /** Leave with the step that computes them. */
-  readonly #leaving = new Set<BlockKey>();
+  readonly #early: EarlyExports;
   #wake: (() => void) | undefined;
   #hasNews = false;
 
@@ -68,6 +64,19 @@ export class EngineLoop {
     const { executable, layout, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, clock } = options;
     this.#exports = new ExportQueue(numBlocks, (hash) => {
       this.#events.push({ kind: 'export_failed', hash });
+    });
+    this.#early = new EarlyExports({
+      maxBlocks: executable.numExportable,
+      takeSlot: () => this.#credits.pop(),
+      payloadIn: (slot) => this.#payload(slot),
+      onFrame: (frame, blocks) => {
+        this.#events.push({ kind: 'frame', frame, blocks });
+        this.#flush();
+      },
+      onLeft: ({ hash, slot }) => {
+        const anchor = this.#exports.copied({ hash, anchor: hash.anchor });
+        this.#events.push({ kind: 'exported', hash, slot, anchor });
+      },
     });
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.payloadBytes));
     this.#frames = framesOf(layout);
@@ -105,9 +114,9 @@ export class EngineLoop {
         },
         onStored: (hash, origin) => {
           emit({ kind: 'stored', hash });
-          if (origin === 'computed' && !this.#leaving.has(hash.key)) this.#exports.computed(hash, hash.anchor);
+          if (origin === 'computed' && !this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
         },
-        onFilling: (hashes) => this.#leaveEarly(hashes),
+        onFilling: (hashes) => this.#early.begin(hashes),
         onRemoved: (key) => {
           emit({ kind: 'removed', key });
         },
@@ -157,12 +166,9 @@ export class EngineLoop {
       case 'cancel':
         this.engine.cancel(message.id);
         return;
-      case 'await': {
-        const keys = message.keys.map((key) => ({ key }));
-        if (message.isOn) this.#awaited.add(keys);
-        else this.#awaited.remove(keys);
+      case 'await':
+        this.#early.await(message.keys, message.isOn);
         return;
-      }
       case 'grant':
         this.#credits.push(...message.slots);
         return;
@@ -274,35 +280,6 @@ export class EngineLoop {
       for (const { slot } of deliveries) this.#events.push({ kind: 'consumed', slot });
       if (queue?.length === 0) this.#deliveries.delete(id);
     }
-  }
-
-  /** Those of the blocks that somebody waits for, as far as slots go: their frames leave while they are computed. */
-  #leaveEarly(hashes: readonly AnchoredHash[]): EarlyExport | undefined {
-    const { executable } = this.#options;
-    const blocks: { readonly hash: AnchoredHash; readonly slot: number }[] = [];
-    const outs = hashes.map((hash) => {
-      const isWanted = this.#awaited.has(hash.key) && !this.#leaving.has(hash.key);
-      const slot = isWanted && blocks.length < executable.numExportable ? this.#credits.pop() : undefined;
-      if (slot === undefined) return undefined;
-      this.#leaving.add(hash.key);
-      blocks.push({ hash, slot });
-      return this.#payload(slot);
-    });
-    if (blocks.length === 0) return undefined;
-    return {
-      outs,
-      onFrame: (frame) => {
-        this.#events.push({ kind: 'frame', frame, blocks });
-        this.#flush();
-      },
-      onEnd: () => {
-        for (const { hash, slot } of blocks) {
-          this.#leaving.delete(hash.key);
-          const anchor = this.#exports.copied({ hash, anchor: hash.anchor });
-          this.#events.push({ kind: 'exported', hash, slot, anchor });
-        }
-      },
-    };
   }
 
   #copyOut(): Promise<void> | undefined {

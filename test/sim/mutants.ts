@@ -285,9 +285,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'blocks may be freed while they are filled (K1)',
-    file: 'shared/engine/engine.js',
-    from: 'for (const block of blocks)\n            this.pool.reference(block);\n        for (const frame of',
-    to: 'for (const frame of',
+    file: 'shared/engine/incoming.js',
+    from: 'for (const block of blocks)\n            pool.reference(block);',
+    to: '',
   },
   {
     name: 'frames are not verified (K2)',
@@ -321,9 +321,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'blocks that left early do not come to the outbox',
-    file: 'shared/engine/engine_loop.js',
-    from: "this.#events.push({ kind: 'exported', hash, slot, anchor });\n                }\n            },",
-    to: '}\n            },',
+    file: 'shared/engine/early_exports.js',
+    from: 'onLeft(block);',
+    to: '',
   },
   {
     name: 'fewer tokens than the minimum may be followed by the end',
@@ -471,7 +471,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a delivery that ends after its sequence was cancelled is named',
-    file: 'shared/engine/engine.js',
+    file: 'shared/engine/incoming.js',
     from: `if (sequence.phase !== phase)
             return;`,
     to: '',

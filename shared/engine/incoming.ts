@@ -1,0 +1,90 @@
+/** Puts blocks that were fetched into the device: whole, or frame by frame. */
+import type { Executable, LayerRange } from '../../kernels/device.ts';
+import type { AnchoredHash } from '../kv/block_key.ts';
+import type { BlockPool } from './block_pool.ts';
+import type { Sequence } from './sequence.ts';
+
+/** A fetched block in host memory, verified. */
+export interface Arrival {
+  readonly blockIndex: number;
+  /** Of the frame, when it is one. */
+  readonly payload: Uint8Array;
+  /** Frames of a block come in order; undefined: all of it. */
+  readonly frame?: number | undefined;
+}
+
+/** An arrival, and the block that it is for. */
+interface Put extends Arrival {
+  readonly block: number;
+  readonly hash: AnchoredHash;
+}
+
+export interface IncomingOptions {
+  readonly executable: Executable;
+  readonly pool: BlockPool;
+  readonly blockSize: number;
+  readonly frames: readonly LayerRange[];
+  /** A block is whole. */
+  readonly onWhole: (block: number, hash: AnchoredHash) => void;
+}
+
+export class Incoming {
+  readonly #options: IncomingOptions;
+
+  constructor(options: IncomingOptions) {
+    this.#options = options;
+  }
+
+  /** Into a sequence that is loading. One that was hit meanwhile is ignored; one behind a gap stays, and the gap is computed. */
+  async put(sequence: Sequence, arrivals: readonly Arrival[]): Promise<void> {
+    const { executable, pool, blockSize, frames } = this.#options;
+    const { phase } = sequence;
+    const put = this.#usable(sequence, arrivals);
+    if (put.length === 0) return;
+    const blocks = put.map(({ block }) => block);
+    // A cancel that comes while the device copies must not give the blocks to somebody else.
+    for (const block of blocks) pool.reference(block);
+    for (const frame of new Set(put.map((one) => one.frame))) {
+      const ofFrame = put.filter((one) => one.frame === frame);
+      const range = frame === undefined ? undefined : frames[frame];
+      await executable.importBlocks(
+        ofFrame.map(({ block }) => block),
+        ofFrame.map(({ payload }) => payload),
+        range,
+      );
+    }
+    pool.release(blocks);
+    // It was preempted meanwhile, or is gone: these are not its blocks any more.
+    if (sequence.phase !== phase) return;
+    for (const one of put) this.#note(sequence, one);
+    sequence.passDelivered(blockSize);
+  }
+
+  #usable(sequence: Sequence, arrivals: readonly Arrival[]): Put[] {
+    const { blockSize } = this.#options;
+    const first = sequence.numComputed / blockSize;
+    const end = sequence.hittableBlocks(blockSize);
+    const framesIn = new Map(sequence.framesIn);
+    return arrivals.flatMap((arrival) => {
+      const { blockIndex: index, frame } = arrival;
+      const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
+      if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) return [];
+      // One that was dropped on the way is missing; the first one begins anew.
+      if (frame !== undefined && frame > 0 && framesIn.get(index) !== frame) return [];
+      if (frame !== undefined) framesIn.set(index, frame + 1);
+      return [{ ...arrival, block, hash }];
+    });
+  }
+
+  #note(sequence: Sequence, { blockIndex, frame, block, hash }: Put): void {
+    const { blockSize, frames, onWhole } = this.#options;
+    if (frame !== undefined && frame < frames.length - 1) {
+      sequence.framesIn.set(blockIndex, frame + 1);
+      return;
+    }
+    sequence.framesIn.delete(blockIndex);
+    sequence.numFetched += blockSize;
+    sequence.delivered.add(blockIndex);
+    onWhole(block, hash);
+  }
+}
