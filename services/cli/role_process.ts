@@ -4,6 +4,7 @@
  * process too.
  */
 import { readFileSync } from 'node:fs';
+import { createSecureContext } from 'node:tls';
 import { systemClock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -16,6 +17,7 @@ import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
 import type { ProcessConfig } from '../../shared/node/options.ts';
 import type { Host, Ready, RunningRole, StartRole } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
 
@@ -74,10 +76,12 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
 /** The real one. */
 function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | undefined): Host {
   const clock = systemClock;
+  const tls = tlsOf(config);
   return {
     ...{ clock, log, newId, openBus, die: endNow, folders: dataFolders, threads: workerThreads },
     random: new Random(entropySeed()),
-    network: new GrpcNetwork(config.cluster_token, clock),
+    network: new GrpcNetwork(config.cluster_token, clock, tls),
+    tls,
     identity: { pid: process.pid, epoch: newId() },
     kill: (pid) => {
       try {
@@ -89,28 +93,49 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
   };
 }
 
+/** What `--tls-cert` and its like name. @throws ConfigError for a file that cannot be read or is none of the kind, or one alone. */
+function tlsOf({ tls_cert: cert, tls_key: key, tls_ca: ca }: ProcessConfig): TlsTexts | undefined {
+  if (cert === '' && key === '' && ca === '') return undefined;
+  if (cert === '' || key === '' || ca === '')
+    throw new ConfigError('--tls-cert, --tls-key and --tls-ca go together: both sides of a connection are checked');
+  const tls = {
+    cert: textOf('--tls-cert', cert),
+    key: textOf('--tls-key', key),
+    ca: textOf('--tls-ca', ca),
+  };
+  try {
+    createSecureContext(tls);
+  } catch (error) {
+    throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);
+  }
+  return tls;
+}
+
+/** @throws ConfigError for a file that cannot be read. */
+function textOf(flag: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
+  }
+}
+
 /** The bus that `--bus` names. @throws ConfigError for a file that cannot be read. */
 async function busServers(role: Role, config: ProcessConfig, log: Host['log']): Promise<OpenBus | undefined> {
   if (config.bus === '') return undefined;
   /** A part of the servers' description: what a file holds, nothing where none is named. */
-  const textOf = <Key extends string>(key: Key, flag: string, file: string): Partial<Record<Key, string>> => {
-    if (file === '') return {};
-    try {
-      return { [key]: readFileSync(file, 'utf8') } as Record<Key, string>;
-    } catch (error) {
-      throw new ConfigError(`${flag} ${file}: ${messageOf(error)}`);
-    }
-  };
+  const part = <Key extends string>(key: Key, flag: string, file: string): Partial<Record<Key, string>> =>
+    file === '' ? {} : ({ [key]: textOf(flag, file) } as Record<Key, string>);
   const urls = config.bus.split(',');
   const bad = urls.find((url) => !URL.canParse(url));
   if (bad !== undefined) throw new ConfigError(`--bus ${bad}: nats://HOST:PORT or tls://HOST:PORT`);
   const servers: NatsServers = {
     ...{ urls, user: config.bus_user, password: config.bus_password },
-    ...textOf('nkeySeed', '--bus-nkey', config.bus_nkey),
-    ...textOf('credentials', '--bus-credentials', config.bus_credentials),
-    ...textOf('ca', '--bus-ca', config.bus_ca),
-    ...textOf('cert', '--bus-cert', config.bus_cert),
-    ...textOf('key', '--bus-key', config.bus_key),
+    ...part('nkeySeed', '--bus-nkey', config.bus_nkey),
+    ...part('credentials', '--bus-credentials', config.bus_credentials),
+    ...part('ca', '--bus-ca', config.bus_ca),
+    ...part('cert', '--bus-cert', config.bus_cert),
+    ...part('key', '--bus-key', config.bus_key),
   };
   const name = `penstock ${config.cluster} ${config.name || role}`;
   // A cluster without NATS need not load its client.

@@ -47,7 +47,7 @@ async function build(
   const readers = Array.from({ length: config.disk_bytes > 0 ? NUM_READERS : 0 }, () =>
     threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail }),
   );
-  const mover = startMover(threads, fail);
+  const mover = startMover(threads, fail, context.tls);
   let folder: DataFolder | undefined;
   const environment = (): string => join(folder?.path ?? '', 'lmdb');
   const stopped = new AbortController();

@@ -24,6 +24,7 @@ import { nothingMoved } from '../net/fetch_client.ts';
 import type { LaneHost } from '../net/lane_host.ts';
 import { startMover, type Mover } from '../net/mover/mover.ts';
 import type { Network } from '../net/network.ts';
+import type { TlsTexts } from '../net/tls_texts.ts';
 import { holderId, type Load, type Member, type Pulse } from '../protocol/membership.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { tierStats } from '../protocol/tier_stats.ts';
@@ -50,6 +51,8 @@ export interface EngineInstanceOptions {
   readonly engine: Omit<EngineWorkerData, 'pulse'>;
   readonly dramBytes: number;
   readonly transfer: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>;
+  /** What lanes show others, where they are encrypted. */
+  readonly tls: TlsTexts | undefined;
   readonly newId: () => string;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
   readonly stepTimeoutMs: number;
@@ -132,7 +135,7 @@ export class EngineInstance {
       );
     }
     const slab = new Slab(numSlots * slotSize);
-    const mover = startMover(options.threads, onDeath);
+    const mover = startMover(options.threads, onDeath, options.tls);
     await mover.call('attach', slab.memory);
     host.attach(slab.memory, preambleBytes(layout));
     const instance = new EngineInstance(options, host, mover, slab);

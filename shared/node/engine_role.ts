@@ -20,7 +20,7 @@ export function startEngineRole(context: RoleContext<EngineConfig>): Promise<Run
 }
 
 async function build(context: RoleContext<EngineConfig>, place: Place): Promise<RoleBody> {
-  const { config, network, threads, clock, random, newId, log, fail, die } = context;
+  const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
     engine: {
@@ -48,7 +48,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
     transfer: config,
-    ...{ network, threads, clock, random, newId, log },
+    ...{ network, tls, threads, clock, random, newId, log },
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
       place.sayGoodbye();

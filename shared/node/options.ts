@@ -60,6 +60,18 @@ export const processOptions = {
     isPlace: true,
   }),
   bus_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPlace: true }),
+  tls_cert: option(
+    'Network',
+    'FILE',
+    z.string(),
+    '',
+    'certificate of this process, for the names that others reach it by: everything between processes is encrypted',
+    { isPlace: true },
+  ),
+  tls_key: option('Network', 'FILE', z.string(), '', 'key of that certificate', { isPlace: true }),
+  tls_ca: option('Network', 'FILE', z.string(), '', 'certificates that those of the others are checked with', {
+    isPlace: true,
+  }),
   name: option(
     'Process',
     'NAME',

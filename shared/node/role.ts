@@ -5,6 +5,7 @@ import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import type { OpenBus } from '../bus/bus.ts';
 import type { Network } from '../net/network.ts';
+import type { TlsTexts } from '../net/tls_texts.ts';
 import type { Role } from '../protocol/membership.ts';
 import type { ProcessConfig } from './options.ts';
 
@@ -29,6 +30,8 @@ export interface Host {
   readonly newId: () => string;
   readonly log: Log;
   readonly network: Network;
+  /** What is shown to others, where traffic between processes is encrypted. */
+  readonly tls: TlsTexts | undefined;
   /** The cluster's bus where a server is it; without one the router is the hub. */
   readonly openBus: OpenBus | undefined;
   readonly threads: Threads;

@@ -1,16 +1,15 @@
 /** The bus on real nats-servers: the conformance suite, restarts, a cluster of three, slow readers, who may come in. Budget: 60 s. */
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { nkeys } from 'nats';
 import { afterEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { NatsBus } from '../../shared/bus/nats/nats_bus.ts';
 import type { NatsServers } from '../../shared/bus/nats/nats_options.ts';
-import { temporaryFolder, until } from '../support/cluster.ts';
+import { Authority } from '../support/certificates.ts';
+import { until } from '../support/cluster.ts';
 import { freePort, NatsServer } from '../support/nats_server.ts';
 import { projectPath } from '../support/project.ts';
 import { busConformance } from './conformance.ts';
@@ -295,36 +294,20 @@ describe('who may come in', () => {
   });
 
   test('TLS, with certificates of both sides', async () => {
-    const folder = temporaryFolder();
-    const file = (name: string): string => join(folder.path, name);
-    const openssl = (...args: string[]): void => {
-      execFileSync('openssl', args, { cwd: folder.path, stdio: 'ignore' });
-    };
-    const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
-    openssl('req', '-x509', ...key, '-keyout', 'ca.key', '-out', 'ca.pem', '-days', '2', '-subj', '/CN=ca');
-    for (const name of ['server', 'client']) {
-      openssl('req', ...key, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`);
-      execFileSync(
-        'sh',
-        [
-          '-c',
-          `printf 'subjectAltName=IP:127.0.0.1' > ext && openssl x509 -req -in ${name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out ${name}.pem`,
-        ],
-        { cwd: folder.path, stdio: 'ignore' },
-      );
-    }
+    const authority = new Authority();
+    const file = authority.file.bind(authority);
+    authority.issue('server');
+    const own = authority.issue('client');
     const server = await start(
       `tls { cert_file: "${file('server.pem')}", key_file: "${file('server.key')}", ca_file: "${file('ca.pem')}", verify: true }`,
     );
     const tls = server.url.replace('nats:', 'tls:');
-    const held = (name: string): string => readFileSync(file(name), 'utf8');
-    const own = { ca: held('ca.pem'), cert: held('client.pem'), key: held('client.key') };
     await isLetIn(server, own, tls);
     const unknown = open([tls], { ca: own.ca });
     const untrusting = open([tls], { cert: own.cert, key: own.key });
     await systemClock.sleep(1_000);
     assert(!isConnected(unknown), 'without a certificate');
     assert(!isConnected(untrusting), 'whose authority is not trusted');
-    folder.remove();
+    authority.remove();
   });
 });

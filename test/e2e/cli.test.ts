@@ -13,6 +13,8 @@ import { run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 const folder = temporaryFolder();
 const emptyFolder = join(folder.path, 'empty');
 mkdirSync(emptyFolder);
+const noCertificate = join(folder.path, 'none.pem');
+writeFileSync(noCertificate, 'no certificate');
 afterAll(() => {
   folder.remove();
 });
@@ -169,6 +171,24 @@ describe('what is refused, with the place and what is allowed', () => {
     ],
     ['a device that is not there', ['decode', '--device', 'webgpu:nope'], {}, /no WebGPU adapter nope; there/],
     ['an empty model folder', ['router', '--model', emptyFolder], {}, /the model folder .* is empty: put config\.json/],
+    [
+      'a certificate without its key',
+      ['up', '--tls-cert', 'a.pem'],
+      {},
+      /--tls-cert, --tls-key and --tls-ca go together/,
+    ],
+    [
+      'a certificate that is not there',
+      ['store', '--tls-cert', '/nowhere', '--tls-key', '/nowhere', '--tls-ca', '/nowhere'],
+      {},
+      /--tls-cert \/nowhere: ENOENT/,
+    ],
+    [
+      'a certificate that is none',
+      ['store', ...['--tls-cert', '--tls-key', '--tls-ca'].flatMap((flag) => [flag, noCertificate])],
+      {},
+      /--tls-cert .*: .*PEM/,
+    ],
     ['a model that is not there', ['up', '--model', '/nowhere'], {}, /there is no model folder \/nowhere/],
   ];
   test.each(cases)('%s', async (_name, args, environment, pattern) => {

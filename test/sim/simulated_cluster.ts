@@ -414,6 +414,7 @@ export class SimCluster {
       ...{ clock, random, folders, log: silentLog },
       newId: () => random.u32().toString(16),
       network: this.fabric.networkOf(process),
+      tls: undefined,
       threads: inlineThreads(this.simulation, process, moduleOf),
       openBus: this.bus?.openFor(process),
       identity: { pid: 1, epoch: node.epoch },

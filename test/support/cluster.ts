@@ -26,6 +26,8 @@ export interface NodeView {
   readonly waiting: number;
   readonly kv_usage: number | null;
   readonly open_streams: number;
+  /** By way. */
+  readonly fetched_bytes: Record<'memory' | 'socket' | 'call', number> | null;
   readonly tiers: Record<
     string,
     {

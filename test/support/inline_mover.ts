@@ -6,15 +6,17 @@ import type { Mover } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import type { WantedRecord } from '../../shared/net/mover/pulled_lanes.ts';
 import { tcpSockets } from '../../shared/net/mover/tcp_sockets.ts';
+import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 
 /** `onAsk`: records are asked for over a lane. */
 export function inlineMover(
   slab: Slab,
   hostMemory: HostMemory,
   onAsk: (records: readonly WantedRecord[]) => void = () => undefined,
+  tls?: TlsTexts,
 ): Mover {
   const listeners = new Set<(event: MoverEvent) => void>();
-  const methods = moverOn(tcpSockets, hostMemory, systemClock, (event) => {
+  const methods = moverOn(tcpSockets(tls), hostMemory, systemClock, (event) => {
     // Never before whoever caused it goes on.
     void systemClock.turn().then(() => {
       for (const listener of listeners) listener(event);

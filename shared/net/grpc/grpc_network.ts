@@ -13,6 +13,7 @@ import {
   credentials,
   status,
   type CallOptions as GrpcOptions,
+  type ChannelCredentials,
   type ChannelOptions,
   type ServerInterceptor,
   type UntypedServiceImplementation,
@@ -22,6 +23,7 @@ import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { Pushed } from '../../base/pushed.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
+import type { TlsTexts } from '../tls_texts.ts';
 import { OpenCall } from './open_call.ts';
 import { serveDuplex, serveUnary, type AnyHandler } from './serve.ts';
 import { toFailure } from './status.ts';
@@ -46,13 +48,15 @@ const channelOptions: ChannelOptions = {
 export class GrpcNetwork implements Network {
   readonly #token: string;
   readonly #clock: Clock;
+  readonly #tls: TlsTexts | undefined;
   /** By address. Bounded (P1): the oldest is closed when there are more than a large cluster has members. */
   readonly #clients = new Map<string, Client>();
 
-  /** An empty token admits everyone: loopback only. */
-  constructor(token: string, clock: Clock) {
+  /** An empty token admits everyone: loopback only. `tls`: calls are encrypted, and both sides checked. */
+  constructor(token: string, clock: Clock, tls?: TlsTexts) {
     this.#token = token;
     this.#clock = clock;
+    this.#tls = tls;
   }
 
   async listen(bind: string, handlers: Handlers): Promise<Listener> {
@@ -66,7 +70,7 @@ export class GrpcNetwork implements Network {
     }
     const health = new HealthImplementation({ '': 'NOT_SERVING' });
     health.addToServer(server);
-    const port = await bindServer(server, bind);
+    const port = await bindServer(server, bind, this.#tls);
     return {
       address: `${bind.replace(/:\d+$/, '')}:${port}`,
       setServing: (isServing) => {
@@ -158,7 +162,7 @@ export class GrpcNetwork implements Network {
   client(address: string): Client {
     const known = this.#clients.get(address);
     if (known) return known;
-    const client = new Client(address, credentials.createInsecure(), channelOptions);
+    const client = new Client(address, ownCredentials(this.#tls), channelOptions);
     this.#clients.set(address, client);
     const [oldest] = this.#clients.keys();
     if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.forget(oldest);
@@ -208,9 +212,20 @@ function requireToken(token: string): ServerInterceptor {
     });
 }
 
-function bindServer(server: Server, bind: string): Promise<number> {
+function ownCredentials(tls: TlsTexts | undefined): ChannelCredentials {
+  if (!tls) return credentials.createInsecure();
+  return credentials.createSsl(Buffer.from(tls.ca), Buffer.from(tls.key), Buffer.from(tls.cert));
+}
+
+function serverCredentials(tls: TlsTexts | undefined): ServerCredentials {
+  if (!tls) return ServerCredentials.createInsecure();
+  const own = { private_key: Buffer.from(tls.key), cert_chain: Buffer.from(tls.cert) };
+  return ServerCredentials.createSsl(Buffer.from(tls.ca), [own], true);
+}
+
+function bindServer(server: Server, bind: string, tls: TlsTexts | undefined): Promise<number> {
   return new Promise((resolve, reject) => {
-    server.bindAsync(bind, ServerCredentials.createInsecure(), (error, port) => {
+    server.bindAsync(bind, serverCredentials(tls), (error, port) => {
       if (error)
         reject(
           new Error(`cannot listen on ${bind}: ${error.message}; choose another address or end what uses this one`),

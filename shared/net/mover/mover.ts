@@ -1,5 +1,6 @@
 /** The control thread's side of the mover thread. */
 import type { MethodsOf, Thread, Threads } from '../../base/threads.ts';
+import type { TlsTexts } from '../tls_texts.ts';
 import type { MoverEvent, start } from './mover_worker.ts';
 
 export interface Mover extends Thread<MethodsOf<typeof start>> {
@@ -9,9 +10,10 @@ export interface Mover extends Thread<MethodsOf<typeof start>> {
 
 export const moverModule = { url: new URL('./mover_worker.js', import.meta.url) };
 
-export function startMover(threads: Threads, onDeath: (error: Error) => void): Mover {
+/** `tls`: lanes are encrypted, with what their ends show each other. */
+export function startMover(threads: Threads, onDeath: (error: Error) => void, tls?: TlsTexts): Mover {
   const listeners = new Set<(event: MoverEvent) => void>();
-  const thread = threads.spawn<typeof start>(moverModule, undefined, {
+  const thread = threads.spawn<typeof start>(moverModule, tls, {
     onDeath,
     onEvent: (event) => {
       for (const listener of listeners) listener(event);

@@ -11,6 +11,7 @@ import {
   type RecordLayout,
 } from '../../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../kv/slab.ts';
+import type { TlsTexts } from '../tls_texts.ts';
 import { sharedFiles, type HostMemory } from './host_memory.ts';
 import { PulledLanes, type PulledEvent, type WantedRecord } from './pulled_lanes.ts';
 import { ServedLanes, type OfferedRecord, type ServedEvent } from './served_lanes.ts';
@@ -49,8 +50,9 @@ export interface MoverMethods {
   close: (lane: number) => void;
 }
 
-export function start(_data: undefined, emit: (event: MoverEvent) => void): MoverMethods {
-  return moverOn(tcpSockets, sharedFiles, systemClock, emit);
+/** `tls`: lanes are encrypted. */
+export function start(tls: TlsTexts | undefined, emit: (event: MoverEvent) => void): MoverMethods {
+  return moverOn(tcpSockets(tls), sharedFiles, systemClock, emit);
 }
 
 export function moverOn(

@@ -1,0 +1,165 @@
+/** Calls and lanes with certificates: who has none of the cluster's authority, or one for another host, comes in nowhere. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, afterEach, beforeAll, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { newId } from '../../shared/base/identity.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { Random } from '../../shared/base/random.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { nothingMoved, openFetch } from '../../shared/net/fetch_client.ts';
+import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { LaneHost } from '../../shared/net/lane_host.ts';
+import { Lanes } from '../../shared/net/lanes.ts';
+import { sharedFiles } from '../../shared/net/mover/host_memory.ts';
+import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import { Authority } from '../support/certificates.ts';
+import { inlineMover } from '../support/inline_mover.ts';
+import { lendingFrom } from '../support/lending.ts';
+
+const layout: RecordLayout = {
+  ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 300_000 },
+};
+const BYTES = recordBytes(layout);
+const NUM_BLOCKS = 40;
+const hashes = chainOf(
+  layout.format,
+  4,
+  Array.from({ length: 4 * NUM_BLOCKS }, (_, i) => i),
+);
+
+let authority: Authority;
+let stranger: Authority;
+let own: TlsTexts;
+beforeAll(() => {
+  authority = new Authority();
+  stranger = new Authority();
+  own = authority.issue('own');
+});
+afterAll(() => {
+  authority.remove();
+  stranger.remove();
+});
+
+let closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing) await close();
+  closing = [];
+});
+
+/** A holder of all blocks. @returns its address; `ports`: of its lanes, as they are given. */
+async function holder(tls: TlsTexts, laneTls: TlsTexts | 'none' = tls): Promise<{ address: string; ports: number[] }> {
+  const stopped = new AbortController();
+  const network = new GrpcNetwork('', systemClock, tls);
+  const slab = new Slab(NUM_BLOCKS * slotLength(BYTES));
+  const wanted = new WantedKeys();
+  const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
+  for (const hash of hashes) {
+    const slot = cache.takeSlot(BYTES)!;
+    slotBytes(slab.memory, slot, BYTES).fill(Number(hash.key & 0xffn));
+    sealRecord(slotBytes(slab.memory, slot, BYTES), layout, hash);
+    cache.put({ hash, slot, bytes: BYTES, format: layout.format });
+  }
+  const mover = inlineMover(slab, sharedFiles, undefined, laneTls === 'none' ? undefined : laneTls);
+  const lanes = new LaneHost({
+    ...{ mover, newId, clock: systemClock, log: silentLog, signal: stopped.signal },
+    ...{ isShared: false, host: '127.0.0.1', port: 0 },
+  });
+  const ports: number[] = [];
+  const open = lanes.open.bind(lanes);
+  lanes.open = async (request) => {
+    const reply = await open(request);
+    ports.push(reply.port);
+    return reply;
+  };
+  const { fetch, openLane } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
+  const listener = await network.listen('127.0.0.1:0', { fetch, openLane });
+  closing.push(async () => {
+    stopped.abort();
+    await listener.close(100);
+    network.close();
+  });
+  return { address: listener.address, ports };
+}
+
+/** All of them, whole and in order. @returns bytes by way. */
+async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tls): Promise<Record<string, number>> {
+  const stopped = new AbortController();
+  const { signal } = stopped;
+  const network = new GrpcNetwork('', systemClock, tls);
+  closing.push(() => {
+    stopped.abort();
+    network.close();
+  });
+  const slab = new Slab(64 * slotLength(BYTES));
+  const mover = inlineMover(slab, sharedFiles, undefined, laneTls);
+  const lanes = new Lanes({ network, mover, isShared: false, clock: systemClock, log: silentLog, signal });
+  await lanes.to(address, true);
+  const moved = nothingMoved();
+  const stream = openFetch({ network, mover, lanes, moved, clock: systemClock, random: new Random(1) }, address, {
+    context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+    ...{ format: layout.format, hashes, signal, recordBytes: BYTES, patienceMs: undefined },
+    ...{ waitMs: 0, timeoutMs: 10_000 },
+  });
+  const take = (): Promise<{ slot: number; bytes: Uint8Array }> => {
+    const slot = slab.allocate(BYTES)!;
+    return Promise.resolve({ slot, bytes: slotBytes(slab.memory, slot, BYTES) });
+  };
+  let next = 0;
+  for await (const { index, slot, fault } of stream.records({ take, giveBack: (slot) => slab.release(slot) })) {
+    assert.equal(fault, undefined);
+    assert.equal(index, next);
+    assert.equal(slotBytes(slab.memory, slot, BYTES).at(-1), Number(hashes[next++]!.key & 0xffn));
+    slab.release(slot);
+  }
+  assert.equal(next, NUM_BLOCKS);
+  return moved;
+}
+
+test('records come over an encrypted lane, opened by an encrypted call', async () => {
+  const { address } = await holder(own);
+  assert.deepEqual(await fetchAll(address, authority.issue('other')), {
+    ...{ memory: 0, socket: NUM_BLOCKS * BYTES, call: 0 },
+  });
+});
+
+test('who shows no certificate, or one of another authority, is refused', async () => {
+  const { address } = await holder(own);
+  for (const tls of [undefined, stranger.issue('stranger'), { ...stranger.issue('half'), ca: own.ca }])
+    await assert.rejects(fetchAll(address, tls), /No connection established|dropped|closed|lost/i);
+});
+
+test('a holder that shows a certificate for another host, or of another authority, is not spoken to', async () => {
+  for (const tls of [
+    authority.issue('elsewhere', 'DNS:elsewhere.example'),
+    { ...stranger.issue('pretender'), ca: own.ca },
+  ]) {
+    const { address } = await holder(tls);
+    await assert.rejects(fetchAll(address, own), /Hostname\/IP does not match|unable to|certificate|self.signed/i);
+  }
+});
+
+test('where only lanes cannot be had so, blocks come over the encrypted calls', async () => {
+  const open = await holder(own, 'none');
+  assert.deepEqual(await fetchAll(open.address, own), { memory: 0, socket: 0, call: NUM_BLOCKS * BYTES });
+  const strict = await holder(own);
+  assert.deepEqual(await fetchAll(strict.address, own, { ...stranger.issue('lane'), ca: own.ca }), {
+    ...{ memory: 0, socket: 0, call: NUM_BLOCKS * BYTES },
+  });
+});
+
+test('what a stranger says on the port of a lane is heard by nobody', async () => {
+  const { address, ports } = await holder(own);
+  await fetchAll(address, own);
+  const socket = connect(ports[0]!, '127.0.0.1');
+  socket.on('error', () => undefined);
+  socket.write('t'.repeat(4_096));
+  await once(socket, 'close');
+  await fetchAll(address, own);
+});
