@@ -8,7 +8,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, type Failure } from '../../../shared/base/failure.ts';
 import { Pushed } from '../../../shared/base/pushed.ts';
 import type { Random } from '../../../shared/base/random.ts';
-import { linkSignals } from '../../../shared/base/signal.ts';
+import { linkSignals, OVER } from '../../../shared/base/signal.ts';
 import type { Scope } from '../../../shared/kv/format.ts';
 import type { Network } from '../../../shared/net/network.ts';
 import type {
@@ -31,6 +31,8 @@ import type { Attempt } from './request_log.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
+/** Blocks leave before the step that computes them is done: the rest of it is waited for no longer than this. */
+const REST_MS = 1_000;
 
 export interface GeneratedToken {
   readonly sampled: SampledMessage;
@@ -69,6 +71,8 @@ export class AttemptRun {
   #unwanted = new AbortController();
   /** Where the decode instance fetches in this round. */
   #sources: readonly Source[];
+  /** The prefill of this round, until it has ended. */
+  #prefilling: Promise<void> | undefined;
   /** No longer looks after the holders of the last round. */
   #unwatch: () => void = () => undefined;
   /** Taken in this attempt. */
@@ -101,14 +105,17 @@ export class AttemptRun {
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
       this.#watchSources(said, chosen.prefillSources);
-      if (chosen.prefill) void this.#prefill(said, chosen.prefill, chosen.prefillSources);
+      if (chosen.prefill) this.#prefilling = this.#prefill(said, chosen.prefill, chosen.prefillSources);
       for await (const reply of replies) {
         if (reply.missing) this.#answerMissing(said, reply.missing.block, reply.missing.reason);
         if (reply.prompt) this.#takePrompt(reply.prompt.tokens);
         // R1: what comes twice is dropped before it counts.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.sampled);
-        if (generated.finish) this.#attempt.outcome = 'finished';
+        if (generated.finish) {
+          this.#attempt.outcome = 'finished';
+          await this.#restOfPrefill();
+        }
         yield generated;
       }
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = 'ended before the last token';
@@ -125,6 +132,21 @@ export class AttemptRun {
       said.end();
       void replies.return?.();
     }
+  }
+
+  /**
+   * All of its blocks came, and it is about to end: cut off now its last blocks would not stay in its device, and what it has computed
+   * would not be counted.
+   */
+  async #restOfPrefill(): Promise<void> {
+    const { clock, view } = this.#options;
+    const { cachedTokens = 0, fetchedTokens = 0 } = this.#attempt.report ?? {};
+    // Two words a key.
+    const numFull = (this.#blocks.keys.length / 2) * (view.model?.format.blockSize ?? 0);
+    if (!this.#prefilling || this.#unwanted.signal.aborted || cachedTokens + fetchedTokens < numFull) return;
+    const isOver = new AbortController();
+    await Promise.race([this.#prefilling, clock.sleep(REST_MS, isOver.signal)]);
+    isOver.abort(OVER);
   }
 
   /** Of the instance's `placement`. */
@@ -294,7 +316,7 @@ export class AttemptRun {
     record.phase = 'prefilling';
     this.#sources = placement.decodeSources;
     this.#watchSources(said, placement.prefillSources);
-    void this.#prefill(said, placement.prefill, placement.prefillSources);
+    this.#prefilling = this.#prefill(said, placement.prefill, placement.prefillSources);
     said.push({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

@@ -14,30 +14,25 @@ import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
-import { RequestLog } from '../../../services/router/relay/request_log.ts';
+import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
 
 const plain = {
   ...{ presencePenalty: 0, frequencyPenalty: 0, biasTokens: [], biasValues: [] },
   ...{ seed: 0, numLogprobs: -1, minTokens: 0 },
 };
 
-test('a broken connection is tried again there, and given up after 64 tries without a token (P1)', async () => {
-  let numAsked = 0;
-  const network = new GrpcNetwork('', systemClock);
-  const listener = await network.listen('127.0.0.1:0', {
-    async *decode() {
-      numAsked++;
-      throw new Failure('session_broken', 'Received RST_STREAM with code 2');
-    },
-  });
-  const member = { name: 'd1', role: 'decode' as const, address: listener.address, pid: 1, epoch: 'e' };
-  const engine = { maxModelLen: 64 } as never;
-  const instance = new Instance({ member, protocolVersion: 2, engine }, systemClock.nowMs());
+/** A relay to these, a request of so many tokens through it, and what people see of it. */
+function asked(
+  network: GrpcNetwork,
+  instances: readonly Instance[],
+  numTokens: number,
+  onFailover: () => void,
+): { tokens: ReturnType<Relay['generate']>; record: RequestRecord } {
   const view = {
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
-    of: (role: string) => (role === 'decode' ? [instance] : []),
-    all: () => [instance],
-    byHolder: (id: string) => (id === instance.id ? instance : undefined),
+    of: (role: string) => instances.filter(({ member }) => member.role === role),
+    all: () => instances,
+    byHolder: (id: string) => instances.find((one) => one.id === id),
     decodeSeenMs: () => systemClock.nowMs(),
     otherRouters: [],
     changed: () => systemClock.sleep(10),
@@ -47,18 +42,19 @@ test('a broken connection is tried again there, and given up after 64 tries with
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor },
     router: 'r',
-    onFailover: () => assert.fail('nobody was lost'),
+    onFailover,
   });
   const record = new RequestLog(systemClock, () => undefined).open('r', '/v1/completions', {
     clientId: undefined,
     traceId: undefined,
   });
+  record.promptTokens = numTokens;
   const { temperature, topP, topK, minP, repetitionPenalty } = neutralSampling;
   const tokens = relay.generate(
     {
       ...{
-        promptTokens: Uint32Array.of(1, 2, 3),
-        maxLength: 8,
+        promptTokens: Uint32Array.from({ length: numTokens }, (_, i) => i + 1),
+        maxLength: numTokens + 5,
         isPromptOnly: false,
         isOpenEnded: false,
         stopTokenIds: [],
@@ -73,9 +69,72 @@ test('a broken connection is tried again there, and given up after 64 tries with
     systemClock.nowMs() + 60_000,
     new AbortController().signal,
   );
+  return { tokens, record };
+}
+
+function instanceAt(role: 'decode' | 'prefill', address: string): Instance {
+  const member = { name: role, role, address, pid: 1, epoch: 'e' };
+  return new Instance({ member, protocolVersion: 2, engine: { maxModelLen: 1_000 } as never }, systemClock.nowMs());
+}
+
+test('a broken connection is tried again there, and given up after 64 tries without a token (P1)', async () => {
+  let numAsked = 0;
+  const network = new GrpcNetwork('', systemClock);
+  const listener = await network.listen('127.0.0.1:0', {
+    async *decode() {
+      numAsked++;
+      throw new Failure('session_broken', 'Received RST_STREAM with code 2');
+    },
+  });
+  const instance = instanceAt('decode', listener.address);
+  const { tokens } = asked(network, [instance], 3, () => assert.fail('nobody was lost'));
   await assert.rejects(tokens.next(), (error: unknown) => error instanceof Failure && error.code === 'session_broken');
   assert.equal(numAsked, 64);
   assert(!instance.isSuspect, 'nothing is held against the instance');
   network.close();
   await listener.close(100);
 }, 20_000);
+
+const report = {
+  cachedTokens: 0,
+  fetchedTokens: 0,
+  computedTokens: 0,
+  queueMs: 0,
+  loadMs: 0,
+  computeMs: 0,
+  fetchedBytes: 0,
+};
+
+test.each([
+  ['whose blocks have all come is waited for and counted', 192, 'finished', 200],
+  ['that nobody waits for is cut off', 160, 'cancelled', 40],
+])('an answer that ends before its prefill does: one %s', async (_name, fetchedTokens, outcome, computed) => {
+  const network = new GrpcNetwork('', systemClock);
+  let hasBegun: () => void = () => undefined;
+  const begun = new Promise<void>((resolve) => {
+    hasBegun = resolve;
+  });
+  const listener = await network.listen('127.0.0.1:0', {
+    async *decode() {
+      await begun;
+      yield {
+        sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
+        report: { ...report, fetchedTokens, computedTokens: 200 - fetchedTokens },
+        finishReason: 'stop',
+      };
+    },
+    async *prefill(_requests, { signal }) {
+      hasBegun();
+      await systemClock.sleep(300, signal);
+      yield { numReady: 192, numRun: 192, report: { ...report, computedTokens: 192 } };
+    },
+  });
+  const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];
+  const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
+  for await (const { sampled } of tokens) assert.equal(sampled.token, 7);
+  assert.equal(record.tokens.computed, computed);
+  await systemClock.sleep(50);
+  assert.equal(record.attempts[0]?.prefills[0]?.outcome, outcome);
+  network.close();
+  await listener.close(100);
+});
