@@ -48,6 +48,11 @@ export interface ModelConfig {
   read<T>(schema: z.ZodType<T>): T;
 }
 
+/** @throws ModelError: the configuration asks for what this version does not have. */
+export function refuse({ path, modelType }: ModelConfig, what: string): never {
+  throw new ModelError(`${path}: ${what} is not supported for model_type ${modelType} in this version`);
+}
+
 /** Defaults for requests; absent fields are neutral. */
 export interface GenerationDefaults {
   readonly temperature?: number;

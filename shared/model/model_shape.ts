@@ -21,11 +21,34 @@ export interface LayerShape {
 /** Of the gate: x · sigmoid(x), or GELU in its tanh form. */
 export type Activation = 'silu' | 'gelu_tanh';
 
-/** Angles position · theta^(-2i / dim). */
+/** Angles position · theta^(-2i / dim), scaled where it says so. */
 export interface RopeShape {
   readonly theta: number;
   readonly dim: number;
+  readonly scaling?: RopeScaling;
 }
+
+/** To longer contexts than a model was first trained for. Wavelengths are in positions. */
+export type RopeScaling =
+  | { readonly kind: 'linear'; readonly factor: number }
+  | {
+      readonly kind: 'llama3';
+      readonly factor: number;
+      readonly lowFactor: number;
+      readonly highFactor: number;
+      readonly originalPositions: number;
+    }
+  | {
+      readonly kind: 'yarn';
+      readonly factor: number;
+      readonly originalPositions: number;
+      /** Of cosines and sines. */
+      readonly attentionFactor: number;
+      /** Turns within the original context. */
+      readonly betaFast: number;
+      readonly betaSlow: number;
+      readonly isTruncated: boolean;
+    };
 
 export interface ModelShape {
   readonly vocabSize: number;

@@ -227,7 +227,7 @@ describe('a model folder that cannot be served is refused before anything listen
     ],
     ['no-weights', (path) => truncateSync(join(path, 'model.safetensors'), 4), /is truncated \(4 bytes\)/],
     ['other-architecture', (path) => edit(path, { model_type: 'mamba' }), /model_type "mamba" is not supported/],
-    ['scaled-rope', (path) => edit(path, { rope_scaling: { rope_type: 'yarn' } }), /rope_scaling is not supported/],
+    ['scaled-rope', (path) => edit(path, { rope_scaling: { rope_type: 'yarn' } }), /rope_scaling yarn without factor/],
     ['other-shapes', (path) => edit(path, { intermediate_size: 96 }), /config\.json makes it/],
     ['no-config', (path) => writeFileSync(join(path, 'config.json'), '{'), /cannot read .*config\.json/],
   ];

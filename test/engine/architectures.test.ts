@@ -48,12 +48,45 @@ test.each([
   expect(layers[0]).toMatchObject({ hasQkvBias: true, hasOutputBias: false, hasMlpBias: false });
 });
 
+test('rotary scaling, under its older names and its newer ones', () => {
+  const linear = { kind: 'linear', factor: 4 };
+  for (const changes of [
+    { rope_scaling: { type: 'linear', factor: 4 } },
+    { rope_scaling: { rope_type: 'linear', factor: 4 } },
+    { rope_theta: undefined, rope_parameters: { rope_type: 'linear', factor: 4, rope_theta: 500_000 } },
+  ])
+    assert.deepEqual(shapeWith(changes).ropes['plain']?.scaling, linear);
+  for (const changes of [{ rope_scaling: null }, { rope_scaling: { rope_type: 'default' } }, {}])
+    assert.deepEqual(shapeWith(changes).ropes, { plain: { theta: 10_000, dim: 16 } });
+  const yarn = shapeWith({ rope_scaling: { type: 'yarn', factor: 4 } }).ropes['plain']?.scaling;
+  assert(yarn?.kind === 'yarn' && yarn.originalPositions === 1_024);
+  assert.equal(yarn.attentionFactor, 0.1 * Math.log(4) + 1);
+});
+
 test.each([
   [{ ...types('full') }, /1 layer_types for 3 layers is not supported/],
   [{ ...types('full', 'chunked', 'full') }, /a layer of type chunked_attention is not supported/],
   [{ ...types('full', 'sliding', 'full') }, /sliding_attention without use_sliding_window/],
   [{ hidden_act: 'relu' }, /hidden_act "relu" is not supported for model_type qwen2/],
-  [{ rope_scaling: { type: 'yarn', factor: 4 } }, /rope_scaling is not supported/],
+  [
+    { rope_scaling: { type: 'dynamic', factor: 4 } },
+    /rope_scaling of type "dynamic" \(there are linear, llama3 and yarn\)/,
+  ],
+  [{ rope_scaling: { rope_type: 'yarn' } }, /rope_scaling yarn without factor is not supported/],
+  [{ rope_scaling: { rope_type: 'linear', factor: -1 } }, /config\.json: .*factor/s],
+  [
+    { rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4 } },
+    /rope_scaling llama3 without original_max_position_embeddings/,
+  ],
+  [
+    {
+      rope_scaling: {
+        ...{ rope_type: 'llama3', factor: 8, low_freq_factor: 4, high_freq_factor: 4 },
+        original_max_position_embeddings: 64,
+      },
+    },
+    /llama3 with low_freq_factor 4 and high_freq_factor 4/,
+  ],
   [{ quantization_config: {} }, /quantization_config is not supported/],
   [{ num_key_value_heads: 3 }, /4 attention heads over 3 KV heads is not supported/],
   [{ model_type: 'mamba' }, /model_type "mamba" is not supported; this version serves llama, qwen2/],

@@ -10,6 +10,9 @@ export const goldenModels = [
   'llama-bf16',
   'llama-odd',
   'llama-bias',
+  'llama-rope-llama3',
+  'llama-rope-linear',
+  'llama-rope-yarn',
   'qwen2-tied-window',
 ] as const;
 

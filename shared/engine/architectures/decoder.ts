@@ -7,6 +7,7 @@
  */
 import type { Operation, Program, RopeTable, WeightSpec } from '../../../kernels/program.ts';
 import type { Activation, ModelShape, RopeShape } from '../../model/model_shape.ts';
+import { ropeFrequencies } from './decoder_rope.ts';
 
 const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'silu_mul', gelu_tanh: 'gelu_mul' };
 
@@ -94,16 +95,17 @@ export function decoderProgram(shape: ModelShape, numPositions: number): Program
 }
 
 /** Angles in f32 as transformers computes them: inv_freq rounded, then position · inv_freq rounded. [positions, dim / 2] */
-function ropeTable({ theta, dim }: RopeShape, numPositions: number): RopeTable {
-  const half = dim / 2;
+function ropeTable(shape: RopeShape, numPositions: number): RopeTable {
+  const half = shape.dim / 2;
+  const { inverse, attentionFactor } = ropeFrequencies(shape);
   const cos = new Float32Array(numPositions * half);
   const sin = new Float32Array(numPositions * half);
   for (let i = 0; i < half; i++) {
-    const frequency = Math.fround(1 / theta ** ((2 * i) / dim));
+    const frequency = inverse[i] ?? 0;
     for (let position = 0; position < numPositions; position++) {
       const angle = Math.fround(position * frequency);
-      cos[position * half + i] = Math.cos(angle);
-      sin[position * half + i] = Math.sin(angle);
+      cos[position * half + i] = Math.cos(angle) * attentionFactor;
+      sin[position * half + i] = Math.sin(angle) * attentionFactor;
     }
   }
   return { cos, sin };

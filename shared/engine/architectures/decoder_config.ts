@@ -1,7 +1,8 @@
 /** What the configurations of pre-norm decoders have in common: Llama's fields, which others took over. */
 import { z } from 'zod';
-import { ModelError, type ModelConfig } from '../../model/model_folder.ts';
+import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { Activation, LayerShape, ModelShape } from '../../model/model_shape.ts';
+import { ropeScaling } from './decoder_rope.ts';
 
 const positive = z.int().positive();
 
@@ -14,20 +15,12 @@ const decoderSchema = z.looseObject({
   head_dim: positive.nullish(),
   rms_norm_eps: z.number().positive(),
   rope_theta: z.number().positive().nullish(),
-  rope_scaling: z.unknown().optional(),
-  rope_parameters: z
-    .looseObject({ rope_theta: z.number().positive().nullish(), rope_type: z.string().nullish() })
-    .nullish(),
+  rope_parameters: z.looseObject({ rope_theta: z.number().positive().nullish() }).nullish(),
   hidden_act: z.string(),
   tie_word_embeddings: z.boolean().nullish(),
 });
 
 const activations: Readonly<Record<string, Activation>> = { silu: 'silu', gelu_pytorch_tanh: 'gelu_tanh' };
-
-/** @throws ModelError: the configuration asks for what this version does not have. */
-export function refuse({ path, modelType }: ModelConfig, what: string): never {
-  throw new ModelError(`${path}: ${what} is not supported for model_type ${modelType} in this version`);
-}
 
 type Biases = Pick<LayerShape, 'hasQkvBias' | 'hasOutputBias' | 'hasMlpBias'>;
 
@@ -35,9 +28,7 @@ type Biases = Pick<LayerShape, 'hasQkvBias' | 'hasOutputBias' | 'hasMlpBias'>;
 export function decoderShape(config: ModelConfig, biases: Biases, windowOf: (layer: number) => number): ModelShape {
   const raw = config.read(decoderSchema);
   const activation = activations[raw.hidden_act] ?? refuse(config, `hidden_act ${JSON.stringify(raw.hidden_act)}`);
-  if (raw.rope_scaling !== null && raw.rope_scaling !== undefined) refuse(config, 'rope_scaling');
-  const ropeType = raw.rope_parameters?.rope_type;
-  if (ropeType && ropeType !== 'default') refuse(config, `rope_type ${JSON.stringify(ropeType)}`);
+  const scaling = ropeScaling(config);
   const heads = raw.num_attention_heads;
   const kvHeads = raw.num_key_value_heads ?? heads;
   if (heads % kvHeads !== 0) refuse(config, `${heads} attention heads over ${kvHeads} KV heads`);
@@ -51,6 +42,11 @@ export function decoderShape(config: ModelConfig, biases: Biases, windowOf: (lay
     epsilon: raw.rms_norm_eps,
     isTied: raw.tie_word_embeddings ?? false,
     layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => ({ ...layer, window: windowOf(i) })),
-    ropes: { plain: { theta: raw.rope_theta ?? raw.rope_parameters?.rope_theta ?? 10_000, dim: headDim } },
+    ropes: {
+      plain: {
+        ...{ theta: raw.rope_theta ?? raw.rope_parameters?.rope_theta ?? 10_000, dim: headDim },
+        ...(scaling ? { scaling } : {}),
+      },
+    },
   };
 }

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import type { ModelConfig } from '../../model/model_folder.ts';
+import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { Architecture } from './architecture.ts';
 import { decoderProgram } from './decoder.ts';
-import { decoderShape, refuse } from './decoder_config.ts';
+import { decoderShape } from './decoder_config.ts';
 
 const schema = z.looseObject({
   num_hidden_layers: z.int().positive(),

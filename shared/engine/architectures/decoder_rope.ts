@@ -1,0 +1,115 @@
+/**
+ * Rotary frequencies: plain, and as models scale them to longer contexts than they were first trained for. The formulas, and the f32 in
+ * which they are evaluated, are those of transformers' modeling_rope_utils.
+ */
+import { z } from 'zod';
+import { refuse, type ModelConfig } from '../../model/model_folder.ts';
+import type { RopeScaling, RopeShape } from '../../model/model_shape.ts';
+
+const positive = z.number().positive();
+
+const scalingSchema = z.looseObject({
+  rope_type: z.string().nullish(),
+  /** As older configurations name it. */
+  type: z.string().nullish(),
+  factor: positive.nullish(),
+  low_freq_factor: positive.nullish(),
+  high_freq_factor: positive.nullish(),
+  original_max_position_embeddings: positive.nullish(),
+  attention_factor: positive.nullish(),
+  mscale: positive.nullish(),
+  mscale_all_dim: positive.nullish(),
+  beta_fast: positive.nullish(),
+  beta_slow: positive.nullish(),
+  truncate: z.boolean().nullish(),
+});
+
+const schema = z.looseObject({
+  rope_scaling: scalingSchema.nullish(),
+  rope_parameters: scalingSchema.nullish(),
+});
+
+/** What a configuration says of scaling; undefined: nothing. @throws ModelError for a kind that is not there, or one that lacks a number. */
+export function ropeScaling(config: ModelConfig): RopeScaling | undefined {
+  const { rope_scaling: scaling, rope_parameters: parameters } = config.read(schema);
+  const raw = scaling ?? parameters;
+  const kind = raw?.rope_type ?? raw?.type ?? 'default';
+  if (!raw || kind === 'default') return undefined;
+  const needed = (
+    key: 'factor' | 'low_freq_factor' | 'high_freq_factor' | 'original_max_position_embeddings',
+  ): number => raw[key] ?? refuse(config, `rope_scaling ${kind} without ${key}`);
+  switch (kind) {
+    case 'linear':
+      return { kind, factor: needed('factor') };
+    case 'llama3': {
+      const [low, high] = [needed('low_freq_factor'), needed('high_freq_factor')];
+      if (low >= high) refuse(config, `rope_scaling llama3 with low_freq_factor ${low} and high_freq_factor ${high}`);
+      const originalPositions = needed('original_max_position_embeddings');
+      return { kind, factor: needed('factor'), lowFactor: low, highFactor: high, originalPositions };
+    }
+    case 'yarn': {
+      const factor = needed('factor');
+      return {
+        ...{ kind, factor, originalPositions: raw.original_max_position_embeddings ?? config.maxPositions },
+        attentionFactor: raw.attention_factor ?? yarnAttention(factor, raw.mscale, raw.mscale_all_dim),
+        ...{ betaFast: raw.beta_fast ?? 32, betaSlow: raw.beta_slow ?? 1, isTruncated: raw.truncate ?? true },
+      };
+    }
+    default:
+      return refuse(config, `rope_scaling of type ${JSON.stringify(kind)} (there are linear, llama3 and yarn)`);
+  }
+}
+
+function yarnAttention(factor: number, mscale?: number | null, mscaleAllDim?: number | null): number {
+  const of = (scale: number): number => (factor <= 1 ? 1 : 0.1 * scale * Math.log(factor) + 1);
+  return mscale && mscaleAllDim ? of(mscale) / of(mscaleAllDim) : of(1);
+}
+
+/** [dim / 2] f32, and what cosines and sines are multiplied by. */
+export function ropeFrequencies({ theta, dim, scaling }: RopeShape): {
+  inverse: Float32Array;
+  attentionFactor: number;
+} {
+  const plain = Float32Array.from({ length: dim / 2 }, (_, i) => 1 / theta ** ((2 * i) / dim));
+  switch (scaling?.kind) {
+    case undefined:
+      return { inverse: plain, attentionFactor: 1 };
+    case 'linear':
+      return { inverse: plain.map((value) => value / scaling.factor), attentionFactor: 1 };
+    case 'llama3':
+      return { inverse: plain.map((value) => llama3Frequency(value, scaling)), attentionFactor: 1 };
+    case 'yarn':
+      return { inverse: yarnFrequencies(theta, dim, scaling), attentionFactor: scaling.attentionFactor };
+  }
+}
+
+/** Long waves are stretched, short ones stay, those between are blended. */
+function llama3Frequency(
+  frequency: number,
+  { factor, lowFactor, highFactor, originalPositions }: Extract<RopeScaling, { kind: 'llama3' }>,
+): number {
+  const wavelength = (2 * Math.PI) / frequency;
+  if (wavelength > originalPositions / lowFactor) return frequency / factor;
+  if (wavelength < originalPositions / highFactor) return frequency;
+  const smooth = (originalPositions / wavelength - lowFactor) / (highFactor - lowFactor);
+  return ((1 - smooth) * frequency) / factor + smooth * frequency;
+}
+
+/** From frequencies that turn `betaFast` times within the original context on they stay, up to those of `betaSlow` they are blended. */
+function yarnFrequencies(
+  theta: number,
+  dim: number,
+  { factor, originalPositions, betaFast, betaSlow, isTruncated }: Extract<RopeScaling, { kind: 'yarn' }>,
+): Float32Array {
+  const dimensionOf = (turns: number): number =>
+    (dim * Math.log(originalPositions / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
+  const [first, last] = [dimensionOf(betaFast), dimensionOf(betaSlow)];
+  const low = Math.max(isTruncated ? Math.floor(first) : first, 0);
+  const high = Math.min(isTruncated ? Math.ceil(last) : last, dim - 1);
+  const span = high === low ? 0.001 : high - low;
+  return Float32Array.from({ length: dim / 2 }, (_, i) => {
+    const frequency = 1 / theta ** ((2 * i) / dim);
+    const stretched = Math.min(1, Math.max(0, (i - low) / span));
+    return (frequency / factor) * stretched + frequency * (1 - stretched);
+  });
+}
