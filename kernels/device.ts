@@ -68,7 +68,7 @@ export interface StepPart {
   readonly until: number | undefined;
 }
 
-/** How a step is run, when not in one go. */
+/** How a step is run, when not in one go: one or the other. */
 export interface RunOptions {
   readonly exports?: StepExport | undefined;
   readonly part?: StepPart | undefined;

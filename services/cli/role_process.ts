@@ -3,6 +3,7 @@
  * clear line and a non-zero code when it cannot go on. Under `penstock up` the parent is told over IPC, and its death ends this
  * process too.
  */
+import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -104,6 +105,8 @@ function tlsOf({ tls_cert: cert, tls_key: key, tls_ca: ca }: ProcessConfig): Tls
     ca: textOf('--tls-ca', ca),
   };
   try {
+    // A context takes an authority without certificates for none, and trusts all the world's then.
+    for (const text of [tls.cert, tls.ca]) new X509Certificate(text);
     createSecureContext(tls);
   } catch (error) {
     throw new ConfigError(`--tls-cert ${cert}, --tls-key ${key}, --tls-ca ${ca}: ${messageOf(error)}`);

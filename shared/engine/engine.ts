@@ -286,7 +286,8 @@ export class Engine {
       sequence.passDelivered(blockSize);
       return { sequence, start, count, after: sequence.numSubmitted, prompt, drawn: isDrawn ? length : undefined };
     });
-    const early = filled.length > 0 ? this.#listener.onFilling(filled.map(({ hash }) => hash)) : undefined;
+    // Of a step that was begun some layers are past already: its blocks leave when it is done.
+    const early = filled.length > 0 && !part ? this.#listener.onFilling(filled.map(({ hash }) => hash)) : undefined;
     const results = this.#executable.run(batch, { part, exports: early && exportOf(early, filled) });
     // Whoever settles it hears of a failure; nobody may until then.
     results.catch(() => undefined);

@@ -268,6 +268,7 @@ export class FetchAttempt {
       offset === (this.#arriving?.next ?? 0) &&
       offset + data.length <= recordBytes;
     if (!hash || !isNext || this.#group) throw this.#wrong(reply);
+    await this.#acquired;
     const arriving = this.#arriving ?? { ...(await this.#take(slots)), next: 0 };
     this.#arriving = arriving;
     arriving.bytes.set(data, offset);

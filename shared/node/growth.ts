@@ -52,7 +52,9 @@ export class Growth {
   async allDescribed(slot: number): Promise<Uint8Array[]> {
     const i = this.blocks.findIndex((block) => block.slot === slot);
     const all = await Promise.all(this.#frames.map(({ told }) => told));
-    return all.flatMap((described) => described?.[i] ?? []);
+    const own = all.map((described) => described?.[i]);
+    // Without one of them the others say nothing: whoever seals the record computes them.
+    return own.every((described) => described !== undefined) ? own : [];
   }
 
   /** `then` is called when nobody has that slot: at once, or when the last one gives it back. */
@@ -77,7 +79,7 @@ export class Growth {
       const grown = this.#grown[i];
       if (!grown) break;
       // Whoever has it already has it on loan.
-      if (grown.numHolds === 0) grown.giveBack = loan();
+      grown.giveBack ??= loan();
       if (!grown.giveBack) break;
       lent.push({ grown, i });
     }

@@ -292,6 +292,29 @@ test('no batch waits for it: with others that compute its step is done in one go
   await engine.close();
 });
 
+test('a step that was begun gives nothing away before it is done', async () => {
+  const engine = new Running(64);
+  engine.send({ kind: 'await', keys: hashes.map(({ key }) => key), isOn: true });
+  engine.send({ kind: 'grant', slots: engine.slots.slice(8) });
+  // Its tail is a whole block, which somebody waits for too.
+  const tokens = prompt.slice(0, NUM_BLOCKS * BLOCK_SIZE);
+  const before = all.slice(0, -1);
+  engine.submit({ tokens, promptLength: tokens.length, maxLength: tokens.length + 2, isFetching: true });
+  await until('it is admitted', () => engine.of('admitted').length > 0);
+  deliver(engine, 0, before);
+  await engine.isIdle();
+  assert.deepEqual(engine.parts, [{ from: undefined, until: 1 }]);
+  deliver(engine, 1, before);
+  deliver(engine, 2, before);
+  engine.send({ kind: 'proceed', id: 1 });
+  await until('its tail has left', () => engine.of('exported').length === 1);
+  assert.equal(engine.of('frame').length, 0);
+  const { hash, slot } = engine.of('exported')[0]!.event;
+  assert.equal(hash.key, hashes.at(-1)!.key);
+  assert.equal(Buffer.compare(engine.payload(slot), payloads.at(-1)!), 0);
+  await engine.close();
+});
+
 test('what was begun is begun again when others were computed meanwhile', async () => {
   const engine = new Running(64);
   await loading(engine);
@@ -314,7 +337,6 @@ test('frames of a sequence that is preempted are not those of the blocks that it
   const engine = new Running(64, Infinity, 12);
   const other = prompt.slice(40, 50);
   engine.submit({ id: 2, tokens: other, promptLength: other.length, maxLength: other.length + 300 });
-  await until('the other one runs', () => engine.tokens(2).length > 0);
   engine.submit({ isFetching: true });
   await until('it is admitted', () => engine.of('admitted').length === 2);
   deliver(engine, 0, all);

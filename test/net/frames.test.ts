@@ -167,10 +167,14 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await start(...how);
   }
 
-  function read({ most = Infinity, signal = never }: { most?: number; signal?: AbortSignal } = {}): Reading {
+  function read({
+    most = Infinity,
+    signal = never,
+    of = hashes,
+  }: { most?: number; signal?: AbortSignal; of?: typeof hashes } = {}): Reading {
     const stream = openFetch(line, address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-      ...{ format: layout.format, hashes, signal, recordBytes: BYTES, frames, patienceMs: undefined },
+      ...{ format: layout.format, hashes: of, signal, recordBytes: BYTES, frames, patienceMs: undefined },
       ...{ waitMs: 5_000, timeoutMs: 10_000 },
     });
     let numTaken = 0;
@@ -336,6 +340,16 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     assertPayloads(reading);
     await isAtRest();
     assert.equal(holder.outbox.cache.size, NUM_BLOCKS);
+  });
+
+  test('whoever asks for a block several times has it on loan once', async () => {
+    const [first] = hashes;
+    const reading = read({ of: [first!, first!, first!] });
+    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    holder.step([0]);
+    await reading.done;
+    assert.equal(reading.payloads.size, 3);
+    await isAtRest();
   });
 
   test('over calls they come whole', async () => {

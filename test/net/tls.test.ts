@@ -1,7 +1,8 @@
 /** Calls and lanes with certificates: who has none of the cluster's authority, or one for another host, comes in nowhere. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, type AddressInfo } from 'node:net';
+import { createServer } from 'node:tls';
 import { afterAll, afterEach, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -18,7 +19,9 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
 import { sharedFiles } from '../../shared/net/mover/host_memory.ts';
+import { headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
+import type { LaneReply } from '../../shared/protocol/messages.ts';
 import { Authority } from '../support/certificates.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { lendingFrom } from '../support/lending.ts';
@@ -54,7 +57,11 @@ afterEach(async () => {
 });
 
 /** A holder of all blocks. @returns its address; `ports`: of its lanes, as they are given. */
-async function holder(tls: TlsTexts, laneTls: TlsTexts | 'none' = tls): Promise<{ address: string; ports: number[] }> {
+async function holder(
+  tls: TlsTexts,
+  laneTls: TlsTexts | 'none' = tls,
+  liesOf?: LaneReply,
+): Promise<{ address: string; ports: number[] }> {
   const stopped = new AbortController();
   const network = new GrpcNetwork('', systemClock, tls);
   const slab = new Slab(NUM_BLOCKS * slotLength(BYTES));
@@ -76,7 +83,7 @@ async function holder(tls: TlsTexts, laneTls: TlsTexts | 'none' = tls): Promise<
   lanes.open = async (request) => {
     const reply = await open(request);
     ports.push(reply.port);
-    return reply;
+    return liesOf ? { ...liesOf, lane: reply.lane } : reply;
   };
   const { fetch, openLane } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
   const listener = await network.listen('127.0.0.1:0', { fetch, openLane });
@@ -152,6 +159,25 @@ test('where only lanes cannot be had so, blocks come over the encrypted calls', 
   assert.deepEqual(await fetchAll(strict.address, own, { ...stranger.issue('lane'), ca: own.ca }), {
     ...{ memory: 0, socket: 0, call: NUM_BLOCKS * BYTES },
   });
+});
+
+test('a holder whose lane says rubbish: it is closed, and blocks come over calls', async () => {
+  const server = createServer({ ...own, requestCert: true }, (socket) => {
+    socket.on('error', () => undefined);
+    let numHeard = 0;
+    socket.on('data', (data: Buffer) => {
+      numHeard += data.length;
+      // In one write: what follows the bad head is deciphered with it.
+      const bad = Buffer.alloc(4_000, 0x55);
+      if (numHeard === LANE_TOKEN_BYTES) socket.write(headOf({ stream: 0, index: 0, bytes: 0 }));
+      else if (numHeard > LANE_TOKEN_BYTES) socket.write(bad);
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closing.push(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const { address } = await holder(own, own, { lane: 5, port, token: 't'.repeat(LANE_TOKEN_BYTES), memory: '' });
+  assert.equal((await fetchAll(address, own))['call'], NUM_BLOCKS * BYTES);
 });
 
 test('what a stranger says on the port of a lane is heard by nobody', async () => {

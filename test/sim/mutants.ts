@@ -310,8 +310,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks that grow are lent without end (P1)',
     file: 'shared/node/growth.js',
-    from: 'grown.giveBack = loan();',
-    to: 'grown.giveBack = () => undefined;',
+    from: 'grown.giveBack ??= loan();',
+    to: 'grown.giveBack ??= () => undefined;',
   },
   {
     name: 'a step begins before its layers are there',

@@ -114,7 +114,7 @@ export class AttemptRun {
         const generated = this.#take(reply, reply.sampled);
         if (generated.finish) {
           this.#attempt.outcome = 'finished';
-          await this.#restOfPrefill();
+          await this.#restOfPrefill(signal);
         }
         yield generated;
       }
@@ -138,15 +138,16 @@ export class AttemptRun {
    * All of its blocks came, and it is about to end: cut off now its last blocks would not stay in its device, and what it has computed
    * would not be counted.
    */
-  async #restOfPrefill(): Promise<void> {
+  async #restOfPrefill(signal: AbortSignal): Promise<void> {
     const { clock, view } = this.#options;
     const { cachedTokens = 0, fetchedTokens = 0 } = this.#attempt.report ?? {};
     // Two words a key.
     const numFull = (this.#blocks.keys.length / 2) * (view.model?.format.blockSize ?? 0);
     if (!this.#prefilling || this.#unwanted.signal.aborted || cachedTokens + fetchedTokens < numFull) return;
-    const isOver = new AbortController();
-    await Promise.race([this.#prefilling, clock.sleep(REST_MS, isOver.signal)]);
-    isOver.abort(OVER);
+    const waiting = linkSignals(signal);
+    await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
+    waiting.release();
+    waiting.abort(OVER);
   }
 
   /** Of the instance's `placement`. */

@@ -192,6 +192,8 @@ export class PulledLanes {
         begin('unwanted', scratch, read.bytes);
       } else {
         // Nobody knows where the next record begins.
+        begin('head', head, HEAD_BYTES);
+        pulled.isClosed = true;
         pulled.socket?.destroy();
       }
     };
@@ -201,6 +203,11 @@ export class PulledLanes {
           ? target.subarray(0, Math.min(target.length, numBytes - numHere))
           : target.subarray(numHere),
       onBytes: (count) => {
+        if (pulled.isClosed) {
+          // It means nothing, and has to go somewhere: a socket that deciphers would ask for ever where.
+          begin('head', head, HEAD_BYTES);
+          return;
+        }
         numHere += count;
         if (kind === 'record') coming?.took(numHere);
         if (numHere < numBytes) return;
