@@ -4,15 +4,13 @@
  * a time.
  */
 import type { LayerRange, StepExport } from '../device.ts';
-import { gatherBlocks } from './gather_blocks.ts';
+import { BlockGather } from './block_gather.ts';
 import type { GpuMemory } from './gpu_memory.ts';
-import { packParams, PARAMS_STRIDE, type KernelCache } from './kernel.ts';
+import type { KernelCache } from './kernel.ts';
 import { polled } from './polling.ts';
 
 /** Of the blocks that one step exports so; others leave when it is done. */
 const EXPORT_BYTES = 64 << 20;
-/** Bytes that a thread moves. */
-const QUAD = 16;
 
 interface Range extends LayerRange {
   /** Of its bytes, in a payload. */
@@ -46,14 +44,8 @@ export function planExport(
 }
 
 interface Parts {
-  readonly device: GPUDevice;
   readonly plan: ExportPlan;
-  readonly pipeline: GPUComputePipeline;
-  /** By layer. */
-  readonly bindGroups: readonly GPUBindGroup[];
-  readonly groupsX: readonly number[];
-  readonly list: GPUBuffer;
-  readonly staging: GPUBuffer;
+  readonly gather: BlockGather;
   /** By step in flight, by range. */
   readonly downloads: readonly (readonly GPUBuffer[])[];
 }
@@ -76,39 +68,27 @@ export class StepExporter {
     numSteps: number,
   ): Promise<StepExporter> {
     const { ranges, numBlocks } = plan;
-    const list = await memory.storage('transfer', 'exported list', numBlocks * 4);
-    const widest = Math.max(...ranges.map(({ bytes }) => bytes));
-    const staging = await memory.storage('transfer', 'exported blocks', numBlocks * widest);
-    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
-    const params = await memory.allocate('transfer', 'export params', kv.length * PARAMS_STRIDE, usage);
-    const values = new DataView(new ArrayBuffer(kv.length * PARAMS_STRIDE));
-    for (const { firstLayer, numLayers, bytes } of ranges) {
-      let at = 0;
-      for (let layer = firstLayer; layer < firstLayer + numLayers; layer++) {
-        const own = layerBytes[layer]!;
-        const fields = { layer_at: at / QUAD, layer_quads: own / QUAD, record_quads: bytes / QUAD };
-        packParams(gatherBlocks, fields, values, layer * PARAMS_STRIDE);
-        at += own;
-      }
-    }
-    device.queue.writeBuffer(params, 0, values.buffer);
+    const staged = ranges.flatMap(({ firstLayer, numLayers, bytes: stagedBytes }) => {
+      let next = 0;
+      return layerBytes.slice(firstLayer, firstLayer + numLayers).map((own) => {
+        const at = next;
+        next += own;
+        return { at, stagedBytes };
+      });
+    });
+    const gather = await BlockGather.create({
+      ...{ label: 'export', device, memory, kernels, kv, layerBytes, staged, numBlocks },
+    });
     const downloads: GPUBuffer[][] = [];
     for (let step = 0; step < numSteps; step++) {
       const ofStep: GPUBuffer[] = [];
       for (const { bytes } of ranges) {
-        const download = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-        ofStep.push(await memory.allocate('transfer', 'exported range', numBlocks * bytes, download));
+        const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+        ofStep.push(await memory.allocate('transfer', 'exported range', numBlocks * bytes, usage));
       }
       downloads.push(ofStep);
     }
-    return new StepExporter({
-      ...{ device, plan, list, staging, downloads },
-      pipeline: await polled(kernels.pipeline(gatherBlocks, { constants: { SCATTER: 0 } })),
-      bindGroups: kv.map((layer, i) =>
-        kernels.bind(gatherBlocks, { buffer: params, offset: i * PARAMS_STRIDE }, { list, kv: layer, staging }),
-      ),
-      groupsX: layerBytes.map((bytes) => Math.ceil(bytes / QUAD / gatherBlocks.constants.WORKGROUP_SIZE)),
-    });
+    return new StepExporter({ plan, gather, downloads });
   }
 
   get numBlocks(): number {
@@ -121,22 +101,15 @@ export class StepExporter {
 
   /** Before the step's first submit. */
   begin({ blocks }: StepExport): void {
-    const { device, list } = this.#parts;
-    device.queue.writeBuffer(list, 0, Uint32Array.from(blocks));
+    this.#parts.gather.choose(blocks);
   }
 
   /** Behind the layers of that range. `step`: which of those that run at a time. */
   encode(encoder: GPUCommandEncoder, index: number, numBlocks: number, step: number): void {
-    const { plan, pipeline, bindGroups, groupsX, staging, downloads } = this.#parts;
-    const { firstLayer, numLayers, bytes } = plan.ranges[index]!;
-    const pass = encoder.beginComputePass();
-    pass.setPipeline(pipeline);
-    for (let layer = firstLayer; layer < firstLayer + numLayers; layer++) {
-      pass.setBindGroup(0, bindGroups[layer]);
-      pass.dispatchWorkgroups(groupsX[layer]!, numBlocks);
-    }
-    pass.end();
-    encoder.copyBufferToBuffer(staging, 0, downloads[step]![index]!, 0, numBlocks * bytes);
+    const { plan, gather, downloads } = this.#parts;
+    const range = plan.ranges[index]!;
+    gather.encode(encoder, 'gather', range, numBlocks);
+    encoder.copyBufferToBuffer(gather.staging, 0, downloads[step]![index]!, 0, numBlocks * range.bytes);
   }
 
   /** When everything is submitted: resolves when the last range has been told. */

@@ -11,8 +11,7 @@ import type { Phase, Sequence } from './sequence.ts';
 
 interface Begun {
   readonly sequence: Sequence;
-  readonly phase: Phase;
-  readonly blocks: readonly number[];
+  readonly phase: Extract<Phase, { kind: 'loading' }>;
   readonly start: number;
   readonly count: number;
   /** Up to the attention of this layer. */
@@ -47,11 +46,9 @@ export class FirstStep {
       const until = frames[sequence.numFramesIn(blockSize)]?.firstLayer ?? 0;
       const from = begun?.until;
       if (until <= (from ?? 0) || count > chunkTokens) continue;
-      const { blocks } = phase;
-      this.#begun = { sequence, phase, blocks, start, count, until };
-      await this.#executable.run([{ tokens: tokens.slice(start), start, blockTable: blocks }], {
-        part: { from, until },
-      });
+      this.#begun = { sequence, phase, start, count, until };
+      const batch = [{ tokens: tokens.slice(start), start, blockTable: phase.blocks }];
+      await this.#executable.run(batch, { part: { from, until } });
       return true;
     }
     return false;
@@ -63,8 +60,8 @@ export class FirstStep {
     this.#begun = undefined;
     const [sequence] = work;
     if (!begun || work.length > 1 || sequence !== begun.sequence) return undefined;
-    const { blocks, start, count, until } = begun;
-    const isSame = sequence.blocks === blocks && sequence.numSubmitted === start && sequence.numPlanned === count;
+    const { phase, start, count, until } = begun;
+    const isSame = sequence.blocks === phase.blocks && sequence.numSubmitted === start && sequence.numPlanned === count;
     return isSame ? { from: until, until: undefined } : undefined;
   }
 }

@@ -85,7 +85,7 @@ export interface Network {
     requests: AsyncIterable<Request<M>>,
     options: CallOptions,
   ): AsyncIterableIterator<Reply<M>>;
-  /** A peer that is gone: its connection is closed. */
+  /** A peer that is gone: its connection is closed when its open calls have ended. */
   forget(address: string): void;
   close(): void;
 }

@@ -136,16 +136,15 @@ export class Outbox implements BlockSource {
   async #seal({ hash, slot, anchor }: Extract<EngineEvent, { kind: 'exported' }>): Promise<void> {
     const { mover, layout, announcer, log, onReady } = this.#options;
     const growth = this.#growingIn.get(slot);
-    /** Readers of its frames may have it still. */
-    const whenFree = (then: () => void): void => {
-      if (growth) growth.whenFree(slot, then);
-      else then();
-    };
     const giveSlot = (): void => {
-      whenFree(() => {
+      const give = (): void => {
         this.cache.giveSlot(slot);
         this.#slotMayBeFree();
-      });
+      };
+      // Readers of its frames may have it still.
+      if (growth) growth.whenFree(slot, give);
+      else give();
+      this.#wake(hash.key);
     };
     this.#sealing.add(hash.key);
     let content: bigint;
@@ -155,26 +154,26 @@ export class Outbox implements BlockSource {
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
       giveSlot();
-      this.#wake(hash.key);
       return;
     } finally {
       this.#sealing.delete(hash.key);
       this.#growingIn.delete(slot);
       if (growth && this.#growing.get(hash.key) === growth) this.#growing.delete(hash.key);
     }
-    if (this.cache.put({ hash, slot, format: layout.format, bytes: this.#recordBytes })) {
-      announcer.stored('dram', hash.key);
+    if (!this.cache.put({ hash, slot, format: layout.format, bytes: this.#recordBytes })) {
+      giveSlot();
+      return;
+    }
+    announcer.stored('dram', hash.key);
+    if (growth) {
       this.cache.pin(hash.key);
-      whenFree(() => {
+      growth.whenFree(slot, () => {
         this.cache.unpin(hash.key);
         this.#slotMayBeFree();
       });
-      if (anchor !== undefined) onReady({ ...hash, anchor }, content);
-    } else {
-      giveSlot();
-    }
+    } else this.#slotMayBeFree();
+    if (anchor !== undefined) onReady({ ...hash, anchor }, content);
     this.#wake(hash.key);
-    this.#slotMayBeFree();
   }
 
   /** One is free, or a record that can be evicted: who found none before finds one now. */
@@ -242,10 +241,7 @@ export class Outbox implements BlockSource {
         this.cache.counters.hits++;
         return lent;
       }
-      const growth = mayGrow ? this.#growing.get(hash.key) : undefined;
-      // Other streams find half of what is left.
-      const most = Math.max(1, Math.floor(this.cache.numLoanable(this.#recordBytes) / 2));
-      const growing = growth?.blocksOf(hashes, most, () => this.cache.loan(this.#recordBytes));
+      const growing = mayGrow ? this.#lendFrames(hashes, hash.key) : undefined;
       if (growing) {
         this.cache.counters.hits += growing.blocks.length;
         return growing;
@@ -266,6 +262,13 @@ export class Outbox implements BlockSource {
     }
     this.cache.counters.misses++;
     return undefined;
+  }
+
+  /** Those of the run that grow where its first one does, as far as there is room on loan. */
+  #lendFrames(hashes: readonly BlockHash[], first: BlockKey): GrowingBlocks | undefined {
+    // Other streams find half of what is left.
+    const most = Math.max(1, Math.floor(this.cache.numLoanable(this.#recordBytes) / 2));
+    return this.#growing.get(first)?.blocksOf(hashes, most, () => this.cache.loan(this.#recordBytes));
   }
 
   /** A prefill for this request has begun; a retry may begin before the one before it has ended. */

@@ -367,7 +367,7 @@ test.each(['prefill', 'decode'])(
     await until('it has left and another life has begun', async () =>
       (await up.pool()).some(({ name, epoch }) => name === node.name && epoch !== node.epoch),
     );
-    for (const { attempts } of await up.requests(6)) expect(attempts).toHaveLength(1);
+    for (const { attempts } of await up.requests(6)) expect(attempts, JSON.stringify(attempts)).toHaveLength(1);
   },
 );
 

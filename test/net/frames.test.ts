@@ -32,6 +32,7 @@ import { Outbox } from '../../shared/node/outbox.ts';
 import type { FetchReply } from '../../shared/protocol/messages.ts';
 import { until } from '../support/cluster.ts';
 import { inlineMover } from '../support/inline_mover.ts';
+import { slotsOf } from '../support/slab_slots.ts';
 
 const layout: RecordLayout = {
   ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 400_000 },
@@ -177,30 +178,15 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
       ...{ format: layout.format, hashes: of, signal, recordBytes: BYTES, frames, patienceMs: undefined },
       ...{ waitMs: 5_000, timeoutMs: 10_000 },
     });
-    let numTaken = 0;
-    const giveBack = (slot: number): void => {
-      slab.release(slot);
-      numTaken--;
-    };
-    const take = async (): Promise<{ slot: number; bytes: Uint8Array }> => {
-      for (;;) {
-        signal.throwIfAborted();
-        const slot = numTaken < most ? slab.allocate(BYTES) : undefined;
-        if (slot !== undefined) {
-          numTaken++;
-          return { slot, bytes: slotBytes(slab.memory, slot, BYTES) };
-        }
-        await systemClock.sleep(2);
-      }
-    };
+    const slots = slotsOf(slab, BYTES, signal, most);
     const seen: Seen[] = [];
     const payloads = new Map<number, Buffer>();
     const all = async (): Promise<void> => {
-      for await (const { index, slot, frame, isLast, fault } of stream.records({ take, giveBack })) {
+      for await (const { index, slot, frame, isLast, fault } of stream.records(slots)) {
         seen.push({ index, frame, isLast, fault });
         if (!isLast) continue;
         payloads.set(index, Buffer.from(slotBytes(slab.memory, slot + START, layout.payloadBytes)));
-        giveBack(slot);
+        slots.giveBack(slot);
       }
     };
     return { seen, payloads, done: all() };

@@ -32,6 +32,7 @@ import type { Handlers, Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { lendingFrom } from '../support/lending.ts';
+import { slotsOf } from '../support/slab_slots.ts';
 
 const layout: RecordLayout = {
   ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 200_000 },
@@ -184,29 +185,14 @@ async function fetchFrom(
       timeoutMs: 10_000,
     },
   });
-  let numTaken = 0;
-  const giveBack = (slot: number): void => {
-    slab.release(slot);
-    numTaken--;
-  };
-  const take = async (): Promise<{ slot: number; bytes: Uint8Array }> => {
-    for (;;) {
-      signal.throwIfAborted();
-      const slot = numTaken < most ? slab.allocate(BYTES) : undefined;
-      if (slot !== undefined) {
-        numTaken++;
-        return { slot, bytes: slotBytes(slab.memory, slot, BYTES) };
-      }
-      await systemClock.sleep(2);
-    }
-  };
+  const slots = slotsOf(slab, BYTES, signal, most);
   let numHere = 0;
-  for await (const arrival of stream.records({ take, giveBack })) {
+  for await (const arrival of stream.records(slots)) {
     numHere++;
     try {
       await each({ ...arrival, bytes: slotBytes(slab.memory, arrival.slot, BYTES) });
     } finally {
-      giveBack(arrival.slot);
+      slots.giveBack(arrival.slot);
     }
   }
   return numHere;

@@ -25,6 +25,7 @@ import type { LaneReply } from '../../shared/protocol/messages.ts';
 import { Authority } from '../support/certificates.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { lendingFrom } from '../support/lending.ts';
+import { slotsOf } from '../support/slab_slots.ts';
 
 const layout: RecordLayout = {
   ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 300_000 },
@@ -114,16 +115,13 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tl
     ...{ format: layout.format, hashes, signal, recordBytes: BYTES, patienceMs: undefined },
     ...{ waitMs: 0, timeoutMs: 10_000 },
   });
-  const take = (): Promise<{ slot: number; bytes: Uint8Array }> => {
-    const slot = slab.allocate(BYTES)!;
-    return Promise.resolve({ slot, bytes: slotBytes(slab.memory, slot, BYTES) });
-  };
+  const slots = slotsOf(slab, BYTES, signal);
   let next = 0;
-  for await (const { index, slot, fault } of stream.records({ take, giveBack: (slot) => slab.release(slot) })) {
+  for await (const { index, slot, fault } of stream.records(slots)) {
     assert.equal(fault, undefined);
     assert.equal(index, next);
     assert.equal(slotBytes(slab.memory, slot, BYTES).at(-1), Number(hashes[next++]!.key & 0xffn));
-    slab.release(slot);
+    slots.giveBack(slot);
   }
   assert.equal(next, NUM_BLOCKS);
   return moved;

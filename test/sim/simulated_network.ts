@@ -97,11 +97,8 @@ export class SimFabric {
     return {
       listen: (bind, handlers) => Promise.resolve(this.#listen(process, bind, handlers)),
       open: (address, name, requests, options) => this.#open(process, address, name, requests, options),
-      forget: (address) => {
-        for (const call of this.#calls) {
-          if (call.client === process && call.address === address) call.fail('instance_lost', 'the peer was forgotten');
-        }
-      },
+      // Connections are not simulated, and calls go on.
+      forget: () => undefined,
       close: () => {
         for (const call of this.#calls) if (call.client === process) call.fail('cancelled', 'the process ends');
       },

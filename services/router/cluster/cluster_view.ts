@@ -252,7 +252,7 @@ export class ClusterView {
   }
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
-    const { log, onLost } = this.#options;
+    const { clock, log, silenceMs, signal, onLost } = this.#options;
     if (instance.member.role === 'decode') {
       this.#decodeLeftMs.set(instance.maxModelLen, this.#options.clock.nowMs());
       const [oldest] = this.#decodeLeftMs.keys();
@@ -260,7 +260,12 @@ export class ClusterView {
     }
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
-    instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
+    const end = (): void => {
+      instance.lost.abort(new Failure('instance_lost', `${instance.member.name} is lost`));
+    };
+    // Its goodbye may be here before its last words on other connections: its calls end by themselves, as it does.
+    if (why === 'left') void clock.sleep(silenceMs, signal).then(end);
+    else end();
     onLost(instance);
     if (!this.all().some(({ registration }) => registration.engine)) this.#model = undefined;
     this.#tellOfStores({ came: [], gone: [instance.member] });

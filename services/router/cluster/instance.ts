@@ -16,7 +16,7 @@ export interface Placements {
 export class Instance {
   readonly member: Member;
   readonly registration: Registration;
-  /** Aborts when the instance is lost or gone. */
+  /** Aborts when nothing more can come from it: it is silent, another took its name, or it left some time ago. */
   readonly lost = new AbortController();
   load: Load | undefined;
   lastHeardMs: number;

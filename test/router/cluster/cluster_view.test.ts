@@ -154,6 +154,21 @@ test('a new epoch replaces the old one, whose late words count for nothing', asy
   assert.deepEqual(world.names, []);
 });
 
+test('who says goodbye is gone at once, and its calls have time to end: its last words may still be on their way', async () => {
+  const world = new World();
+  for (const name of ['d1', 'd2']) await world.register(registration(name, 'a'));
+  const [left, silent] = world.view.all();
+  assert(left && silent);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'd1', epoch: 'a' }));
+  assert.deepEqual(world.names, ['d2/a']);
+  assert.equal(left.lost.signal.aborted, false);
+  await world.clock.run(2_900);
+  assert.equal(left.lost.signal.aborted, false);
+  await world.clock.run(3_500);
+  assert.equal(left.lost.signal.aborted, true);
+  assert.equal(silent.lost.signal.aborted, true, 'nothing comes from who is silent');
+});
+
 test('another model, layout or protocol is refused by name; the next cluster may have another model', async () => {
   const world = new World();
   await world.register(registration('d1', 'a'));

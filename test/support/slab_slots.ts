@@ -1,0 +1,26 @@
+/** Slots of a slab for a fetch, as an instance gives them. */
+import { systemClock } from '../../shared/base/clock.ts';
+import { slotBytes, type Slab } from '../../shared/kv/slab.ts';
+import type { Slots } from '../../shared/net/fetch_attempt.ts';
+
+/** At most so many at a time; whoever finds none waits for one until `signal` aborts. */
+export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, most = Infinity): Slots {
+  let numTaken = 0;
+  return {
+    take: async () => {
+      for (;;) {
+        signal.throwIfAborted();
+        const slot = numTaken < most ? slab.allocate(recordBytes) : undefined;
+        if (slot !== undefined) {
+          numTaken++;
+          return { slot, bytes: slotBytes(slab.memory, slot, recordBytes) };
+        }
+        await systemClock.sleep(2);
+      }
+    },
+    giveBack: (slot) => {
+      slab.release(slot);
+      numTaken--;
+    },
+  };
+}
