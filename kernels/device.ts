@@ -11,14 +11,14 @@
 
 import assert from 'node:assert/strict';
 import type { Draw } from './draw.ts';
-import type { KvDtype, Program } from './program.ts';
+import type { KvDtype, Program, WeightPart } from './program.ts';
 import type { StoredRows } from './stored_rows.ts';
 import type { WeightFormat } from './weight_format.ts';
 
 /** Where weights come from, a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
-  /** Rows of the tensor in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one. */
-  slices(tensor: string): AsyncIterable<StoredRows>;
+  /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one. */
+  slices(rows: WeightPart): AsyncIterable<StoredRows>;
   /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;
 }

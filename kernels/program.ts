@@ -19,7 +19,17 @@ export interface WeightSpec {
   /** Outputs. A vector (norm, bias) has one output per value and `inner` 1. */
   readonly outputs: number;
   readonly inner: number;
-  readonly parts: readonly { readonly tensor: string; readonly outputs: number }[];
+  /** Added to each value of a vector: some norms are stored less one. */
+  readonly offset?: number;
+  readonly parts: readonly WeightPart[];
+}
+
+/** Rows of a tensor. */
+export interface WeightPart {
+  readonly tensor: string;
+  readonly outputs: number;
+  /** The first of them; 0 when it does not say. */
+  readonly firstRow?: number;
 }
 
 /** How a row of q, k and v is cut. */
@@ -36,17 +46,29 @@ interface GateShape {
 }
 
 export type Operation =
-  /** out[rows, hidden] = table[token, :] */
-  | { readonly kind: 'embed'; readonly table: string; readonly out: string }
-  /** out[r, :] = weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon) */
+  /** out[rows, hidden] = table[token, :] (· scale) */
+  | { readonly kind: 'embed'; readonly table: string; readonly out: string; readonly scale?: number }
+  /** out[r, :] (+)= weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon) */
   | {
       readonly kind: 'rms_norm';
       readonly x: string;
       readonly weight: string;
       readonly out: string;
       readonly epsilon: number;
+      readonly accumulate?: boolean;
     }
-  /** out[r, outputs] (+)= x[r, inner] · weightᵀ (+ bias) */
+  /**
+   * As rms_norm, in place, of each head of q and of k in qkv[rows, (heads + 2·kv_heads)·head_dim], or of all heads of q together and all
+   * of k. The weight is q's, [head_dim] or [heads·head_dim], then k's.
+   */
+  | ({
+      readonly kind: 'qk_norm';
+      readonly qkv: string;
+      readonly weight: string;
+      readonly epsilon: number;
+      readonly span: 'head' | 'all';
+    } & HeadShape)
+  /** out[r, outputs] (+)= (x[r, inner] · weightᵀ (+ bias)) (· scale) */
   | {
       readonly kind: 'linear';
       readonly x: string;
@@ -54,15 +76,16 @@ export type Operation =
       readonly bias?: string;
       readonly out: string;
       readonly accumulate: boolean;
+      readonly scale?: number;
     }
   /**
-   * Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place by the table `rope` (halves paired), stores k and v, rounded, at
-   * the row's slot in the layer's two planes.
+   * Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place by the table `rope` (of the values of a head that it has angles
+   * for, halves paired; those after them stay), stores k and v, rounded, at the row's slot in the layer's two planes.
    */
   | ({ readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number; readonly rope: string } & HeadShape)
   /**
    * out[rows, heads·head_dim] = causal softmax(q·Kᵀ·scale)·V over the sequence's block table; q is the head of qkv. With a
-   * `window` a row sees that many tokens, its own included.
+   * `window` a row sees that many tokens, its own included; with a `cap` a scaled score s is cap · tanh(s / cap).
    */
   | ({
       readonly kind: 'attention';
@@ -71,6 +94,7 @@ export type Operation =
       readonly layer: number;
       readonly scale: number;
       readonly window?: number;
+      readonly cap?: number;
     } & HeadShape)
   /** out[r, i] = silu(gate_up[r, i]) * gate_up[r, inner + i] */
   | ({ readonly kind: 'silu_mul' } & GateShape)
@@ -78,6 +102,8 @@ export type Operation =
   | ({ readonly kind: 'gelu_mul' } & GateShape)
   /** out[samples, width] = x[sample_row, :] */
   | { readonly kind: 'gather_samples'; readonly x: string; readonly out: string }
+  /** x[r, i] = cap · tanh(x[r, i] / cap) */
+  | { readonly kind: 'soft_cap'; readonly x: string; readonly cap: number }
   /** Per sample that asks for them: the best logits, the log-sum-exp. */
   | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number }
   /** Per sample that asks for one: a token. */
@@ -94,13 +120,15 @@ export function isGate(op: Operation | undefined): op is Gate {
 
 const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => readonly string[] } = {
   embed: () => [],
-  rms_norm: ({ x }) => [x],
+  rms_norm: ({ x, out, accumulate }) => (accumulate ? [x, out] : [x]),
+  qk_norm: ({ qkv }) => [qkv],
   linear: ({ x, out, accumulate }) => (accumulate ? [x, out] : [x]),
   rope_store: ({ qkv }) => [qkv],
   attention: ({ qkv }) => [qkv],
   silu_mul: ({ gateUp }) => [gateUp],
   gelu_mul: ({ gateUp }) => [gateUp],
   gather_samples: ({ x }) => [x],
+  soft_cap: ({ x }) => [x],
   candidates: ({ logits }) => [logits],
   draw: ({ logits }) => [logits],
 };
@@ -122,8 +150,10 @@ export interface KvLayer {
   readonly planes: readonly number[];
 }
 
-/** [max_positions, head_dim / 2] each, f32. */
+/** [max_positions, dim / 2] each, f32. */
 export interface RopeTable {
+  /** Values of a head that it rotates. */
+  readonly dim: number;
   readonly cos: Float32Array;
   readonly sin: Float32Array;
 }

@@ -6,7 +6,7 @@ import { packRows, rowBytes, scalesPerRow, unpackRows, type PackedRows, type Wei
 type StoredFormat = WeightFormat | 'bf16';
 
 export interface StoredRows {
-  /** Of the tensor. */
+  /** Of the rows that were asked for. */
   readonly rowStart: number;
   readonly format: StoredFormat;
   /** Whole rows; as valid as whoever gives them says. */
@@ -74,6 +74,11 @@ export class RowDecoder {
       for (let i = 0; i < numValues; i++) out[i] = table[halves[i]!]!;
     }
     return out;
+  }
+
+  /** Values of a vector, each with `offset` added; nobody else's. */
+  vector(rows: StoredRows, offset = 0): Float32Array<ArrayBuffer> {
+    return Float32Array.from(this.floats(rows, 1), (value) => value + offset);
   }
 
   /** In the format that a device multiplies: integers of the same format are not rounded again. */

@@ -7,9 +7,11 @@
 export interface Kernels {
   embed(params: number, start: number, end: number): void;
   rms_norm(params: number, start: number, end: number): void;
+  qk_norm(params: number, start: number, end: number): void;
   rope_store(params: number, start: number, end: number): void;
   silu_mul(params: number, start: number, end: number, first: number, last: number): void;
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
+  soft_cap(params: number, start: number, end: number, first: number, last: number): void;
   gather(params: number, start: number, end: number): void;
   candidates(params: number, start: number, end: number): void;
   draw(params: number, start: number, end: number, scratch: number): void;

@@ -25,7 +25,7 @@ export async function loadWeights(
     const panels = new Panels(kernels, memory, layout, layout.weights.get(name)!, spec, weightFormat);
     let firstOutput = 0;
     for (const part of spec.parts) {
-      for await (const rows of source.slices(part.tensor)) {
+      for await (const rows of source.slices(part)) {
         panels.put(rows, decoder, firstOutput + rows.rowStart);
         doneBytes += numStored(rows, spec.inner) * spec.inner * 4;
         onProgress?.(doneBytes, totalBytes);
@@ -42,6 +42,7 @@ class Panels {
   readonly #staging: Uint8Array;
   readonly #to: number;
   readonly #inner: number;
+  readonly #offset: number;
   readonly #format: WeightFormat;
   readonly #code: number;
 
@@ -57,6 +58,7 @@ class Panels {
     this.#staging = new Uint8Array(memory.buffer, staging, stagingBytes);
     this.#to = to;
     this.#inner = spec.inner;
+    this.#offset = spec.offset ?? 0;
     this.#format = format;
     this.#code = formatCode(spec, format);
   }
@@ -65,6 +67,7 @@ class Panels {
   put(rows: StoredRows, decoder: RowDecoder, firstOutput: number): void {
     const integers = this.#inner > 1 ? storedIntegers(this.#format, rows, this.#inner) : undefined;
     if (integers) this.#putIntegers(integers, firstOutput);
+    else if (this.#inner === 1) this.#putFloats(decoder.vector(rows, this.#offset), firstOutput);
     else this.#putFloats(decoder.floats(rows, this.#inner), firstOutput);
   }
 

@@ -10,8 +10,10 @@ import { geluMul } from './ops/gelu_mul.ts';
 import { linear } from './ops/linear.ts';
 import type { Load, PlacedOperation, Placement, WasmOperation, Work } from './ops/operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
+import { qkNorm } from './ops/qk_norm.ts';
 import { ropeStore } from './ops/rope_store.ts';
 import { siluMul } from './ops/silu_mul.ts';
+import { softCap } from './ops/soft_cap.ts';
 import { peakLoops } from './peak_loops.ts';
 import type { StepContext } from './step_context.ts';
 import type { Struct } from './struct.ts';
@@ -21,12 +23,14 @@ type Fields = Readonly<Record<string, number>>;
 export const wasmOperations = {
   embed,
   rms_norm: rmsNorm,
+  qk_norm: qkNorm,
   linear,
   rope_store: ropeStore,
   attention,
   silu_mul: siluMul,
   gelu_mul: geluMul,
   gather_samples: gatherSamples,
+  soft_cap: softCap,
   candidates,
   draw,
 } satisfies { readonly [K in Operation['kind']]: WasmOperation<OperationOf<K>, Fields> };

@@ -23,7 +23,7 @@ export interface ProgramLayout {
   readonly regions: StepRegions;
   readonly kv: number;
   readonly blockBytes: number;
-  readonly rope: ReadonlyMap<string, { readonly cos: number; readonly sin: number }>;
+  readonly rope: ReadonlyMap<string, ReturnType<Placement['rope']>>;
   /** [threads][scratchBytes] */
   readonly scratch: number;
   readonly scratchBytes: number;
@@ -75,9 +75,9 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   const blockBytes = kvBlockBytes(program.kv, options.blockSize, options.kvDtype);
   const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
   const rope = new Map(
-    Object.entries(program.rope).map(([name, { cos, sin }]) => [
+    Object.entries(program.rope).map(([name, { dim, cos, sin }]) => [
       name,
-      { cos: words('rope cos', cos.length), sin: words('rope sin', sin.length) },
+      { rotaryDim: dim, cos: words('rope cos', cos.length), sin: words('rope sin', sin.length) },
     ]),
   );
   const scratchBytes = scratchBytesOf({ program, options });

@@ -60,6 +60,14 @@ export function encode(pass: GPUComputePassEncoder, launch: ReturnType<Dispatch[
   pass.dispatchWorkgroups(...launch.grid);
 }
 
+/** A table of angles. */
+export interface RopeAngles {
+  /** Values of a head that it rotates. */
+  readonly dim: number;
+  /** [positions][dim / 2][cosine, sine] f32 */
+  readonly angles: GPUBuffer;
+}
+
 /** What every place of the list can bind. */
 export interface Resources {
   readonly device: GPUDevice;
@@ -69,8 +77,8 @@ export interface Resources {
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   /** One a layer. */
   readonly kv: readonly GPUBuffer[];
-  /** Cosines and sines, by the table's name. */
-  readonly rope: ReadonlyMap<string, GPUBuffer>;
+  /** By the table's name. */
+  readonly rope: ReadonlyMap<string, RopeAngles>;
   readonly step: GPUBuffer;
   readonly parts: GPUBuffer;
   readonly partStats: GPUBuffer;
@@ -173,10 +181,10 @@ export class DispatchPlan {
     return buffer;
   }
 
-  rope(name: string): GPUBuffer {
-    const buffer = this.resources.rope.get(name);
-    assert(buffer, `the program has no rope table ${name}`);
-    return buffer;
+  rope(name: string): RopeAngles {
+    const table = this.resources.rope.get(name);
+    assert(table, `the program has no rope table ${name}`);
+    return table;
   }
 
   /** The next of the list; `make` gets its uniform, filled with `params`. */

@@ -37,7 +37,8 @@ export function fuse(program: Program): FusedOperation[] {
 function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { operations }: Program): boolean {
   const numReaders = operations.filter((one) => inputsOf(one).includes(op.out)).length;
   const numWriters = operations.filter((one) => one.kind === 'rms_norm' && one.out === op.out).length;
-  return after?.kind === 'linear' && after.x === op.out && numReaders === numWriters && op.x !== op.out;
+  const isAlone = numReaders === numWriters && op.x !== op.out && !op.accumulate;
+  return after?.kind === 'linear' && after.x === op.out && isAlone;
 }
 
 /** Whether nobody but `gate` reads what the product makes, and it makes as many gates as ups. */

@@ -109,9 +109,9 @@ export class WeightLoader {
   ): Promise<void> {
     let firstOutput = 0;
     for (const part of spec.parts) {
-      for await (const rows of source.slices(part.tensor)) {
+      for await (const rows of source.slices(part)) {
         const first = firstOutput + rows.rowStart;
-        if (spec.inner === 1) this.#putVector(weight, first, this.#decoder.floats(rows, 1));
+        if (spec.inner === 1) this.#putVector(weight, first, this.#decoder.vector(rows, spec.offset));
         else await this.#put(weight, first, this.#decoder.packed(weight.format, rows, spec.inner));
         onBytes(numStored(rows, spec.inner) * spec.inner * 4);
       }
@@ -136,13 +136,13 @@ export class WeightLoader {
       data: new Uint32Array(gate.outputs * words),
       scales: new Uint16Array(gate.outputs * halves),
     };
-    for await (const rows of source.slices(gate.tensor)) {
+    for await (const rows of source.slices(gate)) {
       const { data, scales } = this.#decoder.packed(format, rows, inner);
       gates.data.set(data, rows.rowStart * words);
       gates.scales.set(scales, rows.rowStart * halves);
       onBytes(numStored(rows, inner) * inner * 4);
     }
-    for await (const rows of source.slices(up.tensor)) {
+    for await (const rows of source.slices(up)) {
       const { rowStart } = rows;
       const ups = this.#decoder.packed(format, rows, inner);
       const pairs = {
@@ -154,8 +154,8 @@ export class WeightLoader {
     }
   }
 
-  #putVector({ slices }: GpuWeight, first: number, values: Float32Array): void {
-    this.#upload(slices[0]!.data, first * 4, new Uint8Array(values.slice().buffer));
+  #putVector({ slices }: GpuWeight, first: number, values: Float32Array<ArrayBuffer>): void {
+    this.#upload(slices[0]!.data, first * 4, new Uint8Array(values.buffer));
   }
 
   /** Outputs [first, ...) with their inputs. */

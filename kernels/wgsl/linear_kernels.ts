@@ -1,5 +1,5 @@
 /**
- * The products `out[r, o] (+)= x[r, :] · weight[o, :] (+ bias[o])`: four kernels with one contract, so that one bind group and one
+ * The products `out[r, o] (+)= (x[r, :] · weight[o, :] (+ bias[o])) · scale`: four kernels with one contract, so that one bind group and one
  * uniform serve whichever a step's row count calls for.
  */
 import type { KernelSpec } from './kernel.ts';
@@ -20,6 +20,7 @@ const contract = {
     half_outputs: 'u32',
     inverse_norm_width: 'f32',
     epsilon: 'f32',
+    scale: 'f32',
   },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },

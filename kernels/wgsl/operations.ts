@@ -9,19 +9,23 @@ import { geluMul } from './ops/gelu_mul.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { linear } from './ops/linear.ts';
 import type { Fusion, WgslOperation } from './ops/operation.ts';
+import { qkNorm } from './ops/qk_norm.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
 import { ropeStore } from './ops/rope_store.ts';
 import { siluMul } from './ops/silu_mul.ts';
+import { softCap } from './ops/soft_cap.ts';
 
 const wgslOperations = {
   embed,
   rms_norm: rmsNorm,
+  qk_norm: qkNorm,
   linear,
   rope_store: ropeStore,
   attention,
   silu_mul: siluMul,
   gelu_mul: geluMul,
   gather_samples: gatherSamples,
+  soft_cap: softCap,
   candidates,
   draw,
 } satisfies { readonly [K in Operation['kind']]: WgslOperation<OperationOf<K>> };

@@ -13,7 +13,7 @@ import { kvBlockBytes, samplingOf, type Program } from '../program.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing, type OpenAdapter } from './adapters.ts';
 import { BlockTransfer } from './block_transfer.ts';
 import { attentionTiling } from './attention_tiling.ts';
-import { DispatchPlan, rowStride } from './dispatch_plan.ts';
+import { DispatchPlan, rowStride, type RopeAngles } from './dispatch_plan.ts';
 import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
 import { GpuMemory } from './gpu_memory.ts';
 import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
@@ -208,11 +208,11 @@ class Gpu implements WebgpuDevice {
     const state = new StepState(options, tiling, vocab);
     const partials = tiling?.maxPartials ?? 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
-    const rope = new Map<string, GPUBuffer>();
-    for (const [name, { cos, sin }] of Object.entries(program.rope)) {
+    const rope = new Map<string, RopeAngles>();
+    for (const [name, { dim, cos, sin }] of Object.entries(program.rope)) {
       const angles = await storage(`rope angles ${name}`, cos.length * 8);
       device.queue.writeBuffer(angles, 0, interleave(cos, sin));
-      rope.set(name, angles);
+      rope.set(name, { dim, angles });
     }
     const shared = {
       step: await storage('step', state.words.byteLength),

@@ -13,7 +13,7 @@ import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
-import { SafetensorsFile } from '../../shared/model/safetensors.ts';
+import { Checkpoint } from '../../shared/model/checkpoint.ts';
 import type { ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
@@ -83,7 +83,7 @@ export class LocalCluster {
     const startMs = this.#clock.nowMs();
     const folder = readModelFolder(this.#config.model);
     shapeOf(folder);
-    await (await SafetensorsFile.open(folder.path)).close();
+    await (await Checkpoint.open(folder.path)).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     this.#say(`starting with the model ${this.#config.model}`);

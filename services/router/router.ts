@@ -52,8 +52,9 @@ async function build(
 ): Promise<LifeBody> {
   const { config, threads, clock, random, newId, log, fail } = context;
   const folder = readModelFolder(config.model);
-  const modelConfig = shapeDigest(shapeOf(folder));
-  const ownLength = servedLength(folder, config.max_model_len);
+  const shape = shapeOf(folder);
+  const modelConfig = shapeDigest(shape);
+  const ownLength = servedLength(shape, config.max_model_len);
   const codec = await TextCodec.open(folder, ownLength, threads, fail);
   const stopped = new AbortController();
   const ending = new AbortController();

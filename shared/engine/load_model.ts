@@ -9,10 +9,11 @@ import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
 import { servedLength } from '../model/served_length.ts';
-import { SafetensorsFile } from '../model/safetensors.ts';
+import { Checkpoint } from '../model/checkpoint.ts';
 import type { ModelShape } from '../model/model_shape.ts';
 import { programOf, shapeOf } from './architectures/registry.ts';
 import { checkTensors } from './check_tensors.ts';
+import { ropesServed } from './architectures/decoder_rope.ts';
 import { autoDevice, openDevice } from './open_device.ts';
 import { Draws, neutralSampling } from './sampler.ts';
 
@@ -86,18 +87,18 @@ async function loadOn(
 ): Promise<LoadedModel> {
   const folder = readModelFolder(options.modelPath);
   const device = await openDevice({ ...options, device: deviceName });
-  const maxModelLen = servedLength(folder, options.maxModelLen);
   const shape = shapeOf(folder);
+  const maxModelLen = servedLength(shape, options.maxModelLen);
   const program = programOf(folder.config, shape, maxModelLen);
   const { blockSize, kvDtype } = options;
   const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
   const weightFormat =
     options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'int8') : options.weightFormat;
-  const file = await SafetensorsFile.open(folder.path);
+  const checkpoint = await Checkpoint.open(folder.path);
   try {
-    checkTensors(program, file.tensors, file.path);
-    const executable = await device.load(program, file, {
+    checkTensors(program, checkpoint.tensors, checkpoint.path);
+    const executable = await device.load(program, checkpoint, {
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,
       maxBlocksPerSequence,
@@ -113,7 +114,7 @@ async function loadOn(
     await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
     const numericsClass = `${device.numericsClass}/w-${weightFormat}`;
     const format: Format = {
-      model: file.fingerprint(JSON.stringify(shape)),
+      model: checkpoint.fingerprint(JSON.stringify({ ...shape, ropes: ropesServed(shape.ropes, maxModelLen) })),
       weightFormat,
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
@@ -132,7 +133,7 @@ async function loadOn(
     const description = device.description + why;
     return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen };
   } finally {
-    await file.close();
+    await checkpoint.close();
   }
 }
 

@@ -77,12 +77,12 @@ export function readModelFolder(path: string): ModelFolder {
   const folder = resolve(path);
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
     throw new ModelError(
-      `there is no model folder ${folder}: --model names a folder with config.json and model.safetensors`,
+      `there is no model folder ${folder}: --model names a folder with config.json and its safetensors files`,
     );
   }
   if (readdirSync(folder).length === 0) {
     throw new ModelError(
-      `the model folder ${folder} is empty: put config.json, model.safetensors and tokenizer.json there`,
+      `the model folder ${folder} is empty: put config.json, the model's safetensors files and tokenizer.json there`,
     );
   }
   const raw = readJson(folder, 'config.json', configSchema);

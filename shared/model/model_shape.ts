@@ -8,8 +8,16 @@ export interface LayerShape {
   readonly headDim: number;
   /** Tokens that a row attends to, its own included; 0: all. */
   readonly window: number;
+  /** What scores are multiplied by. */
+  readonly scoreScale: number;
+  /** A scaled score s is cap · tanh(s / cap); 0: it stays. */
+  readonly scoreCap: number;
   /** The rotary table, by its name in the model's shape. */
   readonly rope: string;
+  /** Norms of q and k before they are rotated: of each head, or of all together. */
+  readonly qkNorm: 'none' | 'head' | 'all';
+  /** Norms of what goes into a branch, of what comes out of it, or both. */
+  readonly norms: 'before' | 'after' | 'both';
   /** Of the gated MLP. */
   readonly inner: number;
   readonly activation: Activation;
@@ -23,7 +31,9 @@ export type Activation = 'silu' | 'gelu_tanh';
 
 /** Angles position · theta^(-2i / dim), scaled where it says so. */
 export interface RopeShape {
+  /** 0: no rotation at all. */
   readonly theta: number;
+  /** Values of a head that are rotated, the first ones. */
   readonly dim: number;
   readonly scaling?: RopeScaling;
 }
@@ -48,7 +58,19 @@ export type RopeScaling =
       readonly betaFast: number;
       readonly betaSlow: number;
       readonly isTruncated: boolean;
-    };
+    }
+  /** The base grows with the context that is served, from `originalPositions` on. */
+  | { readonly kind: 'dynamic'; readonly factor: number; readonly originalPositions: number }
+  /** Frequencies are divided by `short`, or by `long` when more than `originalPositions` are served. */
+  | {
+      readonly kind: 'longrope';
+      readonly short: readonly number[];
+      readonly long: readonly number[];
+      readonly originalPositions: number;
+      readonly attentionFactor: number;
+    }
+  /** What longrope is once the context is known. */
+  | { readonly kind: 'divided'; readonly divisors: readonly number[]; readonly attentionFactor: number };
 
 export interface ModelShape {
   readonly vocabSize: number;
@@ -58,6 +80,14 @@ export interface ModelShape {
   readonly epsilon: number;
   /** The head is the embedding. */
   readonly isTied: boolean;
+  /** Norms are stored less one. */
+  readonly hasNormOffset: boolean;
+  /** What embeddings, what branches give to the residual stream, and logits are multiplied by. */
+  readonly embeddingScale: number;
+  readonly branchScale: number;
+  readonly logitScale: number;
+  /** A logit l is cap · tanh(l / cap); 0: it stays. */
+  readonly logitCap: number;
   readonly layers: readonly LayerShape[];
   readonly ropes: Readonly<Record<string, RopeShape>>;
 }

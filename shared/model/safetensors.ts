@@ -1,26 +1,20 @@
 /**
- * A safetensors file: [u64 header length][JSON header][tensor bytes], little-endian, read a slice at a time.
+ * A safetensors file: [u64 header length][JSON header][tensor bytes], little-endian.
  *
  * The header is checked against the file's length on opening, so a truncated download is refused before anything listens.
  */
-import { createHash } from 'node:crypto';
 import { open, type FileHandle } from 'node:fs/promises';
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { ModelError } from './model_folder.ts';
 
 const bytesOf = { F32: 4, F16: 2, BF16: 2 } as const;
 type Dtype = keyof typeof bytesOf;
-/** As devices name them. */
-const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
-type Stored = (typeof stored)[Dtype];
 
-/** A slice has at most this many values (4 MiB as f32), so loading holds no second copy. */
-const SLICE_VALUES = 1 << 20;
 /** The format's own bound on the header. */
 const MAX_HEADER_BYTES = 100_000_000;
+/** The largest mixtures have some tens of thousands in all their files. */
+const MAX_TENSORS = 200_000;
 
 const headerSchema = z.record(
   z.string(),
@@ -39,12 +33,16 @@ export interface TensorInfo {
   readonly end: number;
 }
 
+/** Bytes of one row: all dimensions but the first. */
+export function rowBytesOf({ dtype, shape }: TensorInfo): number {
+  return shape.slice(1).reduce((a, b) => a * b, 1) * bytesOf[dtype];
+}
+
 export class SafetensorsFile {
   readonly path: string;
+  /** Those in f32, f16 and bf16. */
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   readonly #file: FileHandle;
-  /** SHA-256 of each tensor's bytes, filled while it is read. */
-  readonly #hashes = new Map<string, string>();
 
   private constructor(path: string, file: FileHandle, tensors: ReadonlyMap<string, TensorInfo>) {
     this.path = path;
@@ -53,17 +51,10 @@ export class SafetensorsFile {
   }
 
   /** @throws ModelError when the file is missing, truncated or not safetensors. */
-  static async open(folder: string): Promise<SafetensorsFile> {
-    const path = join(folder, 'model.safetensors');
-    if (!existsSync(path)) {
-      const isSharded = existsSync(`${path}.index.json`);
-      throw new ModelError(
-        isSharded
-          ? `${folder} holds sharded weights (model.safetensors.index.json); this version reads one model.safetensors`
-          : `${path} is missing: --model names a folder with config.json and model.safetensors`,
-      );
-    }
-    const file = await open(path, 'r');
+  static async open(path: string): Promise<SafetensorsFile> {
+    const file = await open(path, 'r').catch((cause: unknown) => {
+      throw new ModelError(`cannot read ${path}: ${messageOf(cause)}`, { cause });
+    });
     try {
       return new SafetensorsFile(path, file, await readHeader(path, file));
     } catch (error) {
@@ -72,33 +63,9 @@ export class SafetensorsFile {
     }
   }
 
-  /** Rows in order, as they are stored; the bytes are reused by the next slice. Hashes what it reads. */
-  async *slices(name: string): AsyncGenerator<{ rowStart: number; format: Stored; data: Uint8Array }> {
-    const info = this.tensors.get(name);
-    if (!info) throw new ModelError(`${this.path} has no tensor ${name}`);
-    const [numRows = 1, inner] = [info.shape[0], info.shape.slice(1).reduce((a, b) => a * b, 1)];
-    const rowBytes = inner * bytesOf[info.dtype];
-    const rowsPerSlice = Math.max(1, Math.floor(SLICE_VALUES / inner));
-    const hash = createHash('sha256');
-    const bytes = Buffer.alloc(Math.min(rowsPerSlice, numRows) * rowBytes);
-    for (let rowStart = 0; rowStart < numRows; rowStart += rowsPerSlice) {
-      const count = Math.min(rowsPerSlice, numRows - rowStart);
-      const slice = bytes.subarray(0, count * rowBytes);
-      await readFully(this.#file, slice, info.start + rowStart * rowBytes, this.path);
-      hash.update(slice);
-      yield { rowStart, format: stored[info.dtype], data: slice };
-    }
-    this.#hashes.set(name, hash.digest('hex'));
-  }
-
-  /** SHA-256 over `seed` and the names, types, shapes and bytes of every tensor read so far: the model's fingerprint. */
-  fingerprint(seed: string): string {
-    const hash = createHash('sha256').update(seed);
-    for (const name of [...this.#hashes.keys()].sort()) {
-      const info = this.tensors.get(name);
-      hash.update(`\n${name} ${info?.dtype} ${info?.shape.join('x')} ${this.#hashes.get(name)}`);
-    }
-    return hash.digest('hex');
+  /** Bytes of the file from `position` on. @throws ModelError when it has fewer. */
+  async read(into: Buffer, position: number): Promise<void> {
+    await readFully(this.#file, into, position, this.path);
   }
 
   async close(): Promise<void> {
@@ -125,25 +92,30 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
   } catch (cause) {
     throw new ModelError(`${path} is not a safetensors file: ${messageOf(cause)}`, { cause });
   }
+  const entries = Object.entries(header).filter(([name]) => name !== '__metadata__');
+  if (entries.length > MAX_TENSORS) refuse(`names ${entries.length} tensors, which no model has`);
   const tensors = new Map<string, TensorInfo>();
-  for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
-    if (name === '__metadata__') continue;
+  const ranges: { readonly name: string; readonly start: number; readonly end: number }[] = [];
+  for (const [name, { dtype, shape, data_offsets: offsets }] of entries) {
     if (!dtype || !shape || !offsets)
       throw new ModelError(`${path}: tensor ${name} lacks dtype, shape or data_offsets`);
+    const [start, end] = [8 + headerBytes + offsets[0], 8 + headerBytes + offsets[1]];
+    if (end > size) refuse(`is truncated: tensor ${name} ends at ${end}, the file at ${size}`);
+    if (end < start) refuse(`is damaged: tensor ${name} ends before it begins`);
+    ranges.push({ name, start, end });
     // Other types may be present for tensors nobody reads; the reader refuses them when asked.
     if (!Object.hasOwn(bytesOf, dtype)) continue;
-    const info: TensorInfo = {
-      dtype: dtype as Dtype,
-      shape,
-      start: 8 + headerBytes + offsets[0],
-      end: 8 + headerBytes + offsets[1],
-    };
+    const info: TensorInfo = { dtype: dtype as Dtype, shape, start, end };
     const wantBytes = shape.reduce((a, b) => a * b, 1) * bytesOf[info.dtype];
-    if (info.end - info.start !== wantBytes)
-      refuse(`is damaged: tensor ${name} spans ${info.end - info.start} bytes, its shape needs ${wantBytes}`);
-    if (info.end > size) refuse(`is truncated: tensor ${name} ends at ${info.end}, the file at ${size}`);
+    if (end - start !== wantBytes)
+      refuse(`is damaged: tensor ${name} spans ${end - start} bytes, its shape needs ${wantBytes}`);
     tensors.set(name, info);
   }
+  ranges.sort((a, b) => a.start - b.start || a.end - b.end);
+  ranges.forEach(({ name, start }, i) => {
+    const before = ranges[i - 1];
+    if (before && start < before.end) refuse(`is damaged: tensors ${before.name} and ${name} overlap`);
+  });
   return tensors;
 }
 

@@ -1,11 +1,19 @@
 /** How much context is served: what the model has, or less when asked for less. */
-import { ModelError, type ModelFolder } from './model_folder.ts';
+import { ModelError } from './model_folder.ts';
+import type { ModelShape } from './model_shape.ts';
 
 /** `maxModelLen` 0 means all of it. @throws ModelError when more is asked than the model has. */
-export function servedLength(folder: ModelFolder, maxModelLen: number): number {
-  const { maxPositions } = folder.config;
-  if (maxModelLen > maxPositions) {
-    throw new ModelError(`--max-model-len ${maxModelLen} exceeds the model's max_position_embeddings ${maxPositions}`);
+export function servedLength({ maxPositions, ropes }: ModelShape, maxModelLen: number): number {
+  // Dynamic scaling is for contexts beyond what a model was trained for, when somebody asks for them.
+  const factor = Math.max(
+    1,
+    ...Object.values(ropes).map(({ scaling }) => (scaling?.kind === 'dynamic' ? scaling.factor : 1)),
+  );
+  const longest = Math.floor(maxPositions * factor);
+  if (maxModelLen > longest) {
+    throw new ModelError(
+      `--max-model-len ${maxModelLen} exceeds the model's ${factor > 1 ? 'scaled ' : ''}max_position_embeddings ${longest}`,
+    );
   }
   return maxModelLen || maxPositions;
 }

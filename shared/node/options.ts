@@ -98,7 +98,7 @@ export const modelOptions = {
     'DIR',
     z.string().min(1),
     defaultModel,
-    'Hugging Face folder: config.json, model.safetensors, tokenizer.json',
+    'Hugging Face folder: config.json, safetensors files, tokenizer.json',
     { isPlace: true },
   ),
   max_model_len: option(

@@ -22,7 +22,7 @@ async function tensor(name: string): Promise<Float32Array> {
   const decoder = new RowDecoder();
   const parts: number[] = [];
   // All values in a row, whatever their tensor's shape.
-  for await (const rows of source.slices(name)) parts.push(...decoder.floats(rows, 1));
+  for await (const rows of source.slices({ tensor: name, outputs: 0 })) parts.push(...decoder.floats(rows, 1));
   return Float32Array.from(parts);
 }
 

@@ -116,11 +116,12 @@ async function* wholeRows(
 ): AsyncGenerator<Float32Array> {
   const decoder = new RowDecoder();
   if (heads === 0) {
-    for await (const rows of source.slices(name)) yield decoder.floats(rows, inner);
+    for await (const rows of source.slices({ tensor: name, outputs })) yield decoder.floats(rows, inner);
     return;
   }
   const all = new Float32Array(outputs * inner);
-  for await (const rows of source.slices(name)) all.set(decoder.floats(rows, inner), rows.rowStart * inner);
+  for await (const rows of source.slices({ tensor: name, outputs }))
+    all.set(decoder.floats(rows, inner), rows.rowStart * inner);
   const headDim = outputs / heads;
   const interleaved = new Float32Array(all.length);
   for (let row = 0; row < outputs; row++) {

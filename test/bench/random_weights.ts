@@ -17,7 +17,7 @@ export function randomWeights({ weights }: Program, seed: number): WeightSource 
     for (const { tensor, outputs } of parts) shapes.set(tensor, { outputs, inner, start: random.below(POOL_SIZE) });
   }
   return {
-    async *slices(tensor) {
+    async *slices({ tensor }) {
       const shape = shapes.get(tensor);
       assert(shape, `the program has no tensor ${tensor}`);
       const { outputs, inner, start } = shape;

@@ -16,11 +16,21 @@ export interface UniformModel {
 
 export function shapeOfUniform(model: UniformModel): ModelShape {
   const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, maxPositions, epsilon, ropeTheta } = model;
-  const layer = { heads, kvHeads, headDim, window: 0, rope: 'plain', inner, activation: 'silu' as const };
-  const biases = { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false };
+  const layer = {
+    ...{ heads, kvHeads, headDim, window: 0, rope: 'plain', inner },
+    ...({
+      scoreScale: 1 / Math.sqrt(headDim),
+      scoreCap: 0,
+      qkNorm: 'none',
+      norms: 'before',
+      activation: 'silu',
+    } as const),
+    ...{ hasQkvBias: false, hasOutputBias: false, hasMlpBias: false },
+  };
   return {
     ...{ vocabSize, hidden, maxPositions, epsilon, isTied: false },
-    layers: Array.from({ length: layers }, () => ({ ...layer, ...biases })),
+    ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
+    layers: Array.from({ length: layers }, () => layer),
     ropes: { plain: { theta: ropeTheta, dim: headDim } },
   };
 }

@@ -7,21 +7,15 @@ import { readModelFolder } from '../../shared/model/model_folder.ts';
 
 const BOUND = 2e-3;
 
-/** All of them run on one engine in test/engine; over the wire goes what their blocks differ in: heads, layers, a window. */
-const models = ['llama-tied', 'llama-head-dim', 'llama-odd', 'qwen2-tied-window'] as const;
+/** All of them run on one engine in test/engine; over the wire goes what their blocks differ in: heads, layers, windows, caps. */
+const models = ['llama-tied', 'llama-head-dim', 'llama-odd', 'qwen2-tied-window', 'gemma2'] as const;
 
 test.each(models)('%s: golden ids and log-probabilities over the wire', async (name) => {
   const folder = goldenFolder(name);
   const { vocabSize } = readModelFolder(folder).config;
   const cluster = await Cluster.up(
-    '--model',
-    folder,
-    '--kv-dtype',
-    'f32',
-    '--weights',
-    'f32',
-    '--local-prefill-tokens',
-    '0',
+    ...['--model', folder, '--kv-dtype', 'f32', '--weights', 'f32', '--local-prefill-tokens', '0'],
+    ...['--prefill', '2', '--decode', '2'],
   );
   try {
     for (const golden of goldenCases(name)) {

@@ -7,12 +7,15 @@ import { expect, test } from 'vitest';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import type { ModelShape } from '../../shared/model/model_shape.ts';
+import { servedLength } from '../../shared/model/served_length.ts';
 
 const plain = {
   ...{ model_type: 'qwen2', vocab_size: 320, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 3 },
   ...{ num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 1_024, rms_norm_eps: 1e-5 },
   ...{ rope_theta: 10_000, hidden_act: 'silu', tie_word_embeddings: true },
 };
+
+const gemma = { model_type: 'gemma2', head_dim: 16, query_pre_attn_scalar: 24, hidden_activation: 'gelu_pytorch_tanh' };
 
 function shapeWith(changes: Readonly<Record<string, unknown>>): ModelShape {
   const folder = mkdtempSync(join(tmpdir(), 'config-'));
@@ -69,9 +72,13 @@ test.each([
   [{ ...types('full', 'sliding', 'full') }, /sliding_attention without use_sliding_window/],
   [{ hidden_act: 'relu' }, /hidden_act "relu" is not supported for model_type qwen2/],
   [
-    { rope_scaling: { type: 'dynamic', factor: 4 } },
-    /rope_scaling of type "dynamic" \(there are linear, llama3 and yarn\)/,
+    { rope_scaling: { type: 'chunked', factor: 4 } },
+    /rope_scaling of type "chunked" \(there are linear, dynamic, llama3, yarn and longrope\)/,
   ],
+  [{ rope_scaling: { type: 'longrope', short_factor: [1] } }, /longrope with 1 short and 0 long factors for 8/],
+  [{ partial_rotary_factor: 0.6 }, /partial_rotary_factor 0.6 is not supported/],
+  [{ ...gemma, ...types('full', 'sliding', 'full') }, /sliding_attention without a sliding_window/],
+  [{ model_type: 'smollm3', no_rope_layers: [1] }, /1 no_rope_layers for 3 layers/],
   [{ rope_scaling: { rope_type: 'yarn' } }, /rope_scaling yarn without factor is not supported/],
   [{ rope_scaling: { rope_type: 'linear', factor: -1 } }, /config\.json: .*factor/s],
   [
@@ -89,7 +96,7 @@ test.each([
   ],
   [{ quantization_config: {} }, /quantization_config is not supported/],
   [{ num_key_value_heads: 3 }, /4 attention heads over 3 KV heads is not supported/],
-  [{ model_type: 'mamba' }, /model_type "mamba" is not supported; this version serves llama, qwen2/],
+  [{ model_type: 'mamba' }, /model_type "mamba" is not supported; this version serves llama, mistral, .*qwen2/],
   [{ hidden_size: 'wide' }, /config\.json: .*hidden_size/s],
 ] as const)('%j is refused', (changes, pattern) => {
   assert.throws(() => shapeWith(changes), pattern);
@@ -103,4 +110,35 @@ test('a gate of another kind, biases and heads are read', () => {
     head_dim: 32,
   });
   expect(layers[2]).toMatchObject({ activation: 'gelu_tanh', hasQkvBias: true, hasOutputBias: true, headDim: 32 });
+});
+
+test('windows and rotary bases by layer, where the configuration does not list them', () => {
+  const layersOf = (changes: Readonly<Record<string, unknown>>): (readonly [number, string])[] =>
+    shapeWith({ num_hidden_layers: 6, sliding_window: 40, ...changes }).layers.map(({ window, rope }) => [
+      window,
+      rope,
+    ]);
+  const [seen, all] = [
+    [40, 'plain'],
+    [0, 'plain'],
+  ] as const;
+  assert.deepEqual(layersOf({ model_type: 'mistral' }), [seen, seen, seen, seen, seen, seen]);
+  assert.deepEqual(layersOf({ model_type: 'mistral', sliding_window: null }), [all, all, all, all, all, all]);
+  assert.deepEqual(layersOf({ model_type: 'phi3' }), [seen, seen, seen, seen, seen, seen]);
+  assert.deepEqual(layersOf(gemma), [seen, all, seen, all, seen, all]);
+  const local = [40, 'local'];
+  assert.deepEqual(layersOf({ ...gemma, model_type: 'gemma3_text' }), [local, local, local, local, local, all]);
+  const smollm = { model_type: 'smollm3', no_rope_layers: [1, 0, 1, 1, 1, 0] };
+  assert.deepEqual(
+    layersOf(smollm).map(([window, rope]) => `${rope} ${window}`),
+    ['plain 0', 'none 0', 'plain 0', 'plain 0', 'plain 0', 'none 0'],
+  );
+});
+
+test('a context beyond what a model was trained for is served where its scaling is made for it', () => {
+  const dynamic = shapeWith({ rope_scaling: { type: 'dynamic', factor: 4 } });
+  assert.equal(servedLength(dynamic, 0), 1_024);
+  assert.equal(servedLength(dynamic, 4_096), 4_096);
+  assert.throws(() => servedLength(dynamic, 4_097), /exceeds the model's scaled max_position_embeddings 4096/);
+  assert.throws(() => servedLength(shapeWith({}), 1_025), /exceeds the model's max_position_embeddings 1024/);
 });

@@ -5,10 +5,10 @@
 import { attentionConformance } from './conformance/attention.ts';
 import { drawConformance } from './conformance/draw.ts';
 import { embedConformance } from './conformance/embed.ts';
-import { gateConformance } from './conformance/gates.ts';
+import { gateConformance, softCapConformance } from './conformance/gates.ts';
 import { linearConformance } from './conformance/linear.ts';
 import { layerConformance } from './conformance/program.ts';
-import { rmsNormConformance } from './conformance/rms_norm.ts';
+import { qkNormConformance, rmsNormConformance } from './conformance/rms_norm.ts';
 import { ropeStoreConformance } from './conformance/rope_store.ts';
 import { sampleConformance } from './conformance/samples.ts';
 import type { Conformance } from './conformance/suite.ts';
@@ -16,8 +16,10 @@ import type { Conformance } from './conformance/suite.ts';
 export function conformance(device: Conformance): void {
   layerConformance(device);
   rmsNormConformance(device);
+  qkNormConformance(device);
   linearConformance(device);
   gateConformance(device);
+  softCapConformance(device);
   embedConformance(device);
   ropeStoreConformance(device);
   sampleConformance(device);

@@ -18,8 +18,10 @@ import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
 import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
 import { drawKernel } from '../../kernels/wgsl/ops/draw.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
+import { qkNormKernel } from '../../kernels/wgsl/ops/qk_norm.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
+import { softCapKernel } from '../../kernels/wgsl/ops/soft_cap.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { openNullAdapter } from '../../kernels/wgsl/adapters.ts';
 import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
@@ -30,7 +32,7 @@ import { weightFormats } from '../../kernels/weight_format.ts';
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
   ...[drawKernel, gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
-  ...[pagedAttentionKernel, peakFma, peakRead, rmsNormKernel, ropeStoreKernel],
+  ...[pagedAttentionKernel, peakFma, peakRead, qkNormKernel, rmsNormKernel, ropeStoreKernel, softCapKernel],
 ];
 
 /** Reads the declarations our convention puts on lines of their own. */

@@ -14,6 +14,14 @@ export const goldenModels = [
   'llama-rope-linear',
   'llama-rope-yarn',
   'qwen2-tied-window',
+  'qwen2',
+  'qwen3',
+  'mistral',
+  'mistral-full',
+  'phi3',
+  'phi3-longrope',
+  'gemma2',
+  'gemma3',
 ] as const;
 
 export interface GoldenCase {

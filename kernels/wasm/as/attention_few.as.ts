@@ -13,7 +13,7 @@ import {
   start_in,
 } from './attention_parts.as';
 import { start_ahead, touch_ahead } from './touch_ahead.as';
-import { load4_f16_small, madd, multiply, sums_of_4 } from './simd.as';
+import { cap_scores, load4_f16_small, madd, multiply, sums_of_4 } from './simd.as';
 
 const TWO_96: f32 = 79228162514264337593543950336.0;
 const TWO_16: f32 = 65536.0;
@@ -44,7 +44,6 @@ export function attend_few(
   const blockSize = params.blockSize;
   const isF16 = params.isF16;
   const window = params.window;
-  const scale = params.scale;
   let qStride = params.qkvStride;
   let q = params.qkv + (tile.row as usize) * qStride;
   const headBytes: usize = (headDim as usize) << 2;
@@ -69,7 +68,9 @@ export function attend_few(
   }
   // As many as there are below, at least, where all of a block is seen.
   const numBursts = numKvHeads * ((blockSize + TOUCH_TOKENS - 1) / TOUCH_TOKENS + (headDim + 7) / 8);
-  const scoreScale = isF16 ? scale * TWO_16 : scale;
+  const cap = params.cap;
+  const dotScale = isF16 ? params.scale * TWO_16 : params.scale;
+  const scoreScale = cap > 0 ? (1.0 as f32) : dotScale;
   const lastPosition = position + rows - 1;
   for (let block = blockStart; block < blockEnd; block++) {
     const first = block * blockSize;
@@ -102,6 +103,9 @@ export function attend_few(
           const record1 = numHeads > 1 ? record + rowRecords : spare;
           const record2 = numHeads > 2 ? record1 + rowRecords : spare;
           const record3 = numHeads > 3 ? record2 + rowRecords : spare;
+          if (cap > 0) {
+            cap_scores(scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), dotScale / cap, cap);
+          }
           softmax_of_four(
             scratch, start, end, i32x4.splat(start), i32x4.splat(end), scoreScale, isF16,
             record, record1, record2, record3, headBytes,

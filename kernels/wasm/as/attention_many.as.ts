@@ -18,7 +18,7 @@ import {
   start_in,
   unpacked_at,
 } from './attention_parts.as';
-import { load4_f16, madd, sums_of_4 } from './simd.as';
+import { cap_scores, load4_f16, madd, sums_of_4 } from './simd.as';
 
 /** Blocks [blockStart, blockEnd) of some KV heads for many queries; records [heads][rows], not yet divided. */
 export function attend_many(
@@ -44,6 +44,7 @@ export function attend_many(
   const isF16 = params.isF16;
   const window = params.window;
   const scale = params.scale;
+  const cap = params.cap;
   const qStride = params.qkvStride;
   const q = params.qkv + (tile.row as usize) * qStride;
   const headBytes: usize = (headDim as usize) << 2;
@@ -71,7 +72,7 @@ export function attend_many(
       unpack_k(k, tokenBytes, unpackedK, numTokens, headBytes, isF16);
       unpack_v(k + planeBytes, tokenBytes, unpackedV, numTokens, headBytes, isF16);
       attend_block(
-        packedQ + (h as usize) * queryBytes, unpackedK, unpackedV, rows, group, position, first, numTokens, window, scale,
+        packedQ + (h as usize) * queryBytes, unpackedK, unpackedV, rows, group, position, first, numTokens, window, scale, cap,
         records + ((h * group) as usize) * rowRecords, rowRecords, spare, headBytes, scratch,
       );
     }
@@ -127,6 +128,7 @@ function attend_block(
   numTokens: u32,
   window: u32,
   scale: f32,
+  cap: f32,
   records: usize,
   rowRecords: usize,
   spare: usize,
@@ -176,7 +178,9 @@ function attend_block(
     }
     if (start >= end) continue;
     scores_of_four(q + (query as usize) * headBytes, headBytes, k, start & ~1, end, weights);
-    softmax_of_four(weights, start, end, starts, ends, scale, 0, record0, record1, record2, record3, headBytes);
+    if (cap > 0) cap_scores(weights + ((start as usize) << 4), weights + ((end as usize) << 4), scale / cap, cap);
+    const scoreScale = cap > 0 ? (1.0 as f32) : scale;
+    softmax_of_four(weights, start, end, starts, ends, scoreScale, 0, record0, record1, record2, record3, headBytes);
     if (lastStart >= firstEnd) lastStart = firstEnd = end;
     if (start < lastStart) {
       values_of_each(weights, v, starts, ends, start, lastStart, record0, record1, record2, record3, headBytes);

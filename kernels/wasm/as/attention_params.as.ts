@@ -23,6 +23,8 @@ export class AttentionParams {
   /** Tokens that a row sees, its own included; 0: all. */
   window: u32;
   scale: f32;
+  /** A scaled score s is cap · tanh(s / cap); 0: it stays. */
+  cap: f32;
 }
 
 /** Consecutive rows of one sequence. */

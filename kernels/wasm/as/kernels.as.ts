@@ -9,4 +9,4 @@ export { embed, pack_rows, pack_stored } from './pack.as';
 export { INT4_GROUP, INT8_GROUP, ROW_BLOCK } from './panels.as';
 export { is_fused, multiply_add_loop, multiply_add_loop_int, multiply_add_loop_int4, read_loop } from './peaks.as';
 export { Q_GROUP_BYTES, quantise } from './quantise.as';
-export { gather, rms_norm, rope_store } from './rows.as';
+export { gather, qk_norm, rms_norm, rope_store, soft_cap } from './rows.as';

@@ -33,11 +33,9 @@ export function linear_float(
   const x = params.x + (first as usize) * xStride;
   const w = params.weight;
   const isF16: u32 = params.format == F16 ? 1 : 0;
-  const bias = params.bias;
   const yStride = params.outStride;
   const y = params.out + (first as usize) * yStride;
   const inner = params.inner;
-  const isAccumulating = params.isAccumulating;
   const inputBytes: usize = isF16 ? 16 : 32;
   const panelBytes = (inner as usize) * inputBytes;
   const unpacked = scratch + AFTER_SUMS;
@@ -50,7 +48,7 @@ export function linear_float(
     const apart = (quarter as usize) * panelBytes;
     for (const end = panelStart + quarter; panel < end; panel++) {
       four_panels_f16(x, w + (panel as usize) * panelBytes, apart, inner, scratch);
-      finish_four(y, scratch, bias, panel, quarter, isAccumulating);
+      finish_four(params, y, scratch, panel, quarter);
     }
     panel = panelStart + 4 * quarter;
   }
@@ -70,7 +68,7 @@ export function linear_float(
     }
     for (let row: u32 = 0; row < rows; row++) {
       const to = y + (row as usize) * yStride + ((panel as usize) << 5);
-      finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
+      finish8(params, to, scratch + ((row as usize) << 5), panel);
     }
   }
 }

@@ -33,11 +33,9 @@ export function linear_int(
 ): void {
   const w = params.weight;
   const isInt4: u32 = params.format == INT4 ? 1 : 0;
-  const bias = params.bias;
   const yStride = params.outStride;
   const y = params.out + (first as usize) * yStride;
   const inner = params.inner;
-  const isAccumulating = params.isAccumulating;
   const groups = (inner + 31) >> 5;
   const groupBytes = isInt4 ? INT4_GROUP : INT8_GROUP;
   const unpacked = scratch + AFTER_SUMS;
@@ -53,7 +51,7 @@ export function linear_int(
       const wPanels = w + (panel as usize) * panelBytes;
       if (!isInt4) four_panels_int8(q, wPanels, apart, groups, scratch);
       else if (ASC_FEATURE_RELAXED_SIMD) four_panels_int4(q, wPanels, apart, groups, scratch);
-      finish_four(y, scratch, bias, panel, quarter, isAccumulating);
+      finish_four(params, y, scratch, panel, quarter);
     }
     panel = panelStart + 4 * quarter;
   }
@@ -75,7 +73,7 @@ export function linear_int(
     }
     for (let row: u32 = 0; row < rows; row++) {
       const to = y + (row as usize) * yStride + ((panel as usize) << 5);
-      finish8(to, scratch + ((row as usize) << 5), bias, panel, isAccumulating);
+      finish8(params, to, scratch + ((row as usize) << 5), panel);
     }
   }
 }

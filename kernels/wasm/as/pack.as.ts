@@ -141,12 +141,14 @@ export class EmbedParams {
   width: u32;
   out: usize;
   outStride: usize;
+  scale: f32;
 }
 
-/** out[r, :] = table[token, :] in f32. */
+/** out[r, :] = table[token, :] · scale in f32. */
 export function embed(params: EmbedParams, start: u32, end: u32): void {
   const format = params.format;
   const width = params.width;
+  const scale = params.scale;
   const panelBytes = panel_bytes(format, width);
   for (let row = start; row < end; row++) {
     let token = load<u32>(params.tokens + ((row as usize) << 2));
@@ -161,7 +163,7 @@ export function embed(params: EmbedParams, start: u32, end: u32): void {
       if (format == F32) value = load<f32>(panel + (i << 5) + (lane << 2));
       else if (format == F16) value = half_value(load<u16>(panel + (i << 4) + (lane << 1)));
       else value = dequantised(format, panel, i, lane);
-      store<f32>(to + (i << 2), value);
+      store<f32>(to + (i << 2), value * scale);
     }
   }
 }

@@ -19,6 +19,7 @@ export class LinearParams {
   outStride: usize;
   inner: u32;
   isAccumulating: u32;
+  scale: f32;
 }
 
 /** Bytes of 32 inputs of a panel: 8 scales f16, then the integers. */
@@ -33,10 +34,12 @@ export const AFTER_SUMS: usize = SINK + 64;
 /** Up to this many rows, as in decode, weights come from memory; with more, mostly from cache. */
 export const FEW_ROWS: u32 = 12;
 
-/** A panel's 8 sums of a row to its place, with bias [outputs] f32 (0: none), added to what is there when `isAccumulating`. */
+/** A panel's 8 sums of a row to its place, with the bias, scaled, added to what is there when the product accumulates. */
 // @ts-ignore: decorator
 @inline
-export function finish8(to: usize, sums: usize, bias: usize, panel: u32, isAccumulating: u32): void {
+export function finish8(params: LinearParams, to: usize, sums: usize, panel: u32): void {
+  const bias = params.bias;
+  const scale = f32x4.splat(params.scale);
   let a = v128.load(sums),
     b = v128.load(sums, 16);
   if (bias) {
@@ -44,7 +47,9 @@ export function finish8(to: usize, sums: usize, bias: usize, panel: u32, isAccum
     a = f32x4.add(a, v128.load(at));
     b = f32x4.add(b, v128.load(at, 16));
   }
-  if (isAccumulating) {
+  a = f32x4.mul(a, scale);
+  b = f32x4.mul(b, scale);
+  if (params.isAccumulating) {
     a = f32x4.add(v128.load(to), a);
     b = f32x4.add(v128.load(to, 16), b);
   }
@@ -53,9 +58,9 @@ export function finish8(to: usize, sums: usize, bias: usize, panel: u32, isAccum
 }
 
 /** As {@link finish8} for one row and the panels `panel`, `panel + apart`, and so on, whose sums [4][8] are. */
-export function finish_four(y: usize, sums: usize, bias: usize, panel: u32, apart: u32, isAccumulating: u32): void {
+export function finish_four(params: LinearParams, y: usize, sums: usize, panel: u32, apart: u32): void {
   for (const end = panel + 4 * apart; panel < end; panel += apart) {
-    finish8(y + ((panel as usize) << 5), sums, bias, panel, isAccumulating);
+    finish8(params, y + ((panel as usize) << 5), sums, panel);
     sums += 32;
   }
 }

@@ -4,7 +4,7 @@
  * Strides are bytes; row strides are multiples of 32, so vector tails may run into a row's own padding. Pure functions on
  * raw pointers, as in linear_float.as.ts. A kernel's params are what is known at load; the caller's part of a step comes after them.
  */
-import { sum4, to_f16 } from './simd.as';
+import { cap_scores, sum4, to_f16 } from './simd.as';
 
 // @ts-ignore: decorator
 @unmanaged
@@ -16,34 +16,77 @@ export class RmsNormParams {
   outStride: usize;
   width: u32;
   epsilon: f32;
+  isAccumulating: u32;
 }
 
-/** out[r, :] = weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon). The sum runs in four lanes, then a tail, in one order. */
+/** out[r, :] (+)= weight * x[r, :] / sqrt(mean(x[r, :]²) + epsilon). */
 export function rms_norm(params: RmsNormParams, start: u32, end: u32): void {
-  const width = params.width;
-  const weight = params.weight;
-  const vectorEnd = (width & ~3) as usize << 2;
-  const rowEnd = (width as usize) << 2;
+  const isAccumulating = params.isAccumulating;
   for (let row = start; row < end; row++) {
     const from: usize = params.x + (row as usize) * params.xStride;
     const to: usize = params.out + (row as usize) * params.outStride;
-    let squares = f32x4.splat(0);
-    let i: usize = 0;
-    for (; i < vectorEnd; i += 16) {
-      const v = v128.load(from + i);
-      squares = f32x4.add(squares, f32x4.mul(v, v));
+    normalise(from, to, params.weight, params.width, params.epsilon, isAccumulating);
+  }
+}
+
+/** The sum runs in four lanes, then a tail, in one order. */
+// @ts-ignore: decorator
+@inline
+function normalise(from: usize, to: usize, weight: usize, width: u32, epsilon: f32, isAccumulating: u32): void {
+  const vectorEnd = (width & ~3) as usize << 2;
+  const rowEnd = (width as usize) << 2;
+  let squares = f32x4.splat(0);
+  let i: usize = 0;
+  for (; i < vectorEnd; i += 16) {
+    const v = v128.load(from + i);
+    squares = f32x4.add(squares, f32x4.mul(v, v));
+  }
+  let sum = sum4(squares);
+  for (; i < rowEnd; i += 4) {
+    const v = load<f32>(from + i);
+    sum += v * v;
+  }
+  const scale: f32 = (1.0 as f32) / sqrt<f32>(sum / (width as f32) + epsilon);
+  const scale4 = f32x4.splat(scale);
+  for (i = 0; i < vectorEnd; i += 16) {
+    const v = f32x4.mul(v128.load(weight + i), f32x4.mul(v128.load(from + i), scale4));
+    v128.store(to + i, isAccumulating ? f32x4.add(v128.load(to + i), v) : v);
+  }
+  for (; i < rowEnd; i += 4) {
+    const v = load<f32>(weight + i) * (load<f32>(from + i) * scale);
+    store<f32>(to + i, isAccumulating ? load<f32>(to + i) + v : v);
+  }
+}
+
+/** Spans lie side by side from a row's start: `qSpans` of `qWidth` values, then `kSpans` of `kWidth`. */
+// @ts-ignore: decorator
+@unmanaged
+export class QkNormParams {
+  qkv: usize;
+  stride: usize;
+  /** [qWidth], then [kWidth] f32 */
+  weight: usize;
+  qSpans: u32;
+  qWidth: u32;
+  kSpans: u32;
+  kWidth: u32;
+  epsilon: f32;
+}
+
+/** As {@link rms_norm}, in place, of every span of q and of k. */
+export function qk_norm(params: QkNormParams, start: u32, end: u32): void {
+  const qBytes = (params.qWidth as usize) << 2;
+  const kBytes = (params.kWidth as usize) << 2;
+  for (let row = start; row < end; row++) {
+    let at = params.qkv + (row as usize) * params.stride;
+    for (let span: u32 = 0; span < params.qSpans; span++) {
+      normalise(at, at, params.weight, params.qWidth, params.epsilon, 0);
+      at += qBytes;
     }
-    let sum = sum4(squares);
-    for (; i < rowEnd; i += 4) {
-      const v = load<f32>(from + i);
-      sum += v * v;
+    for (let span: u32 = 0; span < params.kSpans; span++) {
+      normalise(at, at, params.weight + qBytes, params.kWidth, params.epsilon, 0);
+      at += kBytes;
     }
-    const scale: f32 = (1.0 as f32) / sqrt<f32>(sum / (width as f32) + params.epsilon);
-    const scale4 = f32x4.splat(scale);
-    for (i = 0; i < vectorEnd; i += 16) {
-      v128.store(to + i, f32x4.mul(v128.load(weight + i), f32x4.mul(v128.load(from + i), scale4)));
-    }
-    for (; i < rowEnd; i += 4) store<f32>(to + i, load<f32>(weight + i) * (load<f32>(from + i) * scale));
   }
 }
 
@@ -63,6 +106,7 @@ export class RopeStoreParams {
   heads: u32;
   kvHeads: u32;
   headDim: u32;
+  rotaryDim: u32;
   kv: usize;
   planeBytes: usize;
   blockBytes: usize;
@@ -71,7 +115,8 @@ export class RopeStoreParams {
 }
 
 /**
- * Rotates q and k of a row in place by the angle of its position (i pairs with i + head_dim/2, as Hugging Face does), then
+ * Rotates the first rotary_dim values of q's and k's heads in place by the angle of the row's position (i pairs with i + rotary_dim/2, as
+ * Hugging Face does), then
  * stores k and v, rounded to the KV dtype, at the row's slot.
  */
 export function rope_store(params: RopeStoreParams, start: u32, end: u32): void {
@@ -80,7 +125,7 @@ export function rope_store(params: RopeStoreParams, start: u32, end: u32): void 
   const headDim = params.headDim;
   const blockSize = params.blockSize;
   const isF16 = params.isF16;
-  const half = headDim >> 1;
+  const half = params.rotaryDim >> 1;
   const kvWidth = kvHeads * headDim;
   for (let row = start; row < end; row++) {
     const base: usize = params.qkv + (row as usize) * params.stride;
@@ -132,6 +177,23 @@ function round_store(from: usize, to: usize, width: u32, isF16: u32): void {
     for (let i: u32 = 0; i < width; i++) store<u16>(to + ((i as usize) << 1), to_f16(load<f32>(from + ((i as usize) << 2))));
   } else {
     memory.copy(to, from, (width as usize) << 2);
+  }
+}
+
+// @ts-ignore: decorator
+@unmanaged
+export class SoftCapParams {
+  x: usize;
+  stride: usize;
+  width: u32;
+  cap: f32;
+}
+
+/** x[r, i] = cap · tanh(x[r, i] / cap) for i in [first, last), multiples of 4 but for a row's end, whose padding is computed along. */
+export function soft_cap(params: SoftCapParams, start: u32, end: u32, first: u32, last: u32): void {
+  for (let row = start; row < end; row++) {
+    const at = params.x + (row as usize) * params.stride;
+    cap_scores(at + ((first as usize) << 2), at + ((last as usize) << 2), 1.0 / params.cap, params.cap);
   }
 }
 

@@ -55,6 +55,17 @@ export function exp4(x0: v128): v128 {
   return v128.andnot(f32x4.mul(p, scale), isTiny);
 }
 
+/** Whole vectors of [from, to): cap · tanh(value · scale); tanh(z) = 1 - 2 / (1 + e^2z), to 2^-23 of 1. */
+export function cap_scores(from: usize, to: usize, scale: f32, cap: f32): void {
+  const scale4 = f32x4.splat(2.0 * scale);
+  const cap4 = f32x4.splat(cap);
+  for (; from < to; from += 16) {
+    const grown = exp4(f32x4.mul(v128.load(from), scale4));
+    const part = f32x4.div(f32x4.splat(2.0), f32x4.add(f32x4.splat(1.0), grown));
+    v128.store(from, f32x4.mul(cap4, f32x4.sub(f32x4.splat(1.0), part)));
+  }
+}
+
 // @ts-ignore: decorator
 @inline
 export function exp1(x: f32): f32 {

@@ -73,6 +73,7 @@ export const attention = operation('attention', {
     isF16: 'u32',
     window: 'u32',
     scale: 'f32',
+    cap: 'f32',
   }),
   place: (op, { options, regions, blockBytes, spanRecords, buffer, planes }) => {
     const { heads, kvHeads, headDim } = op;
@@ -94,6 +95,7 @@ export const attention = operation('attention', {
       isF16: options.kvDtype === 'f16' ? 1 : 0,
       window: op.window ?? 0,
       scale: op.scale,
+      cap: op.cap ?? 0,
       tiles: regions.tiles,
       records: spanRecords.at,
       spanBytes: spanRecords.spanBytes,

@@ -12,6 +12,7 @@ export const embed = operation('embed', {
     width: 'u32',
     out: 'u32',
     outStride: 'u32',
+    scale: 'f32',
   }),
   place: (op, { regions, weight, buffer }) => {
     const [table, out] = [weight(op.table), buffer(op.out)];
@@ -24,6 +25,7 @@ export const embed = operation('embed', {
       width: table.spec.inner,
       out: out.at,
       outStride: out.stride,
+      scale: op.scale ?? 1,
     };
   },
   run: (step, { params }) => {

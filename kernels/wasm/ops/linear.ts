@@ -21,6 +21,7 @@ export const linear = operation('linear', {
     outStride: 'u32',
     inner: 'u32',
     isAccumulating: 'u32',
+    scale: 'f32',
   }),
   place: (op, { buffer, weight }) => {
     const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
@@ -36,6 +37,7 @@ export const linear = operation('linear', {
       outStride: out.stride,
       inner,
       isAccumulating: op.accumulate ? 1 : 0,
+      scale: op.scale ?? 1,
       numPanels: paddedWidth(outputs) / LANES,
       count: x.count,
     };

@@ -57,7 +57,7 @@ export interface Placement {
   readonly spanRecords: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
   readonly buffer: (name: string) => PlacedBuffer;
   readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
-  readonly rope: (name: string) => { readonly cos: number; readonly sin: number };
+  readonly rope: (name: string) => { readonly rotaryDim: number; readonly cos: number; readonly sin: number };
   /** The first plane of a layer in block 0, and the bytes from there to the second. */
   readonly planes: (layer: number) => { readonly kv: number; readonly planeBytes: number };
 }

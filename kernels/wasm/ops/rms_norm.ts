@@ -10,6 +10,7 @@ export const rmsNorm = operation('rms_norm', {
     outStride: 'u32',
     width: 'u32',
     epsilon: 'f32',
+    isAccumulating: 'u32',
   }),
   place: (op, { buffer, weight }) => {
     const [x, out] = [buffer(op.x), buffer(op.out)];
@@ -21,6 +22,7 @@ export const rmsNorm = operation('rms_norm', {
       outStride: out.stride,
       width: x.width,
       epsilon: op.epsilon,
+      isAccumulating: op.accumulate ? 1 : 0,
       count: x.count,
     };
   },

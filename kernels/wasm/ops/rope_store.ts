@@ -13,6 +13,7 @@ export const ropeStore = operation('rope_store', {
     heads: 'u32',
     kvHeads: 'u32',
     headDim: 'u32',
+    rotaryDim: 'u32',
     kv: 'u32',
     planeBytes: 'u32',
     blockBytes: 'u32',

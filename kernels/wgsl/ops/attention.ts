@@ -6,6 +6,7 @@ import { operation } from './operation.ts';
 /** Flash attention over block tables; one workgroup per work item and KV head, all query heads of that head in it. */
 export const pagedAttentionKernel = {
   name: 'paged_attention',
+  uses: ['capped'],
   params: {
     kv_heads: 'u32',
     qkv_stride: 'u32',
@@ -13,6 +14,7 @@ export const pagedAttentionKernel = {
     items_at: 'u32',
     scale: 'f32',
     window: 'u32',
+    cap: 'f32',
   },
   buffers: {
     qkv: { access: 'read', dtype: 'vec4f' },
@@ -33,6 +35,7 @@ export const pagedAttentionKernel = {
     SPLIT: 256,
     KV_F16: 1,
     HAS_WINDOW: 0,
+    HAS_CAP: 0,
     UNROLLED: 1,
   },
 } as const satisfies KernelSpec;
@@ -51,7 +54,7 @@ export const attentionMergeKernel = {
 } as const satisfies KernelSpec;
 
 export const attention = operation('attention', (plan, op) => {
-  const { heads, kvHeads, headDim, scale, window = 0 } = op;
+  const { heads, kvHeads, headDim, scale, window = 0, cap = 0 } = op;
   const { step, parts, partStats, capabilities } = plan.resources;
   const { blockSize, kvDtype } = plan.options;
   const [qkv, out] = [plan.buffer(op.qkv), plan.buffer(op.out)];
@@ -64,6 +67,7 @@ export const attention = operation('attention', (plan, op) => {
     SPLIT: SPLIT_TOKENS,
     KV_F16: kvDtype === 'f16' ? 1 : 0,
     HAS_WINDOW: window > 0 ? 1 : 0,
+    HAS_CAP: cap > 0 ? 1 : 0,
     UNROLLED: capabilities.isSoftware ? 0 : 1,
   };
   const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
@@ -85,6 +89,7 @@ export const attention = operation('attention', (plan, op) => {
         items_at: itemsAt,
         scale,
         window,
+        cap,
       },
       bindings: { qkv: qkv.buffer, kv: plan.kv(op.layer), step, out: out.buffer, parts, part_stats: partStats },
       grid: (counts) => [counts[count], kvHeads, 1],

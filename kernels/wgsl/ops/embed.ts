@@ -14,6 +14,7 @@ export const embedKernel = {
     scales_per_output: 'u32',
     out_stride: 'u32',
     vocab: 'u32',
+    scale: 'f32',
   },
   buffers: {
     weight: { access: 'read', dtype: 'vec4u' },
@@ -39,6 +40,7 @@ export const embed = operation('embed', (plan, op) => {
         scales_per_output: scalesPerRow(format, inner),
         out_stride: stride,
         vocab: outputs,
+        scale: op.scale ?? 1,
       },
       bindings: {
         weight: slice.data,

@@ -26,6 +26,7 @@ export const linear = operation('linear', (plan, op, { norm, gated }) => {
         out_stride: out.stride,
         has_bias: op.bias === undefined ? 0 : 1,
         is_accumulating: op.accumulate ? 1 : 0,
+        scale: op.scale ?? 1,
         inverse_norm_width: 1 / (normX?.spec.width ?? 1),
         epsilon: norm?.epsilon ?? 0,
       },

@@ -1,11 +1,11 @@
 import type { KernelSpec } from '../kernel.ts';
 import { operation } from './operation.ts';
 
-/** `out[r, :] = weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
+/** `out[r, :] (+)= weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
 export const rmsNormKernel = {
   name: 'rms_norm',
   uses: ['row_scale'],
-  params: { inverse_hidden: 'f32', stride: 'u32', epsilon: 'f32' },
+  params: { inverse_hidden: 'f32', stride: 'u32', epsilon: 'f32', is_accumulating: 'u32' },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },
     weight: { access: 'read', dtype: 'vec4f' },
@@ -20,7 +20,12 @@ export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
   const count = x.spec.rows;
   plan.push({
     spec: rmsNormKernel,
-    params: { inverse_hidden: 1 / x.spec.width, stride: x.stride, epsilon: op.epsilon },
+    params: {
+      inverse_hidden: 1 / x.spec.width,
+      stride: x.stride,
+      epsilon: op.epsilon,
+      is_accumulating: op.accumulate ? 1 : 0,
+    },
     bindings: { x: x.buffer, weight: plan.vector(op.weight), out: out.buffer },
     grid: (counts) => [isNormOfNext && counts[count] === 1 ? 0 : counts[count], 1, 1],
     work: (counts) => ({ bytes: counts[count] * x.stride * 8, flops: 0 }),

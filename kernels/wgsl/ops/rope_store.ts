@@ -11,20 +11,21 @@ export const ropeStoreKernel = {
     qkv: { access: 'read_write', dtype: 'vec2f' },
     kv: { access: 'read_write', dtype: 'u32' },
   },
-  constants: { WORKGROUP_SIZE: 64, BLOCK_SIZE: 32, HEAD_DIM: 64, KV_F16: 1 },
+  constants: { WORKGROUP_SIZE: 64, BLOCK_SIZE: 32, HEAD_DIM: 64, ROTARY: 64, KV_F16: 1 },
 } as const satisfies KernelSpec;
 
 export const ropeStore = operation('rope_store', (plan, op) => {
   const { heads, kvHeads, headDim } = op;
   const { blockSize, kvDtype } = plan.options;
   const qkv = plan.buffer(op.qkv);
+  const { angles, dim } = plan.rope(op.rope);
   plan.push({
     spec: ropeStoreKernel,
     specialisation: {
-      constants: { BLOCK_SIZE: blockSize, HEAD_DIM: headDim, KV_F16: kvDtype === 'f16' ? 1 : 0 },
+      constants: { BLOCK_SIZE: blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kvDtype === 'f16' ? 1 : 0 },
     },
     params: { heads, kv_heads: kvHeads, stride: qkv.stride },
-    bindings: { angles: plan.rope(op.rope), step: plan.resources.step, qkv: qkv.buffer, kv: plan.kv(op.layer) },
+    bindings: { angles, step: plan.resources.step, qkv: qkv.buffer, kv: plan.kv(op.layer) },
     grid: ({ rows }) => [rows, heads + 2 * kvHeads, 1],
     work: ({ rows }) => ({ bytes: rows * qkv.stride * 8, flops: 0 }),
   });

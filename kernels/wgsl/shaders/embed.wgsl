@@ -1,4 +1,4 @@
-// embed: out[r, :] = table[token(r), :], unpacked to f32
+// embed: out[r, :] = table[token(r), :] * scale, unpacked to f32
 //
 //   weight  [outputs][inner] in FORMAT, the slice of the table that starts at `first_output`
 //   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT and a slot of drawn ones; position; KV slot
@@ -17,6 +17,7 @@ struct Params {
   scales_per_output: u32,
   out_stride: u32,
   vocab: u32,
+  scale: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -44,6 +45,6 @@ fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
   for (var quad = thread; quad < params.quads; quad += WORKGROUP_SIZE) {
     let chunk = weight[(output * params.quads + quad) / QUADS_PER_CHUNK];
     let scale = scale_of(output, quad / 8, params.scales_per_output);
-    out[row * params.out_stride / 4 + quad] = quad_of(chunk, quad % QUADS_PER_CHUNK) * scale;
+    out[row * params.out_stride / 4 + quad] = quad_of(chunk, quad % QUADS_PER_CHUNK) * scale * params.scale;
   }
 }

@@ -26,6 +26,7 @@ struct Params {
   half_outputs: u32,
   inverse_norm_width: f32,
   epsilon: f32,
+  scale: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -50,11 +51,13 @@ fn finish(row: u32, output: u32, sum: f32, next: f32) {
     return;
   }
   let at = row * params.out_stride + absolute;
-  var value = sum + bias_of(absolute);
+  let value = sum + bias_of(absolute);
+  // The multiply-add is said, so that every kernel rounds it alike (E2).
   if (params.is_accumulating == 1) {
-    value += out[at];
+    out[at] = fma(value, params.scale, out[at]);
+  } else {
+    out[at] = value * params.scale;
   }
-  out[at] = value;
 }
 
 fn bias_of(output: u32) -> f32 {

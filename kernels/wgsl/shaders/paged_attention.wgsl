@@ -1,5 +1,6 @@
 // paged_attention: out[r, h, :] = sum over visible t of softmax(q[r, h, :] . k[t, :] * scale) * v[t, :]
 //
+//   with HAS_CAP a scaled score s is cap * tanh(s / cap)
 //   visible: t <= position(r), and t > position(r) - window where the layer has a window
 //   qkv      [rows][qkv_stride] f32, query head h of a row starts at h * HEAD_DIM
 //   kv       one layer, as in rope_store.wgsl
@@ -29,6 +30,7 @@ const TOKENS: u32 = 32;
 const SPLIT: u32 = 256;
 const KV_F16: u32 = 1;
 const HAS_WINDOW: u32 = 0;
+const HAS_CAP: u32 = 0;
 const UNROLLED: u32 = 1;
 
 struct Params {
@@ -38,6 +40,7 @@ struct Params {
   items_at: u32,
   scale: f32,
   window: u32,
+  cap: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -219,7 +222,11 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
       if (HAS_WINDOW == 1) {
         is_visible = is_visible && token + params.window > position;
       }
-      weights[q * WEIGHT_STRIDE + t] = select(LOWEST, dots[i] * params.scale, is_visible);
+      var scaled = dots[i] * params.scale;
+      if (HAS_CAP == 1) {
+        scaled = capped(scaled, params.cap);
+      }
+      weights[q * WEIGHT_STRIDE + t] = select(LOWEST, scaled, is_visible);
     }
   }
 }

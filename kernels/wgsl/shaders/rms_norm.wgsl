@@ -1,4 +1,4 @@
-// rms_norm: out[r, :] = weight[:] * (x[r, :] / sqrt(mean(x[r, :]^2) + epsilon))
+// rms_norm: out[r, :] (+)= weight[:] * (x[r, :] / sqrt(mean(x[r, :]^2) + epsilon))
 //
 //   x, out  [rows][stride] f32, rows padded with zeros to whole vectors
 //   weight  [stride]       f32
@@ -9,6 +9,7 @@ struct Params {
   inverse_hidden: f32,
   stride: u32,
   epsilon: f32,
+  is_accumulating: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -22,6 +23,7 @@ fn rms_norm(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_i
   let row = workgroup.x * quads;
   let scale = row_scale(row, quads, params.inverse_hidden, params.epsilon, thread);
   for (var i = thread; i < quads; i += WORKGROUP_SIZE) {
-    out[row + i] = weight[i] * (x[row + i] * scale);
+    let normed = weight[i] * (x[row + i] * scale);
+    out[row + i] = select(normed, out[row + i] + normed, params.is_accumulating == 1);
   }
 }

@@ -1,15 +1,17 @@
-// rope_store: rotates q and k of qkv[r, :] in place (i pairs with i + head_dim / 2), stores k and v, rounded, at the row's slot
+// rope_store: rotates the first ROTARY values of the heads of q and k of qkv[r, :] in place (i pairs with i + ROTARY / 2), stores k and v, rounded, at the row's slot
 //
 //   qkv     [rows][stride] f32: heads of q, then kv_heads of k, then kv_heads of v
-//   angles  [positions][head_dim / 2][2] f32: cosine, sine
+//   angles  [positions][ROTARY / 2][2] f32: cosine, sine
 //   step    header, rows [rows][3] u32: token, position, slot; slot = block * BLOCK_SIZE + offset
 //   kv      one layer: [blocks][plane k, v][BLOCK_SIZE][kv_heads][head_dim], f16 in halves of a u32, or f32
 //
-// One workgroup per row and head (q's, then k's, then v's); a thread takes two neighbouring values of each half, so that it can pack them.
+// One workgroup per row and head (q's, then k's, then v's); a thread takes two neighbouring values of each half, so that it can pack
+// them: ROTARY is a multiple of 4.
 
 const WORKGROUP_SIZE: u32 = 64;
 const BLOCK_SIZE: u32 = 32;
 const HEAD_DIM: u32 = 64;
+const ROTARY: u32 = 64;
 const KV_F16: u32 = 1;
 
 struct Params {
@@ -24,7 +26,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> qkv: array<vec2f>;
 @group(0) @binding(4) var<storage, read_write> kv: array<u32>;
 
-const HALF = HEAD_DIM / 2;
+const HALF = ROTARY / 2;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -58,6 +60,11 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
     if (head >= params.heads) {
       store(to + i, low);
       store(to + HALF + i, high);
+    }
+  }
+  if (head >= params.heads) {
+    for (var i = ROTARY + 2 * thread; i < HEAD_DIM; i += 2 * WORKGROUP_SIZE) {
+      store(to + i, qkv[base + i / 2]);
     }
   }
 }

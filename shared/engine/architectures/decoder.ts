@@ -1,83 +1,46 @@
 /**
- * A pre-norm decoder as a program, which Llama and its relatives are: runs once, at load, and emits operations over named buffers.
+ * A decoder as a program, which Llama and its relatives are: runs once, at load, and emits operations over named buffers.
  *
- *   x ─► [ norm ─► qkv ─► rope_store ─► attention ─► o ─+► norm ─► gate_up ─► its gate ─► down ─+► ] × layers
- *                                       residual: x ────┘                      residual: x ─────┘
- *   then the sampled rows only: gather ─► norm ─► logits ─► candidates ─► draw
+ *   x ─► [ norm ─► qkv ─► qk_norm ─► rope_store ─► attention ─► o ─► norm ─+► norm ─► gate_up ─► its gate ─► down ─► norm ─+► ] × layers
+ *                                                        residual: x ──────┘                           residual: x ──────┘
+ *   then the sampled rows only: gather ─► norm ─► logits ─► soft_cap ─► candidates ─► draw
+ *
+ * Which of the norms and caps there are, biases, windows, scales and gates are what the shape says.
  */
-import type { Operation, Program, RopeTable, WeightSpec } from '../../../kernels/program.ts';
-import type { Activation, ModelShape, RopeShape } from '../../model/model_shape.ts';
-import { ropeFrequencies } from './decoder_rope.ts';
+import assert from 'node:assert/strict';
+import type { Operation, OperationOf, Program, RopeTable, WeightPart, WeightSpec } from '../../../kernels/program.ts';
+import type { Activation, LayerShape, ModelShape, RopeShape } from '../../model/model_shape.ts';
+import { ropeFrequencies, ropesServed } from './decoder_rope.ts';
 
 const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'silu_mul', gelu_tanh: 'gelu_mul' };
 
-/** Biases, windows and gates are what the layers' shapes say. `numPositions`: of the rope tables. */
-export function decoderProgram(shape: ModelShape, numPositions: number): Program {
-  const { hidden, layers, epsilon, vocabSize, isTied } = shape;
-  const operations: Operation[] = [{ kind: 'embed', table: 'embed', out: 'x' }];
-  const weights: Record<string, WeightSpec> = { embed: matrix(hidden, ['model.embed_tokens.weight', vocabSize]) };
+/** How a checkpoint holds what a decoder multiplies with. */
+export interface DecoderTensors {
+  /** q, k and v lie in one tensor, gate and up in another. */
+  readonly isFused: boolean;
+}
 
-  const norm = (x: string, tensor: string, out: string): void => {
-    weights[tensor] = vector([tensor, hidden]);
-    operations.push({ kind: 'rms_norm', x, weight: tensor, out, epsilon });
-  };
-  /** `parts` are module names and outputs; their weights, and biases when there are any, are stacked. */
-  const linear = (
-    x: string,
-    name: string,
-    width: number,
-    parts: readonly [string, number][],
-    hasBias: boolean,
-    out: string,
-    accumulate: boolean,
-  ): void => {
-    weights[name] = matrix(width, ...parts.map(([module, outputs]): [string, number] => [`${module}.weight`, outputs]));
-    const bias = `${name}.bias`;
-    if (hasBias)
-      weights[bias] = vector(...parts.map(([module, outputs]): [string, number] => [`${module}.bias`, outputs]));
-    operations.push({ kind: 'linear', x, weight: name, ...(hasBias ? { bias } : {}), out, accumulate });
-  };
-
-  layers.forEach(({ window, rope, inner, activation, hasQkvBias, hasOutputBias, hasMlpBias, ...shape }, layer) => {
-    const at = `model.layers.${layer}`;
-    const { heads, kvHeads, headDim } = shape;
-    const [qWidth, kvWidth] = [heads * headDim, kvHeads * headDim];
-    norm('x', `${at}.input_layernorm.weight`, 'normed');
-    const qkv: [string, number][] = [
-      [`${at}.self_attn.q_proj`, qWidth],
-      [`${at}.self_attn.k_proj`, kvWidth],
-      [`${at}.self_attn.v_proj`, kvWidth],
-    ];
-    linear('normed', `${at}.qkv`, hidden, qkv, hasQkvBias, 'qkv', false);
-    operations.push({ kind: 'rope_store', qkv: 'qkv', layer, rope, heads, kvHeads, headDim });
-    operations.push({
-      ...{ kind: 'attention', qkv: 'qkv', out: 'attended', layer, heads, kvHeads, headDim },
-      scale: 1 / Math.sqrt(headDim),
-      ...(window > 0 ? { window } : {}),
-    });
-    linear('attended', `${at}.o`, qWidth, [[`${at}.self_attn.o_proj`, hidden]], hasOutputBias, 'x', true);
-    norm('x', `${at}.post_attention_layernorm.weight`, 'normed');
-    const gateUp: [string, number][] = [
-      [`${at}.mlp.gate_proj`, inner],
-      [`${at}.mlp.up_proj`, inner],
-    ];
-    linear('normed', `${at}.gate_up`, hidden, gateUp, hasMlpBias, 'gate_up', false);
-    operations.push({ kind: gates[activation], gateUp: 'gate_up', out: 'gated', inner });
-    linear('gated', `${at}.down`, inner, [[`${at}.mlp.down_proj`, hidden]], hasMlpBias, 'x', true);
+/** `numPositions`: of the rope tables. */
+export function decoderProgram(
+  shape: ModelShape,
+  numPositions: number,
+  tensors: DecoderTensors = { isFused: false },
+): Program {
+  const { hidden, layers, vocabSize } = shape;
+  const program = new DecoderParts(shape, tensors);
+  program.begin();
+  layers.forEach((layer, i) => {
+    program.attention(layer, i);
+    program.mlp(layer, i);
   });
+  program.end();
 
-  operations.push({ kind: 'gather_samples', x: 'x', out: 'last' });
-  norm('last', 'model.norm.weight', 'last_normed');
-  if (!isTied) weights['lm_head'] = matrix(hidden, ['lm_head.weight', vocabSize]);
-  const head = isTied ? 'embed' : 'lm_head';
-  operations.push({ kind: 'linear', x: 'last_normed', weight: head, out: 'logits', accumulate: false });
-  operations.push({ kind: 'candidates', logits: 'logits', vocab: vocabSize });
-  operations.push({ kind: 'draw', logits: 'logits', vocab: vocabSize });
-
-  const widest = (of: (layer: ModelShape['layers'][number]) => number): number => Math.max(...layers.map(of));
+  const widest = (of: (layer: LayerShape) => number): number => Math.max(...layers.map(of));
+  const ropes = Object.entries(ropesServed(shape.ropes, numPositions));
+  const hasNormsAfter = layers.some(({ norms }) => norms !== 'before');
   return {
-    operations,
-    weights,
+    operations: program.operations,
+    weights: program.weights,
     buffers: {
       x: { rows: 'rows', width: hidden },
       normed: { rows: 'rows', width: hidden },
@@ -85,13 +48,162 @@ export function decoderProgram(shape: ModelShape, numPositions: number): Program
       attended: { rows: 'rows', width: widest(({ heads, headDim }) => heads * headDim) },
       gate_up: { rows: 'rows', width: widest(({ inner }) => 2 * inner) },
       gated: { rows: 'rows', width: widest(({ inner }) => inner) },
+      ...(hasNormsAfter ? { branch: { rows: 'rows', width: hidden } } : {}),
       last: { rows: 'samples', width: hidden },
       last_normed: { rows: 'samples', width: hidden },
       logits: { rows: 'samples', width: vocabSize },
     },
     kv: layers.map(({ kvHeads, headDim }) => ({ planes: [kvHeads * headDim, kvHeads * headDim] })),
-    rope: Object.fromEntries(Object.entries(shape.ropes).map(([name, rope]) => [name, ropeTable(rope, numPositions)])),
+    rope: Object.fromEntries(ropes.map(([name, rope]) => [name, ropeTable(rope, numPositions)])),
   };
+}
+
+/** A product's modules, stacked, and where it goes. */
+interface Product {
+  readonly x: string;
+  readonly name: string;
+  readonly inner: number;
+  readonly modules: readonly { readonly name: string; readonly outputs: number; readonly firstRow?: number }[];
+  readonly hasBias: boolean;
+  readonly to: Pick<OperationOf<'linear'>, 'out' | 'accumulate' | 'scale'>;
+}
+
+/** Emits a decoder part by part. */
+class DecoderParts {
+  readonly operations: Operation[] = [];
+  readonly weights: Record<string, WeightSpec> = {};
+  readonly #shape: ModelShape;
+  readonly #isFused: boolean;
+
+  constructor(shape: ModelShape, { isFused }: DecoderTensors) {
+    this.#shape = shape;
+    this.#isFused = isFused;
+  }
+
+  begin(): void {
+    const { hidden, vocabSize, embeddingScale } = this.#shape;
+    this.weights['embed'] = matrix(hidden, [{ tensor: 'model.embed_tokens.weight', outputs: vocabSize }]);
+    this.operations.push({ kind: 'embed', table: 'embed', out: 'x', ...scaledBy(embeddingScale) });
+  }
+
+  attention(layer: LayerShape, index: number): void {
+    const { hidden, epsilon } = this.#shape;
+    const { heads, kvHeads, headDim, rope, window, scoreScale, scoreCap, qkNorm, hasQkvBias, hasOutputBias } = layer;
+    const at = `model.layers.${index}`;
+    const own = `${at}.self_attn`;
+    const [qWidth, kvWidth] = [heads * headDim, kvHeads * headDim];
+    const shape = { heads, kvHeads, headDim };
+    const after = layer.norms === 'before' ? '' : `${at}.post_attention_layernorm`;
+    this.#branch(layer, { before: `${at}.input_layernorm`, after }, (x, to) => {
+      const names = this.#isFused ? [`${own}.qkv_proj`] : ['q', 'k', 'v'].map((one) => `${own}.${one}_proj`);
+      const modules = modulesOf(names, [qWidth, kvWidth, kvWidth]);
+      const qkv = { out: 'qkv', accumulate: false };
+      this.#linear({ x, name: `${at}.qkv`, inner: hidden, modules, hasBias: hasQkvBias, to: qkv });
+      if (qkNorm !== 'none') {
+        const [q, k] = qkNorm === 'head' ? [headDim, headDim] : [qWidth, kvWidth];
+        const weight = `${own}.qk_norm`;
+        const parts = [
+          { tensor: `${own}.q_norm.weight`, outputs: q },
+          { tensor: `${own}.k_norm.weight`, outputs: k },
+        ];
+        this.weights[weight] = this.#normWeight(parts);
+        this.operations.push({ kind: 'qk_norm', qkv: 'qkv', weight, epsilon, span: qkNorm, ...shape });
+      }
+      this.operations.push({ kind: 'rope_store', qkv: 'qkv', layer: index, rope, ...shape });
+      this.operations.push({
+        ...{ kind: 'attention', qkv: 'qkv', out: 'attended', layer: index, scale: scoreScale, ...shape },
+        ...(window > 0 ? { window } : {}),
+        ...(scoreCap > 0 ? { cap: scoreCap } : {}),
+      });
+      const output = [{ name: `${own}.o_proj`, outputs: hidden }];
+      this.#linear({ x: 'attended', name: `${at}.o`, inner: qWidth, modules: output, hasBias: hasOutputBias, to });
+    });
+  }
+
+  mlp(layer: LayerShape, index: number): void {
+    const { hidden } = this.#shape;
+    const { inner, activation, hasMlpBias: hasBias } = layer;
+    const at = `model.layers.${index}`;
+    const own = `${at}.mlp`;
+    const before = `${at}.${layer.norms === 'both' ? 'pre_feedforward' : 'post_attention'}_layernorm`;
+    this.#branch(layer, { before, after: `${at}.post_feedforward_layernorm` }, (x, to) => {
+      const names = this.#isFused ? [`${own}.gate_up_proj`] : [`${own}.gate_proj`, `${own}.up_proj`];
+      const modules = modulesOf(names, [inner, inner]);
+      const pair = { out: 'gate_up', accumulate: false };
+      this.#linear({ x, name: `${at}.gate_up`, inner: hidden, modules, hasBias, to: pair });
+      this.operations.push({ kind: gates[activation], gateUp: 'gate_up', out: 'gated', inner });
+      const down = [{ name: `${own}.down_proj`, outputs: hidden }];
+      this.#linear({ x: 'gated', name: `${at}.down`, inner, modules: down, hasBias, to });
+    });
+  }
+
+  end(): void {
+    const { hidden, vocabSize, isTied, logitScale, logitCap } = this.#shape;
+    this.operations.push({ kind: 'gather_samples', x: 'x', out: 'last' });
+    this.#norm('last', 'model.norm', 'last_normed');
+    if (!isTied) this.weights['lm_head'] = matrix(hidden, [{ tensor: 'lm_head.weight', outputs: vocabSize }]);
+    const weight = isTied ? 'embed' : 'lm_head';
+    this.operations.push({
+      ...{ kind: 'linear', x: 'last_normed', weight, out: 'logits', accumulate: false },
+      ...scaledBy(logitScale),
+    });
+    if (logitCap > 0) this.operations.push({ kind: 'soft_cap', x: 'logits', cap: logitCap });
+    this.operations.push({ kind: 'candidates', logits: 'logits', vocab: vocabSize });
+    this.operations.push({ kind: 'draw', logits: 'logits', vocab: vocabSize });
+  }
+
+  /** What reads the residual stream, and what it makes, which is added there. */
+  #branch(
+    { norms }: LayerShape,
+    { before, after }: { readonly before: string; readonly after: string },
+    emit: (x: string, to: Product['to']) => void,
+  ): void {
+    const { branchScale } = this.#shape;
+    if (norms !== 'after') this.#norm('x', before, 'normed');
+    const x = norms === 'after' ? 'x' : 'normed';
+    if (norms === 'before') {
+      emit(x, { out: 'x', accumulate: true, ...scaledBy(branchScale) });
+      return;
+    }
+    assert(branchScale === 1, 'no model scales what it normalises');
+    emit(x, { out: 'branch', accumulate: false });
+    this.#norm('branch', after, 'x', true);
+  }
+
+  #norm(x: string, module: string, out: string, accumulate = false): void {
+    const { hidden, epsilon } = this.#shape;
+    const weight = `${module}.weight`;
+    this.weights[weight] = this.#normWeight([{ tensor: weight, outputs: hidden }]);
+    this.operations.push({ kind: 'rms_norm', x, weight, out, epsilon, ...(accumulate ? { accumulate } : {}) });
+  }
+
+  #normWeight(parts: readonly WeightPart[]): WeightSpec {
+    return { ...matrix(1, parts), ...(this.#shape.hasNormOffset ? { offset: 1 } : {}) };
+  }
+
+  #linear({ x, name, inner, modules, hasBias, to }: Product): void {
+    const partsOf = (what: string): WeightPart[] =>
+      modules.map(({ name: module, ...rows }) => ({ tensor: `${module}.${what}`, ...rows }));
+    const bias = `${name}.bias`;
+    this.weights[name] = matrix(inner, partsOf('weight'));
+    if (hasBias) this.weights[bias] = matrix(1, partsOf('bias'));
+    this.operations.push({ kind: 'linear', x, weight: name, ...(hasBias ? { bias } : {}), ...to });
+  }
+}
+
+/** Each by itself, or one after the other in one. */
+function modulesOf(names: readonly string[], outputs: readonly number[]): Product['modules'] {
+  const [only] = names;
+  if (names.length > 1 || only === undefined) return names.map((name, i) => ({ name, outputs: outputs[i]! }));
+  let firstRow = 0;
+  return outputs.map((count) => {
+    firstRow += count;
+    return { name: only, outputs: count, firstRow: firstRow - count };
+  });
+}
+
+function scaledBy(scale: number): { readonly scale?: number } {
+  return scale === 1 ? {} : { scale };
 }
 
 /** Angles in f32 as transformers computes them: inv_freq rounded, then position · inv_freq rounded. [positions, dim / 2] */
@@ -108,17 +220,9 @@ function ropeTable(shape: RopeShape, numPositions: number): RopeTable {
       sin[position * half + i] = Math.sin(angle) * attentionFactor;
     }
   }
-  return { cos, sin };
+  return { dim: shape.dim, cos, sin };
 }
 
-function matrix(inner: number, ...parts: readonly [string, number][]): WeightSpec {
-  return {
-    inner,
-    outputs: parts.reduce((sum, [, outputs]) => sum + outputs, 0),
-    parts: parts.map(([tensor, outputs]) => ({ tensor, outputs })),
-  };
-}
-
-function vector(...parts: readonly [string, number][]): WeightSpec {
-  return matrix(1, ...parts);
+function matrix(inner: number, parts: readonly WeightPart[]): WeightSpec {
+  return { inner, outputs: parts.reduce((sum, { outputs }) => sum + outputs, 0), parts };
 }

@@ -1,4 +1,4 @@
-/** What the configurations of pre-norm decoders have in common: Llama's fields, which others took over. */
+/** What the configurations of decoders have in common: Llama's fields, which others took over. */
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { Activation, LayerShape, ModelShape } from '../../model/model_shape.ts';
@@ -16,37 +16,76 @@ const decoderSchema = z.looseObject({
   rms_norm_eps: z.number().positive(),
   rope_theta: z.number().positive().nullish(),
   rope_parameters: z.looseObject({ rope_theta: z.number().positive().nullish() }).nullish(),
-  hidden_act: z.string(),
+  partial_rotary_factor: z.number().positive().max(1).nullish(),
+  hidden_act: z.string().nullish(),
+  hidden_activation: z.string().nullish(),
+  attention_bias: z.boolean().nullish(),
+  mlp_bias: z.boolean().nullish(),
   tie_word_embeddings: z.boolean().nullish(),
 });
 
 const activations: Readonly<Record<string, Activation>> = { silu: 'silu', gelu_pytorch_tanh: 'gelu_tanh' };
 
-type Biases = Pick<LayerShape, 'hasQkvBias' | 'hasOutputBias' | 'hasMlpBias'>;
+/** Where a family departs from Llama; what it leaves out is as there. */
+export interface DecoderTraits {
+  /** Of every layer. */
+  readonly layer?: Partial<
+    Pick<LayerShape, 'hasQkvBias' | 'hasOutputBias' | 'hasMlpBias' | 'scoreScale' | 'scoreCap' | 'qkNorm' | 'norms'>
+  >;
+  readonly model?: Partial<
+    Pick<
+      ModelShape,
+      'isTied' | 'hasNormOffset' | 'embeddingScale' | 'branchScale' | 'logitScale' | 'logitCap' | 'ropes'
+    >
+  >;
+  /** Tokens that layer i sees; 0: all. */
+  readonly windowOf?: (layer: number) => number;
+  /** The rotary table of layer i. */
+  readonly ropeOf?: (layer: number) => string;
+}
 
-/** A decoder whose layers differ in their windows at most. @throws ModelError */
-export function decoderShape(config: ModelConfig, biases: Biases, windowOf: (layer: number) => number): ModelShape {
+/** @throws ModelError */
+export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): ModelShape {
   const raw = config.read(decoderSchema);
-  const activation = activations[raw.hidden_act] ?? refuse(config, `hidden_act ${JSON.stringify(raw.hidden_act)}`);
-  const scaling = ropeScaling(config);
+  const named = raw.hidden_activation ?? raw.hidden_act ?? refuse(config, 'no hidden_act');
+  const activation = activations[named] ?? refuse(config, `hidden_act ${JSON.stringify(named)}`);
   const heads = raw.num_attention_heads;
   const kvHeads = raw.num_key_value_heads ?? heads;
   if (heads % kvHeads !== 0) refuse(config, `${heads} attention heads over ${kvHeads} KV heads`);
   const headDim = raw.head_dim ?? raw.hidden_size / heads;
   if (!Number.isInteger(headDim) || headDim % 2 !== 0) refuse(config, `head_dim ${headDim}`);
-  const layer = { heads, kvHeads, headDim, rope: 'plain', inner: raw.intermediate_size, activation, ...biases };
+  const partial = raw.partial_rotary_factor ?? 1;
+  const dim = Math.floor(headDim * partial);
+  // Kernels take neighbours of each half together.
+  if (dim < headDim && dim % 4 !== 0) refuse(config, `partial_rotary_factor ${partial}`);
+  const scaling = ropeScaling(config, dim);
+  const { windowOf = () => 0, ropeOf = () => 'plain' } = traits;
+  const layer = {
+    ...{ heads, kvHeads, headDim, inner: raw.intermediate_size, activation },
+    ...({ scoreScale: 1 / Math.sqrt(headDim), scoreCap: 0, qkNorm: 'none', norms: 'before' } as const),
+    ...{ hasQkvBias: raw.attention_bias ?? false, hasOutputBias: raw.attention_bias ?? false },
+    ...{ hasMlpBias: raw.mlp_bias ?? false },
+    ...traits.layer,
+  };
   return {
     vocabSize: config.vocabSize,
     hidden: raw.hidden_size,
     maxPositions: config.maxPositions,
     epsilon: raw.rms_norm_eps,
     isTied: raw.tie_word_embeddings ?? false,
-    layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => ({ ...layer, window: windowOf(i) })),
+    ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
+    layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => ({
+      ...layer,
+      window: windowOf(i),
+      rope: ropeOf(i),
+    })),
+    ...traits.model,
     ropes: {
       plain: {
-        ...{ theta: raw.rope_theta ?? raw.rope_parameters?.rope_theta ?? 10_000, dim: headDim },
+        ...{ theta: raw.rope_theta ?? raw.rope_parameters?.rope_theta ?? 10_000, dim },
         ...(scaling ? { scaling } : {}),
       },
+      ...traits.model?.ropes,
     },
   };
 }

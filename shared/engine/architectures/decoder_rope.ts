@@ -2,11 +2,14 @@
  * Rotary frequencies: plain, and as models scale them to longer contexts than they were first trained for. The formulas, and the f32 in
  * which they are evaluated, are those of transformers' modeling_rope_utils.
  */
+import assert from 'node:assert/strict';
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { RopeScaling, RopeShape } from '../../model/model_shape.ts';
 
 const positive = z.number().positive();
+
+const factors = z.array(positive).nullish();
 
 const scalingSchema = z.looseObject({
   rope_type: z.string().nullish(),
@@ -22,16 +25,23 @@ const scalingSchema = z.looseObject({
   beta_fast: positive.nullish(),
   beta_slow: positive.nullish(),
   truncate: z.boolean().nullish(),
+  short_factor: factors,
+  long_factor: factors,
 });
 
 const schema = z.looseObject({
   rope_scaling: scalingSchema.nullish(),
   rope_parameters: scalingSchema.nullish(),
+  /** Where Phi has it. */
+  original_max_position_embeddings: positive.nullish(),
 });
 
-/** What a configuration says of scaling; undefined: nothing. @throws ModelError for a kind that is not there, or one that lacks a number. */
-export function ropeScaling(config: ModelConfig): RopeScaling | undefined {
-  const { rope_scaling: scaling, rope_parameters: parameters } = config.read(schema);
+/**
+ * What a configuration says of scaling for heads of which `dim` values are rotated; undefined: nothing.
+ * @throws ModelError for a kind that is not there, or one that lacks a number.
+ */
+export function ropeScaling(config: ModelConfig, dim: number): RopeScaling | undefined {
+  const { rope_scaling: scaling, rope_parameters: parameters, ...own } = config.read(schema);
   const raw = scaling ?? parameters;
   const kind = raw?.rope_type ?? raw?.type ?? 'default';
   if (!raw || kind === 'default') return undefined;
@@ -55,8 +65,30 @@ export function ropeScaling(config: ModelConfig): RopeScaling | undefined {
         ...{ betaFast: raw.beta_fast ?? 32, betaSlow: raw.beta_slow ?? 1, isTruncated: raw.truncate ?? true },
       };
     }
+    case 'dynamic':
+      return { kind, factor: needed('factor'), originalPositions: config.maxPositions };
+    // As Phi-3 called it first.
+    case 'su':
+    case 'longrope': {
+      const [short, long] = [raw.short_factor ?? [], raw.long_factor ?? []];
+      if (short.length !== dim / 2 || long.length !== dim / 2)
+        refuse(
+          config,
+          `rope_scaling ${kind} with ${short.length} short and ${long.length} long factors for ${dim / 2}`,
+        );
+      const originalPositions = own.original_max_position_embeddings ?? needed('original_max_position_embeddings');
+      // Where the model says both contexts it is their ratio, whatever else is said.
+      const ofContexts = config.maxPositions / originalPositions;
+      const factor = own.original_max_position_embeddings ? ofContexts : (raw.factor ?? ofContexts);
+      const attentionFactor =
+        raw.attention_factor ?? (factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(originalPositions)));
+      return { kind: 'longrope', short, long, originalPositions, attentionFactor };
+    }
     default:
-      return refuse(config, `rope_scaling of type ${JSON.stringify(kind)} (there are linear, llama3 and yarn)`);
+      return refuse(
+        config,
+        `rope_scaling of type ${JSON.stringify(kind)} (there are linear, dynamic, llama3, yarn and longrope)`,
+      );
   }
 }
 
@@ -65,12 +97,41 @@ function yarnAttention(factor: number, mscale?: number | null, mscaleAllDim?: nu
   return mscale && mscaleAllDim ? of(mscale) / of(mscaleAllDim) : of(1);
 }
 
+/**
+ * Tables for a context of `numPositions`: kinds that depend on it become what they are then. Angles of a position must be the same in every
+ * request, whatever it is long: KV is shared by prefix (K1).
+ */
+export function ropesServed(
+  ropes: Readonly<Record<string, RopeShape>>,
+  numPositions: number,
+): Readonly<Record<string, RopeShape>> {
+  return Object.fromEntries(Object.entries(ropes).map(([name, rope]) => [name, ropeServed(rope, numPositions)]));
+}
+
+function ropeServed(rope: RopeShape, numPositions: number): RopeShape {
+  const { theta, dim, scaling } = rope;
+  if (scaling?.kind === 'dynamic') {
+    const { factor, originalPositions } = scaling;
+    const grown = (factor * Math.max(numPositions, originalPositions)) / originalPositions - (factor - 1);
+    return { theta: theta * grown ** (dim / (dim - 2)), dim };
+  }
+  if (scaling?.kind === 'longrope') {
+    const { short, long, originalPositions, attentionFactor } = scaling;
+    return {
+      theta,
+      dim,
+      scaling: { kind: 'divided', divisors: numPositions > originalPositions ? long : short, attentionFactor },
+    };
+  }
+  return rope;
+}
+
 /** [dim / 2] f32, and what cosines and sines are multiplied by. */
 export function ropeFrequencies({ theta, dim, scaling }: RopeShape): {
   inverse: Float32Array;
   attentionFactor: number;
 } {
-  const plain = Float32Array.from({ length: dim / 2 }, (_, i) => 1 / theta ** ((2 * i) / dim));
+  const plain = Float32Array.from({ length: dim / 2 }, (_, i) => (theta === 0 ? 0 : 1 / theta ** ((2 * i) / dim)));
   switch (scaling?.kind) {
     case undefined:
       return { inverse: plain, attentionFactor: 1 };
@@ -78,6 +139,14 @@ export function ropeFrequencies({ theta, dim, scaling }: RopeShape): {
       return { inverse: plain.map((value) => value / scaling.factor), attentionFactor: 1 };
     case 'llama3':
       return { inverse: plain.map((value) => llama3Frequency(value, scaling)), attentionFactor: 1 };
+    case 'divided': {
+      const { divisors, attentionFactor } = scaling;
+      const inverse = plain.map((_, i) => 1 / (Math.fround(divisors[i]!) * Math.fround(theta ** ((2 * i) / dim))));
+      return { inverse, attentionFactor };
+    }
+    case 'dynamic':
+    case 'longrope':
+      return assert.fail(`${scaling.kind} depends on the context that is served`);
     case 'yarn':
       return { inverse: yarnFrequencies(theta, dim, scaling), attentionFactor: scaling.attentionFactor };
   }

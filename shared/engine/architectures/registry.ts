@@ -3,10 +3,28 @@ import type { Program } from '../../../kernels/program.ts';
 import { ModelError, type ModelConfig } from '../../model/model_folder.ts';
 import type { ModelShape } from '../../model/model_shape.ts';
 import type { Architecture } from './architecture.ts';
+import { gemma2, gemma3 } from './gemma.ts';
+import { granite } from './granite.ts';
 import { llama } from './llama.ts';
+import { mistral } from './mistral.ts';
+import { olmo2 } from './olmo2.ts';
+import { phi3 } from './phi3.ts';
 import { qwen2 } from './qwen2.ts';
+import { qwen3 } from './qwen3.ts';
+import { smollm3 } from './smollm3.ts';
 
-const architectures: readonly Architecture[] = [llama, qwen2];
+const architectures: readonly Architecture[] = [
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  phi3,
+  gemma2,
+  gemma3,
+  olmo2,
+  granite,
+  smollm3,
+];
 
 function architectureOf({ modelType, path }: ModelConfig): Architecture {
   const found = architectures.find(({ modelTypes }) => modelTypes.includes(modelType));

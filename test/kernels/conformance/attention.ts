@@ -21,6 +21,7 @@ interface AttentionCase {
   readonly headDim: number;
   readonly kvDtype: KvDtype;
   readonly window?: number;
+  readonly cap?: number;
 }
 
 export function attentionConformance(device: Conformance): void {
@@ -40,10 +41,13 @@ export function attentionConformance(device: Conformance): void {
       { rows: 1, start: 400, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', window: 100 },
       { rows: 40, start: 230, heads: 2, kvHeads: 1, headDim: 16, kvDtype: 'f32', window: 33 },
       { rows: 3, start: 10, heads: 2, kvHeads: 1, headDim: 16, kvDtype: 'f16', window: 1 },
+      { rows: 1, start: 300, heads: 4, kvHeads: 1, headDim: 16, kvDtype: 'f16', cap: 0.5 },
+      { rows: 70, start: 93, heads: 4, kvHeads: 2, headDim: 32, kvDtype: 'f16', window: 50, cap: 2 },
+      { rows: 2, start: 126, heads: 3, kvHeads: 1, headDim: 12, kvDtype: 'f32', cap: 0.1 },
     ] as readonly AttentionCase[];
-    for (const [i, { rows, start, heads, kvHeads, headDim, kvDtype, window = 0 }] of cases.entries()) {
+    for (const [i, { rows, start, heads, kvHeads, headDim, kvDtype, window = 0, cap = 0 }] of cases.entries()) {
       if (i % sampled !== sampled - 1) continue;
-      test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${window ? `, window ${window}` : ''}`, async () => {
+      test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}`, async () => {
         const [width, layers, layer, scale] = [(heads + 2 * kvHeads) * headDim, 2, 1, 1 / Math.sqrt(headDim)];
         const executable = await loaded(
           device,
@@ -52,6 +56,7 @@ export function attentionConformance(device: Conformance): void {
               {
                 ...{ kind: 'attention', qkv: 'qkv', out: 'out', layer, scale, heads, kvHeads, headDim },
                 ...(window ? { window } : {}),
+                ...(cap ? { cap } : {}),
               },
             ],
             buffers: { qkv: { rows: 'rows', width }, out: { rows: 'rows', width: heads * headDim } },
@@ -84,7 +89,8 @@ export function attentionConformance(device: Conformance): void {
               let dot = 0;
               for (let d = 0; d < headDim; d++)
                 dot += (qkv[row * width + head * headDim + d] ?? 0) * at(0, token, kvHead, d);
-              return window > 0 && token + window <= start + row ? -Infinity : dot * scale;
+              if (window > 0 && token + window <= start + row) return -Infinity;
+              return cap > 0 ? cap * Math.tanh((dot * scale) / cap) : dot * scale;
             });
             const highest = Math.max(...scores);
             const weights = scores.map((score) => Math.exp(score - highest));

@@ -11,8 +11,11 @@ export function embedConformance(device: Conformance): void {
       const executable = await loaded(
         device,
         {
-          operations: [{ kind: 'embed', table: 'w', out: 'out' }],
-          buffers: { out: { rows: 'rows', width: hidden } },
+          operations: [
+            { kind: 'embed', table: 'w', out: 'out' },
+            { kind: 'embed', table: 'w', out: 'scaled', scale: 7.5 },
+          ],
+          buffers: { out: { rows: 'rows', width: hidden }, scaled: { rows: 'rows', width: hidden } },
           weights: { w: { outputs: vocab, inner: hidden, parts: [{ tensor: 'w', outputs: vocab }] } },
         },
         { w: table },
@@ -26,6 +29,8 @@ export function embedConformance(device: Conformance): void {
       roundRows(format, table, hidden);
       const expected = tokens.flatMap((token) => [...table.subarray(token * hidden, (token + 1) * hidden)]);
       close(await executable.read('out', tokens.length), expected, 1e-7);
+      const scaled = expected.map((value) => 7.5 * value);
+      close(await executable.read('scaled', tokens.length), scaled, 1e-7);
       await executable.close();
     });
   }

@@ -33,3 +33,26 @@ export function gateConformance(device: Conformance): void {
     }
   }
 }
+
+export function softCapConformance(device: Conformance): void {
+  const { name, tolerance } = device;
+  for (const [rows, width, cap] of [
+    [1, 1, 30],
+    [3, 63, 2],
+    [4, 1_300, 0.25],
+  ] as const) {
+    test(`${name}: soft_cap ${cap} of [${rows}, ${width}]`, async () => {
+      const executable = await loaded(device, {
+        operations: [{ kind: 'soft_cap', x: 'x', cap }],
+        buffers: { x: { rows: 'rows', width } },
+      });
+      // Some far beyond where e^2z is infinite.
+      const x = noise(rows * width).map((value, i) => value * (i % 5 === 0 ? 1e4 : 3));
+      await executable.write('x', x);
+      await executable.run(segments(rows));
+      const expected = Array.from(x, (value) => cap * Math.tanh(value / cap));
+      close(await executable.read('x', rows), expected, tolerance);
+      await executable.close();
+    });
+  }
+}

@@ -84,7 +84,8 @@ export function linearConformance(device: Conformance): void {
     for (const format of formats) {
       for (const [i, [rows, inner, outputs]] of shapes.entries()) {
         const accumulate = i % 2 === 1;
-        test(`${format} [${rows}, ${inner}] · [${outputs}, ${inner}]ᵀ + bias${accumulate ? ', added to what is there' : ''}`, async () => {
+        const scale = i % 3 === 2 ? 0.3 : undefined;
+        test(`${format} [${rows}, ${inner}] · [${outputs}, ${inner}]ᵀ + bias${scale ? `, times ${scale}` : ''}${accumulate ? ', added to what is there' : ''}`, async () => {
           const [x, weight, bias, before] = [
             noise(rows * inner),
             noise(outputs * inner),
@@ -94,7 +95,9 @@ export function linearConformance(device: Conformance): void {
           const executable = await loaded(
             device,
             {
-              operations: [{ kind: 'linear', x: 'x', weight: 'w', bias: 'b', out: 'out', accumulate }],
+              operations: [
+                { kind: 'linear', x: 'x', weight: 'w', bias: 'b', out: 'out', accumulate, ...(scale ? { scale } : {}) },
+              ],
               buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
               weights: {
                 w: { outputs, inner, parts: [{ tensor: 'w', outputs }] },
@@ -111,7 +114,7 @@ export function linearConformance(device: Conformance): void {
           roundRows(format, kept, inner);
           const multiplied = quantisesActivations && isInteger(format) ? quantised(x, inner) : x;
           const expected = product(multiplied, kept, inner).map(
-            (sum, at) => sum + bias[at % outputs]! + (accumulate ? before[at]! : 0),
+            (sum, at) => (scale ?? 1) * (sum + bias[at % outputs]!) + (accumulate ? before[at]! : 0),
           );
           close(await executable.read('out', rows), expected, linearTolerance);
           await executable.close();

@@ -1,4 +1,5 @@
 import { describe, test } from 'vitest';
+import type { Operation } from '../../../kernels/program.ts';
 import { close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 export function rmsNormConformance(device: Conformance): void {
@@ -33,5 +34,87 @@ export function rmsNormConformance(device: Conformance): void {
         await executable.close();
       });
     }
+    test('what is stored less one has it added, and a norm is added to what is there', async () => {
+      const [rows, hidden] = [3, 70];
+      const [x, weight, before] = [noise(rows * hidden), noise(hidden), noise(rows * hidden)];
+      const executable = await loaded(
+        device,
+        {
+          operations: [{ kind: 'rms_norm', x: 'x', weight: 'w', out: 'out', epsilon: 1e-5, accumulate: true }],
+          buffers: { x: { rows: 'rows', width: hidden }, out: { rows: 'rows', width: hidden } },
+          weights: { w: { outputs: hidden, inner: 1, parts: [{ tensor: 'w', outputs: hidden }], offset: 1 } },
+        },
+        { w: weight },
+      );
+      await executable.write('x', x);
+      await executable.write('out', before);
+      await executable.run(segments(rows));
+      const expected = Array.from({ length: rows }, (_, row) => {
+        const normed = normalised([...x.subarray(row * hidden, (row + 1) * hidden)], weight, 1);
+        return normed.map((value, i) => value + before[row * hidden + i]!);
+      }).flat();
+      close(await executable.read('out', rows), expected, tolerance);
+      await executable.close();
+    });
   });
+}
+
+const EPSILON = 1e-5;
+
+function normalised(values: readonly number[], weight: Float32Array, offset = 0): number[] {
+  const meanSquare = values.reduce((sum, value) => sum + value * value, 0) / values.length;
+  return values.map((value, i) => ((weight[i]! + offset) * value) / Math.sqrt(meanSquare + EPSILON));
+}
+
+export function qkNormConformance(device: Conformance): void {
+  const { name, tolerance } = device;
+  for (const [span, headDim, heads, kvHeads] of [
+    ['head', 4, 3, 1],
+    ['head', 128, 2, 2],
+    ['head', 12, 6, 2],
+    ['all', 20, 3, 1],
+    ['all', 64, 10, 5],
+  ] as const) {
+    test(`${name}: qk_norm of ${span}, ${heads}/${kvHeads} heads of ${headDim}`, async () => {
+      const [rows, width] = [5, (heads + 2 * kvHeads) * headDim];
+      const [q, k] = span === 'head' ? [headDim, headDim] : [heads * headDim, kvHeads * headDim];
+      const [qkv, qWeight, kWeight] = [noise(rows * width), noise(q), noise(k)];
+      const op: Operation = {
+        kind: 'qk_norm',
+        qkv: 'qkv',
+        weight: 'w',
+        epsilon: EPSILON,
+        span,
+        heads,
+        kvHeads,
+        headDim,
+      };
+      const parts = [
+        { tensor: 'q', outputs: q },
+        { tensor: 'k', outputs: k },
+      ];
+      const executable = await loaded(
+        device,
+        {
+          operations: [op],
+          buffers: { qkv: { rows: 'rows', width } },
+          weights: { w: { outputs: q + k, inner: 1, parts } },
+        },
+        { q: qWeight, k: kWeight },
+      );
+      await executable.write('qkv', qkv);
+      await executable.run(segments(rows));
+      const expected = [...qkv];
+      for (let row = 0; row < rows; row++) {
+        const put = (at: number, length: number, weight: Float32Array): void => {
+          const start = row * width + at;
+          expected.splice(start, length, ...normalised([...qkv.subarray(start, start + length)], weight));
+        };
+        for (let at = 0; at < heads * headDim; at += q) put(at, q, qWeight);
+        for (let at = 0; at < kvHeads * headDim; at += k) put(heads * headDim + at, k, kWeight);
+      }
+      close(await executable.read('qkv', rows), expected, tolerance);
+      await executable.close();
+    });
+  }
 }

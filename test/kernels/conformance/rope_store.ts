@@ -4,13 +4,15 @@ import { close, keysAndValues, loaded, noise, options, unpack, type Conformance 
 
 export function ropeStoreConformance(device: Conformance): void {
   const { name, tolerance } = device;
-  for (const [headDim, heads, kvHeads, kvDtype] of [
-    [4, 2, 1, 'f32'],
-    [12, 3, 3, 'f16'],
-    [64, 4, 2, 'f16'],
+  for (const [headDim, heads, kvHeads, kvDtype, dim] of [
+    [4, 2, 1, 'f32', 4],
+    [12, 3, 3, 'f16', 12],
+    [64, 4, 2, 'f16', 64],
+    [16, 2, 1, 'f16', 12],
+    [128, 3, 1, 'f32', 32],
   ] as const) {
-    test(`${name}: rope_store rotates heads of ${headDim} and stores k and v in ${kvDtype} at their slots`, async () => {
-      const [half, width, layers, layer] = [headDim / 2, (heads + 2 * kvHeads) * headDim, 2, 1];
+    test(`${name}: rope_store rotates ${dim} of heads of ${headDim} and stores k and v in ${kvDtype} at their slots`, async () => {
+      const [half, width, layers, layer] = [dim / 2, (heads + 2 * kvHeads) * headDim, 2, 1];
       const [ropeCos, ropeSin] = [noise(300 * half), noise(300 * half)];
       const executable = await loaded(
         device,
@@ -18,7 +20,7 @@ export function ropeStoreConformance(device: Conformance): void {
           operations: [{ kind: 'rope_store', qkv: 'qkv', layer, rope: 'table', heads, kvHeads, headDim }],
           buffers: { qkv: { rows: 'rows', width } },
           kv: keysAndValues(layers, kvHeads, headDim),
-          rope: { table: { cos: ropeCos, sin: ropeSin } },
+          rope: { table: { dim, cos: ropeCos, sin: ropeSin } },
         },
         {},
         { kvDtype },

@@ -33,9 +33,9 @@ type Tensors = Readonly<Record<string, Float32Array | StoredRows>>;
 
 function sourceOf(tensors: Tensors): WeightSource {
   return {
-    async *slices(name) {
-      const values = tensors[name];
-      assert(values, name);
+    async *slices({ tensor }) {
+      const values = tensors[tensor];
+      assert(values, tensor);
       yield await Promise.resolve(values instanceof Float32Array ? floatRows(values) : values);
     },
   };

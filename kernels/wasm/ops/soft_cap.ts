@@ -1,0 +1,14 @@
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const softCap = operation('soft_cap', {
+  params: struct('SoftCapParams', { x: 'u32', stride: 'u32', width: 'u32', cap: 'f32' }),
+  place: (op, { buffer }) => {
+    const x = buffer(op.x);
+    return { x: x.at, stride: x.stride, width: x.width, cap: op.cap, count: x.count };
+  },
+  run: (step, { params, fields }) => {
+    step.kernels.soft_cap(params, ...step.shareTable(step.count(fields.count), fields.width));
+  },
+  work: (op, load, batch) => rowWork(load, [op.x, op.x], batch),
+});

@@ -1,0 +1,39 @@
+import { DeviceError } from '../../device.ts';
+import type { KernelSpec } from '../kernel.ts';
+import { operation } from './operation.ts';
+
+/** Norms of q and k, in place; one workgroup per row and span. */
+export const qkNormKernel = {
+  name: 'qk_norm',
+  uses: ['row_scale'],
+  params: { stride: 'u32', q_spans: 'u32', q_width: 'u32', k_width: 'u32', epsilon: 'f32' },
+  buffers: {
+    x: { access: 'read_write', dtype: 'vec4f' },
+    weight: { access: 'read', dtype: 'vec4f' },
+  },
+  constants: { WORKGROUP_SIZE: 128 },
+} as const satisfies KernelSpec;
+
+export const qkNorm = operation('qk_norm', (plan, op) => {
+  const { heads, kvHeads, headDim, epsilon, span } = op;
+  if (headDim % 4 !== 0)
+    throw new DeviceError(`the webgpu device needs head_dim to be a multiple of 4, not ${headDim}`);
+  const qkv = plan.buffer(op.qkv);
+  const isHead = span === 'head';
+  const widest = headDim * (isHead ? 1 : heads);
+  plan.push({
+    spec: qkNormKernel,
+    // Threads beyond what a short span has would only wait.
+    specialisation: { constants: { WORKGROUP_SIZE: widest >= 512 ? 128 : 32 } },
+    params: {
+      stride: qkv.stride,
+      q_spans: isHead ? heads : 1,
+      q_width: widest,
+      k_width: headDim * (isHead ? 1 : kvHeads),
+      epsilon,
+    },
+    bindings: { x: qkv.buffer, weight: plan.vector(op.weight) },
+    grid: ({ rows }) => [rows, isHead ? heads + kvHeads : 2, 1],
+    work: ({ rows }) => ({ bytes: rows * (heads + kvHeads) * headDim * 8, flops: 0 }),
+  });
+});

@@ -1,0 +1,51 @@
+/** Which layers of a decoder see a window of tokens, as configurations say it. */
+import { z } from 'zod';
+import { refuse, type ModelConfig } from '../../model/model_folder.ts';
+
+/** A layer's kind as newer configurations name it. */
+const layerTypes = { sliding_attention: true, full_attention: false } as const;
+
+const windowsSchema = z.looseObject({
+  num_hidden_layers: z.int().positive(),
+  sliding_window: z.int().positive().nullish(),
+  layer_types: z.array(z.string()).nullish(),
+});
+
+/**
+ * Which layers have a window, as `layer_types` says or as `isWindowed` does where the configuration does not.
+ * @throws ModelError for types that are not there, or as many as there are no layers.
+ */
+export function windowedLayers(config: ModelConfig, isWindowed: (layer: number) => boolean): boolean[] {
+  const { num_hidden_layers: numLayers, layer_types: types } = config.read(windowsSchema);
+  if (!types) return Array.from({ length: numLayers }, (_, i) => isWindowed(i));
+  if (types.length !== numLayers) refuse(config, `${types.length} layer_types for ${numLayers} layers`);
+  return types.map((type) => {
+    if (!Object.hasOwn(layerTypes, type)) return refuse(config, `a layer of type ${type}`);
+    return layerTypes[type as keyof typeof layerTypes];
+  });
+}
+
+/** The window of every layer, where all have the same or none. */
+export function commonWindow(config: ModelConfig): number {
+  return config.read(windowsSchema).sliding_window ?? 0;
+}
+
+const optionalSchema = z.looseObject({
+  use_sliding_window: z.boolean().nullish(),
+  sliding_window: z.int().positive().nullish(),
+  max_window_layers: z.int().nonnegative().nullish(),
+});
+
+/** What transformers takes where a key is absent; a `null` window is none. */
+const DEFAULTS = { window: 4_096, firstWindowed: 28 };
+
+/** Tokens that each layer sees, where a configuration may have a window and not use it, as Qwen's do; 0: all. */
+export function optionalWindows(config: ModelConfig): number[] {
+  const raw = config.read(optionalSchema);
+  const ofModel = raw.sliding_window === undefined ? DEFAULTS.window : (raw.sliding_window ?? 0);
+  const window = raw.use_sliding_window ? ofModel : 0;
+  const first = raw.max_window_layers ?? DEFAULTS.firstWindowed;
+  const isSaid = windowedLayers(config, () => false).some((one) => one);
+  if (isSaid && window === 0) refuse(config, 'sliding_attention without use_sliding_window and a sliding_window');
+  return windowedLayers(config, (layer) => layer >= first).map((isWindowed) => (isWindowed ? window : 0));
+}
