@@ -1,11 +1,16 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createContext, Script } from 'node:vm';
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
+import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { REPLACEMENT } from './text_stream.ts';
+import { keepWholeLoops } from './whole_loops.ts';
+
+keepWholeLoops();
 
 /** The package's own declarations do not resolve under NodeNext; this is what is used of them. */
 interface TextTokenizer {
@@ -15,11 +20,19 @@ interface TextTokenizer {
   token_to_id(token: string): number | undefined;
   get_vocab(): Map<string, number>;
 }
+/** A template takes a millisecond or two; this one loops. */
+const RENDER_MS = 2_000;
+
+const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
+
 export class TokenizerTools {
   readonly #config: Record<string, unknown>;
   readonly #tokenizer: TextTokenizer;
   readonly #template: Template | undefined;
   #letter: number | undefined;
+  /** What runs in it is stopped in time, whatever it calls. */
+  readonly #sandbox = createContext({ render: (): string => '' });
+  readonly #rendering = new Script('render()');
 
   constructor(folder: string) {
     const read = (file: string): Record<string, unknown> =>
@@ -29,8 +42,8 @@ export class TokenizerTools {
       read('tokenizer.json'),
       this.#config,
     );
-    const source = this.#config['chat_template'];
-    this.#template = typeof source === 'string' ? new Template(source) : undefined;
+    const source = templateSource(folder, this.#config['chat_template']);
+    this.#template = source === undefined ? undefined : new Template(source);
   }
 
   /** Special tokens are text, or an object that holds it. */
@@ -66,19 +79,22 @@ export class TokenizerTools {
       json,
     ) as TemplateInput;
     const renderWith = (list: TemplateInput['messages']): string =>
-      template.render({
-        bos_token: this.#specialToken('bos_token'),
-        eos_token: this.#specialToken('eos_token'),
-        pad_token: this.#specialToken('pad_token'),
-        unk_token: this.#specialToken('unk_token'),
-        ...kwargs,
-        messages: list,
-        add_generation_prompt: addGenerationPrompt,
-      });
+      this.#inTime(() =>
+        template.render({
+          bos_token: this.#specialToken('bos_token'),
+          eos_token: this.#specialToken('eos_token'),
+          pad_token: this.#specialToken('pad_token'),
+          unk_token: this.#specialToken('unk_token'),
+          ...kwargs,
+          messages: list,
+          add_generation_prompt: addGenerationPrompt,
+        }),
+      );
     let text: string;
     try {
       text = renderWith(messages);
     } catch (first) {
+      if (isTooLong(first)) throw refused(first);
       // A template that joins contents cannot join null, which an assistant message that only calls has.
       const filled = messages.map((message) => (message['content'] === null ? { ...message, content: '' } : message));
       try {
@@ -88,6 +104,12 @@ export class TokenizerTools {
       }
     }
     return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
+  }
+
+  /** A template may loop, and this thread has others to serve. @throws Error when it takes too long. */
+  #inTime(render: () => string): string {
+    this.#sandbox['render'] = render;
+    return this.#rendering.runInContext(this.#sandbox, { timeout: RENDER_MS }) as string;
   }
 
   /** Characters of the longest token of the vocabulary. */
@@ -173,7 +195,25 @@ export class TokenizerTools {
   }
 }
 
+/** The template by itself, in a list of named ones, or in a file of its own, which newer folders have. */
+function templateSource(folder: string, ofConfig: unknown): string | undefined {
+  const path = join(folder, 'chat_template.jinja');
+  if (existsSync(path)) return readFileSync(path, 'utf8');
+  const found = templatesSchema.safeParse(ofConfig).data;
+  return typeof found === 'string' ? found : found?.find(({ name }) => name === 'default')?.template;
+}
+
+function isTooLong(error: unknown): boolean {
+  // It is of the context that was stopped, and so no Error of this one.
+  return (
+    typeof error === 'object' && error !== null && 'code' in error && error.code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
+  );
+}
+
 function refused(cause: unknown): Failure {
+  if (isTooLong(cause)) {
+    return new Failure('invalid_request', `messages: the chat template is not done with them after ${RENDER_MS} ms`);
+  }
   return new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
 }
 
