@@ -10,9 +10,9 @@ interface Written {
 
 /** What the package has and does not declare. */
 interface Evaluation {
-  evaluate(statement: { readonly type: string } | undefined, scope: unknown): Written;
-  evaluateBlock(statements: readonly unknown[], scope: unknown): Written;
-  evaluateFor(node: { readonly body: readonly unknown[] }, scope: unknown): Written;
+  evaluate: (this: Evaluation, statement: { readonly type: string } | undefined, scope: unknown) => Written;
+  evaluateBlock: (this: Evaluation, statements: readonly unknown[], scope: unknown) => Written;
+  evaluateFor: (this: Evaluation, node: { readonly body: readonly unknown[] }, scope: unknown) => Written;
 }
 
 /** A turn that ends early, and what it has written. */
@@ -37,7 +37,7 @@ let isDone = false;
 export function keepWholeLoops(): void {
   if (isDone) return;
   isDone = true;
-  const prototype = Interpreter.prototype as unknown as Evaluation;
+  const { prototype } = Interpreter as unknown as { readonly prototype: Evaluation };
   const { evaluate, evaluateBlock, evaluateFor } = prototype;
   prototype.evaluate = function (statement, scope) {
     const type = statement?.type;
