@@ -10,6 +10,8 @@ type RowKind = 'rows' | 'samples';
 
 export interface BufferSpec {
   readonly rows: RowKind;
+  /** Of this buffer, for each of them; 1 when it does not say. */
+  readonly perRow?: number;
   /** Values in a row, f32. */
   readonly width: number;
 }
@@ -19,6 +21,10 @@ export interface WeightSpec {
   /** Outputs. A vector (norm, bias) has one output per value and `inner` 1. */
   readonly outputs: number;
   readonly inner: number;
+  /** Of a mixture: those of one expert, which are not parted. */
+  readonly expertOutputs?: number;
+  /** Held in f32, whatever other matrices are. */
+  readonly isExact?: boolean;
   /** Added to each value of a vector: some norms are stored less one. */
   readonly offset?: number;
   readonly parts: readonly WeightPart[];
@@ -30,6 +36,11 @@ export interface WeightPart {
   readonly outputs: number;
   /** The first of them; 0 when it does not say. */
   readonly firstRow?: number;
+}
+
+/** Vectors (norms, biases) always are. */
+export function isHeldInF32({ inner, isExact }: WeightSpec): boolean {
+  return inner === 1 || isExact === true;
 }
 
 /** How a row of q, k and v is cut. */
@@ -100,6 +111,31 @@ export type Operation =
   | ({ readonly kind: 'silu_mul' } & GateShape)
   /** out[r, i] = gelu(gate_up[r, i]) * gate_up[r, inner + i], GELU in its tanh form */
   | ({ readonly kind: 'gelu_mul' } & GateShape)
+  /**
+   * A mixture's choice: of logits[rows, experts] the `perToken` best, ties to the lower, with their softmax over all experts, or, normalised,
+   * over the chosen ones. routes[rows, 2·perToken]: weights, best first, then a place for each, u32. The places of a step are numbered
+   * by expert, then by row, so that what an expert multiplies lies together.
+   */
+  | {
+      readonly kind: 'route';
+      readonly logits: string;
+      readonly routes: string;
+      readonly experts: number;
+      readonly perToken: number;
+      readonly isNormalised: boolean;
+    }
+  /** out[place, :] = x[r, :] for every place of row r. */
+  | { readonly kind: 'permute'; readonly x: string; readonly routes: string; readonly out: string }
+  /** out[place, :] = x[place, :] · weightᵀ of the place's expert; the experts' outputs are stacked. */
+  | {
+      readonly kind: 'expert_linear';
+      readonly x: string;
+      readonly weight: string;
+      readonly out: string;
+      readonly experts: number;
+    }
+  /** out[r, :] += sum of weight · x[place, :] over the places of row r, best first. */
+  | { readonly kind: 'combine'; readonly x: string; readonly routes: string; readonly out: string }
   /** out[samples, width] = x[sample_row, :] */
   | { readonly kind: 'gather_samples'; readonly x: string; readonly out: string }
   /** x[r, i] = cap · tanh(x[r, i] / cap) */
@@ -127,6 +163,10 @@ const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => reado
   attention: ({ qkv }) => [qkv],
   silu_mul: ({ gateUp }) => [gateUp],
   gelu_mul: ({ gateUp }) => [gateUp],
+  route: ({ logits }) => [logits],
+  permute: ({ x, routes }) => [x, routes],
+  expert_linear: ({ x }) => [x],
+  combine: ({ x, routes, out }) => [x, routes, out],
   gather_samples: ({ x }) => [x],
   soft_cap: ({ x }) => [x],
   candidates: ({ logits }) => [logits],
@@ -179,4 +219,16 @@ export function kvBlockBytes(layers: readonly KvLayer[], blockSize: number, dtyp
     (sum, { planes }) => sum + planes.reduce((bytes, width) => bytes + kvPlaneBytes(width, blockSize, dtype), 0),
     0,
   );
+}
+
+/** What the mixtures of a program need at most: experts, and places of a row. Zero when there are none. */
+export function widestMixture({ operations }: Pick<Program, 'operations'>): {
+  readonly experts: number;
+  readonly perToken: number;
+} {
+  const routes = operations.filter((op) => op.kind === 'route');
+  return {
+    experts: Math.max(0, ...routes.map(({ experts }) => experts)),
+    perToken: Math.max(0, ...routes.map(({ perToken }) => perToken)),
+  };
 }

@@ -12,6 +12,10 @@ export interface Kernels {
   silu_mul(params: number, start: number, end: number, first: number, last: number): void;
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
   soft_cap(params: number, start: number, end: number, first: number, last: number): void;
+  route(params: number, start: number, end: number): void;
+  number_places(params: number, rows: number): void;
+  permute(params: number, start: number, end: number): void;
+  combine(params: number, start: number, end: number): void;
   gather(params: number, start: number, end: number): void;
   candidates(params: number, start: number, end: number): void;
   draw(params: number, start: number, end: number, scratch: number): void;

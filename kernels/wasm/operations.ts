@@ -3,15 +3,19 @@ import type { KernelProfile, Segment, LoadOptions } from '../device.ts';
 import type { Operation, OperationOf, Program } from '../program.ts';
 import { attention } from './ops/attention.ts';
 import { candidates } from './ops/candidates.ts';
+import { combine } from './ops/combine.ts';
 import { draw } from './ops/draw.ts';
 import { embed } from './ops/embed.ts';
+import { expertLinear } from './ops/expert_linear.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { geluMul } from './ops/gelu_mul.ts';
 import { linear } from './ops/linear.ts';
 import type { Load, PlacedOperation, Placement, WasmOperation, Work } from './ops/operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
+import { permute } from './ops/permute.ts';
 import { qkNorm } from './ops/qk_norm.ts';
 import { ropeStore } from './ops/rope_store.ts';
+import { route } from './ops/route.ts';
 import { siluMul } from './ops/silu_mul.ts';
 import { softCap } from './ops/soft_cap.ts';
 import { peakLoops } from './peak_loops.ts';
@@ -29,6 +33,10 @@ export const wasmOperations = {
   attention,
   silu_mul: siluMul,
   gelu_mul: geluMul,
+  route,
+  permute,
+  expert_linear: expertLinear,
+  combine,
   gather_samples: gatherSamples,
   soft_cap: softCap,
   candidates,

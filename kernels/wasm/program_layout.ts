@@ -2,7 +2,15 @@
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import { kvBlockBytes, kvPlaneBytes, samplingOf, type BufferSpec, type Program, type WeightSpec } from '../program.ts';
+import {
+  kvBlockBytes,
+  kvPlaneBytes,
+  samplingOf,
+  widestMixture,
+  type BufferSpec,
+  type Program,
+  type WeightSpec,
+} from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
 import { drawRecord } from './ops/draw.ts';
@@ -45,7 +53,9 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
       plan.reserve('weights', weightBytes(spec, options.weightFormat)),
     ]),
   );
-  const numRowsOf = (spec: BufferSpec): number => (spec.rows === 'rows' ? options.maxRows : options.maxSamples);
+  const numRowsOf = ({ rows, perRow = 1 }: BufferSpec): number =>
+    perRow * (rows === 'rows' ? options.maxRows : options.maxSamples);
+  const mixture = widestMixture(program);
   const buffers = new Map(
     Object.entries(program.buffers).map(([name, spec]) => [
       name,
@@ -71,6 +81,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
     drawPages: words('draw pages', (options.drawPages ?? 0) * vocab),
     drawMasks: words('draw masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
     exp2Table: words('draws', exp2Table.length),
+    routing: words('routing', mixture.experts + 1 + options.maxRows * mixture.perToken),
   };
   const blockBytes = kvBlockBytes(program.kv, options.blockSize, options.kvDtype);
   const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
@@ -121,14 +132,19 @@ function placementOf(program: Program, options: LoadOptions, placed: Placed): Pl
     buffer: (name) => {
       const buffer = buffers.get(name);
       assert(buffer, `the program has no buffer ${name}`);
-      const { rows, width } = buffer.spec;
+      const { rows, perRow = 1, width } = buffer.spec;
       const count = rows === 'rows' ? Control.numRows : Control.numSamples;
-      return { at: buffer.at, stride: paddedWidth(width) * 4, width, count };
+      return { at: buffer.at, stride: paddedWidth(width) * 4, width, count, perRow };
     },
     weight: (name) => {
       const [at, spec] = [weights.get(name), program.weights[name]];
       assert(at !== undefined && spec, `the program has no weight ${name}`);
       return { at, spec, format: formatCode(spec, options.weightFormat) };
+    },
+    experts: (routes) => {
+      const made = program.operations.find((op) => op.kind === 'route' && op.routes === routes);
+      assert(made?.kind === 'route', `nobody makes ${routes}`);
+      return made.experts;
     },
     rope: (name) => {
       const table = rope.get(name);

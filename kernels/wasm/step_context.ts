@@ -6,6 +6,8 @@ import { productTasks, type ProductTasks } from './task_split.ts';
 
 /** Columns are dealt in whole vectors. */
 const COLUMN_UNIT = 4;
+/** More than a matrix within 4 GiB can have. */
+const MAX_PANELS = 2 ** 28;
 
 export class StepContext {
   readonly shared: SharedStep;
@@ -15,8 +17,8 @@ export class StepContext {
   readonly u32: Uint32Array;
   /** This thread's own region. */
   readonly scratch: number;
-  /** By operation, how its rows were dealt last: most steps have as many as the one before. */
-  readonly #products: (ProductTasks | undefined)[] = [];
+  /** By inputs and panels, and by the number of rows, how they are dealt. Bounded by a model's shapes and the rows of a step. */
+  readonly #products = new Map<number, (ProductTasks | undefined)[]>();
   readonly #thread: number;
 
   constructor(shared: SharedStep, thread: number) {
@@ -33,14 +35,11 @@ export class StepContext {
     return this.shared.control[cell]!;
   }
 
-  /** The tasks of operation `index`, a product. */
-  productTasks(index: number, numRows: number, inner: number, numPanels: number): ProductTasks {
-    let tasks = this.#products[index];
-    if (tasks?.numRows !== numRows) {
-      tasks = productTasks(numRows, inner, numPanels, this.shared.numThreads);
-      this.#products[index] = tasks;
-    }
-    return tasks;
+  productTasks(numRows: number, inner: number, numPanels: number): ProductTasks {
+    const shape = inner * MAX_PANELS + numPanels;
+    const known = this.#products.get(shape) ?? [];
+    this.#products.set(shape, known);
+    return (known[numRows] ??= productTasks(numRows, inner, numPanels, this.shared.numThreads));
   }
 
   /** The next task of operation `index`; each is given to one thread. */

@@ -1,7 +1,7 @@
 /** A program as a list of dispatches: buffers have rows of whole vectors, pipelines and bind groups are made once. */
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
-import type { BufferSpec, Program } from '../program.ts';
+import { widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { paddedInner } from '../weight_format.ts';
 import type { AttentionTiling } from './attention_tiling.ts';
 import type { FusedOperation } from './fusion.ts';
@@ -17,6 +17,7 @@ import {
 } from './kernel.ts';
 import type { Capabilities } from './kernel_set.ts';
 import { addDispatches } from './operations.ts';
+import { routingLayout, type RoutingLayout } from './routing.ts';
 import { polled } from './polling.ts';
 import type { AttendedTokens, GridCounts } from './step_state.ts';
 
@@ -90,6 +91,8 @@ export interface Resources {
   readonly drawPages: GPUBuffer;
   /** [maxSamples] u32 */
   readonly slots: GPUBuffer;
+  /** Of the mixture that was routed last; see routing.ts. */
+  readonly routing: GPUBuffer;
   /** Bound where a kernel does not look: read-only, and one to write. */
   readonly none: GPUBuffer;
 }
@@ -150,6 +153,10 @@ export class DispatchPlan {
     const made = await polled(Promise.all(dispatches));
     this.resources.device.queue.writeBuffer(buffer, 0, values.buffer);
     return { dispatches: made, numUntilStored, numUntilAttention };
+  }
+
+  get routing(): RoutingLayout {
+    return routingLayout(this.options.maxRows, widestMixture(this.#program));
   }
 
   get tiling(): AttentionTiling {

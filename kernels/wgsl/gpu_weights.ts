@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
-import type { WeightSpec } from '../program.ts';
+import { isHeldInF32, type WeightSpec } from '../program.ts';
 import { numStored, RowDecoder } from '../stored_rows.ts';
 import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weight_format.ts';
 import { fillRandom } from './fill_random.ts';
@@ -34,9 +34,8 @@ export interface GpuWeight {
   readonly slices: readonly WeightSlice[];
 }
 
-/** A vector (norm, bias) is always f32. */
 function formatOf(spec: WeightSpec, format: WeightFormat): WeightFormat {
-  return spec.inner === 1 ? 'f32' : format;
+  return isHeldInF32(spec) ? 'f32' : format;
 }
 
 /** What it takes on the device, scales included. */
@@ -79,14 +78,20 @@ export class WeightLoader {
     return weight;
   }
 
-  async #allocate(name: string, { outputs, inner }: WeightSpec, format: WeightFormat): Promise<GpuWeight> {
+  async #allocate(
+    name: string,
+    { outputs, inner, expertOutputs = 2 }: WeightSpec,
+    format: WeightFormat,
+  ): Promise<GpuWeight> {
     // A vector is one row: its values lie side by side.
     if (inner === 1) {
       const data = await this.#memory.storage('weights', name, Math.ceil(outputs / 32) * 128);
       return { format, outputs, inner, slices: [{ data, scales: undefined, firstOutput: 0, outputs }] };
     }
     const perRow = rowBytes(format, inner);
-    const perSlice = Math.max(2, Math.floor(this.#memory.sliceBytes / perRow / 2) * 2);
+    // Pairs of gate and up stay together, and so do the outputs of an expert.
+    const fitting = Math.floor(this.#memory.sliceBytes / perRow / expertOutputs) * expertOutputs;
+    const perSlice = Math.max(expertOutputs, fitting);
     const slices: WeightSlice[] = [];
     for (let firstOutput = 0; firstOutput < outputs; firstOutput += perSlice) {
       const count = Math.min(perSlice, outputs - firstOutput);

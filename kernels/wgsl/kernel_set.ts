@@ -67,8 +67,9 @@ interface LinearUse {
   readonly format: WeightFormat;
   /** What makes one output of a pair, where they come in pairs. */
   readonly gate: Gate['kind'] | undefined;
-  /** Of the slice. */
+  /** Of the slice, or of an expert. */
   readonly outputs: number;
+  readonly hasExperts?: boolean;
 }
 
 export interface LinearVariant {
@@ -91,7 +92,7 @@ export function formatConstant(format: WeightFormat): number {
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix }: Capabilities,
-  { format, gate, outputs }: LinearUse,
+  { format, gate, outputs, hasExperts }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: LinearVariant])[];
@@ -104,6 +105,7 @@ export function linearVariants(
     FORMAT: FORMATS[format],
     GATED: gate === undefined ? 0 : gateConstant(gate),
     UNROLLED: isSoftware ? 0 : 1,
+    EXPERTS: hasExperts ? 1 : 0,
   };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;

@@ -21,6 +21,9 @@ const contract = {
     inverse_norm_width: 'f32',
     epsilon: 'f32',
     scale: 'f32',
+    items_at: 'u32',
+    first_expert: 'u32',
+    num_experts: 'u32',
   },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },
@@ -33,7 +36,16 @@ const contract = {
   },
 } as const;
 
-const vectorConstants = { FORMAT: 0, ROWS: 4, COLUMNS: 1, GATED: 0, NORMED: 0, UNROLLED: 1, WORKGROUP_SIZE: 128 };
+const vectorConstants = {
+  FORMAT: 0,
+  ROWS: 4,
+  COLUMNS: 1,
+  GATED: 0,
+  NORMED: 0,
+  UNROLLED: 1,
+  EXPERTS: 0,
+  WORKGROUP_SIZE: 128,
+};
 
 /** Few rows, any order of summation; needs subgroups. */
 export const matvec = { name: 'matvec', ...contract, constants: vectorConstants } as const satisfies KernelSpec;
@@ -50,7 +62,7 @@ export const matvecOrdered = {
 export const matmul = {
   name: 'matmul',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1 },
+  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1, EXPERTS: 0 },
   aliases: { Element: 'f32' },
 } as const satisfies KernelSpec;
 
@@ -58,7 +70,7 @@ export const matmul = {
 export const matmulSubgroupMatrix = {
   name: 'matmul_subgroup_matrix',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
+  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, EXPERTS: 0, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
   aliases: { Element: 'f16' },
 } as const satisfies KernelSpec;
 

@@ -5,9 +5,11 @@ import { attention } from './ops/attention.ts';
 import { candidates } from './ops/candidates.ts';
 import { draw } from './ops/draw.ts';
 import { embed } from './ops/embed.ts';
+import { expertLinear } from './ops/expert_linear.ts';
 import { geluMul } from './ops/gelu_mul.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { linear } from './ops/linear.ts';
+import { combine, permute, route } from './ops/mixture.ts';
 import type { Fusion, WgslOperation } from './ops/operation.ts';
 import { qkNorm } from './ops/qk_norm.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
@@ -24,6 +26,10 @@ const wgslOperations = {
   attention,
   silu_mul: siluMul,
   gelu_mul: geluMul,
+  route,
+  permute,
+  expert_linear: expertLinear,
+  combine,
   gather_samples: gatherSamples,
   soft_cap: softCap,
   candidates,

@@ -22,6 +22,7 @@ import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts
 import { matricesAgree } from './matrix_check.ts';
 import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
+import { routingBytes } from './routing.ts';
 import { candidateTiles } from './ops/candidates.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
@@ -197,9 +198,9 @@ class Gpu implements WebgpuDevice {
     const { maxRows, maxSamples } = options;
     const buffers = new Map<string, GPUBuffer>();
     const unwritten = fusedAway(operations);
-    for (const [name, { rows, width }] of Object.entries(program.buffers)) {
+    for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
       if (unwritten.has(name)) continue;
-      const numRows = rows === 'rows' ? maxRows : maxSamples;
+      const numRows = perRow * (rows === 'rows' ? maxRows : maxSamples);
       buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
     }
     const candidates = program.operations.find((op) => op.kind === 'candidates');
@@ -224,6 +225,7 @@ class Gpu implements WebgpuDevice {
       exp2Table: await storage('powers of two', exp2Table.byteLength),
       drawPages: await storage('draw pages', Math.max(16, (options.drawPages ?? 0) * vocab * 4)),
       slots: await storage('drawn tokens', maxSamples * 4),
+      routing: await storage('routing', routingBytes(program, maxRows)),
       none: await storage('none', 16),
     };
     device.queue.writeBuffer(shared.exp2Table, 0, exp2Table);

@@ -18,12 +18,22 @@ export interface LayerShape {
   readonly qkNorm: 'none' | 'head' | 'all';
   /** Norms of what goes into a branch, of what comes out of it, or both. */
   readonly norms: 'before' | 'after' | 'both';
-  /** Of the gated MLP. */
+  /** Of the gated MLP, or of each expert's. */
   readonly inner: number;
+  /** Of a mixture; null: one MLP for all tokens. */
+  readonly experts: Experts | null;
   readonly activation: Activation;
   readonly hasQkvBias: boolean;
   readonly hasOutputBias: boolean;
   readonly hasMlpBias: boolean;
+}
+
+/** Each token goes to some of them. */
+export interface Experts {
+  readonly count: number;
+  readonly perToken: number;
+  /** Weights of a token's experts sum to 1. */
+  readonly isNormalised: boolean;
 }
 
 /** Of the gate: x · sigmoid(x), or GELU in its tanh form. */

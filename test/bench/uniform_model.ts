@@ -17,7 +17,7 @@ export interface UniformModel {
 export function shapeOfUniform(model: UniformModel): ModelShape {
   const { hidden, layers, heads, kvHeads, headDim, inner, vocabSize, maxPositions, epsilon, ropeTheta } = model;
   const layer = {
-    ...{ heads, kvHeads, headDim, window: 0, rope: 'plain', inner },
+    ...{ heads, kvHeads, headDim, window: 0, rope: 'plain', inner, experts: null },
     ...({
       scoreScale: 1 / Math.sqrt(headDim),
       scoreCap: 0,

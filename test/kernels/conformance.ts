@@ -7,6 +7,7 @@ import { drawConformance } from './conformance/draw.ts';
 import { embedConformance } from './conformance/embed.ts';
 import { gateConformance, softCapConformance } from './conformance/gates.ts';
 import { linearConformance } from './conformance/linear.ts';
+import { mixtureConformance } from './conformance/mixture.ts';
 import { layerConformance } from './conformance/program.ts';
 import { qkNormConformance, rmsNormConformance } from './conformance/rms_norm.ts';
 import { ropeStoreConformance } from './conformance/rope_store.ts';
@@ -20,6 +21,7 @@ export function conformance(device: Conformance): void {
   linearConformance(device);
   gateConformance(device);
   softCapConformance(device);
+  mixtureConformance(device);
   embedConformance(device);
   ropeStoreConformance(device);
   sampleConformance(device);

@@ -19,6 +19,7 @@ import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
 import { drawKernel } from '../../kernels/wgsl/ops/draw.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
 import { qkNormKernel } from '../../kernels/wgsl/ops/qk_norm.ts';
+import { combineKernel, numberPlacesKernel, permuteKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
 import { softCapKernel } from '../../kernels/wgsl/ops/soft_cap.ts';
@@ -32,7 +33,19 @@ import { weightFormats } from '../../kernels/weight_format.ts';
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
   ...[drawKernel, gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
-  ...[pagedAttentionKernel, peakFma, peakRead, qkNormKernel, rmsNormKernel, ropeStoreKernel, softCapKernel],
+  ...[
+    pagedAttentionKernel,
+    peakFma,
+    peakRead,
+    qkNormKernel,
+    combineKernel,
+    numberPlacesKernel,
+    permuteKernel,
+    routeKernel,
+    rmsNormKernel,
+    ropeStoreKernel,
+    softCapKernel,
+  ],
 ];
 
 /** Reads the declarations our convention puts on lines of their own. */
@@ -118,9 +131,14 @@ test('every product compiles in every format, set and matrix configuration that 
   const sources = new Map<string, string>();
   for (const one of capabilities) {
     for (const format of weightFormats) {
-      for (const gate of [undefined, 'silu_mul', 'gelu_mul'] as const) {
+      for (const [gate, hasExperts] of [
+        [undefined, false],
+        [undefined, true],
+        ['silu_mul', false],
+        ['gelu_mul', false],
+      ] as const) {
         for (const outputs of [64, 2_048, 4_096]) {
-          const { byColumns, normed, many } = linearVariants(one, { format, gate, outputs }, true);
+          const { byColumns, normed, many } = linearVariants(one, { format, gate, outputs, hasExperts }, true);
           for (const variant of [...byColumns.map(([, v]) => v), normed, many]) {
             assert(variant);
             const { spec, specialisation } = variant;

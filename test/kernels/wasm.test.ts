@@ -30,15 +30,18 @@ test.each([true, false])('the kernels have the numbers that their callers count 
 });
 
 test.each([
-  ['int8', 'f16'],
-  ['int8', 'f32'],
-  ['f32', 'f32'],
-  ['f16', 'f16'],
-  ['int4', 'f16'],
+  ['llama-odd', 'int8', 'f16'],
+  ['llama-odd', 'int8', 'f32'],
+  ['llama-odd', 'f32', 'f32'],
+  ['llama-odd', 'f16', 'f16'],
+  ['llama-odd', 'int4', 'f16'],
+  ['gemma2', 'int8', 'f16'],
+  ['qwen3-moe', 'int8', 'f16'],
+  ['qwen3-moe', 'f16', 'f32'],
+  ['mixtral', 'int4', 'f16'],
 ] as const)(
-  'E2: with %s weights, %s KV and logits have the same bits in chunks of 150, 37, 1, beside others, on 1 to 4 threads',
-  async (weightFormat, kvDtype) => {
-    const modelPath = goldenFolder('llama-odd');
+  'E2: %s with %s weights, %s KV and logits have the same bits in chunks of 150, 37, 1, beside others, on 1 to 4 threads',
+  async (model, weightFormat, kvDtype) => {
     const cuts = [
       { chunk: 150, numOthers: 0 },
       { chunk: 37, numOthers: 0 },
@@ -51,7 +54,7 @@ test.each([
     ];
     const texts: string[] = [];
     for (const numThreads of [1, 2, 3, 4]) {
-      texts.push(...(await bitsOf({ modelPath, kvDtype, weightFormat, numThreads }, cuts)));
+      texts.push(...(await bitsOf({ modelPath: goldenFolder(model), kvDtype, weightFormat, numThreads }, cuts)));
     }
     assert.equal(new Set(texts).size, 1, 'one text');
   },

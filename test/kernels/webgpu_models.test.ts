@@ -13,9 +13,18 @@ import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu
 
 useVectorWidth(256, { compiles: 'well' });
 
-// On wasm all of them run; here what differs for kernels: odd sizes, head sizes, a head of its own, biases, windows, norms, caps and scales.
+// On wasm all of them run; here what differs for kernels: odd sizes, head sizes, a head of its own, biases, windows, norms, caps, scales and a mixture.
 const compiled = isSoftware
-  ? (['llama-odd', 'llama-head-dim', 'llama-untied', 'qwen2-tied-window', 'qwen3', 'phi3-longrope', 'gemma2'] as const)
+  ? ([
+      'llama-odd',
+      'llama-head-dim',
+      'llama-untied',
+      'qwen2-tied-window',
+      'qwen3',
+      'phi3-longrope',
+      'gemma2',
+      'qwen3-moe',
+    ] as const)
   : goldenModels;
 goldenSuite({ device }, compiled);
 // Tiles of many rows hold x as f16.
@@ -33,6 +42,7 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
         ['llama-bias', 'f16', 'int4'],
         ['gemma2', 'f16', 'int8'],
         ['gemma3', 'f16', 'f32'],
+        ['mixtral', 'f16', 'int4'],
       ]
     : goldenModels.flatMap((model) =>
         weightFormats.flatMap((format) => (['f16', 'f32'] as const).map((kv) => [model, kv, format] as const)),

@@ -22,6 +22,8 @@ export const goldenModels = [
   'phi3-longrope',
   'gemma2',
   'gemma3',
+  'qwen3-moe',
+  'mixtral',
 ] as const;
 
 export interface GoldenCase {

@@ -6,7 +6,7 @@ import { rowWork, type WasmOperation } from './operation.ts';
 
 const params = struct('GateParams', { gateUp: 'u32', gateUpStride: 'u32', out: 'u32', outStride: 'u32', inner: 'u32' });
 
-type Fields = Parameters<typeof params.write>[2];
+type Fields = Parameters<typeof params.write>[2] & { readonly perRow: number };
 
 /** The kind is the kernel's name. */
 export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
@@ -20,10 +20,14 @@ export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
         out: out.at,
         outStride: out.stride,
         inner: op.inner,
+        perRow: gateUp.perRow,
       };
     },
     run: (step, op) => {
-      step.kernels[kind](op.params, ...step.shareTable(step.count(Control.numRows), op.fields.inner));
+      step.kernels[kind](
+        op.params,
+        ...step.shareTable(step.count(Control.numRows) * op.fields.perRow, op.fields.inner),
+      );
     },
     work: (op, load, batch) => rowWork(load, [op.gateUp, op.out], batch),
   };

@@ -22,8 +22,9 @@ interface PlacedBuffer {
   readonly stride: number;
   /** In values. */
   readonly width: number;
-  /** The cell of `control` with its rows in a step. */
+  /** The cell of `control` with its rows in a step, of which each has `perRow` here. */
   readonly count: number;
+  readonly perRow: number;
 }
 
 /** The regions that a step fills before it runs, and reads afterwards. Byte offsets. */
@@ -46,6 +47,8 @@ export interface StepRegions {
   readonly drawPages: number;
   readonly drawMasks: number;
   readonly exp2Table: number;
+  /** [experts + 1], then [places]; see mixture.as.ts. */
+  readonly routing: number;
 }
 
 /** A loaded program's memory, as an operation asks for it. @throws AssertionError for a name that the program does not have. */
@@ -57,6 +60,8 @@ export interface Placement {
   readonly spanRecords: { readonly at: number; readonly spanBytes: number; readonly maxSpans: number };
   readonly buffer: (name: string) => PlacedBuffer;
   readonly weight: (name: string) => { readonly at: number; readonly spec: WeightSpec; readonly format: number };
+  /** Of the mixture that makes these routes. */
+  readonly experts: (routes: string) => number;
   readonly rope: (name: string) => { readonly rotaryDim: number; readonly cos: number; readonly sin: number };
   /** The first plane of a layer in block 0, and the bytes from there to the second. */
   readonly planes: (layer: number) => { readonly kv: number; readonly planeBytes: number };
@@ -94,8 +99,11 @@ export function operation<K extends Operation['kind'], Fields extends Readonly<R
 
 /** Rows of a buffer in a step. */
 export function numRows({ program }: Load, buffer: string, batch: readonly Segment[]): number {
-  const isSampled = program.buffers[buffer]?.rows === 'samples';
-  return batch.reduce((sum, { tokens, samples = [] }) => sum + (isSampled ? samples.length : tokens.length), 0);
+  const { rows, perRow = 1 } = program.buffers[buffer] ?? {};
+  const isSampled = rows === 'samples';
+  return (
+    perRow * batch.reduce((sum, { tokens, samples = [] }) => sum + (isSampled ? samples.length : tokens.length), 0)
+  );
 }
 
 /** Of an operation that reads and writes rows of f32, and computes next to nothing. */

@@ -18,13 +18,14 @@ export const gatedMulKernel = {
 
 export function gatedMul(plan: DispatchPlan, op: Gate): void {
   const [gateUp, out] = [plan.buffer(op.gateUp), plan.buffer(op.out)];
+  const { perRow = 1 } = gateUp.spec;
   plan.push({
     label: op.kind,
     spec: gatedMulKernel,
     specialisation: { constants: { GATED: gateConstant(op.kind) } },
     params: { inner: op.inner, gate_up_stride: gateUp.stride, out_stride: out.stride },
     bindings: { gate_up: gateUp.buffer, out: out.buffer },
-    grid: ({ rows }) => [Math.ceil(op.inner / gatedMulKernel.constants.WORKGROUP_SIZE), rows, 1],
-    work: ({ rows }) => ({ bytes: rows * op.inner * 12, flops: 0 }),
+    grid: ({ rows }) => [Math.ceil(op.inner / gatedMulKernel.constants.WORKGROUP_SIZE), rows * perRow, 1],
+    work: ({ rows }) => ({ bytes: rows * perRow * op.inner * 12, flops: 0 }),
   });
 }

@@ -43,6 +43,8 @@ export const linear = operation('linear', (plan, op, { norm, gated }) => {
   }
 });
 
+const noExperts = { items_at: 0, first_expert: 0, num_experts: 0 };
+
 interface SliceUse {
   readonly weight: GpuWeight;
   readonly slice: WeightSlice;
@@ -74,6 +76,7 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
     count_at: Header[count],
     grid_y: gridY,
     half_outputs: outputs / 2,
+    ...noExperts,
   };
   const buffers = { ...bindings, weight: slice.data };
   const pipelineOf = ({ spec, specialisation }: LinearVariant): Promise<GPUComputePipeline> =>

@@ -7,10 +7,13 @@
 //   norm     [x_stride]       f32, read by kernels that normalise x on the way in
 //   step     the step's header; [count_at] is the number of rows
 //   out      [rows][out_stride] f32
+//   EXPERTS  1: step is the routing of a mixture (see number_places.wgsl), whose items are rows of one expert each; [count_at] is the
+//            number of items, which lie from items_at on; the slice has num_experts, the first of them first_expert, `outputs` each
 //   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
 
 const GATED: u32 = 0;
 const UNROLLED: u32 = 1;
+const EXPERTS: u32 = 0;
 
 struct Params {
   outputs: u32,
@@ -27,6 +30,9 @@ struct Params {
   inverse_norm_width: f32,
   epsilon: f32,
   scale: f32,
+  items_at: u32,
+  first_expert: u32,
+  num_experts: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -37,6 +43,29 @@ struct Params {
 @group(0) @binding(5) var<storage, read> norm: array<vec4f>;
 @group(0) @binding(6) var<storage, read> step: array<u32>;
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
+
+struct Rows {
+  first: u32,
+  end: u32,
+  // Outputs of the slice that come before those of these rows.
+  base: u32,
+}
+
+// The rows of group `group`, of `at_once`; none when there are no more.
+fn rows_of(group: u32, at_once: u32) -> Rows {
+  if (EXPERTS == 0) {
+    return Rows(group * at_once, step[params.count_at], 0u);
+  }
+  if (group >= step[params.count_at]) {
+    return Rows(0u, 0u, 0u);
+  }
+  let item = params.items_at + 3 * group;
+  let expert = step[item] - params.first_expert;
+  if (expert >= params.num_experts) {
+    return Rows(0u, 0u, 0u);
+  }
+  return Rows(step[item + 1], step[item + 1] + step[item + 2], expert * params.outputs);
+}
 
 // `output` counts from the slice's first; `next` is the sum of the output after it, for pairs (gate, up).
 fn finish(row: u32, output: u32, sum: f32, next: f32) {

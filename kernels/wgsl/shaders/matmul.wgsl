@@ -18,8 +18,12 @@ var<workgroup> factors: array<vec4f, 16>;
 
 @compute @workgroup_size(256)
 fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
-  let num_rows = step[params.count_at];
-  let first_row = workgroup.y * 64;
+  let rows = rows_of(workgroup.y, 64u);
+  let num_rows = rows.end;
+  let first_row = rows.first;
+  if (first_row >= num_rows) {
+    return;
+  }
   let first = workgroup.x * 64;
   let stride = params.x_stride / 4;
   let chunks = params.quads / QUADS_PER_CHUNK;
@@ -46,7 +50,7 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
       for (var i = 0u; i < 4; i++) {
         let output = min(first + lines * 4 + i, params.outputs - 1);
         let quad = group * 8 + k;
-        v[i] = quad_of(weight[output * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
+        v[i] = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
       }
     }
     for (var j = 0u; j < 4; j++) {
@@ -61,7 +65,7 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
     if (HAS_SCALES && thread < 16) {
       var factor: vec4f;
       for (var i = 0u; i < 4; i++) {
-        factor[i] = scale_of(min(first + thread * 4 + i, params.outputs - 1), group, params.scales_per_output);
+        factor[i] = scale_of(rows.base + min(first + thread * 4 + i, params.outputs - 1), group, params.scales_per_output);
       }
       factors[thread] = factor;
     }

@@ -33,8 +33,12 @@ fn matmul_subgroup_matrix(
   @builtin(local_invocation_index) thread: u32,
   @builtin(subgroup_id) subgroup: u32,
 ) {
-  let num_rows = step[params.count_at];
-  let first_row = workgroup.y * 64;
+  let rows = rows_of(workgroup.y, 64u);
+  let num_rows = rows.end;
+  let first_row = rows.first;
+  if (first_row >= num_rows) {
+    return;
+  }
   let first = workgroup.x * 64;
   let stride = params.x_stride / 4;
   let chunks = params.quads / QUADS_PER_CHUNK;
@@ -52,8 +56,8 @@ fn matmul_subgroup_matrix(
       x_tile[line * LINE_QUADS + k] = vec4<Element>(v);
       let output = min(first + line, params.outputs - 1);
       let quad = group * 8 + k;
-      let w = quad_of(weight[output * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
-      w_tile[line * LINE_QUADS + k] = vec4<Element>(w * scale_of(output, group, params.scales_per_output));
+      let w = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
+      w_tile[line * LINE_QUADS + k] = vec4<Element>(w * scale_of(rows.base + output, group, params.scales_per_output));
     }
     workgroupBarrier();
     for (var k = 0u; k < 32; k += K) {

@@ -32,8 +32,12 @@ fn matvec(
   if (first >= params.outputs) {
     return;
   }
-  let num_rows = step[params.count_at];
-  let first_row = workgroup.x * COLUMNS;
+  let rows = rows_of(workgroup.x, COLUMNS);
+  let num_rows = rows.end;
+  let first_row = rows.first;
+  if (first_row >= num_rows) {
+    return;
+  }
   let stride = params.x_stride / 4;
 
   var scale = 1.0;
@@ -62,8 +66,8 @@ fn matvec(
     var factor: array<f32, ROWS>;
     for (var r = 0u; r < ROWS; r++) {
       let output = min(first + r, params.outputs - 1);
-      loaded[r] = weight[output * chunks + chunk];
-      factor[r] = scale_of(output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
+      loaded[r] = weight[(rows.base + output) * chunks + chunk];
+      factor[r] = scale_of(rows.base + output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
     }
     for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
       let at = chunk * QUADS_PER_CHUNK + quad;

@@ -23,8 +23,12 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
   if (first >= params.outputs) {
     return;
   }
-  let num_rows = step[params.count_at];
-  let first_row = workgroup.x * COLUMNS;
+  let rows = rows_of(workgroup.x, COLUMNS);
+  let num_rows = rows.end;
+  let first_row = rows.first;
+  if (first_row >= num_rows) {
+    return;
+  }
   let stride = params.x_stride / 4;
 
   var scale = 1.0;
@@ -45,7 +49,7 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
       var sums = array<f32, COLUMNS>();
       for (var c = 0u; c < bound(CHUNKS_PER_GROUP); c++) {
         let chunk = group * CHUNKS_PER_GROUP + c;
-        let loaded = weight[output * chunks + chunk];
+        let loaded = weight[(rows.base + output) * chunks + chunk];
         for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
           let w = quad_of(loaded, quad);
           let k = chunk * QUADS_PER_CHUNK + quad;
@@ -65,7 +69,7 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
       for (var column = 0u; column < COLUMNS; column++) {
         partial[at * SUMS + r * COLUMNS + column] = sums[column];
       }
-      factors[at * ROWS + r] = scale_of(output, group, params.scales_per_output);
+      factors[at * ROWS + r] = scale_of(rows.base + output, group, params.scales_per_output);
     }
     workgroupBarrier();
     if (thread < SUMS) {

@@ -5,11 +5,12 @@
  *                                                        residual: x ──────┘                           residual: x ──────┘
  *   then the sampled rows only: gather ─► norm ─► logits ─► soft_cap ─► candidates ─► draw
  *
- * Which of the norms and caps there are, biases, windows, scales and gates are what the shape says.
+ * In a mixture of experts the rows go from the norm to a router, are put in the order of their experts, and come back as a sum of what these
+ * make. Which of the norms and caps there are, biases, windows, scales and gates are what the shape says.
  */
 import assert from 'node:assert/strict';
 import type { Operation, OperationOf, Program, RopeTable, WeightPart, WeightSpec } from '../../../kernels/program.ts';
-import type { Activation, LayerShape, ModelShape, RopeShape } from '../../model/model_shape.ts';
+import type { Activation, Experts, LayerShape, ModelShape, RopeShape } from '../../model/model_shape.ts';
 import { ropeFrequencies, ropesServed } from './decoder_rope.ts';
 
 const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'silu_mul', gelu_tanh: 'gelu_mul' };
@@ -17,15 +18,13 @@ const gates: Readonly<Record<Activation, 'silu_mul' | 'gelu_mul'>> = { silu: 'si
 /** How a checkpoint holds what a decoder multiplies with. */
 export interface DecoderTensors {
   /** q, k and v lie in one tensor, gate and up in another. */
-  readonly isFused: boolean;
+  readonly isFused?: boolean;
+  /** Of a mixture, in a layer: the module, its router, and in each of `experts.N` gate, up and down. */
+  readonly mixture?: Readonly<Record<'module' | 'router' | 'gate' | 'up' | 'down', string>>;
 }
 
 /** `numPositions`: of the rope tables. */
-export function decoderProgram(
-  shape: ModelShape,
-  numPositions: number,
-  tensors: DecoderTensors = { isFused: false },
-): Program {
+export function decoderProgram(shape: ModelShape, numPositions: number, tensors: DecoderTensors = {}): Program {
   const { hidden, layers, vocabSize } = shape;
   const program = new DecoderParts(shape, tensors);
   program.begin();
@@ -46,8 +45,8 @@ export function decoderProgram(
       normed: { rows: 'rows', width: hidden },
       qkv: { rows: 'rows', width: widest(({ heads, kvHeads, headDim }) => (heads + 2 * kvHeads) * headDim) },
       attended: { rows: 'rows', width: widest(({ heads, headDim }) => heads * headDim) },
-      gate_up: { rows: 'rows', width: widest(({ inner }) => 2 * inner) },
-      gated: { rows: 'rows', width: widest(({ inner }) => inner) },
+      ...pairBuffers(layers.filter(({ experts }) => !experts)),
+      ...mixtureBuffers(layers, hidden),
       ...(hasNormsAfter ? { branch: { rows: 'rows', width: hidden } } : {}),
       last: { rows: 'samples', width: hidden },
       last_normed: { rows: 'samples', width: hidden },
@@ -55,6 +54,34 @@ export function decoderProgram(
     },
     kv: layers.map(({ kvHeads, headDim }) => ({ planes: [kvHeads * headDim, kvHeads * headDim] })),
     rope: Object.fromEntries(ropes.map(([name, rope]) => [name, ropeTable(rope, numPositions)])),
+  };
+}
+
+function pairBuffers(layers: readonly LayerShape[]): Program['buffers'] {
+  if (layers.length === 0) return {};
+  const inner = Math.max(...layers.map((layer) => layer.inner));
+  return { gate_up: { rows: 'rows', width: 2 * inner }, gated: { rows: 'rows', width: inner } };
+}
+
+/** Rows of a token's experts; `perRow` is how many it has, of which all layers have the same. */
+function mixtureBuffers(layers: readonly LayerShape[], hidden: number): Program['buffers'] {
+  const mixtures = layers.filter(({ experts }) => experts);
+  const [first] = mixtures;
+  if (!first?.experts) return {};
+  const { perToken: perRow } = first.experts;
+  assert(
+    mixtures.every(({ experts }) => experts?.perToken === perRow),
+    'a token goes to as many experts in every layer',
+  );
+  const inner = Math.max(...mixtures.map((layer) => layer.inner));
+  const count = Math.max(...mixtures.map(({ experts }) => experts?.count ?? 0));
+  return {
+    router: { rows: 'rows', width: count },
+    routes: { rows: 'rows', width: 2 * perRow },
+    turns: { rows: 'rows', perRow, width: hidden },
+    expert_gate_up: { rows: 'rows', perRow, width: 2 * inner },
+    expert_gated: { rows: 'rows', perRow, width: inner },
+    expert_out: { rows: 'rows', perRow, width: hidden },
   };
 }
 
@@ -73,11 +100,11 @@ class DecoderParts {
   readonly operations: Operation[] = [];
   readonly weights: Record<string, WeightSpec> = {};
   readonly #shape: ModelShape;
-  readonly #isFused: boolean;
+  readonly #tensors: DecoderTensors;
 
-  constructor(shape: ModelShape, { isFused }: DecoderTensors) {
+  constructor(shape: ModelShape, tensors: DecoderTensors) {
     this.#shape = shape;
-    this.#isFused = isFused;
+    this.#tensors = tensors;
   }
 
   begin(): void {
@@ -95,7 +122,7 @@ class DecoderParts {
     const shape = { heads, kvHeads, headDim };
     const after = layer.norms === 'before' ? '' : `${at}.post_attention_layernorm`;
     this.#branch(layer, { before: `${at}.input_layernorm`, after }, (x, to) => {
-      const names = this.#isFused ? [`${own}.qkv_proj`] : ['q', 'k', 'v'].map((one) => `${own}.${one}_proj`);
+      const names = this.#tensors.isFused ? [`${own}.qkv_proj`] : ['q', 'k', 'v'].map((one) => `${own}.${one}_proj`);
       const modules = modulesOf(names, [qWidth, kvWidth, kvWidth]);
       const qkv = { out: 'qkv', accumulate: false };
       this.#linear({ x, name: `${at}.qkv`, inner: hidden, modules, hasBias: hasQkvBias, to: qkv });
@@ -121,13 +148,17 @@ class DecoderParts {
   }
 
   mlp(layer: LayerShape, index: number): void {
+    if (layer.experts) {
+      this.#mixture(layer, layer.experts, index);
+      return;
+    }
     const { hidden } = this.#shape;
     const { inner, activation, hasMlpBias: hasBias } = layer;
     const at = `model.layers.${index}`;
     const own = `${at}.mlp`;
     const before = `${at}.${layer.norms === 'both' ? 'pre_feedforward' : 'post_attention'}_layernorm`;
     this.#branch(layer, { before, after: `${at}.post_feedforward_layernorm` }, (x, to) => {
-      const names = this.#isFused ? [`${own}.gate_up_proj`] : [`${own}.gate_proj`, `${own}.up_proj`];
+      const names = this.#tensors.isFused ? [`${own}.gate_up_proj`] : [`${own}.gate_proj`, `${own}.up_proj`];
       const modules = modulesOf(names, [inner, inner]);
       const pair = { out: 'gate_up', accumulate: false };
       this.#linear({ x, name: `${at}.gate_up`, inner: hidden, modules, hasBias, to: pair });
@@ -135,6 +166,35 @@ class DecoderParts {
       const down = [{ name: `${own}.down_proj`, outputs: hidden }];
       this.#linear({ x: 'gated', name: `${at}.down`, inner, modules: down, hasBias, to });
     });
+  }
+
+  #mixture({ inner, activation, norms }: LayerShape, { count, perToken, isNormalised }: Experts, index: number): void {
+    const { hidden, branchScale } = this.#shape;
+    const { mixture: names } = this.#tensors;
+    assert(names && norms === 'before' && branchScale === 1, 'a mixture is normalised before it, and added as it is');
+    const at = `model.layers.${index}`;
+    const own = `${at}.${names.module}`;
+    this.#norm('x', `${at}.post_attention_layernorm`, 'normed');
+    const router = `${own}.${names.router}.weight`;
+    this.weights[router] = { ...matrix(hidden, [{ tensor: router, outputs: count }]), isExact: true };
+    const ofAll = (modules: readonly string[], outputs: number): WeightPart[] =>
+      Array.from({ length: count }, (_, expert) =>
+        modules.map((name) => ({ tensor: `${own}.experts.${expert}.${name}.weight`, outputs })),
+      ).flat();
+    const [gateUp, down] = [`${own}.gate_up`, `${own}.down`];
+    const pairs = ofAll([names.gate, names.up], inner);
+    this.weights[gateUp] = { ...matrix(hidden, pairs), expertOutputs: 2 * inner };
+    this.weights[down] = { ...matrix(inner, ofAll([names.down], hidden)), expertOutputs: hidden };
+    const rows = { logits: 'router', routes: 'routes', experts: count, perToken, isNormalised };
+    this.operations.push(
+      { kind: 'linear', x: 'normed', weight: router, out: 'router', accumulate: false },
+      { kind: 'route', ...rows },
+      { kind: 'permute', x: 'normed', routes: 'routes', out: 'turns' },
+      { kind: 'expert_linear', x: 'turns', weight: gateUp, out: 'expert_gate_up', experts: count },
+      { kind: gates[activation], gateUp: 'expert_gate_up', out: 'expert_gated', inner },
+      { kind: 'expert_linear', x: 'expert_gated', weight: down, out: 'expert_out', experts: count },
+      { kind: 'combine', x: 'expert_out', routes: 'routes', out: 'x' },
+    );
   }
 
   end(): void {

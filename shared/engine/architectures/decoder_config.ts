@@ -38,6 +38,8 @@ export interface DecoderTraits {
       'isTied' | 'hasNormOffset' | 'embeddingScale' | 'branchScale' | 'logitScale' | 'logitCap' | 'ropes'
     >
   >;
+  /** Of layer i, where it is a mixture. */
+  readonly mixtureOf?: (layer: number) => Pick<LayerShape, 'inner' | 'experts'> | undefined;
   /** Tokens that layer i sees; 0: all. */
   readonly windowOf?: (layer: number) => number;
   /** The rotary table of layer i. */
@@ -59,9 +61,9 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   // Kernels take neighbours of each half together.
   if (dim < headDim && dim % 4 !== 0) refuse(config, `partial_rotary_factor ${partial}`);
   const scaling = ropeScaling(config, dim);
-  const { windowOf = () => 0, ropeOf = () => 'plain' } = traits;
+  const { windowOf = () => 0, ropeOf = () => 'plain', mixtureOf = () => undefined } = traits;
   const layer = {
-    ...{ heads, kvHeads, headDim, inner: raw.intermediate_size, activation },
+    ...{ heads, kvHeads, headDim, inner: raw.intermediate_size, experts: null, activation },
     ...({ scoreScale: 1 / Math.sqrt(headDim), scoreCap: 0, qkNorm: 'none', norms: 'before' } as const),
     ...{ hasQkvBias: raw.attention_bias ?? false, hasOutputBias: raw.attention_bias ?? false },
     ...{ hasMlpBias: raw.mlp_bias ?? false },
@@ -76,6 +78,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
     layers: Array.from({ length: raw.num_hidden_layers }, (_, i) => ({
       ...layer,
+      ...mixtureOf(i),
       window: windowOf(i),
       rope: ropeOf(i),
     })),

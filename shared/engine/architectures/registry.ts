@@ -7,17 +7,21 @@ import { gemma2, gemma3 } from './gemma.ts';
 import { granite } from './granite.ts';
 import { llama } from './llama.ts';
 import { mistral } from './mistral.ts';
+import { mixtral } from './mixtral.ts';
 import { olmo2 } from './olmo2.ts';
 import { phi3 } from './phi3.ts';
 import { qwen2 } from './qwen2.ts';
 import { qwen3 } from './qwen3.ts';
+import { qwen3Moe } from './qwen3_moe.ts';
 import { smollm3 } from './smollm3.ts';
 
 const architectures: readonly Architecture[] = [
   llama,
   mistral,
+  mixtral,
   qwen2,
   qwen3,
+  qwen3Moe,
   phi3,
   gemma2,
   gemma3,

@@ -11,7 +11,7 @@ import { gates } from './gates.ts';
 import { close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 /** x · weightᵀ in f64, of the values that the format keeps. */
-function product(x: Float32Array, weight: Float32Array, inner: number): number[] {
+export function product(x: Float32Array, weight: Float32Array, inner: number): number[] {
   const [rows, outputs] = [x.length / inner, weight.length / inner];
   return Array.from({ length: rows * outputs }, (_, i) => {
     const [row, output] = [Math.floor(i / outputs), i % outputs];
@@ -22,7 +22,7 @@ function product(x: Float32Array, weight: Float32Array, inner: number): number[]
 }
 
 /** What a device that quantises activations multiplies: per row and group of 32, q · (max |x| / 127), computed in f32. */
-function quantised(x: Float32Array, inner: number): Float32Array {
+export function quantised(x: Float32Array, inner: number): Float32Array {
   const { fround } = Math;
   const values = new Float32Array(x.length);
   for (let start = 0; start < x.length; start += inner) {

@@ -1,0 +1,149 @@
+/**
+ * Mixtures of experts: which experts a row goes to, rows in the order of their experts, and what comes back of them. Products in between are
+ * those of linear_*.as.ts, an expert's rows at a time.
+ *
+ *   routes   [rows] of [perToken] f32 weights, best first, then [perToken] u32: experts at first, places when they are numbered
+ *   routing  [experts + 1] u32: the first place of each expert, and one past the last; then [places] u32: the row of each
+ */
+import { exp1 } from './simd.as';
+
+// @ts-ignore: decorator
+@unmanaged
+export class RouteParams {
+  logits: usize;
+  logitsStride: usize;
+  routes: usize;
+  routesStride: usize;
+  routing: usize;
+  experts: u32;
+  perToken: u32;
+  isNormalised: u32;
+}
+
+/** Weights and experts of rows [start, end). */
+export function route(params: RouteParams, start: u32, end: u32): void {
+  const experts = params.experts;
+  const perToken = params.perToken;
+  for (let row = start; row < end; row++) {
+    const logits = params.logits + (row as usize) * params.logitsStride;
+    const weights = params.routes + (row as usize) * params.routesStride;
+    const chosen = weights + ((perToken as usize) << 2);
+    for (let i: u32 = 0; i < perToken; i++) {
+      let best: u32 = experts;
+      let highest: f32 = 0;
+      for (let expert: u32 = 0; expert < experts; expert++) {
+        const logit = load<f32>(logits + ((expert as usize) << 2));
+        if ((best == experts || logit > highest) && !is_among(expert, chosen, i)) {
+          best = expert;
+          highest = logit;
+        }
+      }
+      store<u32>(chosen + ((i as usize) << 2), best);
+      store<f32>(weights + ((i as usize) << 2), highest);
+    }
+    const most = load<f32>(weights);
+    let sum: f32 = 0;
+    if (params.isNormalised) {
+      for (let i: u32 = 0; i < perToken; i++) sum += exp1(load<f32>(weights + ((i as usize) << 2)) - most);
+    } else {
+      for (let expert: u32 = 0; expert < experts; expert++) sum += exp1(load<f32>(logits + ((expert as usize) << 2)) - most);
+    }
+    for (let i: u32 = 0; i < perToken; i++) {
+      const at = weights + ((i as usize) << 2);
+      store<f32>(at, exp1(load<f32>(at) - most) / sum);
+    }
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function is_among(expert: u32, chosen: usize, count: u32): bool {
+  for (let i: u32 = 0; i < count; i++) if (load<u32>(chosen + ((i as usize) << 2)) == expert) return true;
+  return false;
+}
+
+/** Numbers the places of all rows; one thread, when the others are done. */
+export function number_places(params: RouteParams, rows: u32): void {
+  const experts = params.experts;
+  const perToken = params.perToken;
+  const starts = params.routing;
+  const order = starts + (((experts + 1) as usize) << 2);
+  memory.fill(starts, 0, ((experts + 1) as usize) << 2);
+  for (let row: u32 = 0; row < rows; row++) {
+    const chosen = params.routes + (row as usize) * params.routesStride + ((perToken as usize) << 2);
+    for (let i: u32 = 0; i < perToken; i++) {
+      const at = starts + ((load<u32>(chosen + ((i as usize) << 2)) as usize) << 2);
+      store<u32>(at, load<u32>(at) + 1);
+    }
+  }
+  // Counts become ends, and ends, from the last row back, starts.
+  let end: u32 = 0;
+  for (let expert: u32 = 0; expert <= experts; expert++) {
+    const at = starts + ((expert as usize) << 2);
+    end += load<u32>(at);
+    store<u32>(at, end);
+  }
+  for (let row = rows; row-- > 0; ) {
+    const chosen = params.routes + (row as usize) * params.routesStride + ((perToken as usize) << 2);
+    for (let i: u32 = 0; i < perToken; i++) {
+      const to = chosen + ((i as usize) << 2);
+      const at = starts + ((load<u32>(to) as usize) << 2);
+      const place = load<u32>(at) - 1;
+      store<u32>(at, place);
+      store<u32>(to, place);
+      store<u32>(order + ((place as usize) << 2), row);
+    }
+  }
+}
+
+// @ts-ignore: decorator
+@unmanaged
+export class PermuteParams {
+  x: usize;
+  out: usize;
+  /** The row stride of both. */
+  rowBytes: usize;
+  /** [places] u32 */
+  order: usize;
+}
+
+/** out[place, :] = x[order[place], :] */
+export function permute(params: PermuteParams, start: u32, end: u32): void {
+  const bytes = params.rowBytes;
+  for (let place = start; place < end; place++) {
+    const row = load<u32>(params.order + ((place as usize) << 2));
+    memory.copy(params.out + (place as usize) * bytes, params.x + (row as usize) * bytes, bytes);
+  }
+}
+
+// @ts-ignore: decorator
+@unmanaged
+export class CombineParams {
+  x: usize;
+  out: usize;
+  /** The row stride of both. */
+  rowBytes: usize;
+  routes: usize;
+  routesStride: usize;
+  perToken: u32;
+}
+
+/** out[r, :] += sum of weight · x[place, :], best first. Whole vectors: rows are padded. */
+export function combine(params: CombineParams, start: u32, end: u32): void {
+  const bytes = params.rowBytes;
+  const perToken = params.perToken;
+  for (let row = start; row < end; row++) {
+    const out = params.out + (row as usize) * bytes;
+    const weights = params.routes + (row as usize) * params.routesStride;
+    const places = weights + ((perToken as usize) << 2);
+    for (let at: usize = 0; at < bytes; at += 16) {
+      let sum = f32x4.splat(0);
+      for (let i: u32 = 0; i < perToken; i++) {
+        const weight = v128.load32_splat(weights + ((i as usize) << 2));
+        const from = params.x + (load<u32>(places + ((i as usize) << 2)) as usize) * bytes;
+        sum = f32x4.add(sum, f32x4.mul(weight, v128.load(from + at)));
+      }
+      v128.store(out + at, f32x4.add(v128.load(out + at), sum));
+    }
+  }
+}

@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const combine = operation('combine', {
+  params: struct('CombineParams', {
+    x: 'u32',
+    out: 'u32',
+    rowBytes: 'u32',
+    routes: 'u32',
+    routesStride: 'u32',
+    perToken: 'u32',
+  }),
+  place: (op, { buffer }) => {
+    const [x, out, routes] = [buffer(op.x), buffer(op.out), buffer(op.routes)];
+    assert(x.stride === out.stride, `combine ${op.x}: widths differ`);
+    return {
+      ...{ x: x.at, out: out.at, rowBytes: x.stride },
+      ...{ routes: routes.at, routesStride: routes.stride, perToken: x.perRow },
+    };
+  },
+  run: (step, { params }) => {
+    step.kernels.combine(params, ...step.share(step.count(Control.numRows)));
+  },
+  work: (op, load, batch) => rowWork(load, [op.x, op.out, op.out], batch),
+});

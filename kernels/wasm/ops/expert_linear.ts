@@ -1,0 +1,78 @@
+/** Products of a mixture: an expert's rows lie together, and are multiplied as any others by its part of the weight. */
+import assert from 'node:assert/strict';
+import { DeviceError } from '../../device.ts';
+import { formatCode, isInteger, LANES, weightBytes } from '../panels.ts';
+import { numRows, operation } from './operation.ts';
+import { productParams, ProductRun, productScratchBytes } from '../product.ts';
+
+/** A thread's own copy of the struct, with the weight of the expert that it multiplies by. */
+const OWN_PARAMS = Math.ceil(productParams.bytes / 64) * 64;
+
+export const expertLinear = operation('expert_linear', {
+  params: productParams,
+  place: (op, { buffer, weight, regions, options }) => {
+    const [x, out, w] = [buffer(op.x), buffer(op.out), weight(op.weight)];
+    const { inner } = w.spec;
+    const outputs = w.spec.outputs / op.experts;
+    if (outputs % LANES !== 0)
+      throw new DeviceError(
+        `the wasm device needs experts of a multiple of ${LANES} outputs, this model has ${outputs}`,
+      );
+    assert(inner <= x.width && outputs <= out.width, `expert_linear ${op.weight}: shapes differ`);
+    return {
+      x: x.at,
+      xStride: x.stride,
+      weight: w.at,
+      format: w.format,
+      bias: 0,
+      out: out.at,
+      outStride: out.stride,
+      inner,
+      isAccumulating: 0,
+      scale: 1,
+      numPanels: outputs / LANES,
+      experts: op.experts,
+      expertBytes: weightBytes({ ...w.spec, outputs }, options.weightFormat),
+      starts: regions.routing,
+      ownParams: productScratchBytes(w.format, inner, options),
+    };
+  },
+  run: (step, { index, params, fields }) => {
+    const { u32, scratch } = step;
+    const { format, inner, numPanels, experts, weight, expertBytes, starts, ownParams } = fields;
+    const own = scratch + ownParams;
+    u32.copyWithin(own / 4, params / 4, (params + productParams.bytes) / 4);
+    const product = new ProductRun(step, format);
+    let mine = step.nextTask(index);
+    let before = 0;
+    for (let expert = 0; expert < experts; expert++) {
+      const first = u32[starts / 4 + expert]!;
+      const count = u32[starts / 4 + expert + 1]! - first;
+      if (count === 0) continue;
+      const tasks = step.productTasks(count, inner, numPanels);
+      if (mine < before + tasks.numTasks) u32[(own + productParams.offsets.weight) / 4] = weight + expert * expertBytes;
+      for (; mine < before + tasks.numTasks; mine = step.nextTask(index)) {
+        product.run(own, first, mine - before, tasks, numPanels);
+      }
+      before += tasks.numTasks;
+    }
+  },
+  work: (op, load, batch) => {
+    const { weightFormat } = load.options;
+    const weight = load.program.weights[op.weight]!;
+    const places = numRows(load, op.x, batch);
+    const outputs = weight.outputs / op.experts;
+    return {
+      label: `experts ${weight.inner} to ${outputs}`,
+      // Of as many experts as there are places, or all.
+      bytes: (weightBytes(weight, weightFormat) * Math.min(places, op.experts)) / op.experts,
+      flops: 2 * places * weight.inner * outputs,
+      kind: isInteger(weightFormat) ? weightFormat : 'f32',
+    };
+  },
+  scratchBytes: (op, { program, options }) => {
+    const weight = program.weights[op.weight];
+    if (!weight) return 0;
+    return productScratchBytes(formatCode(weight, options.weightFormat), weight.inner, options) + OWN_PARAMS;
+  },
+});

@@ -1,0 +1,18 @@
+import assert from 'node:assert/strict';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const permute = operation('permute', {
+  params: struct('PermuteParams', { x: 'u32', out: 'u32', rowBytes: 'u32', order: 'u32' }),
+  place: (op, { buffer, regions, experts }) => {
+    const [x, out] = [buffer(op.x), buffer(op.out)];
+    assert(x.stride === out.stride, `permute ${op.x}: widths differ`);
+    const order = regions.routing + 4 * (experts(op.routes) + 1);
+    return { x: x.at, out: out.at, rowBytes: x.stride, order, perRow: out.perRow };
+  },
+  run: (step, { params, fields }) => {
+    step.kernels.permute(params, ...step.share(step.count(Control.numRows) * fields.perRow));
+  },
+  work: (op, load, batch) => rowWork(load, [op.out, op.out], batch),
+});

@@ -1,0 +1,37 @@
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowWork } from './operation.ts';
+
+export const route = operation('route', {
+  params: struct('RouteParams', {
+    logits: 'u32',
+    logitsStride: 'u32',
+    routes: 'u32',
+    routesStride: 'u32',
+    routing: 'u32',
+    experts: 'u32',
+    perToken: 'u32',
+    isNormalised: 'u32',
+  }),
+  place: (op, { buffer, regions }) => {
+    const [logits, routes] = [buffer(op.logits), buffer(op.routes)];
+    return {
+      logits: logits.at,
+      logitsStride: logits.stride,
+      routes: routes.at,
+      routesStride: routes.stride,
+      routing: regions.routing,
+      experts: op.experts,
+      perToken: op.perToken,
+      isNormalised: op.isNormalised ? 1 : 0,
+    };
+  },
+  run: (step, { params }) => {
+    const numRows = step.count(Control.numRows);
+    step.kernels.route(params, ...step.share(numRows));
+    step.barrier.arrive();
+    const [first, end] = step.share(1);
+    if (first < end) step.kernels.number_places(params, numRows);
+  },
+  work: (op, load, batch) => rowWork(load, [op.logits, op.routes], batch),
+});

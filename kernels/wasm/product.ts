@@ -1,0 +1,63 @@
+/** What products have in common: how a task of one is run, and the room that it takes. */
+import type { LoadOptions } from '../device.ts';
+import { Q_GROUP_BYTES, ROW_BLOCK, SLICE, SLICE_GROUPS, INT8_GROUP } from './kernel_constants.ts';
+import { isIntegerCode, LANES } from './panels.ts';
+import type { StepContext } from './step_context.ts';
+import { struct } from './struct.ts';
+import type { ProductTasks } from './task_split.ts';
+
+export const productParams = struct('LinearParams', {
+  x: 'u32',
+  xStride: 'u32',
+  weight: 'u32',
+  format: 'u32',
+  bias: 'u32',
+  out: 'u32',
+  outStride: 'u32',
+  inner: 'u32',
+  isAccumulating: 'u32',
+  scale: 'f32',
+});
+
+/** A thread's scratch: sums [ROW_BLOCK][8], a cache line, then a slice of weights that were unpacked. */
+const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
+/** Where quantised rows lie: after a slice of int4 as int8. */
+const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * INT8_GROUP;
+
+/** `code`: of the weight's format. */
+export function productScratchBytes(code: number, inner: number, { maxRows, maxSamples }: LoadOptions): number {
+  const rows = Math.min(ROW_BLOCK, Math.max(maxRows, maxSamples));
+  return isIntegerCode(code)
+    ? QUANTISED_AT + rows * Math.ceil(inner / 32) * Q_GROUP_BYTES
+    : AFTER_SUMS + SLICE * LANES * 4;
+}
+
+/** A thread's tasks of one operation: quantises a block of rows once for those that follow one another. */
+export class ProductRun {
+  readonly #step: StepContext;
+  readonly #isQuantised: boolean;
+  #quantisedRow = -1;
+
+  constructor(step: StepContext, code: number) {
+    this.#step = step;
+    this.#isQuantised = isIntegerCode(code);
+  }
+
+  /** Task `task` of `tasks`, which are of rows from `first` on. `params`: where the product's struct lies. */
+  run(params: number, first: number, task: number, tasks: ProductTasks, numPanels: number): void {
+    const { kernels, scratch } = this.#step;
+    const { numRows, rowsPerTask, panelsPerTask, numPanelTasks } = tasks;
+    const block = Math.floor(task / numPanelTasks) * rowsPerTask;
+    const [row, rows] = [first + block, Math.min(rowsPerTask, numRows - block)];
+    const panel = (task % numPanelTasks) * panelsPerTask;
+    const panelEnd = Math.min(numPanels, panel + panelsPerTask);
+    if (!this.#isQuantised) {
+      kernels.linear_float(params, row, rows, panel, panelEnd, scratch);
+      return;
+    }
+    const quantised = scratch + QUANTISED_AT;
+    if (row !== this.#quantisedRow) kernels.quantise(params, row, rows, quantised, scratch);
+    this.#quantisedRow = row;
+    kernels.linear_int(params, quantised, row, rows, panel, panelEnd, scratch);
+  }
+}

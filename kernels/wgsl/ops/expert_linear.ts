@@ -1,0 +1,76 @@
+/** Products of a mixture: the kernels of linear.ts, over items of rows that go to one expert, which a step numbers on the device. */
+import assert from 'node:assert/strict';
+import { paddedInner, scalesPerRow } from '../../weight_format.ts';
+import type { Dispatch } from '../dispatch_plan.ts';
+import { linearVariants, manyGrid, vectorGrid } from '../kernel_set.ts';
+import { itemsOf } from '../routing.ts';
+import { operation } from './operation.ts';
+
+export const expertLinear = operation('expert_linear', (plan, op) => {
+  const { capabilities, device, kernels, none, routing } = plan.resources;
+  const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
+  const { format, inner, outputs: allOutputs, slices } = plan.weight(op.weight);
+  const outputs = allOutputs / op.experts;
+  const { perRow = 1 } = x.spec;
+  assert(paddedInner(inner) <= x.stride && outputs <= out.spec.width, `expert_linear ${op.weight}: shapes differ`);
+  const mixture = { experts: op.experts, perToken: perRow };
+  for (const slice of slices) {
+    const use = { format, gate: undefined, outputs, hasExperts: true };
+    const { byColumns, many, outputsPerWorkgroup } = linearVariants(capabilities, use, false);
+    const numGroups = Math.ceil(outputs / outputsPerWorkgroup);
+    const gridY = Math.min(numGroups, device.limits.maxComputeWorkgroupsPerDimension);
+    const params = {
+      outputs,
+      first_output: 0,
+      quads: paddedInner(inner) / 4,
+      scales_per_output: scalesPerRow(format, inner),
+      x_stride: x.stride,
+      out_stride: out.stride,
+      has_bias: 0,
+      is_accumulating: 0,
+      count_at: 0,
+      grid_y: gridY,
+      half_outputs: 0,
+      inverse_norm_width: 1,
+      epsilon: 0,
+      scale: 1,
+      items_at: plan.routing.itemsAt,
+      first_expert: slice.firstOutput / outputs,
+      num_experts: slice.outputs / outputs,
+    };
+    const buffers = {
+      ...{ x: x.buffer, weight: slice.data, scales: slice.scales ?? none, bias: none, norm: none },
+      ...{ step: routing, out: out.buffer },
+    };
+    plan.add(many.spec, params, async (uniform): Promise<Dispatch> => {
+      const vectorGroup = kernels.bind(byColumns[0]![1].spec, uniform, buffers);
+      const manyGroup = kernels.bind(many.spec, uniform, buffers);
+      const manyPipeline = await kernels.pipeline(many.spec, many.specialisation);
+      const pipelines = new Map(
+        await Promise.all(
+          byColumns.map(
+            async ([columns, { spec, specialisation }]) =>
+              [columns, await kernels.pipeline(spec, specialisation)] as const,
+          ),
+        ),
+      );
+      return {
+        label: `experts ${outputs}×${inner} ${format}`,
+        work: ({ rows }) => ({
+          bytes: ((slice.data.size + (slice.scales?.size ?? 0)) * Math.min(rows * perRow, op.experts)) / op.experts,
+          flops: (2 * slice.outputs * inner * rows * perRow) / op.experts,
+        }),
+        launch: ({ rows }) => {
+          if (rows === 0) return undefined;
+          const { atOnce, isTiled, most } = itemsOf(rows, mixture, plan.routing);
+          if (isTiled) {
+            const [gridX] = manyGrid(1, outputs);
+            return { pipeline: manyPipeline, grid: [gridX, most, 1], bindGroup: manyGroup };
+          }
+          const [, y, z] = vectorGrid(1, 1, numGroups, gridY);
+          return { pipeline: pipelines.get(atOnce)!, grid: [most, y, z], bindGroup: vectorGroup };
+        },
+      };
+    });
+  }
+});

@@ -1,0 +1,119 @@
+/** Mixtures of experts, but for their products: choices, rows in the order of their experts, and what comes back of them. */
+import assert from 'node:assert/strict';
+import { DeviceError } from '../../device.ts';
+import type { KernelSpec } from '../kernel.ts';
+import { operation } from './operation.ts';
+
+/** What fits a workgroup's memory beside the rest. */
+const MAX_EXPERTS = 1_024;
+
+/** The best experts of a row and their weights; one workgroup per row. */
+export const routeKernel = {
+  name: 'route',
+  params: { logits_stride: 'u32', routes_stride: 'u32', picks_at: 'u32', is_normalised: 'u32' },
+  buffers: {
+    logits: { access: 'read', dtype: 'f32' },
+    routes: { access: 'read_write', dtype: 'u32' },
+    routing: { access: 'read_write', dtype: 'u32' },
+  },
+  constants: { WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2 },
+} as const satisfies KernelSpec;
+
+/** Places by expert, then by row, and the items of products; one workgroup. */
+export const numberPlacesKernel = {
+  name: 'number_places',
+  params: { routes_stride: 'u32', picks_at: 'u32', order_at: 'u32', items_at: 'u32', tiled_rows: 'u32' },
+  buffers: {
+    step: { access: 'read', dtype: 'u32' },
+    routing: { access: 'read_write', dtype: 'u32' },
+    routes: { access: 'read_write', dtype: 'u32' },
+  },
+  constants: { WORKGROUP_SIZE: 256, EXPERTS: 8, PER_TOKEN: 2 },
+} as const satisfies KernelSpec;
+
+/** `out[place, :] = x[row of the place, :]`, one workgroup per place. */
+export const permuteKernel = {
+  name: 'permute',
+  params: { stride: 'u32', order_at: 'u32' },
+  buffers: {
+    x: { access: 'read', dtype: 'vec4f' },
+    routing: { access: 'read', dtype: 'u32' },
+    out: { access: 'read_write', dtype: 'vec4f' },
+  },
+  constants: { WORKGROUP_SIZE: 64 },
+} as const satisfies KernelSpec;
+
+/** `out[r, :] += sum of weight · x[place, :]`, one workgroup per row. */
+export const combineKernel = {
+  name: 'combine',
+  params: { stride: 'u32', routes_stride: 'u32', per_token: 'u32' },
+  buffers: {
+    x: { access: 'read', dtype: 'vec4f' },
+    routes: { access: 'read', dtype: 'u32' },
+    out: { access: 'read_write', dtype: 'vec4f' },
+  },
+  constants: { WORKGROUP_SIZE: 128 },
+} as const satisfies KernelSpec;
+
+export const route = operation('route', (plan, op) => {
+  const { experts, perToken } = op;
+  if (experts > MAX_EXPERTS)
+    throw new DeviceError(`the webgpu device takes mixtures of up to ${MAX_EXPERTS} experts, not ${experts}`);
+  const [logits, routes] = [plan.buffer(op.logits), plan.buffer(op.routes)];
+  const { step, routing } = plan.resources;
+  const { picksAt, orderAt, itemsAt, tiledRows } = plan.routing;
+  const constants = { EXPERTS: experts, PER_TOKEN: perToken };
+  plan.push({
+    spec: routeKernel,
+    specialisation: { constants },
+    params: {
+      logits_stride: logits.stride,
+      routes_stride: routes.stride,
+      picks_at: picksAt,
+      is_normalised: op.isNormalised ? 1 : 0,
+    },
+    bindings: { logits: logits.buffer, routes: routes.buffer, routing },
+    grid: ({ rows }) => [rows, 1, 1],
+    work: ({ rows }) => ({ bytes: rows * experts * 4, flops: 0 }),
+  });
+  plan.push({
+    spec: numberPlacesKernel,
+    specialisation: { constants },
+    params: {
+      routes_stride: routes.stride,
+      picks_at: picksAt,
+      order_at: orderAt,
+      items_at: itemsAt,
+      tiled_rows: tiledRows,
+    },
+    bindings: { step, routing, routes: routes.buffer },
+    grid: ({ rows }) => [rows > 0 ? 1 : 0, 1, 1],
+    work: ({ rows }) => ({ bytes: rows * perToken * 16, flops: 0 }),
+  });
+});
+
+export const permute = operation('permute', (plan, op) => {
+  const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
+  assert(x.stride === out.stride, `permute ${op.x}: widths differ`);
+  const { perRow = 1 } = out.spec;
+  plan.push({
+    spec: permuteKernel,
+    params: { stride: x.stride, order_at: plan.routing.orderAt },
+    bindings: { x: x.buffer, routing: plan.resources.routing, out: out.buffer },
+    grid: ({ rows }) => [rows, perRow, 1],
+    work: ({ rows }) => ({ bytes: rows * perRow * x.stride * 8, flops: 0 }),
+  });
+});
+
+export const combine = operation('combine', (plan, op) => {
+  const [x, routes, out] = [plan.buffer(op.x), plan.buffer(op.routes), plan.buffer(op.out)];
+  assert(x.stride === out.stride, `combine ${op.x}: widths differ`);
+  const { perRow = 1 } = x.spec;
+  plan.push({
+    spec: combineKernel,
+    params: { stride: x.stride, routes_stride: routes.stride, per_token: perRow },
+    bindings: { x: x.buffer, routes: routes.buffer, out: out.buffer },
+    grid: ({ rows }) => [rows, 1, 1],
+    work: ({ rows }) => ({ bytes: rows * (perRow + 2) * x.stride * 4, flops: 0 }),
+  });
+});

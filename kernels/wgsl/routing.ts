@@ -1,0 +1,55 @@
+/**
+ * Where rows of a mixture go in a step, on the device: [0] the number of items; picks [places], the expert of each row's turns, best first;
+ * order [places], the row of each place; items [3], rows of one expert that are multiplied together: expert, first place, places.
+ * How many go together depends on the rows of the step: a host that knows them chooses the kernel, and the numbering agrees.
+ */
+import { widestMixture, type Program } from '../program.ts';
+import { MATMUL_TILE } from './linear_kernels.ts';
+
+/** Places of an expert, on average, from which tiles of {@link MATMUL_TILE} rows pay. */
+const TILE_PLACES = 12;
+/** Columns of a matrix-vector kernel at most. */
+const MAX_COLUMNS = 8;
+const HEADER_WORDS = 4;
+
+export interface RoutingLayout {
+  readonly picksAt: number;
+  readonly orderAt: number;
+  readonly itemsAt: number;
+  /** Rows from which tiles are used. */
+  readonly tiledRows: number;
+}
+
+export function routingLayout(maxRows: number, { experts, perToken }: ReturnType<typeof widestMixture>): RoutingLayout {
+  const places = maxRows * perToken;
+  return {
+    picksAt: HEADER_WORDS,
+    orderAt: HEADER_WORDS + places,
+    itemsAt: HEADER_WORDS + 2 * places,
+    tiledRows: Math.ceil((TILE_PLACES * experts) / Math.max(1, perToken)),
+  };
+}
+
+/** At least what a binding must have. */
+export function routingBytes(program: Program, maxRows: number): number {
+  const mixture = widestMixture(program);
+  const { itemsAt } = routingLayout(maxRows, mixture);
+  return 4 * (itemsAt + 3 * maxItems(maxRows * mixture.perToken, mixture.experts, 1));
+}
+
+/** Of so many places in items of up to `atOnce`: whole ones, and one for each expert that is not. */
+function maxItems(places: number, experts: number, atOnce: number): number {
+  return Math.min(places, Math.floor(places / atOnce) + Math.min(experts, places));
+}
+
+/** How the places of a step with so many rows are multiplied. As number_places.wgsl has it. */
+export function itemsOf(
+  rows: number,
+  { experts, perToken }: { readonly experts: number; readonly perToken: number },
+  { tiledRows }: RoutingLayout,
+): { readonly atOnce: number; readonly isTiled: boolean; readonly most: number } {
+  const isTiled = rows >= tiledRows;
+  let atOnce = isTiled ? MATMUL_TILE : 1;
+  while (!isTiled && atOnce < Math.min(rows, MAX_COLUMNS)) atOnce *= 2;
+  return { atOnce, isTiled, most: maxItems(rows * perToken, experts, atOnce) };
+}

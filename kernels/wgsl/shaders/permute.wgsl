@@ -1,0 +1,32 @@
+// permute: out[place, :] = x[order[place], :]
+//
+//   x, out   [rows or places][stride] f32
+//   routing  from order_at [places] u32: rows
+//
+// One workgroup per place, which are folded over y and z.
+
+const WORKGROUP_SIZE: u32 = 64;
+
+struct Params {
+  stride: u32,
+  order_at: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4f>;
+@group(0) @binding(2) var<storage, read> routing: array<u32>;
+@group(0) @binding(3) var<storage, read_write> out: array<vec4f>;
+
+@compute @workgroup_size(WORKGROUP_SIZE)
+fn permute(
+  @builtin(workgroup_id) workgroup: vec3u,
+  @builtin(num_workgroups) num: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
+  let quads = params.stride / 4;
+  let place = workgroup.y * num.x + workgroup.x;
+  let row = routing[params.order_at + place];
+  for (var i = thread; i < quads; i += WORKGROUP_SIZE) {
+    out[place * quads + i] = x[row * quads + i];
+  }
+}

@@ -1,0 +1,28 @@
+import { z } from 'zod';
+import type { Architecture } from './architecture.ts';
+import { decoderProgram } from './decoder.ts';
+import { decoderShape } from './decoder_config.ts';
+import { commonWindow } from './decoder_windows.ts';
+
+const schema = z.looseObject({
+  intermediate_size: z.int().positive(),
+  num_local_experts: z.int().positive(),
+  num_experts_per_tok: z.int().positive(),
+});
+
+const mixture = { module: 'block_sparse_moe', router: 'gate', gate: 'w1', up: 'w3', down: 'w2' };
+
+/** Mistral AI's Mixtral: as Mistral, with a mixture of experts in every layer. */
+export const mixtral: Architecture = {
+  modelTypes: ['mixtral'],
+  shape: (config) => {
+    const { intermediate_size: inner, num_local_experts: count, num_experts_per_tok: perToken } = config.read(schema);
+    const window = commonWindow(config);
+    return decoderShape(config, {
+      layer: { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false },
+      windowOf: () => window,
+      mixtureOf: () => ({ inner, experts: { count, perToken, isNormalised: true } }),
+    });
+  },
+  program: (shape, numPositions) => decoderProgram(shape, numPositions, { mixture }),
+};

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { roundRows, weightFormats } from '../../../kernels/weight_format.ts';
+import { product, quantised } from './linear.ts';
+import { close, loaded, noise, segments, type Conformance } from './suite.ts';
+
+/** Of a row: experts, best first, ties to the lower, and their weights. */
+function chosen(
+  logits: readonly number[],
+  perToken: number,
+  isNormalised: boolean,
+): { experts: number[]; weights: number[] } {
+  const order = logits.map((_, expert) => expert).sort((a, b) => logits[b]! - logits[a]! || a - b);
+  const experts = order.slice(0, perToken);
+  const exponents = logits.map((logit) => Math.exp(logit - logits[order[0]!]!));
+  const sum = (isNormalised ? experts : order).reduce((total, expert) => total + exponents[expert]!, 0);
+  return { experts, weights: experts.map((expert) => exponents[expert]! / sum) };
+}
+
+export function mixtureConformance(device: Conformance): void {
+  const {
+    name,
+    tolerance,
+    linearTolerance = tolerance,
+    quantisesActivations = false,
+    formats = weightFormats,
+  } = device;
+  const cases = [
+    { rows: 1, experts: 4, perToken: 2, inner: 32, outputs: 16, isNormalised: true },
+    { rows: 3, experts: 8, perToken: 1, inner: 40, outputs: 24, isNormalised: false },
+    { rows: 7, experts: 100, perToken: 8, inner: 64, outputs: 8, isNormalised: false },
+    { rows: 130, experts: 3, perToken: 2, inner: 33, outputs: 72, isNormalised: true },
+    { rows: 64, experts: 16, perToken: 4, inner: 96, outputs: 40, isNormalised: true },
+  ] as const;
+  for (const [i, { rows, experts, perToken, inner, outputs, isNormalised }] of cases.entries()) {
+    const format = formats[i % formats.length]!;
+    test(`${name}: ${rows} rows to ${perToken} of ${experts} experts [${outputs}, ${inner}] in ${format}, and back`, async () => {
+      const [x, weight, before] = [noise(rows * inner), noise(experts * outputs * inner), noise(rows * outputs)];
+      // Few values, so that there are ties; and an expert that nobody goes to.
+      const logits = noise(rows * experts).map((value, at) => (at % experts === 1 ? -9 : Math.round(4 * value) / 2));
+      const perRow = perToken;
+      const executable = await loaded(
+        device,
+        {
+          operations: [
+            { kind: 'route', logits: 'logits', routes: 'routes', experts, perToken, isNormalised },
+            { kind: 'permute', x: 'x', routes: 'routes', out: 'turns' },
+            { kind: 'expert_linear', x: 'turns', weight: 'w', out: 'made', experts },
+            { kind: 'combine', x: 'made', routes: 'routes', out: 'out' },
+          ],
+          buffers: {
+            logits: { rows: 'rows', width: experts },
+            routes: { rows: 'rows', width: 2 * perToken },
+            x: { rows: 'rows', width: inner },
+            turns: { rows: 'rows', perRow, width: inner },
+            made: { rows: 'rows', perRow, width: outputs },
+            out: { rows: 'rows', width: outputs },
+          },
+          weights: {
+            w: {
+              ...{ outputs: experts * outputs, inner, expertOutputs: outputs },
+              parts: [{ tensor: 'w', outputs: experts * outputs }],
+            },
+          },
+        },
+        { w: weight },
+        { weightFormat: format },
+      );
+      await executable.write('logits', logits);
+      await executable.write('x', x);
+      await executable.write('out', before);
+      await executable.run(segments(rows));
+
+      const routes = Array.from({ length: rows }, (_, row) =>
+        chosen([...logits.subarray(row * experts, (row + 1) * experts)], perToken, isNormalised),
+      );
+      const places = routes
+        .flatMap((route, row) => route.experts.map((expert, turn) => ({ expert, row, turn })))
+        .sort((a, b) => a.expert - b.expert || a.row - b.row);
+      const got = await executable.read('routes', rows);
+      const bits = new Uint32Array(got.buffer);
+      routes.forEach((route, row) => {
+        const at = row * 2 * perToken;
+        close(got.subarray(at, at + perToken), route.weights, tolerance);
+        for (let turn = 0; turn < perToken; turn++) {
+          const place = places.findIndex((one) => one.row === row && one.turn === turn);
+          assert.equal(bits[at + perToken + turn], place, `row ${row}, turn ${turn}`);
+        }
+      });
+      const rowOf = (row: number): Float32Array => x.subarray(row * inner, (row + 1) * inner);
+      close(
+        await executable.read('turns', places.length),
+        places.flatMap(({ row }) => [...rowOf(row)]),
+        1e-7,
+      );
+      roundRows(format, weight, inner);
+      const isQuantised = quantisesActivations && (format === 'int8' || format === 'int4');
+      const made = places.map(({ expert, row }) => {
+        const own = weight.subarray(expert * outputs * inner, (expert + 1) * outputs * inner);
+        return product(isQuantised ? quantised(rowOf(row), inner) : rowOf(row), own, inner);
+      });
+      close(await executable.read('made', places.length), made.flat(), linearTolerance);
+      const expected = [...before];
+      places.forEach(({ row, turn }, place) => {
+        made[place]!.forEach((value, output) => {
+          expected[row * outputs + output]! += routes[row]!.weights[turn]! * value;
+        });
+      });
+      close(await executable.read('out', rows), expected, linearTolerance);
+      await executable.close();
+    });
+  }
+}
