@@ -95,6 +95,7 @@ export default tseslint.config(
         'kernels/**/*.ts',
         'shared/engine/**/*.ts',
         'services/router/cluster/*.ts',
+        'shared/model/quantised_rows.ts',
         'services/router/openai/json_ids.ts',
       ],
       'test/**/*.ts',

@@ -83,7 +83,7 @@ export class LocalCluster {
     const startMs = this.#clock.nowMs();
     const folder = readModelFolder(this.#config.model);
     shapeOf(folder);
-    await (await Checkpoint.open(folder.path)).close();
+    await (await Checkpoint.open(folder.path, folder.config.quantization)).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     this.#say(`starting with the model ${this.#config.model}`);

@@ -95,9 +95,9 @@ async function loadOn(
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
   const weightFormat =
     options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'int8') : options.weightFormat;
-  const checkpoint = await Checkpoint.open(folder.path);
+  const checkpoint = await Checkpoint.open(folder.path, folder.config.quantization);
   try {
-    checkTensors(program, checkpoint.tensors, checkpoint.path);
+    checkTensors(program, checkpoint.shapes, checkpoint.path);
     const executable = await device.load(program, checkpoint, {
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,
@@ -130,7 +130,9 @@ async function loadOn(
       blockSize,
       payloadBytes: blockBytes,
     };
-    const description = device.description + why;
+    const { quantization } = folder.config;
+    const held = quantization ? `; ${quantization.method} weights are held in ${weightFormat}` : '';
+    const description = device.description + held + why;
     return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen };
   } finally {
     await checkpoint.close();

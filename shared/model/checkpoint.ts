@@ -1,10 +1,15 @@
-/** A model's weights: one safetensors file, or several with an index that says which tensor lies where; read a slice at a time. */
+/**
+ * A model's weights: one safetensors file, or several with an index that says which tensor lies where; read a slice at a time. Quantised
+ * matrices are read whole, one at a time, because they lie by inputs, and give their rows as any other.
+ */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { ModelError } from './model_folder.ts';
+import type { Quantization } from './quantization.ts';
+import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
 /** A slice has at most this many values (4 MiB as f32), so loading holds no second copy. */
@@ -27,32 +32,40 @@ interface Rows {
 interface StoredSlice {
   /** Of the rows that were asked for. */
   readonly rowStart: number;
-  readonly format: (typeof stored)[keyof typeof stored];
+  readonly format: (typeof stored)[keyof typeof stored] | 'int4';
   readonly data: Uint8Array;
+  /** Of int4. */
+  readonly scales?: Uint8Array;
 }
 
 export class Checkpoint {
   /** The file, or the index. */
   readonly path: string;
-  readonly tensors: ReadonlyMap<string, TensorInfo>;
+  /** Of every tensor that rows can be read of, whatever they are stored as. */
+  readonly shapes: ReadonlyMap<string, readonly number[]>;
+  readonly #tensors: ReadonlyMap<string, TensorInfo>;
+  readonly #quantization: Quantization | undefined;
   readonly #files: readonly SafetensorsFile[];
   readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
   /** SHA-256 of the bytes of the rows that were read, by their tensor's name and the first of them. */
   readonly #hashes = new Map<string, string>();
 
-  private constructor(path: string, files: readonly SafetensorsFile[], fileOf: ReadonlyMap<string, SafetensorsFile>) {
+  private constructor(path: string, { files, fileOf }: Opened, quantization: Quantization | undefined) {
     this.path = path;
     this.#files = files;
     this.#fileOf = fileOf;
-    this.tensors = new Map(files.flatMap((file) => [...file.tensors].filter(([name]) => fileOf.get(name) === file)));
+    this.#quantization = quantization;
+    this.#tensors = new Map(files.flatMap((file) => [...file.tensors].filter(([name]) => fileOf.get(name) === file)));
+    this.shapes = shapesOf(this.#tensors, quantization);
   }
 
   /** @throws ModelError when a file is missing, truncated, not safetensors, or not what the index says. */
-  static async open(folder: string): Promise<Checkpoint> {
+  static async open(folder: string, quantization?: Quantization): Promise<Checkpoint> {
     const path = join(folder, 'model.safetensors');
     if (existsSync(path)) {
       const file = await SafetensorsFile.open(path);
-      return new Checkpoint(path, [file], new Map([...file.tensors.keys()].map((name) => [name, file])));
+      const fileOf = new Map([...file.tensors.keys()].map((name) => [name, file]));
+      return new Checkpoint(path, { files: [file], fileOf }, quantization);
     }
     const index = `${path}.index.json`;
     if (!existsSync(index)) {
@@ -60,13 +73,17 @@ export class Checkpoint {
         `${path} is missing, and so is model.safetensors.index.json: --model names a folder with config.json and one of them`,
       );
     }
-    return openShards(folder, index, (files, fileOf) => new Checkpoint(index, files, fileOf));
+    return new Checkpoint(index, await openShards(folder, index), quantization);
   }
 
   /** As they are stored; the bytes are reused by the next slice. Hashes what it reads. @throws ModelError */
   async *slices({ tensor, outputs, firstRow = 0 }: Rows): AsyncGenerator<StoredSlice> {
-    const [info, file] = [this.tensors.get(tensor), this.#fileOf.get(tensor)];
-    if (!info || !file) throw new ModelError(`${this.path} has no tensor ${tensor}`);
+    const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
+    const format = info && floatFormat(info);
+    if (!info || !file || !format) {
+      yield* this.#quantisedSlices({ tensor, outputs, firstRow });
+      return;
+    }
     const rowBytes = rowBytesOf(info);
     const inner = info.shape.slice(1).reduce((a, b) => a * b, 1);
     const rowsPerSlice = Math.max(1, Math.floor(SLICE_VALUES / inner));
@@ -77,9 +94,88 @@ export class Checkpoint {
       const slice = bytes.subarray(0, count * rowBytes);
       await file.read(slice, info.start + (firstRow + rowStart) * rowBytes);
       hash.update(slice);
-      yield { rowStart, format: stored[info.dtype], data: slice };
+      yield { rowStart, format, data: slice };
     }
     this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} ${firstRow}`, hash.digest('hex'));
+  }
+
+  async *#quantisedSlices({ tensor, outputs, firstRow = 0 }: Rows): AsyncGenerator<StoredSlice> {
+    const [, inner = 0] = this.shapes.get(tensor) ?? [];
+    if (inner === 0) throw new ModelError(`${this.path} has no tensor ${tensor}`);
+    const matrix = await this.#quantisedMatrix(tensor);
+    const rowsPerSlice = Math.max(1, Math.floor(SLICE_VALUES / inner));
+    for (let rowStart = 0; rowStart < outputs; rowStart += rowsPerSlice) {
+      const count = Math.min(rowsPerSlice, outputs - rowStart);
+      yield { rowStart, ...matrix.rows(firstRow + rowStart, count) };
+    }
+  }
+
+  async #quantisedMatrix(tensor: string): Promise<QuantisedMatrix> {
+    const [outputs = 0, inner = 0] = this.shapes.get(tensor) ?? [];
+    const quantization = this.#quantization;
+    const module = tensor.slice(0, -'.weight'.length);
+    const words = async (name: string): Promise<Uint32Array> =>
+      new Uint32Array((await this.#whole(`${module}.${name}`, 'I32')).buffer);
+    const halves = async (name: string): Promise<Uint16Array> =>
+      new Uint16Array((await this.#whole(`${module}.${name}`, 'F16')).buffer);
+    try {
+      switch (quantization?.method) {
+        case 'gptq': {
+          const groupOf = this.#tensors.has(`${module}.g_idx`) ? await words('g_idx') : undefined;
+          const tensors = {
+            qweight: await words('qweight'),
+            qzeros: await words('qzeros'),
+            scales: await halves('scales'),
+          };
+          return gptqMatrix({ ...tensors, groupOf }, outputs, inner, quantization.zeroOffset);
+        }
+        case 'awq': {
+          const tensors = {
+            qweight: await words('qweight'),
+            qzeros: await words('qzeros'),
+            scales: await halves('scales'),
+          };
+          return awqMatrix(tensors, outputs, inner);
+        }
+        case 'fp8': {
+          const bytes = await this.#whole(tensor, 'F8_E4M3');
+          const { values, tile } = await this.#fp8Scales(module, outputs, inner, quantization.tile);
+          return fp8Matrix(bytes, values, outputs, inner, tile);
+        }
+        case undefined:
+          throw new ModelError(`${this.path} has no tensor ${tensor}`);
+      }
+    } catch (cause) {
+      if (cause instanceof ModelError) throw cause;
+      throw new ModelError(`${this.path}: ${module}: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  /** Per tile, per output or one for all, whatever the file has them in. */
+  async #fp8Scales(
+    module: string,
+    outputs: number,
+    inner: number,
+    tile: readonly [number, number] | null,
+  ): Promise<{ readonly values: Float32Array; readonly tile: readonly [number, number] }> {
+    const name = `${module}.${tile ? 'weight_scale_inv' : 'weight_scale'}`;
+    const info = this.#tensors.get(name);
+    if (!info) throw new ModelError(`${this.path} has no tensor ${name}, which ${module}.weight in fp8 calls for`);
+    const values = floatsOf(await this.#whole(name, info.dtype), info);
+    if (tile) return { values, tile };
+    return { values, tile: values.length === 1 ? [outputs, inner] : [1, inner] };
+  }
+
+  /** All of a tensor's bytes, aligned. @throws ModelError when it is not there, or of another type. */
+  async #whole(tensor: string, dtype: TensorInfo['dtype']): Promise<Uint8Array<ArrayBuffer>> {
+    const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
+    if (!info || !file) throw new ModelError(`${this.path} has no tensor ${tensor}`);
+    if (info.dtype !== dtype) throw new ModelError(`${this.path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
+    const bytes = new Uint8Array(info.end - info.start);
+    await file.read(Buffer.from(bytes.buffer), info.start);
+    const hash = createHash('sha256').update(bytes).digest('hex');
+    this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} 0`, hash);
+    return bytes;
   }
 
   /**
@@ -97,11 +193,59 @@ export class Checkpoint {
   }
 }
 
-async function openShards(
-  folder: string,
-  index: string,
-  make: (files: readonly SafetensorsFile[], fileOf: ReadonlyMap<string, SafetensorsFile>) => Checkpoint,
-): Promise<Checkpoint> {
+function floatFormat({ dtype }: TensorInfo): (typeof stored)[keyof typeof stored] | undefined {
+  return dtype === 'I32' || dtype === 'F8_E4M3' ? undefined : stored[dtype];
+}
+
+/** Few values: scales. */
+function floatsOf(bytes: Uint8Array<ArrayBuffer>, { dtype }: TensorInfo): Float32Array {
+  if (dtype === 'F32') return new Float32Array(bytes.buffer);
+  if (dtype !== 'BF16') throw new Error(`scales in ${dtype}`);
+  return new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16).buffer);
+}
+
+/** Of floats as they are; of a quantised matrix, under the name that it would have. Shapes of its parts that disagree leave it out. */
+function shapesOf(
+  tensors: ReadonlyMap<string, TensorInfo>,
+  quantization: Quantization | undefined,
+): Map<string, readonly number[]> {
+  const shapes = new Map<string, readonly number[]>();
+  for (const [name, info] of tensors) {
+    const { shape } = info;
+    if (floatFormat(info)) shapes.set(name, shape);
+    else if (info.dtype === 'F8_E4M3' && quantization?.method === 'fp8' && shape.length === 2) shapes.set(name, shape);
+    else if (name.endsWith('.qweight') && shape.length === 2) {
+      const module = name.slice(0, -'.qweight'.length);
+      const whole = int4Shape(module, tensors, quantization);
+      if (whole) shapes.set(`${module}.weight`, whole);
+    }
+  }
+  return shapes;
+}
+
+function int4Shape(
+  module: string,
+  tensors: ReadonlyMap<string, TensorInfo>,
+  quantization: Quantization | undefined,
+): readonly [outputs: number, inner: number] | undefined {
+  const shapeOf = (name: string): readonly number[] => tensors.get(`${module}.${name}`)?.shape ?? [];
+  const [rows = 0, columns = 0] = shapeOf('qweight');
+  const isGptq = quantization?.method === 'gptq';
+  if (!isGptq && quantization?.method !== 'awq') return undefined;
+  const [outputs, inner] = isGptq ? [columns, 8 * rows] : [8 * columns, rows];
+  const [groups = 0, width] = shapeOf('scales');
+  const isWhole = groups > 0 && inner % groups === 0 && width === outputs && outputs % 8 === 0;
+  const hasZeros = shapeOf('qzeros').join() === `${groups},${outputs / 8}`;
+  const indexes = shapeOf('g_idx');
+  return isWhole && hasZeros && (indexes.length === 0 || indexes.join() === `${inner}`) ? [outputs, inner] : undefined;
+}
+
+interface Opened {
+  readonly files: readonly SafetensorsFile[];
+  readonly fileOf: ReadonlyMap<string, SafetensorsFile>;
+}
+
+async function openShards(folder: string, index: string): Promise<Opened> {
   const entries = Object.entries(readIndex(index));
   const names = [...new Set(entries.map(([, name]) => name))];
   if (names.length === 0) throw new ModelError(`${index} names no file: download it again`);
@@ -122,7 +266,7 @@ async function openShards(
       // One in a type that is not read is missing when somebody asks for it.
       if (file?.tensors.has(tensor)) fileOf.set(tensor, file);
     }
-    return make([...files.values()], fileOf);
+    return { files: [...files.values()], fileOf };
   } catch (error) {
     await Promise.all([...files.values()].map((file) => file.close()));
     throw error;

@@ -7,6 +7,7 @@ import { readdirSync, readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
+import { readQuantization, type Quantization } from './quantization.ts';
 
 /** The folder cannot be served; the message names the file and says what to do. */
 export class ModelError extends Error {
@@ -44,6 +45,8 @@ export interface ModelConfig {
   readonly modelType: string;
   readonly vocabSize: number;
   readonly maxPositions: number;
+  /** Of matrices; undefined: they are floats. */
+  readonly quantization: Quantization | undefined;
   /** @throws ModelError when the file does not have what the schema asks for. */
   read<T>(schema: z.ZodType<T>): T;
 }
@@ -117,10 +120,15 @@ function check<T>(value: unknown, path: string, schema: z.ZodType<T>): T {
 }
 
 function toConfig(raw: z.infer<typeof configSchema>, path: string): ModelConfig {
-  if (raw.quantization_config !== null && raw.quantization_config !== undefined)
-    throw new ModelError(`${path}: quantization_config is not supported in this version`);
+  let quantization: Quantization | undefined;
+  try {
+    quantization = readQuantization(raw.quantization_config);
+  } catch (cause) {
+    throw new ModelError(`${path}: ${messageOf(cause)}`, { cause });
+  }
   return {
     path,
+    quantization,
     modelType: raw.model_type,
     vocabSize: raw.vocab_size,
     maxPositions: raw.max_position_embeddings,

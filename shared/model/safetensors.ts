@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { ModelError } from './model_folder.ts';
 
-const bytesOf = { F32: 4, F16: 2, BF16: 2 } as const;
+const bytesOf = { F32: 4, F16: 2, BF16: 2, I32: 4, F8_E4M3: 1 } as const;
 type Dtype = keyof typeof bytesOf;
 
 /** The format's own bound on the header. */
@@ -40,7 +40,7 @@ export function rowBytesOf({ dtype, shape }: TensorInfo): number {
 
 export class SafetensorsFile {
   readonly path: string;
-  /** Those in f32, f16 and bf16. */
+  /** Those of a type that is read. */
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   readonly #file: FileHandle;
 

@@ -76,7 +76,7 @@ test('the pass itself has the logits of the reference', async () => {
   const config = JSON.parse(readFileSync(`${folder}/config.json`, 'utf8')) as ForwardConfig;
   const checkpoint = await Checkpoint.open(folder);
   const tensors = new Map<string, Float32Array>();
-  for (const [tensor, { shape }] of checkpoint.tensors) {
+  for (const [tensor, shape] of checkpoint.shapes) {
     const values: number[] = [];
     for await (const { data, format } of checkpoint.slices({ tensor, outputs: shape[0]! })) {
       assert.equal(format, 'f32');

@@ -19,7 +19,7 @@ const BOUND = 1e-3;
 
 export function goldenSuite(
   more: Partial<LoadModelOptions> = {},
-  models: readonly (typeof goldenModels)[number][] = goldenModels,
+  models: readonly string[] = goldenModels,
   bound = BOUND,
 ): void {
   describe.each(models)('%s', (name) => {

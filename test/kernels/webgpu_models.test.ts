@@ -8,7 +8,7 @@ import { describe, test } from 'vitest';
 import { goldenSuite } from '../engine/golden_suite.ts';
 import { bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
-import { goldenFolder, goldenModels } from '../support/golden.ts';
+import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
 import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'well' });
@@ -27,6 +27,7 @@ const compiled = isSoftware
     ] as const)
   : goldenModels;
 goldenSuite({ device }, compiled);
+goldenSuite({ device }, isSoftware ? ['llama-gptq'] : goldenFormats);
 // Tiles of many rows hold x as f16.
 describe('fast', () => {
   goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);

@@ -26,6 +26,15 @@ export const goldenModels = [
   'mixtral',
 ] as const;
 
+/** One tiny Llama in other weight formats; the reference ran with what they decode to. */
+export const goldenFormats = [
+  'llama-gptq',
+  'llama-gptq-actorder',
+  'llama-awq',
+  'llama-fp8-channel',
+  'llama-fp8-block',
+] as const;
+
 export interface GoldenCase {
   readonly prompt: number[];
   /** The 40 ids that follow. */

@@ -1,0 +1,67 @@
+/** How a checkpoint's matrices are quantised, as config.json says it. */
+import { z } from 'zod';
+
+export type Quantization =
+  /** int4 in groups of inputs, symmetric or with zero points; `zeroOffset` is what stored zeros lack. */
+  | { readonly method: 'gptq'; readonly zeroOffset: number }
+  /** int4 in groups of inputs with zero points, packed along the outputs. */
+  | { readonly method: 'awq' }
+  /** e4m3, a scale per output or per tile of `tile` outputs and inputs. */
+  | { readonly method: 'fp8'; readonly tile: readonly [number, number] | null };
+
+const positive = z.int().positive();
+
+const schema = z.looseObject({
+  quant_method: z.string(),
+  bits: z.int().nullish(),
+  checkpoint_format: z.string().nullish(),
+  version: z.string().nullish(),
+  fmt: z.string().nullish(),
+  weight_block_size: z.tuple([positive, positive]).nullish(),
+  format: z.string().nullish(),
+  config_groups: z
+    .record(
+      z.string(),
+      z.looseObject({
+        weights: z.looseObject({ num_bits: z.int(), type: z.string(), strategy: z.string().nullish() }),
+      }),
+    )
+    .nullish(),
+});
+
+/** @throws Error in words, for a method or a kind of one that is not there. */
+export function readQuantization(raw: unknown): Quantization | undefined {
+  if (raw === null || raw === undefined) return undefined;
+  const parsed = schema.safeParse(raw);
+  if (!parsed.success) throw new Error(`quantization_config: ${z.prettifyError(parsed.error)}`);
+  const { quant_method: method, bits, checkpoint_format: format, version, fmt, ...more } = parsed.data;
+  const refuse = (what: string): never => {
+    throw new Error(
+      `quantization_config of ${what} is not supported: there are gptq and awq of 4 bits, fp8 (e4m3), and float-quantized compressed-tensors`,
+    );
+  };
+  switch (method) {
+    case 'gptq':
+      if (bits !== 4) refuse(`gptq with ${bits} bits`);
+      if (format !== null && format !== undefined && format !== 'gptq' && format !== 'gptq_v2')
+        refuse(`gptq in ${format}`);
+      return { method, zeroOffset: format === 'gptq_v2' ? 0 : 1 };
+    case 'awq':
+      if (bits !== 4) refuse(`awq with ${bits} bits`);
+      if (version && version.toLowerCase() !== 'gemm') refuse(`awq in ${version}`);
+      return { method };
+    case 'fp8':
+      if (fmt && fmt !== 'e4m3') refuse(`fp8 in ${fmt}`);
+      return { method, tile: more.weight_block_size ?? null };
+    case 'compressed-tensors': {
+      const groups = Object.values(more.config_groups ?? {});
+      const isFloat = groups.every(({ weights }) => weights.type === 'float' && weights.num_bits === 8);
+      const isPerOutput = groups.every(({ weights: { strategy } }) => strategy === 'channel' || strategy === 'tensor');
+      if (more.format !== 'float-quantized' || !isFloat || !isPerOutput || groups.length === 0)
+        refuse(`compressed-tensors in ${more.format}`);
+      return { method: 'fp8', tile: null };
+    }
+    default:
+      return refuse(JSON.stringify(method));
+  }
+}
