@@ -60,6 +60,12 @@ module.exports = {
       to: { path: '^shared/(?!base/)' },
     },
     {
+      name: 'hub-knows-base-and-model-only',
+      severity: 'error',
+      from: { path: '^shared/hub/' },
+      to: { path: '^(services|kernels|shared/(?!base/|model/|hub/))' },
+    },
+    {
       name: 'model-and-kv-stand-on-base',
       severity: 'error',
       from: { path: '^shared/(model|kv)/' },

@@ -239,15 +239,20 @@ function isVisible({ boot, namespace }: Owner): boolean {
 
 /** That of a dead one, or of one whose number was given anew, is nobody's. */
 function isAlive({ pid, start }: Owner): boolean {
-  if (pid <= 0 || pid === process.pid) return false;
-  try {
-    process.kill(pid, 0);
-  } catch (error) {
-    // Somebody else's process is one too.
-    if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false;
-  }
+  if (pid === process.pid || !isProcessAlive(pid)) return false;
   const actual = startOf(pid);
   return actual === undefined || actual === start;
+}
+
+export function isProcessAlive(pid: number): boolean {
+  if (pid <= 0) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    // Somebody else's process is one too.
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
 }
 
 /** Empty where there are none. */

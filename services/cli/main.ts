@@ -18,6 +18,7 @@ Usage: penstock COMMAND [options]
   decode    turns KV blocks into tokens
   store     keeps KV blocks in DRAM and on SSD
   devices   lists what can compute here, and what \`auto\` would pick and why
+  model     pull ORG/NAME[@REVISION] | list [--json] | remove ORG/NAME: models of a hub, in its cache
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file
@@ -45,6 +46,12 @@ async function main(): Promise<void> {
   if (command === '--version' || command === 'version') {
     process.stdout.write(`penstock ${softwareVersion}\n`);
     process.exit(0);
+  }
+  if (command === 'model') {
+    const { runModelCommand } = await import('./models.ts');
+    const words = args.filter((word) => word !== '--json');
+    await runModelCommand(words, words.length < args.length);
+    return;
   }
   const tables = await loadTables();
   if (command === undefined || command === 'help' || command === '--help' || command === '-h') {
@@ -79,15 +86,24 @@ async function main(): Promise<void> {
       import('./local_cluster.ts'),
       import('../../shared/base/clock.ts'),
     ]);
-    const config = line.config as unknown as ClusterConfig;
-    await new LocalCluster({ ...line, config }, tables, systemClock).run();
+    const config = await withModel(line.config as unknown as ClusterConfig);
+    // Its processes get the folder: only this one asks the hub.
+    const flags = { ...line.flags, model: config.model };
+    await new LocalCluster({ ...line, flags, config }, tables, systemClock).run();
   } else {
     // Services meet on the wire only, so a role is loaded by address.
     const module = new URL(`../${command}/main.js`, import.meta.url).href;
     const { start } = (await import(module)) as { start: StartRole<ProcessConfig> };
     const { runRole } = await import('./role_process.ts');
-    await runRole(command as Role, line.config as unknown as ProcessConfig, start);
+    await runRole(command as Role, await withModel(line.config as unknown as ProcessConfig), start);
   }
+}
+
+/** With the folder of a model that has a name; a role that reads no model has none. */
+async function withModel<Config extends object>(config: Config): Promise<Config> {
+  if (!('model' in config) || typeof config.model !== 'string') return config;
+  const { modelFolder } = await import('./models.ts');
+  return { ...config, model: await modelFolder(config.model) };
 }
 
 main().catch((error: unknown) => {

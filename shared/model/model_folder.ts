@@ -7,6 +7,7 @@ import { readdirSync, readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
+import { repoOfSnapshot } from './repo_name.ts';
 import { readQuantization, type Quantization } from './quantization.ts';
 
 /** The folder cannot be served; the message names the file and says what to do. */
@@ -67,7 +68,7 @@ export interface GenerationDefaults {
 
 export interface ModelFolder {
   readonly path: string;
-  /** The folder's own name. */
+  /** The folder's own name, or that of the repository whose snapshot it is. */
   readonly name: string;
   readonly config: ModelConfig;
   readonly eosTokenIds: readonly number[];
@@ -80,7 +81,7 @@ export function readModelFolder(path: string): ModelFolder {
   const folder = resolve(path);
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
     throw new ModelError(
-      `there is no model folder ${folder}: --model names a folder with config.json and its safetensors files`,
+      `there is no model folder ${folder}: --model names a folder with config.json and its safetensors files, or ORG/NAME of a hub`,
     );
   }
   if (readdirSync(folder).length === 0) {
@@ -94,7 +95,7 @@ export function readModelFolder(path: string): ModelFolder {
     : undefined;
   return {
     path: folder,
-    name: basename(folder),
+    name: repoOfSnapshot(folder) ?? basename(folder),
     config: toConfig(raw, join(folder, 'config.json')),
     eosTokenIds: [generation?.eos_token_id ?? raw.eos_token_id ?? []].flat(),
     defaults: generation ? toDefaults(generation) : {},

@@ -7,7 +7,7 @@
 const GROUP = 32;
 
 /** As devices take them; see kernels/weight_format.ts. */
-export interface QuantisedRows {
+interface QuantisedRows {
   readonly format: 'f32' | 'int4';
   readonly data: Uint8Array;
   readonly scales?: Uint8Array;

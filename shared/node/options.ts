@@ -95,10 +95,10 @@ export type ProcessConfig = ConfigOf<typeof processOptions>;
 export const modelOptions = {
   model: option(
     'Model and engine',
-    'DIR',
+    'MODEL',
     z.string().min(1),
     defaultModel,
-    'Hugging Face folder: config.json, safetensors files, tokenizer.json',
+    'Hugging Face folder (config.json, safetensors files, tokenizer.json), or ORG/NAME[@REVISION] of a hub',
     { isPlace: true },
   ),
   max_model_len: option(

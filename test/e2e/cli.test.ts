@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import { COMMIT, FakeHub } from '../hub/fake_hub.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { projectPath } from '../support/project.ts';
 import { run, runToEnd, temporaryFolder } from '../support/cluster.ts';
@@ -29,7 +30,7 @@ test('--help names every command and option', async () => {
     'decode',
     'store',
     'config',
-    '--model DIR',
+    '--model MODEL',
     '--kv-dtype',
     '--join HOST:PORT',
     'PENSTOCK_BLOCK_SIZE',
@@ -302,4 +303,59 @@ test('--json is one line: the URL, and role, address and pid of each process', a
   up.kill('SIGTERM');
   await exit;
   assert.equal(output.trim().split('\n').length, 1, 'nothing else on standard output');
+});
+
+test('a model by its name: fetched once, listed, served under that name, removed', async () => {
+  const hub = new FakeHub(goldenFolder('qwen2'));
+  const home = temporaryFolder();
+  const environment = { HF_HOME: home.path, HF_ENDPOINT: await hub.listen() };
+  try {
+    const pulled = await runToEnd(['model', 'pull', 'org/name'], environment);
+    assert.deepEqual(
+      [pulled.code, pulled.output],
+      [0, `${join(home.path, 'hub/models--org--name/snapshots', COMMIT)}\n`],
+    );
+    assert.match(pulled.errors, /^\d+ % of \d\.\d MiB, .*: config\.json\n/);
+    const up = run(
+      [
+        'up',
+        '--json',
+        '--bind',
+        '127.0.0.1:0',
+        '--hub-bind',
+        '127.0.0.1:0',
+        '--model',
+        'org/name',
+        '--data-dir',
+        home.path,
+      ],
+      { ...environment, HF_HUB_OFFLINE: '1' },
+    );
+    assert(up.stdout);
+    const [line] = (await once(createInterface(up.stdout), 'line')) as [string];
+    const { url } = JSON.parse(line) as { url: string };
+    const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
+    assert.deepEqual(
+      data.map(({ id }) => id),
+      ['org/name'],
+    );
+    up.kill('SIGTERM');
+    await once(up, 'exit');
+    const listed = await runToEnd(['model', 'list', '--json'], environment);
+    expect(JSON.parse(listed.output)).toMatchObject([{ repo: 'org/name', revisions: ['main'] }]);
+    assert.match(
+      (await runToEnd(['model', 'remove', 'org/name'], environment)).output,
+      /^org\/name removed, 0\.3 MiB\n$/,
+    );
+    const gone = await runToEnd(['up', '--model', 'org/name'], { ...environment, HF_HUB_OFFLINE: '1' });
+    assert.equal(gone.code, 1);
+    assert.match(gone.errors, /HF_HUB_OFFLINE is set, and it of org\/name@main is not in/);
+    const unknown = await runToEnd(['model', 'pull', 'org/other'], environment);
+    assert.equal(unknown.code, 1);
+    assert.match(unknown.errors, /has no org\/other@main/);
+    assert.equal((await runToEnd(['model', 'pull', '../x'], environment)).code, 2);
+  } finally {
+    hub.close();
+    home.remove();
+  }
 });

@@ -1,0 +1,348 @@
+/** Models by name: what a hub has of one, brought into the cache that others use too, or found there. */
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir } from 'node:os';
+import { basename, join } from 'node:path';
+import { listFiles, modelInfo } from '@huggingface/hub';
+import type { Clock } from '../base/clock.ts';
+import { messageOf } from '../base/failure.ts';
+import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
+import { RepoCache } from './hub_cache.ts';
+import { parseRepoName, repoOfSnapshot, type RepoName } from '../model/repo_name.ts';
+
+/** Of a download as a whole. */
+export interface Progress {
+  readonly file: string;
+  readonly doneBytes: number;
+  readonly totalBytes: number;
+}
+
+export interface HubOptions {
+  readonly clock: Clock;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly fetch: Fetch;
+  /** This one, and whether another lives. */
+  readonly process: { readonly pid: number; readonly isAlive: (pid: number) => boolean };
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: Progress) => void;
+  /** For people: what goes otherwise than planned. */
+  readonly onNote?: (note: string) => void;
+}
+
+export interface CachedModel {
+  readonly repo: string;
+  readonly commit: string;
+  /** Names by which the commit was asked for. */
+  readonly revisions: readonly string[];
+  readonly bytes: number;
+  readonly path: string;
+}
+
+/** What a model's folder is read for, beside its weights. */
+const SMALL_FILES = [
+  'config.json',
+  'generation_config.json',
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'chat_template.jinja',
+];
+const INDEX = 'model.safetensors.index.json';
+const SHARD = /^[\w.-]+\.safetensors$/;
+const LOCK_POLL_MS = 250;
+/** How often a list is asked for, and the longest wait between. */
+const MAX_ASKED = 4;
+const MAX_WAIT_MS = 30_000;
+
+interface Listed {
+  readonly path: string;
+  readonly size: number;
+  readonly oid?: string;
+  readonly lfs?: { readonly oid: string; readonly size: number };
+}
+
+export class Hub {
+  readonly #options: HubOptions;
+  readonly #endpoint: string;
+  readonly #token: string;
+  readonly #root: string;
+  readonly #isOffline: boolean;
+  readonly #fetch: Fetch;
+  /** For the library, which wants tokens of one form only: they are added here. */
+  readonly #api: { readonly hubUrl: string; readonly fetch: Fetch };
+
+  constructor(options: HubOptions) {
+    const { environment: env } = options;
+    this.#options = options;
+    this.#endpoint = (env['HF_ENDPOINT'] || 'https://huggingface.co').replace(/\/+$/, '');
+    this.#root = cacheRoot(env);
+    this.#token = tokenOf(env);
+    this.#isOffline = /^(1|true|yes|on)$/i.test(env['HF_HUB_OFFLINE'] ?? '');
+    this.#fetch = options.fetch;
+    this.#api = { hubUrl: this.#endpoint, fetch: (url, init) => this.#politely(url, init) };
+  }
+
+  /** A folder with everything: `name` itself where it is one. @throws HubError */
+  async folderOf(name: string): Promise<string> {
+    // A folder that is there wins over a name.
+    const repo = existsSync(name) ? undefined : parseRepoName(name);
+    if (!repo) return name;
+    if (this.#isOffline) return this.#cached(repo, 'HF_HUB_OFFLINE is set');
+    try {
+      return await this.pull(repo);
+    } catch (error) {
+      // One that was fetched before runs without its hub.
+      if (error instanceof Unreachable) return this.#cached(repo, error.message);
+      throw error;
+    }
+  }
+
+  /** Of the cache alone. @throws HubError when a file of it is missing. */
+  #cached({ repo, revision }: RepoName, why: string): string {
+    const cache = new RepoCache(this.#root, repo);
+    const commit = cache.commitOf(revision);
+    const missing = commit === undefined ? 'it' : missingFile(cache.snapshot(commit));
+    if (commit === undefined || missing !== undefined)
+      throw new HubError(`${why}, and ${missing ?? 'it'} of ${repo}@${revision} is not in ${this.#root}`);
+    if (!this.#isOffline) this.#options.onNote?.(`${why}; using what is in the cache`);
+    return cache.snapshot(commit);
+  }
+
+  /** Brings what is not there yet. @throws HubError */
+  async pull({ repo, revision }: RepoName): Promise<string> {
+    const commit = await this.#commitOf(repo, revision);
+    const files = await this.#filesOf(repo, commit);
+    const cache = new RepoCache(this.#root, repo);
+    mkdirSync(cache.blob(''), { recursive: true });
+    const release = await this.#lock(cache);
+    try {
+      const small = SMALL_FILES.flatMap((name) => files.get(name) ?? []);
+      if (!files.has('config.json'))
+        throw new HubError(`${repo}@${revision} has no config.json: it is no model that is served here`);
+      const whole = files.get('model.safetensors');
+      const index = files.get(INDEX);
+      if (!whole && !index)
+        throw new HubError(
+          `${repo}@${revision} has no safetensors: only models with model.safetensors or ${INDEX} are read`,
+        );
+      await this.#bring(repo, commit, cache, whole ? small : [...small, ...(index ? [index] : [])]);
+      const weights = whole
+        ? [whole]
+        : shardsOf(join(cache.snapshot(commit), INDEX)).map((name) => {
+            const found = files.get(name);
+            if (!found) throw new HubError(`${repo}@${revision} has no ${name}, which its ${INDEX} names`);
+            return found;
+          });
+      await this.#bring(repo, commit, cache, weights);
+      cache.setCommit(revision, commit);
+      return cache.snapshot(commit);
+    } finally {
+      release();
+    }
+  }
+
+  async #commitOf(repo: string, revision: string): Promise<string> {
+    const info = await this.#ask(repo, revision, () =>
+      modelInfo({ name: repo, revision, additionalFields: ['sha'], ...this.#api }),
+    );
+    return info.sha;
+  }
+
+  async #filesOf(repo: string, commit: string): Promise<Map<string, Listed>> {
+    return this.#ask(repo, commit, async () => {
+      const files = new Map<string, Listed>();
+      for await (const entry of listFiles({ repo, revision: commit, ...this.#api }))
+        if (entry.type === 'file') files.set(entry.path, entry);
+      return files;
+    });
+  }
+
+  /** A hub that is busy is asked again, a few times. */
+  async #politely(url: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
+    const { clock, signal, onNote } = this.#options;
+    const headers = new Headers(init.headers);
+    if (this.#token) headers.set('authorization', `Bearer ${this.#token}`);
+    for (let turn = 1; ; turn++) {
+      const response = await this.#fetch(url, { ...init, headers, ...(signal ? { signal } : {}) });
+      if (turn === MAX_ASKED || (response.status !== 429 && response.status < 500)) return response;
+      const seconds = Number(response.headers.get('retry-after') ?? NaN);
+      const waitMs = Math.min(MAX_WAIT_MS, Number.isFinite(seconds) ? seconds * 1_000 : 500 * 2 ** turn);
+      onNote?.(`the hub says ${response.status}; asking again in ${waitMs / 1_000} s`);
+      await response.body?.cancel();
+      await clock.sleep(waitMs, signal);
+    }
+  }
+
+  /** @throws Unreachable when there is no hub, HubError when it says no. */
+  async #ask<T>(repo: string, revision: string, question: () => Promise<T>): Promise<T> {
+    try {
+      return await question();
+    } catch (error) {
+      const status = error instanceof Error && 'statusCode' in error ? Number(error.statusCode) : 0;
+      if (status === 401 || status === 403)
+        throw new HubError(
+          `${this.#endpoint} refuses ${repo} (${status}): is it there, are its terms accepted, is HF_TOKEN set?`,
+        );
+      if (status === 404) throw new HubError(`${this.#endpoint} has no ${repo}@${revision}`);
+      throw new Unreachable(`${this.#endpoint} does not answer (${status || messageOf(error)})`, { cause: error });
+    }
+  }
+
+  async #bring(repo: string, commit: string, cache: RepoCache, files: readonly Listed[]): Promise<void> {
+    const { clock, onProgress, onNote, signal } = this.#options;
+    const missing = files.filter(({ path }) => !cache.has(commit, path));
+    const totalBytes = missing.reduce((sum, file) => sum + sizeOf(file), 0);
+    const haveBytes = missing.reduce((sum, file) => sum + Math.min(sizeOf(file), partBytes(cache, file)), 0);
+    refuseWithoutRoom(cache.folder, totalBytes - haveBytes, repo);
+    let before = 0;
+    for (const file of missing) {
+      const etag = etagOf(file);
+      const blob = cache.blob(etag);
+      const remote: RemoteFile = {
+        url: `${this.#endpoint}/${repo}/resolve/${commit}/${file.path}`,
+        bytes: sizeOf(file),
+        checksum: { kind: file.lfs ? 'sha256' : 'git', hex: etag },
+      };
+      const onBytes = (bytes: number): void => onProgress?.({ file: file.path, doneBytes: before + bytes, totalBytes });
+      if (!existsSync(blob)) {
+        await download(remote, blob, {
+          ...{ fetch: this.#fetch, clock, token: this.#token, onBytes, ...(signal ? { signal } : {}) },
+          onRetry: (reason, inMs) => onNote?.(`${file.path}: ${reason}; trying again in ${inMs / 1_000} s`),
+        });
+      }
+      cache.link(commit, file.path, etag);
+      before += remote.bytes;
+      onBytes(0);
+    }
+  }
+
+  /** One process at a time brings a model; the others find it there. */
+  async #lock(cache: RepoCache): Promise<() => void> {
+    const { clock, signal, onNote, process: own } = this.#options;
+    const path = join(cache.folder, '.penstock.lock');
+    for (let isFirst = true; ; isFirst = false) {
+      signal?.throwIfAborted();
+      try {
+        writeFileSync(path, String(own.pid), { flag: 'wx' });
+        return () => rmSync(path, { force: true });
+      } catch (error) {
+        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+        const owner = existsSync(path) ? Number(readFileSync(path, 'utf8')) : 0;
+        if (owner > 0 && !own.isAlive(owner)) rmSync(path, { force: true });
+        else if (isFirst) onNote?.(`process ${owner} is bringing it already, by ${path}; waiting`);
+        await clock.sleep(LOCK_POLL_MS, signal);
+      }
+    }
+  }
+
+  /** What is in the cache. */
+  list(): CachedModel[] {
+    if (!existsSync(this.#root)) return [];
+    return readdirSync(this.#root)
+      .filter((name) => name.startsWith('models--') && existsSync(join(this.#root, name, 'snapshots')))
+      .flatMap((name) =>
+        readdirSync(join(this.#root, name, 'snapshots')).flatMap((commit) => {
+          const path = join(this.#root, name, 'snapshots', commit);
+          const repo = repoOfSnapshot(path);
+          if (repo === undefined) return [];
+          const revisions = refsOf(join(this.#root, name, 'refs'), commit);
+          return [{ repo, commit, revisions, bytes: bytesOf(path), path }];
+        }),
+      );
+  }
+
+  /** All revisions of it. @throws HubError when it is not there. */
+  remove({ repo }: RepoName): number {
+    const bytes = this.list().reduce((sum, one) => sum + (one.repo === repo ? one.bytes : 0), 0);
+    const cache = new RepoCache(this.#root, repo);
+    if (!existsSync(cache.folder)) throw new HubError(`${repo} is not in ${this.#root}`);
+    cache.remove();
+    return bytes;
+  }
+}
+
+/** The hub cannot be asked. */
+class Unreachable extends HubError {}
+
+function cacheRoot(env: HubOptions['environment']): string {
+  const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
+  return env['HF_HUB_CACHE'] || env['HUGGINGFACE_HUB_CACHE'] || join(home, 'hub');
+}
+
+/** The variable, or what `huggingface-cli login` has left. */
+function tokenOf(env: HubOptions['environment']): string {
+  const home = env['HF_HOME'] || join(env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'huggingface');
+  const path = env['HF_TOKEN_PATH'] || join(home, 'token');
+  return env['HF_TOKEN'] || (existsSync(path) ? readFileSync(path, 'utf8').trim() : '');
+}
+
+function sizeOf({ size, lfs }: Listed): number {
+  return lfs?.size ?? size;
+}
+
+function etagOf({ path, oid, lfs }: Listed): string {
+  const etag = lfs?.oid ?? oid ?? '';
+  if (!/^[0-9a-f]{40,64}$/.test(etag)) throw new HubError(`the hub gives no checksum of ${path}`);
+  return etag;
+}
+
+function partBytes(cache: RepoCache, file: Listed): number {
+  const path = `${cache.blob(etagOf(file))}.incomplete`;
+  return existsSync(path) ? statSync(path).size : 0;
+}
+
+function refuseWithoutRoom(folder: string, bytes: number, repo: string): void {
+  const { bavail, bsize } = statfsSync(folder);
+  const free = bavail * bsize;
+  if (bytes <= free) return;
+  const gib = (count: number): string => `${(count / 2 ** 30).toFixed(1)} GiB`;
+  throw new HubError(
+    `${repo} needs ${gib(bytes)} more, and ${folder} has ${gib(free)}: make room, or set HF_HUB_CACHE`,
+  );
+}
+
+/** @throws HubError for an index that is none, or points out of its folder. */
+function shardsOf(path: string): string[] {
+  let map: unknown;
+  try {
+    map = (JSON.parse(readFileSync(path, 'utf8')) as { weight_map?: unknown }).weight_map;
+  } catch (cause) {
+    throw new HubError(`${path} is no index: ${messageOf(cause)}`, { cause });
+  }
+  const names =
+    typeof map === 'object' && map !== null ? [...new Set(Object.values(map as Record<string, unknown>))] : [];
+  return names.map((name) => {
+    if (typeof name !== 'string' || !SHARD.test(name) || name !== basename(name))
+      throw new HubError(`${path} names ${JSON.stringify(name)}, which is no file of the model`);
+    return name;
+  });
+}
+
+/** What a snapshot lacks to be run; undefined: nothing. */
+function missingFile(snapshot: string): string | undefined {
+  if (!existsSync(join(snapshot, 'config.json'))) return 'config.json';
+  if (existsSync(join(snapshot, 'model.safetensors'))) return undefined;
+  if (!existsSync(join(snapshot, INDEX))) return 'model.safetensors';
+  return shardsOf(join(snapshot, INDEX)).find((name) => !existsSync(join(snapshot, name)));
+}
+
+function refsOf(folder: string, commit: string): string[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .filter((path) => readFileSync(path, 'utf8').trim() === commit)
+    .map((path) => path.slice(folder.length + 1));
+}
+
+function bytesOf(snapshot: string): number {
+  return readdirSync(snapshot).reduce((sum, name) => sum + statSync(realpathSync(join(snapshot, name))).size, 0);
+}

@@ -1,0 +1,80 @@
+/**
+ * The cache of a hub's files, laid out as `huggingface_hub` has it, so that what either has fetched the other finds:
+ *
+ *   models--ORG--NAME/refs/REVISION          the commit
+ *   models--ORG--NAME/blobs/ETAG             bytes; ETAG.incomplete while they come
+ *   models--ORG--NAME/snapshots/COMMIT/FILE  links to blobs
+ */
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  copyFileSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, relative, sep } from 'node:path';
+
+const COMMIT = /^[0-9a-f]{40}$/;
+
+export class RepoCache {
+  readonly folder: string;
+
+  constructor(root: string, repo: string) {
+    this.folder = join(root, `models--${repo.replace('/', '--')}`);
+  }
+
+  /** The commit that a revision was when it was asked for last. */
+  commitOf(revision: string): string | undefined {
+    if (COMMIT.test(revision)) return existsSync(this.snapshot(revision)) ? revision : undefined;
+    const path = this.#ref(revision);
+    const commit = existsSync(path) ? readFileSync(path, 'utf8').trim() : '';
+    return COMMIT.test(commit) && existsSync(this.snapshot(commit)) ? commit : undefined;
+  }
+
+  setCommit(revision: string, commit: string): void {
+    if (revision === commit) return;
+    const path = this.#ref(revision);
+    mkdirSync(dirname(path), { recursive: true });
+    const part = `${path}.part`;
+    writeFileSync(part, commit);
+    renameSync(part, path);
+  }
+
+  #ref(revision: string): string {
+    return join(this.folder, 'refs', ...revision.split('/'));
+  }
+
+  snapshot(commit: string): string {
+    return join(this.folder, 'snapshots', commit);
+  }
+
+  blob(etag: string): string {
+    return join(this.folder, 'blobs', etag);
+  }
+
+  /** Whether the snapshot has the file, and its bytes are there. */
+  has(commit: string, file: string): boolean {
+    return existsSync(join(this.snapshot(commit), file));
+  }
+
+  /** Shows a blob in a snapshot. */
+  link(commit: string, file: string, etag: string): void {
+    const path = join(this.snapshot(commit), file);
+    mkdirSync(dirname(path), { recursive: true });
+    rmSync(path, { force: true });
+    const blob = this.blob(etag);
+    try {
+      symlinkSync(relative(dirname(path), blob).split(sep).join('/'), path);
+    } catch {
+      // A file system, or a system, without links.
+      copyFileSync(blob, path);
+    }
+  }
+
+  remove(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}

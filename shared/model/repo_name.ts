@@ -1,0 +1,24 @@
+/** How a model is named: a folder, or a repository of a hub, `org/name[@revision]`. */
+
+export interface RepoName {
+  /** `org/name`, or one word for a few old ones. */
+  readonly repo: string;
+  /** A branch, a tag or a commit. */
+  readonly revision: string;
+}
+
+const WORD = '[A-Za-z0-9][A-Za-z0-9._-]{0,95}';
+const PATTERN = new RegExp(`^(${WORD}/${WORD})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{0,255}))?$`);
+
+/** Undefined for what is no name of a repository, such as a path. */
+export function parseRepoName(text: string): RepoName | undefined {
+  const [, repo, revision = 'main'] = PATTERN.exec(text) ?? [];
+  if (repo === undefined || repo.includes('..') || repo.includes('--') || revision.includes('..')) return undefined;
+  return { repo, revision };
+}
+
+/** Of a folder in the hub's cache, the repository; undefined for any other. */
+export function repoOfSnapshot(path: string): string | undefined {
+  const [, folder] = /[\\/]models--([^\\/]+)[\\/]snapshots[\\/][0-9a-f]{40}$/.exec(path) ?? [];
+  return folder?.replace('--', '/');
+}

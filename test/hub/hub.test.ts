@@ -1,0 +1,261 @@
+/** Models by name, from a local server with a hub's routes that cuts, refuses and lies. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import {
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { ProgressLine } from '../../services/cli/models.ts';
+import { systemClock, type Clock } from '../../shared/base/clock.ts';
+import { HubError } from '../../shared/hub/download.ts';
+import { Hub, type Progress } from '../../shared/hub/hub.ts';
+import { parseRepoName } from '../../shared/model/repo_name.ts';
+import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { loadReference } from '../support/reference_loop.ts';
+import { COMMIT, FakeHub, type Fault } from './fake_hub.ts';
+
+const SHARD = 'model-00001-of-00002.safetensors';
+let hub: FakeHub;
+let endpoint: string;
+let home: string;
+beforeEach(async () => {
+  hub = new FakeHub(goldenFolder('qwen2'), { 'README.md': 'x', 'pytorch_model.bin': 'nobody wants it' });
+  endpoint = await hub.listen();
+  home = mkdtempSync(join(tmpdir(), 'hub-'));
+});
+afterEach(() => {
+  hub.close();
+  rmSync(home, { recursive: true });
+});
+
+/** Waits are as long as they are said to be, and over at once. */
+const waits: number[] = [];
+const clock: Clock = {
+  ...systemClock,
+  sleep: async (ms) => {
+    waits.push(ms);
+    await systemClock.sleep(Math.min(ms, 20));
+  },
+};
+
+function open(
+  more: Readonly<Record<string, string>> = {},
+  onProgress?: (progress: Progress) => void,
+): { hub: Hub; notes: string[] } {
+  const notes: string[] = [];
+  const environment = { HF_HOME: home, HF_ENDPOINT: endpoint, ...more };
+  const onNote = (note: string): void => void notes.push(note);
+  return { hub: new Hub({ ...host, clock, environment, onNote, ...(onProgress ? { onProgress } : {}) }), notes };
+}
+
+const host = { fetch: globalThis.fetch, process: { pid: process.pid, isAlive: (pid: number) => pid === process.pid } };
+
+const cached = (...parts: string[]): string => join(home, 'hub', 'models--org--name', ...parts);
+
+test('a model comes by its name, into the layout that others know, and runs from there', async () => {
+  const seen: Progress[] = [];
+  const folder = await open({}, (progress) => seen.push(progress)).hub.folderOf('org/name');
+  assert.equal(folder, cached('snapshots', COMMIT));
+  for (const name of ['config.json', 'model.safetensors.index.json', SHARD, 'model-00002-of-00002.safetensors'])
+    assert.deepEqual(readFileSync(join(folder, name)), readFileSync(join(goldenFolder('qwen2'), name)));
+  assert(lstatSync(join(folder, SHARD)).isSymbolicLink());
+  assert.match(readlinkSync(join(folder, SHARD)), /^\.\.\/\.\.\/blobs\/[0-9a-f]{64}$/);
+  assert.equal(readFileSync(cached('refs', 'main'), 'utf8'), COMMIT);
+  assert.equal(hub.numRequests('pytorch_model.bin'), 0, 'what is not read is not fetched');
+  const last = seen.at(-1);
+  assert(last && last.doneBytes === last.totalBytes && last.totalBytes > 300_000);
+
+  assert.equal(readModelFolder(folder).name, 'org/name');
+  const { executable, device } = await loadReference(folder, 'f32');
+  await executable.close();
+  device.destroy();
+
+  const before = hub.requests.length;
+  assert.equal(await open().hub.folderOf('org/name@v1'), folder);
+  assert.equal(hub.requests.length, before + 2, 'what is there is not fetched again');
+  assert.equal(readFileSync(cached('refs', 'v1'), 'utf8'), COMMIT);
+});
+
+test.each<[string, Fault[], number]>([
+  [
+    'cuts',
+    [
+      { kind: 'cut', after: 1_000 },
+      { kind: 'cut', after: 50_000 },
+      { kind: 'cut', after: 0 },
+    ],
+    4,
+  ],
+  [
+    'a busy hub',
+    [
+      { kind: 'status', status: 429, retryAfter: '7' },
+      { kind: 'status', status: 503 },
+    ],
+    3,
+  ],
+  ['wrong bytes, once', [{ kind: 'wrong' }], 2],
+])('%s: the file is whole in the end', async (name, faults, numRequests) => {
+  hub.faults.set(SHARD, [...faults]);
+  waits.length = 0;
+  const { hub: own, notes } = open();
+  const folder = await own.folderOf('org/name');
+  assert.deepEqual(readFileSync(join(folder, SHARD)), readFileSync(join(goldenFolder('qwen2'), SHARD)));
+  assert.equal(hub.numRequests(SHARD), numRequests);
+  expect(notes.length).toBe(faults.length);
+  if (name === 'a busy hub') assert(waits.includes(7_000), 'as long as the hub says');
+  const ranges = hub.requests.filter(({ path }) => path.endsWith(SHARD)).map(({ range }) => range);
+  if (name === 'cuts') {
+    assert.equal(ranges[0], undefined);
+    const starts = ranges.slice(1).map((range) => Number(/^bytes=(\d+)-$/.exec(range ?? '')?.[1]));
+    assert(
+      starts.every((start, i) => start >= (starts[i - 1] ?? 1)),
+      `goes on where it stopped: ${starts.join()}`,
+    );
+  }
+});
+
+test('what another process left half is gone on with', async () => {
+  const bytes = readFileSync(join(goldenFolder('qwen2'), SHARD));
+  await open().hub.folderOf('org/name');
+  const blob = join(cached('snapshots', COMMIT), readlinkSync(join(cached('snapshots', COMMIT), SHARD)));
+  rmSync(join(cached('snapshots', COMMIT), SHARD));
+  writeFileSync(`${blob}.incomplete`, bytes.subarray(0, 70_000));
+  rmSync(blob);
+  await open().hub.folderOf('org/name');
+  assert.deepEqual(readFileSync(blob), bytes);
+  assert.equal(hub.requests.at(-1)?.range, 'bytes=70000-');
+});
+
+test('what never comes right is refused in words, and nothing of it counts', async () => {
+  const refusals: [Fault[], RegExp][] = [
+    [[{ kind: 'wrong' }, { kind: 'wrong' }], /has other bytes than the hub says, twice/],
+    [
+      Array.from({ length: 9 }, () => ({ kind: 'status', status: 500 })),
+      /does not come: the hub says 500; run it again/,
+    ],
+    [[{ kind: 'status', status: 404 }], /the hub has no .*resolve/],
+    [[{ kind: 'status', status: 403 }], /refuses .*accept the model's terms there, and set HF_TOKEN/],
+  ];
+  for (const [faults, pattern] of refusals) {
+    hub.faults.set(SHARD, faults);
+    await assert.rejects(open().hub.folderOf('org/name'), (error) => {
+      assert(error instanceof HubError);
+      assert.match(error.message, pattern);
+      return true;
+    });
+    assert(!existsSync(join(cached('snapshots', COMMIT), SHARD)));
+    assert(!existsSync(cached('refs', 'main')));
+    hub.faults.clear();
+  }
+});
+
+test('a busy list is asked for again; a token is shown, and one that is missing is said', async () => {
+  hub.listStatuses.push(429, 502);
+  hub.token = 'secret';
+  await open({ HF_TOKEN: 'secret' }).hub.folderOf('org/name');
+  assert(hub.requests.every(({ token }) => token === 'Bearer secret'));
+  await assert.rejects(
+    open().hub.folderOf('org/name'),
+    /refuses org\/name \(401\): is it there, are its terms accepted, is HF_TOKEN set/,
+  );
+  await assert.rejects(open({ HF_TOKEN: 'secret' }).hub.folderOf('org/other'), /has no org\/other@main/);
+});
+
+test('without a hub the cache serves; what it lacks is named', async () => {
+  const folder = await open().hub.folderOf('org/name');
+  const requests = hub.requests.length;
+  const offline = open({ HF_HUB_OFFLINE: '1' });
+  assert.equal(await offline.hub.folderOf('org/name'), folder);
+  assert.equal(hub.requests.length, requests);
+  hub.close();
+  const unreachable = open();
+  assert.equal(await unreachable.hub.folderOf('org/name'), folder);
+  assert.match(unreachable.notes[0] ?? '', /does not answer .*; using what is in the cache/);
+  rmSync(join(folder, SHARD));
+  await assert.rejects(
+    offline.hub.folderOf('org/name'),
+    /HF_HUB_OFFLINE is set, and model-00001-of-00002\.safetensors of org\/name@main is not in/,
+  );
+  await assert.rejects(offline.hub.folderOf('org/else'), /and it of org\/else@main is not in/);
+});
+
+test('two processes at once bring it once', async () => {
+  const [one, other] = await Promise.all([open().hub.folderOf('org/name'), open().hub.folderOf('org/name')]);
+  assert.equal(one, other);
+  assert.equal(hub.numRequests(SHARD), 1);
+});
+
+test('the list, and what is removed', async () => {
+  const own = open().hub;
+  assert.deepEqual(own.list(), []);
+  const path = await own.folderOf('org/name');
+  const [only] = own.list();
+  expect(only).toMatchObject({ repo: 'org/name', commit: COMMIT, revisions: ['main'], path });
+  assert.equal(own.remove({ repo: 'org/name', revision: 'main' }), only?.bytes);
+  assert.deepEqual(own.list(), []);
+  assert.throws(() => own.remove({ repo: 'org/name', revision: 'main' }), /org\/name is not in/);
+});
+
+test('an index that points out of its folder is refused', async () => {
+  hub.close();
+  const index = JSON.stringify({ weight_map: { a: '../../../etc/passwd' } });
+  hub = new FakeHub(goldenFolder('qwen2'), { 'model.safetensors.index.json': index });
+  endpoint = await hub.listen();
+  await assert.rejects(
+    open().hub.folderOf('org/name'),
+    /names "\.\.\/\.\.\/\.\.\/etc\/passwd", which is no file of the model/,
+  );
+});
+
+test('names, and what is none', () => {
+  assert.deepEqual(parseRepoName('org/name'), { repo: 'org/name', revision: 'main' });
+  assert.deepEqual(parseRepoName('Qwen/Qwen3-0.6B@refs/pr/1'), { repo: 'Qwen/Qwen3-0.6B', revision: 'refs/pr/1' });
+  for (const text of [
+    '',
+    'name',
+    './org/name',
+    '/org/name',
+    'a/b/c',
+    '../name',
+    'org/..',
+    'a--b/c',
+    'org/name@../x',
+    'org/name@',
+  ])
+    assert.equal(parseRepoName(text), undefined, text);
+});
+
+test('progress is a bar on a terminal and lines elsewhere', () => {
+  let [text, ms] = ['', 0];
+  const at = (isTTY: boolean): ProgressLine => new ProgressLine({ isTTY, write: (more) => (text += more) }, () => ms);
+  const show = (line: ProgressLine): void => {
+    for (let i = 0; i <= 10; i++, ms += 1_000)
+      line.show({ file: 'f', doneBytes: i * 2 ** 20, totalBytes: 10 * 2 ** 20 });
+  };
+  show(at(true));
+  assert.match(text, /\[K\[#{12}\.{12}\] 50 % of 10\.0 MiB, 1\.0 MiB\/s, 5 s left: f/);
+  assert(text.endsWith('100 % of 10.0 MiB, 1.0 MiB/s, 0 s left: f\n'));
+  text = '';
+  show(at(false));
+  assert.deepEqual(
+    text.split('\n').map((line) => line.slice(0, 4)),
+    ['0 % ', '50 %', '100 ', ''],
+  );
+});
+
+test('a blob that was cut by hand is seen before it runs', async () => {
+  const folder = await open().hub.folderOf('org/name');
+  const blob = join(folder, readlinkSync(join(folder, SHARD)));
+  truncateSync(blob, 1_000);
+  await assert.rejects(loadReference(folder, 'f32'), /is truncated/);
+});
