@@ -53,9 +53,14 @@ export class Checkpoint {
   private constructor(path: string, { files, fileOf }: Opened, quantization: Quantization | undefined) {
     this.path = path;
     this.#files = files;
-    this.#fileOf = fileOf;
     this.#quantization = quantization;
-    this.#tensors = new Map(files.flatMap((file) => [...file.tensors].filter(([name]) => fileOf.get(name) === file)));
+    const entries = files.flatMap((file) =>
+      [...file.tensors].flatMap(([name, info]) =>
+        fileOf.get(name) === file ? [{ name: textName(name), info, file }] : [],
+      ),
+    );
+    this.#fileOf = new Map(entries.map(({ name, file }) => [name, file]));
+    this.#tensors = new Map(entries.map(({ name, info }) => [name, info]));
     this.shapes = shapesOf(this.#tensors, quantization);
   }
 
@@ -243,6 +248,11 @@ function int4Shape(
 interface Opened {
   readonly files: readonly SafetensorsFile[];
   readonly fileOf: ReadonlyMap<string, SafetensorsFile>;
+}
+
+/** The text part of a model that sees too has names of its own. */
+function textName(name: string): string {
+  return name.replace(/^(model\.)?language_model\./, '$1');
 }
 
 async function openShards(folder: string, index: string): Promise<Opened> {

@@ -89,18 +89,40 @@ export function readModelFolder(path: string): ModelFolder {
       `the model folder ${folder} is empty: put config.json, the model's safetensors files and tokenizer.json there`,
     );
   }
-  const raw = readJson(folder, 'config.json', configSchema);
+  const configPath = join(folder, 'config.json');
+  const raw = check(textPart(readJson(folder, 'config.json', z.looseObject({}))), configPath, configSchema);
   const generation = existsSync(join(folder, 'generation_config.json'))
     ? readJson(folder, 'generation_config.json', generationSchema)
     : undefined;
   return {
     path: folder,
     name: repoOfSnapshot(folder) ?? basename(folder),
-    config: toConfig(raw, join(folder, 'config.json')),
+    config: toConfig(raw, configPath),
     eosTokenIds: [generation?.eos_token_id ?? raw.eos_token_id ?? []].flat(),
     defaults: generation ? toDefaults(generation) : {},
     hasTokenizer: existsSync(join(folder, 'tokenizer.json')),
   };
+}
+
+/** What transformers takes where the text part of a larger configuration leaves it out. */
+const partDefaults: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  gemma3_text: {
+    ...{ vocab_size: 262_208, max_position_embeddings: 131_072, num_attention_heads: 8, num_key_value_heads: 4 },
+    ...{ head_dim: 256, rms_norm_eps: 1e-6, rope_theta: 1_000_000, rope_local_base_freq: 10_000 },
+    ...{ query_pre_attn_scalar: 256, sliding_window: 4_096, hidden_activation: 'gelu_pytorch_tanh' },
+  },
+};
+
+const QUANTIZATION = 'quantization_config';
+
+/** Of a model that sees too, what its text is made with; what is said of the whole holds for it. */
+function textPart(raw: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const part = z.looseObject({ model_type: z.string() }).safeParse(raw['text_config']).data;
+  if (!part) return raw;
+  const whole = Object.fromEntries(
+    Object.entries(raw).filter(([key]) => !key.endsWith('_config') || key === QUANTIZATION),
+  );
+  return { ...whole, ...partDefaults[part.model_type], ...part };
 }
 
 function readJson<T>(folder: string, file: string, schema: z.ZodType<T>): T {

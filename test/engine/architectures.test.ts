@@ -150,3 +150,29 @@ test('a context beyond what a model was trained for is served where its scaling 
   assert.throws(() => servedLength(dynamic, 4_097), /exceeds the model's scaled max_position_embeddings 4096/);
   assert.throws(() => servedLength(shapeWith({}), 1_025), /exceeds the model's max_position_embeddings 1024/);
 });
+
+test('rotary parameters by kinds of layers, as newer configurations have them', () => {
+  const { ropes } = shapeWith({
+    ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40, rope_theta: undefined },
+    rope_parameters: {
+      full_attention: { rope_type: 'linear', factor: 8, rope_theta: 1_000_000 },
+      sliding_attention: { rope_type: 'default', rope_theta: 20_000 },
+    },
+  });
+  assert.deepEqual(ropes, {
+    plain: { theta: 1_000_000, dim: 16, scaling: { kind: 'linear', factor: 8 } },
+    local: { theta: 20_000, dim: 16 },
+  });
+});
+
+test('of a model that sees too, the text part is read; what it leaves out is what its authors take', () => {
+  const text = { model_type: 'gemma3_text', hidden_size: 2_560, intermediate_size: 10_240, num_hidden_layers: 34 };
+  const { layers, vocabSize, maxPositions, hidden } = shapeWith({
+    ...Object.fromEntries(Object.keys(plain).map((key) => [key, undefined])),
+    ...{ model_type: 'gemma3', vision_config: { hidden_size: 7 }, eos_token_id: [1, 106] },
+    text_config: { ...text, sliding_window: 1_024, rope_scaling: { rope_type: 'linear', factor: 8 } },
+  });
+  assert.deepEqual([vocabSize, maxPositions, hidden, layers.length], [262_208, 131_072, 2_560, 34]);
+  expect(layers[5]).toMatchObject({ heads: 8, kvHeads: 4, headDim: 256, window: 0, rope: 'plain', qkNorm: 'head' });
+  expect(layers[0]).toMatchObject({ window: 1_024, rope: 'local' });
+});

@@ -117,6 +117,18 @@ test.each<[string, Record<string, string | Buffer>, RegExp]>([
   assert.match(error.message, pattern);
 });
 
+test('the text part of a model that sees too is found under its names', async () => {
+  for (const prefix of ['language_model.model.', 'model.language_model.']) {
+    const tensors = new Map([
+      [`${prefix}norm.weight`, b],
+      ['vision_tower.norm.weight', a],
+    ]);
+    const checkpoint = await Checkpoint.open(folderWith({ 'model.safetensors': safetensors(tensors) }));
+    expect(await read(checkpoint, 'model.norm.weight', 4)).toEqual([100, 101, 102, 103]);
+    await checkpoint.close();
+  }
+});
+
 test('a tensor that the index puts elsewhere is not there', async () => {
   const checkpoint = await Checkpoint.open(folderWith(sharded({ c: 'one.safetensors' })));
   expect([...checkpoint.shapes.keys()]).toEqual([]);

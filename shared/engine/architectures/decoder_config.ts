@@ -6,6 +6,11 @@ import { ropeScaling } from './decoder_rope.ts';
 
 const positive = z.int().positive();
 
+const ropeParameters = z.looseObject({
+  rope_theta: z.number().positive().nullish(),
+  partial_rotary_factor: z.number().positive().max(1).nullish(),
+});
+
 const decoderSchema = z.looseObject({
   hidden_size: positive,
   intermediate_size: positive,
@@ -15,7 +20,8 @@ const decoderSchema = z.looseObject({
   head_dim: positive.nullish(),
   rms_norm_eps: z.number().positive(),
   rope_theta: z.number().positive().nullish(),
-  rope_parameters: z.looseObject({ rope_theta: z.number().positive().nullish() }).nullish(),
+  /** Newer configurations have all of it here, or here by kinds of layers. */
+  rope_parameters: ropeParameters.extend({ full_attention: ropeParameters.nullish() }).nullish(),
   partial_rotary_factor: z.number().positive().max(1).nullish(),
   hidden_act: z.string().nullish(),
   hidden_activation: z.string().nullish(),
@@ -56,7 +62,8 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   if (heads % kvHeads !== 0) refuse(config, `${heads} attention heads over ${kvHeads} KV heads`);
   const headDim = raw.head_dim ?? raw.hidden_size / heads;
   if (!Number.isInteger(headDim) || headDim % 2 !== 0) refuse(config, `head_dim ${headDim}`);
-  const partial = raw.partial_rotary_factor ?? 1;
+  const rope = raw.rope_parameters?.full_attention ?? raw.rope_parameters;
+  const partial = raw.partial_rotary_factor ?? rope?.partial_rotary_factor ?? 1;
   const dim = Math.floor(headDim * partial);
   // Kernels take neighbours of each half together.
   if (dim < headDim && dim % 4 !== 0) refuse(config, `partial_rotary_factor ${partial}`);
@@ -85,7 +92,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     ...traits.model,
     ropes: {
       plain: {
-        ...{ theta: raw.rope_theta ?? raw.rope_parameters?.rope_theta ?? 10_000, dim },
+        ...{ theta: raw.rope_theta ?? rope?.rope_theta ?? 10_000, dim },
         ...(scaling ? { scaling } : {}),
       },
       ...traits.model?.ropes,

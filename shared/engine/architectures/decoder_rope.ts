@@ -31,7 +31,7 @@ const scalingSchema = z.looseObject({
 
 const schema = z.looseObject({
   rope_scaling: scalingSchema.nullish(),
-  rope_parameters: scalingSchema.nullish(),
+  rope_parameters: scalingSchema.extend({ full_attention: scalingSchema.nullish() }).nullish(),
   /** Where Phi has it. */
   original_max_position_embeddings: positive.nullish(),
 });
@@ -41,7 +41,9 @@ const schema = z.looseObject({
  * @throws ModelError for a kind that is not there, or one that lacks a number.
  */
 export function ropeScaling(config: ModelConfig, dim: number): RopeScaling | undefined {
-  const { rope_scaling: scaling, rope_parameters: parameters, ...own } = config.read(schema);
+  const { rope_scaling: scaling, rope_parameters: all, ...own } = config.read(schema);
+  // By kinds of layers, in newer configurations of models that have several.
+  const parameters = all?.full_attention ?? all;
   const raw = scaling ?? parameters;
   const kind = raw?.rope_type ?? raw?.type ?? 'default';
   if (!raw || kind === 'default') return undefined;

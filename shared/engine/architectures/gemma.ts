@@ -14,6 +14,9 @@ const schema = z.looseObject({
   final_logit_softcapping: z.number().positive().nullish(),
   tie_word_embeddings: z.boolean().nullish(),
   rope_local_base_freq: z.number().positive().nullish(),
+  rope_parameters: z
+    .looseObject({ sliding_attention: z.looseObject({ rope_theta: z.number().positive() }).nullish() })
+    .nullish(),
   sliding_window_pattern: z.int().positive().nullish(),
   use_bidirectional_attention: z.boolean().nullish(),
 });
@@ -61,6 +64,8 @@ export const gemma2: Architecture = {
 
 /** Layers up to the next that sees everything, where the configuration does not say. */
 const GEMMA3_PATTERN = 6;
+/** Of layers with a window, where it does not say. */
+const LOCAL_THETA = 10_000;
 
 /** The text part of Google's Gemma 3: norms of q and k; layers with a window have a rotary base of their own. */
 export const gemma3: Architecture = {
@@ -68,10 +73,11 @@ export const gemma3: Architecture = {
   shape: (config) => {
     const raw = config.read(schema);
     const pattern = raw.sliding_window_pattern ?? GEMMA3_PATTERN;
+    const localTheta = raw.rope_parameters?.sliding_attention?.rope_theta ?? raw.rope_local_base_freq ?? LOCAL_THETA;
     return gemmaShape(
       config,
       windowedLayers(config, (layer) => (layer + 1) % pattern !== 0),
-      { qkNorm: 'head', localTheta: raw.rope_local_base_freq ?? 10_000 },
+      { qkNorm: 'head', localTheta },
     );
   },
   program: decoderProgram,
