@@ -16,7 +16,7 @@ function isNewer(file, sources) {
 }
 
 const kernels = readdirSync(join(root, 'kernels/wasm/as'));
-const madeFrom = [...kernels.map((name) => `kernels/wasm/as/${name}`), 'config/build.js', 'package-lock.json'];
+const madeFrom = [...kernels.map((name) => `kernels/wasm/as/${name}`), 'config/build.js', 'npm-shrinkwrap.json'];
 mkdirSync(join(root, 'dist/kernels/wasm'), { recursive: true });
 for (const [file, features] of [
   ['kernels', 'simd,threads,bulk-memory'],

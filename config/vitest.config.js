@@ -31,7 +31,7 @@ const processes = [
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
   'test/bench/{path,gguf,transfer}.test.ts',
-  ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures'].map(
+  ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures', 'package'].map(
     (name) => `test/e2e/${name}.test.ts`,
   ),
 ];

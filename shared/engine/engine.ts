@@ -154,7 +154,12 @@ export class Engine {
         this.#seal(block, hash, 'fetched');
       },
     });
-    this.#firstStep = new FirstStep(executable, options);
+    this.#firstStep = new FirstStep(executable, {
+      ...options,
+      onPart: (sequence) => {
+        this.#giveBackRetired(sequence);
+      },
+    });
     this.#scheduler = new Scheduler(this.pool, options, (sequence) => {
       this.#draws.close(sequence);
       listener.onPreempted(sequence.request.id);
@@ -317,9 +322,7 @@ export class Engine {
       sequence.numInFlight--;
       // Cancelled or finished while the device computed: its token is nobody's, and no step touches its blocks any more.
       if (this.#sequences.get(sequence.request.id) !== sequence) {
-        if (sequence.numInFlight > 0) continue;
-        this.pool.release(sequence.retired);
-        sequence.retired = [];
+        this.#giveBackRetired(sequence);
         continue;
       }
       this.#advance(part);
@@ -332,6 +335,13 @@ export class Engine {
     }
     step.early?.onEnd();
     this.#finishIdlePrefills();
+  }
+
+  /** Of a sequence that has ended, when no step touches them any more. */
+  #giveBackRetired(sequence: Sequence): void {
+    if (sequence.numInFlight > 0 || sequence.isBeginning) return;
+    this.pool.release(sequence.retired);
+    sequence.retired = [];
   }
 
   #tellPrompt({ sequence, prompt }: Part, rows: readonly SampleResult[]): void {

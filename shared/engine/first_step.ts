@@ -22,6 +22,8 @@ export interface FirstStepOptions {
   readonly blockSize: number;
   readonly chunkTokens: number;
   readonly frames: readonly LayerRange[];
+  /** The device is done with a part of it; it may have ended meanwhile. */
+  readonly onPart: (sequence: Sequence) => void;
 }
 
 export class FirstStep {
@@ -48,7 +50,13 @@ export class FirstStep {
       if (until <= (from ?? 0) || count > chunkTokens) continue;
       this.#begun = { sequence, phase, start, count, until };
       const batch = [{ tokens: tokens.slice(start), start, blockTable: phase.blocks }];
-      await this.#executable.run(batch, { part: { from, until } });
+      sequence.isBeginning = true;
+      try {
+        await this.#executable.run(batch, { part: { from, until } });
+      } finally {
+        sequence.isBeginning = false;
+        this.#options.onPart(sequence);
+      }
       return true;
     }
     return false;

@@ -84,7 +84,7 @@ export class Scheduler {
 
   /** Takes a sequence out, wherever it is; its blocks go back when no step touches them. */
   remove(sequence: Sequence): void {
-    if (sequence.numInFlight > 0) sequence.retired = sequence.blocks;
+    if (sequence.numInFlight > 0 || sequence.isBeginning) sequence.retired = sequence.blocks;
     else this.#pool.release(sequence.blocks);
     reset(sequence);
     for (const list of [this.#waiting, this.#held]) {

@@ -50,6 +50,8 @@ export class Sequence {
   numPending = 0;
   /** Steps that touch its blocks and have not returned. */
   numInFlight = 0;
+  /** The device computes a part of its first step, which is not counted among them. */
+  isBeginning = false;
   /** Of the last step that it was part of. */
   lastStep = 0;
   /** What it held when it ended; given back when no step touches them any more. */

@@ -15,7 +15,7 @@ import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { shapeOfUniform, type UniformModel } from './uniform_model.ts';
+import { shapeOfUniform, uniformTensors, type UniformModel } from './uniform_model.ts';
 import type { Figure } from './figures.ts';
 import { writeGguf } from './gguf.ts';
 import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from './llama_peer.ts';
@@ -23,12 +23,22 @@ import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts'
 import { randomWeights } from './random_weights.ts';
 import { measureSerialPart } from './serial_part.ts';
 
-type Shape = Pick<UniformModel, 'hidden' | 'layers' | 'heads' | 'kvHeads' | 'headDim' | 'inner' | 'vocabSize'>;
+type Shape = Omit<UniformModel, 'maxPositions' | 'epsilon' | 'ropeTheta'>;
 
 export const shapes: Readonly<Record<string, Shape>> = {
   tiny: { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
   '135m': { hidden: 576, layers: 30, heads: 9, kvHeads: 3, headDim: 64, inner: 1_536, vocabSize: 49_152 },
   '1b': { hidden: 2_048, layers: 16, heads: 32, kvHeads: 8, headDim: 64, inner: 8_192, vocabSize: 128_256 },
+  // Qwen3-30B-A3B's proportions at half the width and a sixth of the depth.
+  mixture: {
+    ...{ hidden: 1_024, layers: 8, heads: 16, kvHeads: 2, headDim: 128, inner: 384, vocabSize: 151_936 },
+    experts: { count: 128, perToken: 8 },
+  },
+  // Gemma 3 1B's.
+  windowed: {
+    ...{ hidden: 1_152, layers: 26, heads: 4, kvHeads: 1, headDim: 256, inner: 6_912, vocabSize: 262_144 },
+    window: 512,
+  },
   '8b': { hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
 };
 export const shapeNames = Object.keys(shapes);
@@ -71,14 +81,14 @@ const common = {
 export const engineBenchDefaults = {
   wasm: {
     ...common,
-    shapes: ['135m', '1b'],
+    shapes: ['135m', '1b', 'mixture', 'windowed'],
     prefillTokens: [128, 512, 2_048],
     batches: [1, 4, 8],
     budgetMs: 120_000,
   },
   webgpu: {
     ...common,
-    shapes: ['135m', '1b', '8b'],
+    shapes: ['135m', '1b', 'mixture', 'windowed', '8b'],
     prefillTokens: [512, 2_048, 8_192],
     batches: [1, 8, 32],
     budgetMs: 30_000,
@@ -236,7 +246,7 @@ async function benchModel(
   const { prefillTokens, batches, contexts, say, onFigure, budgetMs, hasProfile } = options;
   const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + GROWTH));
   const config = configOf(shape, longest);
-  const program = decoderProgram(shapeOfUniform(config), longest);
+  const program = decoderProgram(shapeOfUniform(config), longest, uniformTensors);
   const perSequence = Math.ceil(longest / BLOCK_SIZE);
   const numSeqs = Math.max(...batches);
   const wanted = Math.max(perSequence, numSeqs * Math.ceil((Math.max(...contexts) + GROWTH) / BLOCK_SIZE));
@@ -290,6 +300,10 @@ export async function peerModel(
   say: (line: string) => void,
 ): Promise<PeerModel | undefined> {
   if (!peer || format === 'f32') return undefined;
+  if (config.experts || config.window) {
+    say(`${shape}: without a peer, files are only written of plain Llamas`);
+    return undefined;
+  }
   const path = join(cacheFolder(), `${shape}-${format}-${GGUF_REVISION}.gguf`);
   if (!existsSync(path)) {
     say(`writing ${path}`);

@@ -104,7 +104,7 @@ test.concurrent('an IPv6 address in brackets', async () => {
 test.concurrent(
   'what is published needs no override: every package that a user gets runs on the Node that it asks for',
   () => {
-    const lock = JSON.parse(readFileSync(projectPath('package-lock.json'), 'utf8')) as {
+    const lock = JSON.parse(readFileSync(projectPath('npm-shrinkwrap.json'), 'utf8')) as {
       packages: Record<string, { dev?: boolean; engines?: { node?: string } }>;
     };
     const { overrides = {} } = JSON.parse(readFileSync(projectPath('package.json'), 'utf8')) as {

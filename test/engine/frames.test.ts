@@ -57,6 +57,8 @@ interface Told {
 class Running {
   readonly told: Told[] = [];
   readonly parts: RunOptions['part'][] = [];
+  /** The device is not done with a step before. */
+  held: Promise<void> | undefined;
   readonly slab: Slab;
   readonly slots: readonly number[];
   readonly loop: EngineLoop;
@@ -72,9 +74,11 @@ class Running {
     const { blockBytes, numBlocks, numAhead, draws } = executable;
     const spied: Executable = {
       ...{ blockBytes, numBlocks, numAhead, draws, numExportable },
-      run: (batch, options) => {
+      run: async (batch, options) => {
         this.parts.push(options?.part);
-        return executable.run(batch, options);
+        const results = await executable.run(batch, options);
+        await this.held;
+        return results;
       },
       exportBlocks: (...of) => executable.exportBlocks(...of),
       importBlocks: (...of) => executable.importBlocks(...of),
@@ -312,6 +316,27 @@ test('a step that was begun gives nothing away before it is done', async () => {
   const { hash, slot } = engine.of('exported')[0]!.event;
   assert.equal(hash.key, hashes.at(-1)!.key);
   assert.equal(Buffer.compare(engine.payload(slot), payloads.at(-1)!), 0);
+  await engine.close();
+});
+
+test('a sequence that ends while a part of its first step is computed keeps its blocks until that is done', async () => {
+  const engine = new Running(64);
+  const { pool } = engine.loop.engine;
+  const numUsed = (): number =>
+    Array.from({ length: 32 }, (_, block) => block).filter((block) => pool.isUsed(block)).length;
+  await loading(engine);
+  let release = (): void => undefined;
+  engine.held = new Promise((resolve) => (release = resolve));
+  deliver(engine, 0, all);
+  await until('a part is computed', () => engine.parts.length === 1);
+  const numHeld = numUsed();
+  assert(numHeld > NUM_BLOCKS);
+  engine.send({ kind: 'cancel', id: 1 });
+  await engine.isIdle();
+  assert.equal(engine.loop.engine.phaseOf(1), undefined);
+  assert.equal(numUsed(), numHeld);
+  release();
+  await until('they are given back', () => numUsed() === 0);
   await engine.close();
 });
 

@@ -700,7 +700,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks of a sequence that has ended are given back while a step touches them',
     file: 'shared/engine/engine.js',
-    from: 'if (sequence.numInFlight > 0)\n                    continue;',
+    from: 'if (sequence.numInFlight > 0 || sequence.isBeginning)\n            return;',
     to: '',
   },
   {
