@@ -244,7 +244,7 @@ function isAlive({ pid, start }: Owner): boolean {
   return actual === undefined || actual === start;
 }
 
-export function isProcessAlive(pid: number): boolean {
+function isProcessAlive(pid: number): boolean {
   if (pid <= 0) return false;
   try {
     process.kill(pid, 0);

@@ -1,7 +1,6 @@
 /** Models by name: `penstock model`, and what `--model org/name` brings before anything starts. Nothing of it is on standard output but answers. */
 import { ConfigError } from '../../shared/base/options.ts';
 import { systemClock } from '../../shared/base/clock.ts';
-import { isProcessAlive } from './data_folders.ts';
 import { Hub, type Progress } from '../../shared/hub/hub.ts';
 import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
 
@@ -54,7 +53,6 @@ function openHub(): Hub {
     clock: systemClock,
     environment: process.env,
     fetch: globalThis.fetch,
-    process: { pid: process.pid, isAlive: isProcessAlive },
     onProgress: (at) => {
       progress.show(at);
     },

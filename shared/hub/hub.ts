@@ -1,19 +1,9 @@
 /** Models by name: what a hub has of one, brought into the cache that others use too, or found there. */
-import {
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  readdirSync,
-  realpathSync,
-  rmSync,
-  statSync,
-  statfsSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
 import { listFiles, modelInfo } from '@huggingface/hub';
-import type { Clock } from '../base/clock.ts';
+import { every, type Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
 import { RepoCache } from './hub_cache.ts';
@@ -30,8 +20,6 @@ export interface HubOptions {
   readonly clock: Clock;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly fetch: Fetch;
-  /** This one, and whether another lives. */
-  readonly process: { readonly pid: number; readonly isAlive: (pid: number) => boolean };
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: Progress) => void;
   /** For people: what goes otherwise than planned. */
@@ -57,7 +45,12 @@ const SMALL_FILES = [
 ];
 const INDEX = 'model.safetensors.index.json';
 const SHARD = /^[\w.-]+\.safetensors$/;
+const LOCK = '.penstock.lock';
 const LOCK_POLL_MS = 250;
+const BEAT_MS = 2_000;
+const STALE_MS = 15_000;
+/** Git's name of a commit. */
+const COMMIT = /^[0-9a-f]{40}$/;
 /** How often a list is asked for, and the longest wait between. */
 const MAX_ASKED = 4;
 const MAX_WAIT_MS = 30_000;
@@ -119,8 +112,10 @@ export class Hub {
   /** Brings what is not there yet. @throws HubError */
   async pull({ repo, revision }: RepoName): Promise<string> {
     const commit = await this.#commitOf(repo, revision);
-    const files = await this.#filesOf(repo, commit);
     const cache = new RepoCache(this.#root, repo);
+    if (cache.commitOf(revision) === commit && missingFile(cache.snapshot(commit)) === undefined)
+      return cache.snapshot(commit);
+    const files = await this.#filesOf(repo, commit);
     mkdirSync(cache.blob(''), { recursive: true });
     const release = await this.#lock(cache);
     try {
@@ -153,6 +148,7 @@ export class Hub {
     const info = await this.#ask(repo, revision, () =>
       modelInfo({ name: repo, revision, additionalFields: ['sha'], ...this.#api }),
     );
+    if (!COMMIT.test(info.sha)) throw new HubError(`${this.#endpoint} gives no commit of ${repo}@${revision}`);
     return info.sha;
   }
 
@@ -200,7 +196,7 @@ export class Hub {
     const { clock, onProgress, onNote, signal } = this.#options;
     const missing = files.filter(({ path }) => !cache.has(commit, path));
     const totalBytes = missing.reduce((sum, file) => sum + sizeOf(file), 0);
-    const haveBytes = missing.reduce((sum, file) => sum + Math.min(sizeOf(file), partBytes(cache, file)), 0);
+    const haveBytes = missing.reduce((sum, file) => sum + Math.min(sizeOf(file), bytesThere(cache, file)), 0);
     refuseWithoutRoom(cache.folder, totalBytes - haveBytes, repo);
     let before = 0;
     for (const file of missing) {
@@ -224,23 +220,34 @@ export class Hub {
     }
   }
 
-  /** One process at a time brings a model; the others find it there. */
+  /** One process at a time brings a model; the others find it there. Whoever has the lock writes in it; one that is silent has died. */
   async #lock(cache: RepoCache): Promise<() => void> {
-    const { clock, signal, onNote, process: own } = this.#options;
-    const path = join(cache.folder, '.penstock.lock');
+    const { clock, signal, onNote } = this.#options;
+    const path = join(cache.folder, LOCK);
+    let [seen, sinceMs] = ['', clock.nowMs()];
     for (let isFirst = true; ; isFirst = false) {
       signal?.throwIfAborted();
       try {
-        writeFileSync(path, String(own.pid), { flag: 'wx' });
-        return () => rmSync(path, { force: true });
+        writeFileSync(path, '0', { flag: 'wx' });
+        break;
       } catch (error) {
         if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
-        const owner = existsSync(path) ? Number(readFileSync(path, 'utf8')) : 0;
-        if (owner > 0 && !own.isAlive(owner)) rmSync(path, { force: true });
-        else if (isFirst) onNote?.(`process ${owner} is bringing it already, by ${path}; waiting`);
-        await clock.sleep(LOCK_POLL_MS, signal);
       }
+      if (isFirst) onNote?.(`another process is bringing it already (${path}); waiting`);
+      const text = existsSync(path) ? readFileSync(path, 'utf8') : '';
+      if (text !== seen) [seen, sinceMs] = [text, clock.nowMs()];
+      else if (clock.nowMs() - sinceMs > STALE_MS) rmSync(path, { force: true });
+      await clock.sleep(LOCK_POLL_MS, signal);
     }
+    const over = new AbortController();
+    let beat = 0;
+    every(clock, BEAT_MS, over.signal, () => {
+      writeFileSync(path, String(++beat));
+    });
+    return () => {
+      over.abort();
+      rmSync(path, { force: true });
+    };
   }
 
   /** What is in the cache. */
@@ -294,9 +301,11 @@ function etagOf({ path, oid, lfs }: Listed): string {
   return etag;
 }
 
-function partBytes(cache: RepoCache, file: Listed): number {
-  const path = `${cache.blob(etagOf(file))}.incomplete`;
-  return existsSync(path) ? statSync(path).size : 0;
+/** In its blob, or in what has come of it. */
+function bytesThere(cache: RepoCache, file: Listed): number {
+  const blob = cache.blob(etagOf(file));
+  const sizes = [blob, `${blob}.incomplete`].map((path) => statSync(path, { throwIfNoEntry: false })?.size ?? 0);
+  return Math.max(...sizes);
 }
 
 function refuseWithoutRoom(folder: string, bytes: number, repo: string): void {
@@ -343,6 +352,10 @@ function refsOf(folder: string, commit: string): string[] {
     .map((path) => path.slice(folder.length + 1));
 }
 
+/** What a blob lacks counts nothing. */
 function bytesOf(snapshot: string): number {
-  return readdirSync(snapshot).reduce((sum, name) => sum + statSync(realpathSync(join(snapshot, name))).size, 0);
+  return readdirSync(snapshot).reduce(
+    (sum, name) => sum + (statSync(join(snapshot, name), { throwIfNoEntry: false })?.size ?? 0),
+    0,
+  );
 }

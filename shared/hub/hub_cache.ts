@@ -70,7 +70,8 @@ export class RepoCache {
       symlinkSync(relative(dirname(path), blob).split(sep).join('/'), path);
     } catch {
       // A file system, or a system, without links.
-      copyFileSync(blob, path);
+      copyFileSync(blob, `${path}.part`);
+      renameSync(`${path}.part`, path);
     }
   }
 

@@ -9,7 +9,7 @@ import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
-import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
+import { awqMatrix, fp8Matrix, gptqMatrix, halfValue, type QuantisedMatrix } from './quantised_rows.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
 /** A slice has at most this many values (4 MiB as f32), so loading holds no second copy. */
@@ -205,6 +205,7 @@ function floatFormat({ dtype }: TensorInfo): (typeof stored)[keyof typeof stored
 /** Few values: scales. */
 function floatsOf(bytes: Uint8Array<ArrayBuffer>, { dtype }: TensorInfo): Float32Array {
   if (dtype === 'F32') return new Float32Array(bytes.buffer);
+  if (dtype === 'F16') return Float32Array.from(new Uint16Array(bytes.buffer), halfValue);
   if (dtype !== 'BF16') throw new Error(`scales in ${dtype}`);
   return new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16).buffer);
 }

@@ -156,10 +156,10 @@ function floatRows(
       factors[group] = halfValue(scales[group * outputs + output]!);
       zeros[group] = zero(group, output);
     }
-    for (let input = 0; input < inner; input++) {
+    for (let input = 0, word = 0; input < inner; input++) {
+      if ((input & 7) === 0) word = octet(input >> 3, output);
       const group = groupOf(input);
-      const q = (octet(input >> 3, output) >>> (4 * (input & 7))) & 15;
-      values[row * inner + input] = factors[group]! * (q - zeros[group]!);
+      values[row * inner + input] = factors[group]! * (((word >>> (4 * (input & 7))) & 15) - zeros[group]!);
     }
   }
   return { format: 'f32', data: new Uint8Array(values.buffer) };
@@ -200,7 +200,8 @@ const E4M3 = Float32Array.from({ length: 256 }, (_, byte) => {
   return sign * (exponent === 0 ? mantissa * 2 ** -9 : (1 + mantissa / 8) * 2 ** (exponent - 7));
 });
 
-function halfValue(half: number): number {
+/** Of the bits of an f16. */
+export function halfValue(half: number): number {
   const sign = half & 0x8000 ? -1 : 1;
   const [exponent, mantissa] = [(half >> 10) & 31, half & 1023];
   if (exponent === 31) return mantissa ? NaN : sign * Infinity;

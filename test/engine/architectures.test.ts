@@ -78,6 +78,10 @@ test.each([
   [{ rope_scaling: { type: 'longrope', short_factor: [1] } }, /longrope with 1 short and 0 long factors for 8/],
   [{ partial_rotary_factor: 0.6 }, /partial_rotary_factor 0.6 is not supported/],
   [{ ...gemma, ...types('full', 'sliding', 'full') }, /sliding_attention without a sliding_window/],
+  [
+    { model_type: 'mixtral', num_local_experts: 2, num_experts_per_tok: 3 },
+    /3 of 2 experts for each token is not supported/,
+  ],
   [{ model_type: 'smollm3', no_rope_layers: [1] }, /1 no_rope_layers for 3 layers/],
   [{ rope_scaling: { rope_type: 'yarn' } }, /rope_scaling yarn without factor is not supported/],
   [{ rope_scaling: { rope_type: 'linear', factor: -1 } }, /config\.json: .*factor/s],
@@ -175,4 +179,17 @@ test('of a model that sees too, the text part is read; what it leaves out is wha
   assert.deepEqual([vocabSize, maxPositions, hidden, layers.length], [262_208, 131_072, 2_560, 34]);
   expect(layers[5]).toMatchObject({ heads: 8, kvHeads: 4, headDim: 256, window: 0, rope: 'plain', qkNorm: 'head' });
   expect(layers[0]).toMatchObject({ window: 1_024, rope: 'local' });
+});
+
+test('what transformers leaves out of a configuration, because it is its default', () => {
+  const absent = { tie_word_embeddings: undefined, rope_theta: undefined };
+  expect(shapeWith({ ...absent, model_type: 'smollm3' })).toMatchObject({
+    isTied: true,
+    ropes: { plain: { theta: 2_000_000 } },
+  });
+  assert.equal(shapeWith({ model_type: 'mistral' }).layers[0]?.window, 4_096);
+  const capped = shapeWith({ ...gemma, sliding_window: 40 });
+  assert.deepEqual([capped.layers[0]?.scoreCap, capped.logitCap], [50, 30]);
+  const plainly = { attn_logit_softcapping: null, final_logit_softcapping: null, sliding_window: 40 };
+  assert.deepEqual(shapeWith({ ...gemma, ...plainly }).logitCap, 0);
 });

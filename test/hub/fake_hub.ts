@@ -28,6 +28,7 @@ export class FakeHub {
   }[] = [];
   /** What `authorization` must be; any when it does not say. */
   token: string | undefined;
+  commit = COMMIT;
 
   constructor(folder: string, more: Readonly<Record<string, string>> = {}) {
     for (const name of readdirSync(folder)) this.#files.set(name, readFileSync(join(folder, name)));
@@ -69,8 +70,8 @@ export class FakeHub {
     else if (/^\/api\/models\/org\/name\/revision\/(main|v1)$/.test(path))
       response
         .writeHead(200, { 'content-type': 'application/json' })
-        .end(JSON.stringify({ _id: '1', id: 'org/name', sha: COMMIT }));
-    else if (path === `/api/models/org/name/tree/${COMMIT}`)
+        .end(JSON.stringify({ _id: '1', id: 'org/name', sha: this.commit }));
+    else if (path === `/api/models/org/name/tree/${this.commit}`)
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(this.#list()));
     else response.writeHead(404).end('{"error":"not found"}');
   }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import {
   existsSync,
   lstatSync,
+  mkdirSync,
   mkdtempSync,
   readFileSync,
   readlinkSync,
@@ -57,7 +58,7 @@ function open(
   return { hub: new Hub({ ...host, clock, environment, onNote, ...(onProgress ? { onProgress } : {}) }), notes };
 }
 
-const host = { fetch: globalThis.fetch, process: { pid: process.pid, isAlive: (pid: number) => pid === process.pid } };
+const host = { fetch: globalThis.fetch };
 
 const cached = (...parts: string[]): string => join(home, 'hub', 'models--org--name', ...parts);
 
@@ -82,6 +83,8 @@ test('a model comes by its name, into the layout that others know, and runs from
   const before = hub.requests.length;
   assert.equal(await open().hub.folderOf('org/name@v1'), folder);
   assert.equal(hub.requests.length, before + 2, 'what is there is not fetched again');
+  assert.equal(await open().hub.folderOf('org/name'), folder);
+  assert.equal(hub.requests.length, before + 3, 'nor asked for');
   assert.equal(readFileSync(cached('refs', 'v1'), 'utf8'), COMMIT);
 });
 
@@ -193,6 +196,38 @@ test('two processes at once bring it once', async () => {
   const [one, other] = await Promise.all([open().hub.folderOf('org/name'), open().hub.folderOf('org/name')]);
   assert.equal(one, other);
   assert.equal(hub.numRequests(SHARD), 1);
+});
+
+test('a lock whose owner has died is taken; one whose owner lives is waited for', async () => {
+  mkdirSync(cached('blobs'), { recursive: true });
+  writeFileSync(cached('.penstock.lock'), '');
+  let passed = 0;
+  const hurried: Clock = {
+    ...clock,
+    nowMs: () => systemClock.nowMs() + passed,
+    sleep: async (ms) => {
+      passed += ms;
+      await systemClock.sleep(1);
+    },
+  };
+  const environment = { HF_HOME: home, HF_ENDPOINT: endpoint };
+  const folder = await new Hub({ ...host, clock: hurried, environment }).folderOf('org/name');
+  assert(passed > 15_000);
+  assert(existsSync(join(folder, SHARD)) && !existsSync(cached('.penstock.lock')));
+});
+
+test('a hub that names no commit is refused: nothing is written out of the cache', async () => {
+  hub.commit = '../../../../elsewhere';
+  await assert.rejects(open().hub.folderOf('org/name'), /gives no commit of org\/name@main/);
+});
+
+test('a new commit of the same files brings none of them again', async () => {
+  await open().hub.folderOf('org/name');
+  hub.commit = 'beef'.padEnd(40, '1');
+  const before = hub.numRequests(SHARD);
+  const folder = await open().hub.folderOf('org/name');
+  assert.equal(folder, cached('snapshots', hub.commit));
+  assert.equal(hub.numRequests(SHARD), before);
 });
 
 test('the list, and what is removed', async () => {

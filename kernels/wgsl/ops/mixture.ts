@@ -59,6 +59,8 @@ export const route = operation('route', (plan, op) => {
   const { experts, perToken } = op;
   if (experts > MAX_EXPERTS)
     throw new DeviceError(`the webgpu device takes mixtures of up to ${MAX_EXPERTS} experts, not ${experts}`);
+  const most = routeKernel.constants.WORKGROUP_SIZE;
+  if (perToken > most) throw new DeviceError(`the webgpu device takes up to ${most} experts a token, not ${perToken}`);
   const [logits, routes] = [plan.buffer(op.logits), plan.buffer(op.routes)];
   const { step, routing } = plan.resources;
   const { picksAt, orderAt, itemsAt, tiledRows } = plan.routing;

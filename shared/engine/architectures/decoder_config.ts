@@ -48,6 +48,8 @@ export interface DecoderTraits {
   readonly mixtureOf?: (layer: number) => Pick<LayerShape, 'inner' | 'experts'> | undefined;
   /** Tokens that layer i sees; 0: all. */
   readonly windowOf?: (layer: number) => number;
+  /** Of the rotary table, where the configuration does not say. */
+  readonly theta?: number;
   /** The rotary table of layer i. */
   readonly ropeOf?: (layer: number) => string;
 }
@@ -92,7 +94,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     ...traits.model,
     ropes: {
       plain: {
-        ...{ theta: raw.rope_theta ?? rope?.rope_theta ?? 10_000, dim },
+        ...{ theta: raw.rope_theta ?? rope?.rope_theta ?? traits.theta ?? 10_000, dim },
         ...(scaling ? { scaling } : {}),
       },
       ...traits.model?.ropes,

@@ -25,9 +25,10 @@ export function windowedLayers(config: ModelConfig, isWindowed: (layer: number) 
   });
 }
 
-/** The window of every layer, where all have the same or none. */
-export function commonWindow(config: ModelConfig): number {
-  return config.read(windowsSchema).sliding_window ?? 0;
+/** The window of every layer, where all have the same or none: `null`. `absent`: where the configuration does not say. */
+export function commonWindow(config: ModelConfig, absent = 0): number {
+  const { sliding_window: window } = config.read(windowsSchema);
+  return window === undefined ? absent : (window ?? 0);
 }
 
 const optionalSchema = z.looseObject({

@@ -25,24 +25,31 @@ const schema = z.looseObject({
 function gemmaShape(
   config: ModelConfig,
   isWindowed: readonly boolean[],
-  more: { readonly qkNorm: 'none' | 'head'; readonly localTheta?: number },
+  more: {
+    readonly qkNorm: 'none' | 'head';
+    readonly localTheta?: number;
+    /** Where the configuration does not say; `null` is none. */
+    readonly caps?: { readonly scores: number; readonly logits: number };
+  },
 ): ModelShape {
   const raw = config.read(schema);
   const window = commonWindow(config);
   if (isWindowed.includes(true) && window === 0) refuse(config, 'sliding_attention without a sliding_window');
   if (raw.use_bidirectional_attention) refuse(config, 'use_bidirectional_attention');
-  const { qkNorm, localTheta } = more;
+  const { qkNorm, localTheta, caps = { scores: 0, logits: 0 } } = more;
+  const capOf = (said: number | null | undefined, absent: number): number =>
+    said === undefined ? absent : (said ?? 0);
   return decoderShape(config, {
     layer: {
       ...{ qkNorm, norms: 'both', hasMlpBias: false },
       scoreScale: raw.query_pre_attn_scalar ** -0.5,
-      scoreCap: raw.attn_logit_softcapping ?? 0,
+      scoreCap: capOf(raw.attn_logit_softcapping, caps.scores),
     },
     model: {
       isTied: raw.tie_word_embeddings ?? true,
       hasNormOffset: true,
       embeddingScale: Math.sqrt(raw.hidden_size),
-      logitCap: raw.final_logit_softcapping ?? 0,
+      logitCap: capOf(raw.final_logit_softcapping, caps.logits),
       ...(localTheta === undefined ? {} : { ropes: { local: { theta: localTheta, dim: raw.head_dim } } }),
     },
     windowOf: (layer) => (isWindowed[layer] ? window : 0),
@@ -57,7 +64,7 @@ export const gemma2: Architecture = {
     gemmaShape(
       config,
       windowedLayers(config, (layer) => layer % 2 === 0),
-      { qkNorm: 'none' },
+      { qkNorm: 'none', caps: { scores: 50, logits: 30 } },
     ),
   program: decoderProgram,
 };

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { refuse } from '../../model/model_folder.ts';
 import type { Architecture } from './architecture.ts';
 import { decoderProgram } from './decoder.ts';
 import { decoderShape } from './decoder_config.ts';
@@ -17,6 +18,7 @@ export const mixtral: Architecture = {
   modelTypes: ['mixtral'],
   shape: (config) => {
     const { intermediate_size: inner, num_local_experts: count, num_experts_per_tok: perToken } = config.read(schema);
+    if (perToken > count) refuse(config, `${perToken} of ${count} experts for each token`);
     const window = commonWindow(config);
     return decoderShape(config, {
       layer: { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false },

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { refuse } from '../../model/model_folder.ts';
 import type { Architecture } from './architecture.ts';
 import { decoderProgram } from './decoder.ts';
 import { decoderShape } from './decoder_config.ts';
@@ -22,6 +23,7 @@ export const qwen3Moe: Architecture = {
     const raw = config.read(schema);
     const windows = optionalWindows(config);
     const { num_experts: count, num_experts_per_tok: perToken, norm_topk_prob: isNormalised } = raw;
+    if (perToken > count) refuse(config, `${perToken} of ${count} experts for each token`);
     const experts = { count, perToken, isNormalised: isNormalised ?? false };
     const isMixture = (layer: number): boolean =>
       !raw.mlp_only_layers?.includes(layer) && (layer + 1) % (raw.decoder_sparse_step ?? 1) === 0;

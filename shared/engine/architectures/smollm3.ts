@@ -14,8 +14,11 @@ const schema = z.looseObject({
   no_rope_layers: z.array(z.int().min(0).max(1)).nullish(),
   no_rope_layer_interval: z.int().positive().nullish(),
   use_sliding_window: z.boolean().nullish(),
+  tie_word_embeddings: z.boolean().nullish(),
 });
 
+/** What transformers takes where the key is absent, as in what it writes. */
+const SMOLLM3_THETA = 2_000_000;
 /** Every so many layers one does not rotate. */
 const INTERVAL = 4;
 
@@ -33,7 +36,8 @@ export const smollm3: Architecture = {
     const isWindowed = windowedLayers(config, (layer) => window > 0 && rotates[layer] === 0);
     const dim = raw.head_dim ?? raw.hidden_size / raw.num_attention_heads;
     return decoderShape(config, {
-      model: { ropes: { none: { theta: 0, dim } } },
+      model: { isTied: raw.tie_word_embeddings ?? true, ropes: { none: { theta: 0, dim } } },
+      theta: SMOLLM3_THETA,
       windowOf: (layer) => (isWindowed[layer] ? window : 0),
       ropeOf: (layer) => (rotates[layer] === 1 ? 'plain' : 'none'),
     });
