@@ -3,6 +3,8 @@
  * decides how it runs. Dimension words as in device.ts.
  */
 
+import type { WeightFormat } from './weight_format.ts';
+
 export type KvDtype = 'f16' | 'f32';
 
 /** How many rows a buffer has in a step: every token of the batch, or only the sampled ones. */
@@ -25,6 +27,8 @@ export interface WeightSpec {
   readonly expertOutputs?: number;
   /** Held in f32, whatever other matrices are. */
   readonly isExact?: boolean;
+  /** What a matrix is held in; what the options say when it does not. */
+  readonly format?: WeightFormat;
   /** Added to each value of a vector: some norms are stored less one. */
   readonly offset?: number;
   readonly parts: readonly WeightPart[];
@@ -38,9 +42,9 @@ export interface WeightPart {
   readonly firstRow?: number;
 }
 
-/** Vectors (norms, biases) always are. */
-export function isHeldInF32({ inner, isExact }: WeightSpec): boolean {
-  return inner === 1 || isExact === true;
+/** What a weight is held in: vectors (norms, biases) always in f32. */
+export function heldFormat({ inner, isExact, format }: WeightSpec, common: WeightFormat): WeightFormat {
+  return inner === 1 || isExact === true ? 'f32' : (format ?? common);
 }
 
 /** How a row of q, k and v is cut. */

@@ -39,13 +39,34 @@ export interface StoredIntegers {
   readonly scales: Uint8Array;
 }
 
-/** What is stored in the very format that is wanted; undefined when it has to be made. */
+/** What is stored in the very format that is wanted, or fits into it as it is; undefined when it has to be made. */
 export function storedIntegers(format: WeightFormat, rows: StoredRows, inner: number): StoredIntegers | undefined {
-  if (rows.format !== format || (format !== 'int8' && format !== 'int4')) return undefined;
+  if (format !== 'int8' && format !== 'int4') return undefined;
+  const isWidened = format === 'int8' && rows.format === 'int4';
+  if (rows.format !== format && !isWidened) return undefined;
   const { data, scales } = rows;
   const scaleBytes = numStored(rows, inner) * scalesPerRow(format, inner) * 2;
-  assert(scales?.length === scaleBytes, `${format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
-  return { data, scales };
+  assert(scales?.length === scaleBytes, `${rows.format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
+  return { data: isWidened ? widened(data) : data, scales };
+}
+
+const LOW_NIBBLES = 0x0f0f0f0f;
+
+/** int4 as int8, the same integers under the same scales. */
+function widened(data: Uint8Array): Uint8Array {
+  const words = new Uint32Array(Uint8Array.from(data).buffer);
+  const out = new Uint32Array(2 * words.length);
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i]!;
+    out[2 * i] = centred(word & LOW_NIBBLES);
+    out[2 * i + 1] = centred((word >>> 4) & LOW_NIBBLES);
+  }
+  return new Uint8Array(out.buffer);
+}
+
+/** Four bytes below 16, each less 8: no byte borrows from another. */
+function centred(bytes: number): number {
+  return ((bytes | 0x80808080) - 0x08080808) ^ 0x80808080;
 }
 
 /** Decodes slice after slice into one array: a new one for each would take longer than the decoding. */

@@ -1,7 +1,7 @@
 /** Weights into their panels, a staging region at a time. */
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
-import { isHeldInF32, type Program, type WeightSpec } from '../program.ts';
+import { heldFormat, type Program, type WeightSpec } from '../program.ts';
 import { numStored, RowDecoder, storedIntegers, type StoredIntegers, type StoredRows } from '../stored_rows.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../weight_format.ts';
 import type { Kernels } from './kernel_exports.ts';
@@ -59,7 +59,7 @@ class Panels {
     this.#to = to;
     this.#inner = spec.inner;
     this.#offset = spec.offset ?? 0;
-    this.#format = isHeldInF32(spec) ? 'f32' : format;
+    this.#format = heldFormat(spec, format);
     this.#code = formatCode(spec, format);
   }
 

@@ -1,5 +1,5 @@
 /** How weights and rows lie in the wasm device's memory: panels of eight outputs, rows of whole panels. */
-import { isHeldInF32, type WeightSpec } from '../program.ts';
+import { heldFormat, type WeightSpec } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import { INT4_GROUP, INT8_GROUP } from './kernel_constants.ts';
 
@@ -21,11 +21,6 @@ const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
 
 /** By the numbers that the kernels use. */
 const formatCodes: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
-
-/** What a weight is held in. */
-function heldFormat(spec: WeightSpec, format: WeightFormat): WeightFormat {
-  return isHeldInF32(spec) ? 'f32' : format;
-}
 
 export function formatCode(spec: WeightSpec, format: WeightFormat): number {
   return formatCodes[heldFormat(spec, format)];

@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
-import { isHeldInF32, type WeightSpec } from '../program.ts';
+import { heldFormat, type WeightSpec } from '../program.ts';
 import { numStored, RowDecoder } from '../stored_rows.ts';
 import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weight_format.ts';
 import { fillRandom } from './fill_random.ts';
@@ -34,13 +34,9 @@ export interface GpuWeight {
   readonly slices: readonly WeightSlice[];
 }
 
-function formatOf(spec: WeightSpec, format: WeightFormat): WeightFormat {
-  return isHeldInF32(spec) ? 'f32' : format;
-}
-
 /** What it takes on the device, scales included. */
 export function weightBytes(spec: WeightSpec, wanted: WeightFormat): number {
-  const format = formatOf(spec, wanted);
+  const format = heldFormat(spec, wanted);
   if (spec.inner === 1) return spec.outputs * 4;
   return spec.outputs * (rowBytes(format, spec.inner) + 2 * scalesPerRow(format, spec.inner));
 }
@@ -67,7 +63,7 @@ export class WeightLoader {
     source: WeightSource,
     onBytes: (bytes: number) => void,
   ): Promise<GpuWeight> {
-    const format = formatOf(spec, wanted);
+    const format = heldFormat(spec, wanted);
     const weight = await this.#allocate(name, spec, format);
     if (source.randomSeed !== undefined) {
       await this.#fill(weight, source.randomSeed);

@@ -56,6 +56,6 @@ export function refuseWhatCannotFit(
   if (bytes <= there) return;
   const whose = budgetBytes > 0 ? '--device-memory allows' : 'this machine has free';
   throw new DeviceError(
-    `the weights take ${formatMiB(bytes)} in ${format}, ${whose} ${formatMiB(there)}: use a smaller --weights format or another device`,
+    `the weights take ${formatMiB(bytes)} as they are held, ${whose} ${formatMiB(there)}: use a smaller --weights format or another device`,
   );
 }

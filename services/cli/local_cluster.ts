@@ -12,8 +12,8 @@ import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
-import { readModelFolder } from '../../shared/model/model_folder.ts';
-import { Checkpoint } from '../../shared/model/checkpoint.ts';
+import { openModel } from '../../shared/model/open_model.ts';
+import type { Model } from '../../shared/model/model_folder.ts';
 import type { ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
@@ -81,9 +81,9 @@ export class LocalCluster {
     const names = new Set([prefillDevice || device, decodeDevice || device]);
     if (names.has('auto') && names.size > 1) this.#auto = (await autoDevice()).device;
     const startMs = this.#clock.nowMs();
-    const folder = readModelFolder(this.#config.model);
-    shapeOf(folder);
-    await (await Checkpoint.open(folder.path, folder.config.quantization)).close();
+    const model = await openModel(this.#config.model);
+    shapeOf(model);
+    await (await model.openWeights()).close();
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     this.#say(`starting with the model ${this.#config.model}`);
@@ -100,7 +100,7 @@ export class LocalCluster {
       process.stderr.write(`penstock up: ${messageOf(error)}\n`);
       await this.#end('SIGKILL', 1);
     }
-    this.#announce(this.#clock.nowMs() - startMs);
+    this.#announce(model, this.#clock.nowMs() - startMs);
   }
 
   /** `auto` is another format on each kind of device. */
@@ -112,7 +112,7 @@ export class LocalCluster {
     }
   }
 
-  #announce(startUpMs: number): void {
+  #announce(model: Model, startUpMs: number): void {
     const router = this.#children.find(({ role }) => role === 'router')?.ready;
     const { url = '', bus = '' } = router ?? {};
     if (this.#isJson) {
@@ -125,8 +125,7 @@ export class LocalCluster {
       process.stdout.write(`${JSON.stringify({ url, processes })}\n`);
       return;
     }
-    const folder = readModelFolder(this.#config.model);
-    const call = exampleCall(url, this.#config.served_model_name || folder.name, folder.hasTokenizer);
+    const call = exampleCall(url, this.#config.served_model_name || model.name, model.hasTokenizer);
     this.#say(`ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, ${bus}`);
     this.#say(`try:\n\n${call}\n`);
     this.#say('Ctrl-C ends it.');

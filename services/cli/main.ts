@@ -18,7 +18,7 @@ Usage: penstock COMMAND [options]
   decode    turns KV blocks into tokens
   store     keeps KV blocks in DRAM and on SSD
   devices   lists what can compute here, and what \`auto\` would pick and why
-  model     pull ORG/NAME[@REVISION] | list [--json] | remove ORG/NAME: models of a hub, in its cache
+  model     pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME: models of a hub, in its cache
   config    prints the effective configuration
 
 Every option is a flag, a variable (--block-size is PENSTOCK_BLOCK_SIZE) and a key of the YAML file

@@ -9,9 +9,9 @@ const BAR_WIDTH = 24;
 /** On a terminal a line is written over; elsewhere lines add up. */
 const REFRESH_MS = { terminal: 200, lines: 5_000 };
 
-/** @returns the folder of `--model`. @throws HubError */
+/** @returns the folder or the file of `--model`. @throws HubError */
 export async function modelFolder(name: string): Promise<string> {
-  return openHub().folderOf(name);
+  return openHub().placeOf(name);
 }
 
 /** @throws ConfigError for what is no command, HubError. */
@@ -37,13 +37,16 @@ export async function runModelCommand([command, name, ...rest]: readonly string[
     }
     case undefined:
     default:
-      throw new ConfigError('penstock model pull ORG/NAME[@REVISION] | list [--json] | remove ORG/NAME');
+      throw new ConfigError('penstock model pull ORG/NAME[@REVISION][:FILE.gguf] | list [--json] | remove ORG/NAME');
   }
 }
 
 function repoOf(command: string, name: string | undefined): RepoName {
   const repo = parseRepoName(name ?? '');
-  if (!repo) throw new ConfigError(`penstock model ${command} takes a name such as org/name or org/name@revision`);
+  if (!repo)
+    throw new ConfigError(
+      `penstock model ${command} takes a name such as org/name, org/name@revision or org/name:file.gguf`,
+    );
   return repo;
 }
 

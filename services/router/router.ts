@@ -6,7 +6,7 @@ import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
-import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { openModel } from '../../shared/model/open_model.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './openai/bodies.ts';
@@ -51,7 +51,7 @@ async function build(
   listenFace: ListenFace,
 ): Promise<LifeBody> {
   const { config, threads, clock, random, newId, log, fail } = context;
-  const folder = readModelFolder(config.model);
+  const folder = await openModel(config.model);
   const shape = shapeOf(folder);
   const modelConfig = shapeDigest(shape);
   const ownLength = servedLength(shape, config.max_model_len);

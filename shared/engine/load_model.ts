@@ -7,12 +7,13 @@ import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
 import { framesOf, type RecordLayout } from '../kv/record.ts';
 import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
-import { readModelFolder, type ModelFolder } from '../model/model_folder.ts';
+import type { Model } from '../model/model_folder.ts';
+import { openModel } from '../model/open_model.ts';
 import { servedLength } from '../model/served_length.ts';
-import { Checkpoint } from '../model/checkpoint.ts';
 import type { ModelShape } from '../model/model_shape.ts';
 import { programOf, shapeOf } from './architectures/registry.ts';
 import { checkTensors } from './check_tensors.ts';
+import { heldFormats } from './held_formats.ts';
 import { ropesServed } from './architectures/decoder_rope.ts';
 import { autoDevice, openDevice } from './open_device.ts';
 import { Draws, neutralSampling } from './sampler.ts';
@@ -22,7 +23,7 @@ export interface LoadModelOptions {
   /** `auto`, `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
   readonly device: string;
   readonly kernelSet: KernelSet;
-  /** `auto`: f16 on webgpu, int8 on wasm. */
+  /** `auto`: as stored where devices multiply that, else f16 on webgpu and int8 on wasm. */
   readonly weightFormat: WeightFormat | 'auto';
   /** Device memory to use, bytes; 0: what there is. Only webgpu has its own. */
   readonly deviceMemoryBytes: number;
@@ -43,7 +44,7 @@ export interface LoadModelOptions {
 }
 
 export interface LoadedModel {
-  readonly folder: ModelFolder;
+  readonly folder: Model;
   readonly shape: ModelShape;
   readonly device: Device;
   /** For people: the device, and why it is not the one that `auto` would have liked. */
@@ -85,7 +86,7 @@ async function loadOn(
   options: LoadModelOptions,
   onProgress: OnProgress | undefined,
 ): Promise<LoadedModel> {
-  const folder = readModelFolder(options.modelPath);
+  const folder = await openModel(options.modelPath);
   const device = await openDevice({ ...options, device: deviceName });
   const shape = shapeOf(folder);
   const maxModelLen = servedLength(shape, options.maxModelLen);
@@ -93,16 +94,15 @@ async function loadOn(
   const { blockSize, kvDtype } = options;
   const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
-  const weightFormat =
-    options.weightFormat === 'auto' ? (device.kind === 'webgpu' ? 'f16' : 'int8') : options.weightFormat;
-  const checkpoint = await Checkpoint.open(folder.path, folder.config.quantization);
+  const weights = await folder.openWeights();
   try {
-    checkTensors(program, checkpoint.shapes, checkpoint.path);
-    const executable = await device.load(program, checkpoint, {
+    checkTensors(program, weights.shapes, weights.path);
+    const held = heldFormats(program, weights, options.weightFormat, device.kind === 'webgpu' ? 'f16' : 'int8');
+    const executable = await device.load(held.program, weights, {
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,
       maxBlocksPerSequence,
-      weightFormat,
+      weightFormat: held.common,
       kvDtype,
       blockSize,
       numBlocks: numBlocksOf(options.numBlocks, device, maxBlocksPerSequence, blockBytes),
@@ -112,10 +112,10 @@ async function loadOn(
     });
     const { numBlocks } = executable;
     await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
-    const numericsClass = `${device.numericsClass}/w-${weightFormat}`;
+    const numericsClass = `${device.numericsClass}/w-${held.label}`;
     const format: Format = {
-      model: checkpoint.fingerprint(JSON.stringify({ ...shape, ropes: ropesServed(shape.ropes, maxModelLen) })),
-      weightFormat,
+      model: weights.fingerprint(JSON.stringify({ ...shape, ropes: ropesServed(shape.ropes, maxModelLen) })),
+      weightFormat: held.label,
       kvDtype,
       layoutVersion: LAYOUT_VERSION,
       blockSize,
@@ -130,12 +130,10 @@ async function loadOn(
       blockSize,
       payloadBytes: blockBytes,
     };
-    const { quantization } = folder.config;
-    const held = quantization ? `; ${quantization.method} weights are held in ${weightFormat}` : '';
-    const description = device.description + held + why;
+    const description = `${device.description}; weights: ${held.changes}${why}`;
     return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen };
   } finally {
-    await checkpoint.close();
+    await weights.close();
   }
 }
 

@@ -1,11 +1,12 @@
 /** Models by name: what a hub has of one, brought into the cache that others use too, or found there. */
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { listFiles, modelInfo } from '@huggingface/hub';
 import { every, type Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
+import { GGUF, ggufFiles, INDEX, missingFile, shardsOf, SMALL_FILES, type Listed } from './model_files.ts';
 import { RepoCache } from './hub_cache.ts';
 import { parseRepoName, repoOfSnapshot, type RepoName } from '../model/repo_name.ts';
 
@@ -35,16 +36,6 @@ export interface CachedModel {
   readonly path: string;
 }
 
-/** What a model's folder is read for, beside its weights. */
-const SMALL_FILES = [
-  'config.json',
-  'generation_config.json',
-  'tokenizer.json',
-  'tokenizer_config.json',
-  'chat_template.jinja',
-];
-const INDEX = 'model.safetensors.index.json';
-const SHARD = /^[\w.-]+\.safetensors$/;
 const LOCK = '.penstock.lock';
 const LOCK_POLL_MS = 250;
 const BEAT_MS = 2_000;
@@ -54,13 +45,6 @@ const COMMIT = /^[0-9a-f]{40}$/;
 /** How often a list is asked for, and the longest wait between. */
 const MAX_ASKED = 4;
 const MAX_WAIT_MS = 30_000;
-
-interface Listed {
-  readonly path: string;
-  readonly size: number;
-  readonly oid?: string;
-  readonly lfs?: { readonly oid: string; readonly size: number };
-}
 
 export class Hub {
   readonly #options: HubOptions;
@@ -83,8 +67,8 @@ export class Hub {
     this.#api = { hubUrl: this.#endpoint, fetch: (url, init) => this.#politely(url, init) };
   }
 
-  /** A folder with everything: `name` itself where it is one. @throws HubError */
-  async folderOf(name: string): Promise<string> {
+  /** Where everything of a model is, a folder or a file: `name` itself where it is one. @throws HubError */
+  async placeOf(name: string): Promise<string> {
     // A folder that is there wins over a name.
     const repo = existsSync(name) ? undefined : parseRepoName(name);
     if (!repo) return name;
@@ -99,49 +83,61 @@ export class Hub {
   }
 
   /** Of the cache alone. @throws HubError when a file of it is missing. */
-  #cached({ repo, revision }: RepoName, why: string): string {
+  #cached({ repo, revision, file }: RepoName, why: string): string {
     const cache = new RepoCache(this.#root, repo);
     const commit = cache.commitOf(revision);
-    const missing = commit === undefined ? 'it' : missingFile(cache.snapshot(commit));
+    const missing = commit === undefined ? 'it' : missingFile(cache.snapshot(commit), file);
     if (commit === undefined || missing !== undefined)
       throw new HubError(`${why}, and ${missing ?? 'it'} of ${repo}@${revision} is not in ${this.#root}`);
     if (!this.#isOffline) this.#options.onNote?.(`${why}; using what is in the cache`);
-    return cache.snapshot(commit);
+    return join(cache.snapshot(commit), file ?? '');
   }
 
   /** Brings what is not there yet. @throws HubError */
-  async pull({ repo, revision }: RepoName): Promise<string> {
+  async pull({ repo, revision, file }: RepoName): Promise<string> {
     const commit = await this.#commitOf(repo, revision);
     const cache = new RepoCache(this.#root, repo);
-    if (cache.commitOf(revision) === commit && missingFile(cache.snapshot(commit)) === undefined)
-      return cache.snapshot(commit);
+    const place = join(cache.snapshot(commit), file ?? '');
+    if (cache.commitOf(revision) === commit && missingFile(cache.snapshot(commit), file) === undefined) return place;
     const files = await this.#filesOf(repo, commit);
     mkdirSync(cache.blob(''), { recursive: true });
     const release = await this.#lock(cache);
     try {
-      const small = SMALL_FILES.flatMap((name) => files.get(name) ?? []);
-      if (!files.has('config.json'))
-        throw new HubError(`${repo}@${revision} has no config.json: it is no model that is served here`);
-      const whole = files.get('model.safetensors');
-      const index = files.get(INDEX);
-      if (!whole && !index)
-        throw new HubError(
-          `${repo}@${revision} has no safetensors: only models with model.safetensors or ${INDEX} are read`,
-        );
-      await this.#bring(repo, commit, cache, whole ? small : [...small, ...(index ? [index] : [])]);
-      const weights = whole
-        ? [whole]
-        : shardsOf(join(cache.snapshot(commit), INDEX)).map((name) => {
-            const found = files.get(name);
-            if (!found) throw new HubError(`${repo}@${revision} has no ${name}, which its ${INDEX} names`);
-            return found;
-          });
-      await this.#bring(repo, commit, cache, weights);
+      if (file === undefined) await this.#bringRepository(`${repo}@${revision}`, repo, commit, cache, files);
+      else await this.#bring(repo, commit, cache, ggufFiles(`${repo}@${revision}`, file, files));
       cache.setCommit(revision, commit);
-      return cache.snapshot(commit);
+      return place;
     } finally {
       release();
     }
+  }
+
+  /** What a model's folder needs of all that is listed. `name`: for messages. */
+  async #bringRepository(
+    name: string,
+    repo: string,
+    commit: string,
+    cache: RepoCache,
+    files: ReadonlyMap<string, Listed>,
+  ): Promise<void> {
+    const small = SMALL_FILES.flatMap((path) => files.get(path) ?? []);
+    const ggufs = [...files.keys()].filter((path) => GGUF.test(path));
+    if (!files.has('config.json') && ggufs.length > 0)
+      throw new HubError(`${name} has GGUF files: name one, such as ${repo}:${ggufs[0]} (${ggufs.join(', ')})`);
+    if (!files.has('config.json')) throw new HubError(`${name} has no config.json: it is no model that is served here`);
+    const whole = files.get('model.safetensors');
+    const index = files.get(INDEX);
+    if (!whole && !index)
+      throw new HubError(`${name} has no safetensors: only models with model.safetensors or ${INDEX} are read`);
+    await this.#bring(repo, commit, cache, whole ? small : [...small, ...(index ? [index] : [])]);
+    const weights = whole
+      ? [whole]
+      : shardsOf(join(cache.snapshot(commit), INDEX)).map((path) => {
+          const found = files.get(path);
+          if (!found) throw new HubError(`${name} has no ${path}, which its ${INDEX} names`);
+          return found;
+        });
+    await this.#bring(repo, commit, cache, weights);
   }
 
   async #commitOf(repo: string, revision: string): Promise<string> {
@@ -316,31 +312,6 @@ function refuseWithoutRoom(folder: string, bytes: number, repo: string): void {
   throw new HubError(
     `${repo} needs ${gib(bytes)} more, and ${folder} has ${gib(free)}: make room, or set HF_HUB_CACHE`,
   );
-}
-
-/** @throws HubError for an index that is none, or points out of its folder. */
-function shardsOf(path: string): string[] {
-  let map: unknown;
-  try {
-    map = (JSON.parse(readFileSync(path, 'utf8')) as { weight_map?: unknown }).weight_map;
-  } catch (cause) {
-    throw new HubError(`${path} is no index: ${messageOf(cause)}`, { cause });
-  }
-  const names =
-    typeof map === 'object' && map !== null ? [...new Set(Object.values(map as Record<string, unknown>))] : [];
-  return names.map((name) => {
-    if (typeof name !== 'string' || !SHARD.test(name) || name !== basename(name))
-      throw new HubError(`${path} names ${JSON.stringify(name)}, which is no file of the model`);
-    return name;
-  });
-}
-
-/** What a snapshot lacks to be run; undefined: nothing. */
-function missingFile(snapshot: string): string | undefined {
-  if (!existsSync(join(snapshot, 'config.json'))) return 'config.json';
-  if (existsSync(join(snapshot, 'model.safetensors'))) return undefined;
-  if (!existsSync(join(snapshot, INDEX))) return 'model.safetensors';
-  return shardsOf(join(snapshot, INDEX)).find((name) => !existsSync(join(snapshot, name)));
 }
 
 function refsOf(folder: string, commit: string): string[] {

@@ -7,9 +7,11 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
+import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
-import { awqMatrix, fp8Matrix, gptqMatrix, halfValue, type QuantisedMatrix } from './quantised_rows.ts';
+import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
+import type { ModelRows, ModelWeights, RowRange } from './weights.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
 /** A slice has at most this many values (4 MiB as f32), so loading holds no second copy. */
@@ -22,26 +24,8 @@ const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
 
 const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
 
-/** Rows of a tensor, in order from `firstRow` on. */
-interface Rows {
-  readonly tensor: string;
-  readonly outputs: number;
-  readonly firstRow?: number;
-}
-
-interface StoredSlice {
-  /** Of the rows that were asked for. */
-  readonly rowStart: number;
-  readonly format: (typeof stored)[keyof typeof stored] | 'int4';
-  readonly data: Uint8Array;
-  /** Of int4. */
-  readonly scales?: Uint8Array;
-}
-
-export class Checkpoint {
-  /** The file, or the index. */
+export class Checkpoint implements ModelWeights {
   readonly path: string;
-  /** Of every tensor that rows can be read of, whatever they are stored as. */
   readonly shapes: ReadonlyMap<string, readonly number[]>;
   readonly #tensors: ReadonlyMap<string, TensorInfo>;
   readonly #quantization: Quantization | undefined;
@@ -81,8 +65,22 @@ export class Checkpoint {
     return new Checkpoint(index, await openShards(folder, index), quantization);
   }
 
-  /** As they are stored; the bytes are reused by the next slice. Hashes what it reads. @throws ModelError */
-  async *slices({ tensor, outputs, firstRow = 0 }: Rows): AsyncGenerator<StoredSlice> {
+  integersOf(tensor: string): 'int8' | 'int4' | undefined {
+    const quantization = this.#quantization;
+    const info = this.#tensors.get(tensor);
+    if (info || !this.shapes.has(tensor)) return undefined;
+    if (quantization?.method === 'awq') return 'int8';
+    if (quantization?.method !== 'gptq' || quantization.isActOrder) return undefined;
+    return quantization.isSymmetric ? 'int4' : 'int8';
+  }
+
+  storedAs(tensor: string): string {
+    const dtype = this.#tensors.get(tensor)?.dtype;
+    if (dtype !== undefined) return dtype;
+    return this.#quantization?.method ?? 'nothing';
+  }
+
+  async *slices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     const format = info && floatFormat(info);
     if (!info || !file || !format) {
@@ -104,7 +102,7 @@ export class Checkpoint {
     this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} ${firstRow}`, hash.digest('hex'));
   }
 
-  async *#quantisedSlices({ tensor, outputs, firstRow = 0 }: Rows): AsyncGenerator<StoredSlice> {
+  async *#quantisedSlices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const [, inner = 0] = this.shapes.get(tensor) ?? [];
     if (inner === 0) throw new ModelError(`${this.path} has no tensor ${tensor}`);
     const matrix = await this.#quantisedMatrix(tensor);
@@ -183,10 +181,6 @@ export class Checkpoint {
     return bytes;
   }
 
-  /**
-   * SHA-256 over `seed` and the names, types, shapes and bytes of every tensor read so far: the model's fingerprint, however many files it
-   * lies in.
-   */
   fingerprint(seed: string): string {
     const hash = createHash('sha256').update(seed);
     for (const rows of [...this.#hashes.keys()].sort()) hash.update(`\n${rows} ${this.#hashes.get(rows)}`);

@@ -7,6 +7,8 @@ import { readdirSync, readFileSync, existsSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
+import type { TextFiles } from './text_files.ts';
+import type { ModelWeights } from './weights.ts';
 import { repoOfSnapshot } from './repo_name.ts';
 import { readQuantization, type Quantization } from './quantization.ts';
 
@@ -67,6 +69,7 @@ export interface GenerationDefaults {
 }
 
 export interface ModelFolder {
+  /** Of the folder, or the file. */
   readonly path: string;
   /** The folder's own name, or that of the repository whose snapshot it is. */
   readonly name: string;
@@ -74,6 +77,14 @@ export interface ModelFolder {
   readonly eosTokenIds: readonly number[];
   readonly defaults: GenerationDefaults;
   readonly hasTokenizer: boolean;
+}
+
+/** A model that can be opened, whatever files it lies in; `open_model.ts` gives it. */
+export interface Model extends ModelFolder {
+  /** @throws ModelError when a file is missing, truncated, or not what it says. */
+  openWeights(): Promise<ModelWeights>;
+  /** Undefined: it has no tokenizer. @throws ModelError when it has one that cannot be read. */
+  readTexts(): Promise<TextFiles | undefined>;
 }
 
 /** @throws ModelError when a file is missing, unreadable or says something this program does not support. */
@@ -90,18 +101,33 @@ export function readModelFolder(path: string): ModelFolder {
     );
   }
   const configPath = join(folder, 'config.json');
-  const raw = check(textPart(readJson(folder, 'config.json', z.looseObject({}))), configPath, configSchema);
+  const { config, eosTokenIds } = checkedConfig(
+    textPart(readJson(folder, 'config.json', z.looseObject({}))),
+    configPath,
+  );
   const generation = existsSync(join(folder, 'generation_config.json'))
     ? readJson(folder, 'generation_config.json', generationSchema)
     : undefined;
   return {
     path: folder,
     name: repoOfSnapshot(folder) ?? basename(folder),
-    config: toConfig(raw, configPath),
-    eosTokenIds: [generation?.eos_token_id ?? raw.eos_token_id ?? []].flat(),
+    config,
+    eosTokenIds:
+      generation?.eos_token_id === undefined || generation.eos_token_id === null
+        ? eosTokenIds
+        : [generation.eos_token_id].flat(),
     defaults: generation ? toDefaults(generation) : {},
     hasTokenizer: existsSync(join(folder, 'tokenizer.json')),
   };
+}
+
+/** Of what config.json holds, or would. `path`: for messages. @throws ModelError */
+export function checkedConfig(
+  values: unknown,
+  path: string,
+): { readonly config: ModelConfig; readonly eosTokenIds: readonly number[] } {
+  const raw = check(values, path, configSchema);
+  return { config: toConfig(raw, path), eosTokenIds: [raw.eos_token_id ?? []].flat() };
 }
 
 /** What transformers takes where the text part of a larger configuration leaves it out. */

@@ -1,17 +1,16 @@
 /**
- * Rows of a quantised matrix: as integers where what is stored is what devices multiply (symmetric int4 in groups of whole 32s), else in f32.
+ * Rows of a quantised matrix: as integers where devices can hold them value for value (int4 in groups of whole 32s that follow one another:
+ * symmetric ones stay int4, less their zero points the others are int8), else in f32.
  * Layouts are those of AutoGPTQ, AutoAWQ and compressed-tensors; `[rows][inner]` is a matrix's outputs and inputs.
  */
+import { halfValue } from './half_value.ts';
+import { IntegerRows } from './integer_rows.ts';
+import type { ModelRows } from './weights.ts';
 
 /** Inputs that share a scale in the devices' int4. */
 const GROUP = 32;
 
-/** As devices take them; see kernels/weight_format.ts. */
-interface QuantisedRows {
-  readonly format: 'f32' | 'int4';
-  readonly data: Uint8Array;
-  readonly scales?: Uint8Array;
-}
+type QuantisedRows = Omit<ModelRows, 'rowStart'>;
 
 /** Of a whole matrix. */
 export interface QuantisedMatrix {
@@ -99,41 +98,61 @@ export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: numb
 }
 
 function int4Matrix(matrix: Int4): QuantisedMatrix {
-  const isKept = isDevicesOwn(matrix);
-  return {
-    rows: (first, count) => (isKept ? ownRows(matrix, first, count) : floatRows(matrix, first, count)),
-  };
+  const rowsOf = { int4: symmetricRows, int8: centredRows, f32: floatRows }[kindOf(matrix)];
+  return { rows: (first, count) => rowsOf(matrix, first, count) };
 }
 
-/** Symmetric, in order, in groups of whole 32s, and no scale that a GPU would flush to zero. */
-function isDevicesOwn({ outputs, inner, scales, zero, groupSize }: Int4): boolean {
-  if (groupSize === 0 || groupSize % GROUP !== 0 || inner % GROUP !== 0) return false;
+function kindOf({ outputs, inner, scales, zero, groupSize }: Int4): 'int4' | 'int8' | 'f32' {
+  if (groupSize === 0 || groupSize % GROUP !== 0 || inner % GROUP !== 0) return 'f32';
   const numGroups = scales.length / outputs;
-  for (let group = 0; group < numGroups; group++) {
-    for (let output = 0; output < outputs; output++) {
-      const exponent = (scales[group * outputs + output]! >> 10) & 31;
-      if (exponent === 0 || exponent === 31 || zero(group, output) !== 8) return false;
-    }
-  }
-  return true;
+  for (let group = 0; group < numGroups; group++)
+    for (let output = 0; output < outputs; output++) if (zero(group, output) !== 8) return 'int8';
+  return 'int4';
 }
 
 /** Nibbles in order to the devices': low ones are inputs [8j, 8j + 4), high ones [8j + 4, 8j + 8). */
-function ownRows({ outputs, inner, scales, octet, groupSize }: Int4, first: number, count: number): QuantisedRows {
+function symmetricRows(
+  { outputs, inner, scales, octet, groupSize }: Int4,
+  first: number,
+  count: number,
+): QuantisedRows {
+  const out = new IntegerRows('int4', count, inner);
   const [words, groups] = [inner / 8, inner / GROUP];
-  const data = new Uint32Array(count * words);
-  const perRow = Math.ceil(groups / 2) * 2;
-  const halves = new Uint16Array(count * perRow);
   for (let row = 0; row < count; row++) {
     const output = first + row;
     for (let j = 0; j < words; j++) {
       const word = octet(j, output);
-      data[row * words + j] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
+      out.words[row * words + j] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
     }
     for (let group = 0; group < groups; group++)
-      halves[row * perRow + group] = scales[Math.floor((group * GROUP) / groupSize) * outputs + output]!;
+      out.setScale(row * groups + group, scales[Math.floor((group * GROUP) / groupSize) * outputs + output]!);
   }
-  return { format: 'int4', data: new Uint8Array(data.buffer), scales: new Uint8Array(halves.buffer) };
+  return out.rows();
+}
+
+/** Integers less their zero points: between -15 and 15. */
+function centredRows(
+  { outputs, inner, scales, octet, zero, groupSize }: Int4,
+  first: number,
+  count: number,
+): QuantisedRows {
+  const out = new IntegerRows('int8', count, inner);
+  const bytes = new Int8Array(out.words.buffer);
+  const [words, groups] = [inner / 8, inner / GROUP];
+  for (let row = 0; row < count; row++) {
+    const output = first + row;
+    for (let group = 0; group < groups; group++) {
+      const stored = Math.floor((group * GROUP) / groupSize);
+      const middle = zero(stored, output);
+      for (let j = 4 * group; j < 4 * (group + 1); j++) {
+        const word = octet(j, output);
+        const to = (row * words + j) * 8;
+        for (let i = 0; i < 8; i++) bytes[to + i] = ((word >>> (4 * i)) & 15) - middle;
+      }
+      out.setScale(row * groups + group, scales[stored * outputs + output]!);
+    }
+  }
+  return out.rows();
 }
 
 /** Four nibbles to the low nibbles of four bytes. */
@@ -199,11 +218,3 @@ const E4M3 = Float32Array.from({ length: 256 }, (_, byte) => {
   if (exponent === 15 && mantissa === 7) return NaN;
   return sign * (exponent === 0 ? mantissa * 2 ** -9 : (1 + mantissa / 8) * 2 ** (exponent - 7));
 });
-
-/** Of the bits of an f16. */
-export function halfValue(half: number): number {
-  const sign = half & 0x8000 ? -1 : 1;
-  const [exponent, mantissa] = [(half >> 10) & 31, half & 1023];
-  if (exponent === 31) return mantissa ? NaN : sign * Infinity;
-  return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1 + mantissa / 1024) * 2 ** (exponent - 15));
-}

@@ -3,7 +3,14 @@ import { z } from 'zod';
 
 export type Quantization =
   /** int4 in groups of inputs, symmetric or with zero points; `zeroOffset` is what stored zeros lack. */
-  | { readonly method: 'gptq'; readonly zeroOffset: number }
+  | {
+      readonly method: 'gptq';
+      readonly zeroOffset: number;
+      /** Inputs of a group do not follow one another. */
+      readonly isActOrder: boolean;
+      /** Zero points are the middle. */
+      readonly isSymmetric: boolean;
+    }
   /** int4 in groups of inputs with zero points, packed along the outputs. */
   | { readonly method: 'awq' }
   /** e4m3, a scale per output or per tile of `tile` outputs and inputs. */
@@ -14,6 +21,8 @@ const positive = z.int().positive();
 const schema = z.looseObject({
   quant_method: z.string(),
   bits: z.int().nullish(),
+  desc_act: z.boolean().nullish(),
+  sym: z.boolean().nullish(),
   checkpoint_format: z.string().nullish(),
   version: z.string().nullish(),
   fmt: z.string().nullish(),
@@ -45,7 +54,11 @@ export function readQuantization(raw: unknown): Quantization | undefined {
       if (bits !== 4) refuse(`gptq with ${bits} bits`);
       if (format !== null && format !== undefined && format !== 'gptq' && format !== 'gptq_v2')
         refuse(`gptq in ${format}`);
-      return { method, zeroOffset: format === 'gptq_v2' ? 0 : 1 };
+      return {
+        ...{ method, zeroOffset: format === 'gptq_v2' ? 0 : 1 },
+        isActOrder: parsed.data.desc_act ?? false,
+        isSymmetric: parsed.data.sym ?? true,
+      };
     case 'awq':
       if (bits !== 4) refuse(`awq with ${bits} bits`);
       if (version && version.toLowerCase() !== 'gemm') refuse(`awq in ${version}`);

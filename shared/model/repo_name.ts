@@ -1,20 +1,24 @@
-/** How a model is named: a folder, or a repository of a hub, `org/name[@revision]`. */
+/** How a model is named: a folder or a file, or a repository of a hub, `org/name[@revision]`, or a file of one, `org/name[@revision]:file.gguf`. */
 
 export interface RepoName {
   /** `org/name`, or one word for a few old ones. */
   readonly repo: string;
   /** A branch, a tag or a commit. */
   readonly revision: string;
+  /** A GGUF file of it, the first where a model is split; undefined: the model is the repository. */
+  readonly file?: string;
 }
 
 const WORD = '[A-Za-z0-9][A-Za-z0-9._-]{0,95}';
-const PATTERN = new RegExp(`^(${WORD}/${WORD})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{0,255}))?$`);
+const FILE = '[A-Za-z0-9][A-Za-z0-9._/-]{0,255}\\.gguf';
+const PATTERN = new RegExp(`^(${WORD}/${WORD})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{0,255}))?(?::(${FILE}))?$`);
 
 /** Undefined for what is no name of a repository, such as a path. */
 export function parseRepoName(text: string): RepoName | undefined {
-  const [, repo, revision = 'main'] = PATTERN.exec(text) ?? [];
+  const [, repo, revision = 'main', file] = PATTERN.exec(text) ?? [];
   if (repo === undefined || repo.includes('..') || repo.includes('--') || revision.includes('..')) return undefined;
-  return { repo, revision };
+  if (file?.split('/').some((part) => part === '' || part === '..')) return undefined;
+  return { repo, revision, ...(file === undefined ? {} : { file }) };
 }
 
 /** Of a folder in the hub's cache, the repository; undefined for any other. */

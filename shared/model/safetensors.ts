@@ -7,6 +7,7 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { ModelError } from './model_folder.ts';
+import { readFully } from './read_fully.ts';
 
 const bytesOf = { F32: 4, F16: 2, BF16: 2, I32: 4, F8_E4M3: 1 } as const;
 type Dtype = keyof typeof bytesOf;
@@ -117,13 +118,4 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
     if (before && start < before.end) refuse(`is damaged: tensors ${before.name} and ${name} overlap`);
   });
   return tensors;
-}
-
-async function readFully(file: FileHandle, into: Buffer, position: number, path: string): Promise<void> {
-  for (let done = 0; done < into.length;) {
-    const { bytesRead } = await file.read(into, done, into.length - done, position + done);
-    if (bytesRead === 0)
-      throw new ModelError(`${path} ended at ${position + done} while it was read: download it again`);
-    done += bytesRead;
-  }
 }

@@ -98,7 +98,7 @@ export const modelOptions = {
     'MODEL',
     z.string().min(1),
     defaultModel,
-    'Hugging Face folder (config.json, safetensors files, tokenizer.json), or ORG/NAME[@REVISION] of a hub',
+    'Hugging Face folder (config.json, safetensors files, tokenizer.json), GGUF file, or ORG/NAME[@REVISION][:FILE.gguf] of a hub',
     { isPlace: true },
   ),
   max_model_len: option(

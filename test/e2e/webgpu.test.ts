@@ -12,7 +12,7 @@ import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { TemplateInput } from '../../services/router/openai/parameters.ts';
 import { TextCodec } from '../../services/router/text/text.ts';
-import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { openModel } from '../../shared/model/open_model.ts';
 import { Cluster, harbour, mapConcurrently, runToEnd, until } from '../support/cluster.ts';
 import { isSoftware, testDevice as gpu } from '../kernels/software_gpu.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
@@ -86,7 +86,7 @@ async function pairCases(): Promise<Case[]> {
     const question = own.at(-1)!.messages[1]!;
     return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
   });
-  const codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
+  const codec = await TextCodec.open(await openModel(harbour), 2_048, workerThreads, assert.fail);
   const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? 12 : 100));
   // Short ones and long ones.
   const stride = Math.max(1, (cases.length + joined.length) / numWanted);

@@ -20,6 +20,8 @@ import { HubError } from '../../shared/hub/download.ts';
 import { Hub, type Progress } from '../../shared/hub/hub.ts';
 import { parseRepoName } from '../../shared/model/repo_name.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
+import { openModel } from '../../shared/model/open_model.ts';
+import { ggufFile } from '../support/gguf_file.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { loadReference } from '../support/reference_loop.ts';
 import { COMMIT, FakeHub, type Fault } from './fake_hub.ts';
@@ -64,7 +66,7 @@ const cached = (...parts: string[]): string => join(home, 'hub', 'models--org--n
 
 test('a model comes by its name, into the layout that others know, and runs from there', async () => {
   const seen: Progress[] = [];
-  const folder = await open({}, (progress) => seen.push(progress)).hub.folderOf('org/name');
+  const folder = await open({}, (progress) => seen.push(progress)).hub.placeOf('org/name');
   assert.equal(folder, cached('snapshots', COMMIT));
   for (const name of ['config.json', 'model.safetensors.index.json', SHARD, 'model-00002-of-00002.safetensors'])
     assert.deepEqual(readFileSync(join(folder, name)), readFileSync(join(goldenFolder('qwen2'), name)));
@@ -81,9 +83,9 @@ test('a model comes by its name, into the layout that others know, and runs from
   device.destroy();
 
   const before = hub.requests.length;
-  assert.equal(await open().hub.folderOf('org/name@v1'), folder);
+  assert.equal(await open().hub.placeOf('org/name@v1'), folder);
   assert.equal(hub.requests.length, before + 2, 'what is there is not fetched again');
-  assert.equal(await open().hub.folderOf('org/name'), folder);
+  assert.equal(await open().hub.placeOf('org/name'), folder);
   assert.equal(hub.requests.length, before + 3, 'nor asked for');
   assert.equal(readFileSync(cached('refs', 'v1'), 'utf8'), COMMIT);
 });
@@ -111,7 +113,7 @@ test.each<[string, Fault[], number]>([
   hub.faults.set(SHARD, [...faults]);
   waits.length = 0;
   const { hub: own, notes } = open();
-  const folder = await own.folderOf('org/name');
+  const folder = await own.placeOf('org/name');
   assert.deepEqual(readFileSync(join(folder, SHARD)), readFileSync(join(goldenFolder('qwen2'), SHARD)));
   assert.equal(hub.numRequests(SHARD), numRequests);
   expect(notes.length).toBe(faults.length);
@@ -129,12 +131,12 @@ test.each<[string, Fault[], number]>([
 
 test('what another process left half is gone on with', async () => {
   const bytes = readFileSync(join(goldenFolder('qwen2'), SHARD));
-  await open().hub.folderOf('org/name');
+  await open().hub.placeOf('org/name');
   const blob = join(cached('snapshots', COMMIT), readlinkSync(join(cached('snapshots', COMMIT), SHARD)));
   rmSync(join(cached('snapshots', COMMIT), SHARD));
   writeFileSync(`${blob}.incomplete`, bytes.subarray(0, 70_000));
   rmSync(blob);
-  await open().hub.folderOf('org/name');
+  await open().hub.placeOf('org/name');
   assert.deepEqual(readFileSync(blob), bytes);
   assert.equal(hub.requests.at(-1)?.range, 'bytes=70000-');
 });
@@ -151,7 +153,7 @@ test('what never comes right is refused in words, and nothing of it counts', asy
   ];
   for (const [faults, pattern] of refusals) {
     hub.faults.set(SHARD, faults);
-    await assert.rejects(open().hub.folderOf('org/name'), (error) => {
+    await assert.rejects(open().hub.placeOf('org/name'), (error) => {
       assert(error instanceof HubError);
       assert.match(error.message, pattern);
       return true;
@@ -165,35 +167,35 @@ test('what never comes right is refused in words, and nothing of it counts', asy
 test('a busy list is asked for again; a token is shown, and one that is missing is said', async () => {
   hub.listStatuses.push(429, 502);
   hub.token = 'secret';
-  await open({ HF_TOKEN: 'secret' }).hub.folderOf('org/name');
+  await open({ HF_TOKEN: 'secret' }).hub.placeOf('org/name');
   assert(hub.requests.every(({ token }) => token === 'Bearer secret'));
   await assert.rejects(
-    open().hub.folderOf('org/name'),
+    open().hub.placeOf('org/name'),
     /refuses org\/name \(401\): is it there, are its terms accepted, is HF_TOKEN set/,
   );
-  await assert.rejects(open({ HF_TOKEN: 'secret' }).hub.folderOf('org/other'), /has no org\/other@main/);
+  await assert.rejects(open({ HF_TOKEN: 'secret' }).hub.placeOf('org/other'), /has no org\/other@main/);
 });
 
 test('without a hub the cache serves; what it lacks is named', async () => {
-  const folder = await open().hub.folderOf('org/name');
+  const folder = await open().hub.placeOf('org/name');
   const requests = hub.requests.length;
   const offline = open({ HF_HUB_OFFLINE: '1' });
-  assert.equal(await offline.hub.folderOf('org/name'), folder);
+  assert.equal(await offline.hub.placeOf('org/name'), folder);
   assert.equal(hub.requests.length, requests);
   hub.close();
   const unreachable = open();
-  assert.equal(await unreachable.hub.folderOf('org/name'), folder);
+  assert.equal(await unreachable.hub.placeOf('org/name'), folder);
   assert.match(unreachable.notes[0] ?? '', /does not answer .*; using what is in the cache/);
   rmSync(join(folder, SHARD));
   await assert.rejects(
-    offline.hub.folderOf('org/name'),
+    offline.hub.placeOf('org/name'),
     /HF_HUB_OFFLINE is set, and model-00001-of-00002\.safetensors of org\/name@main is not in/,
   );
-  await assert.rejects(offline.hub.folderOf('org/else'), /and it of org\/else@main is not in/);
+  await assert.rejects(offline.hub.placeOf('org/else'), /and it of org\/else@main is not in/);
 });
 
 test('two processes at once bring it once', async () => {
-  const [one, other] = await Promise.all([open().hub.folderOf('org/name'), open().hub.folderOf('org/name')]);
+  const [one, other] = await Promise.all([open().hub.placeOf('org/name'), open().hub.placeOf('org/name')]);
   assert.equal(one, other);
   assert.equal(hub.numRequests(SHARD), 1);
 });
@@ -211,21 +213,21 @@ test('a lock whose owner has died is taken; one whose owner lives is waited for'
     },
   };
   const environment = { HF_HOME: home, HF_ENDPOINT: endpoint };
-  const folder = await new Hub({ ...host, clock: hurried, environment }).folderOf('org/name');
+  const folder = await new Hub({ ...host, clock: hurried, environment }).placeOf('org/name');
   assert(passed > 15_000);
   assert(existsSync(join(folder, SHARD)) && !existsSync(cached('.penstock.lock')));
 });
 
 test('a hub that names no commit is refused: nothing is written out of the cache', async () => {
   hub.commit = '../../../../elsewhere';
-  await assert.rejects(open().hub.folderOf('org/name'), /gives no commit of org\/name@main/);
+  await assert.rejects(open().hub.placeOf('org/name'), /gives no commit of org\/name@main/);
 });
 
 test('a new commit of the same files brings none of them again', async () => {
-  await open().hub.folderOf('org/name');
+  await open().hub.placeOf('org/name');
   hub.commit = 'beef'.padEnd(40, '1');
   const before = hub.numRequests(SHARD);
-  const folder = await open().hub.folderOf('org/name');
+  const folder = await open().hub.placeOf('org/name');
   assert.equal(folder, cached('snapshots', hub.commit));
   assert.equal(hub.numRequests(SHARD), before);
 });
@@ -233,7 +235,7 @@ test('a new commit of the same files brings none of them again', async () => {
 test('the list, and what is removed', async () => {
   const own = open().hub;
   assert.deepEqual(own.list(), []);
-  const path = await own.folderOf('org/name');
+  const path = await own.placeOf('org/name');
   const [only] = own.list();
   expect(only).toMatchObject({ repo: 'org/name', commit: COMMIT, revisions: ['main'], path });
   assert.equal(own.remove({ repo: 'org/name', revision: 'main' }), only?.bytes);
@@ -247,7 +249,7 @@ test('an index that points out of its folder is refused', async () => {
   hub = new FakeHub(goldenFolder('qwen2'), { 'model.safetensors.index.json': index });
   endpoint = await hub.listen();
   await assert.rejects(
-    open().hub.folderOf('org/name'),
+    open().hub.placeOf('org/name'),
     /names "\.\.\/\.\.\/\.\.\/etc\/passwd", which is no file of the model/,
   );
 });
@@ -255,7 +257,11 @@ test('an index that points out of its folder is refused', async () => {
 test('names, and what is none', () => {
   assert.deepEqual(parseRepoName('org/name'), { repo: 'org/name', revision: 'main' });
   assert.deepEqual(parseRepoName('Qwen/Qwen3-0.6B@refs/pr/1'), { repo: 'Qwen/Qwen3-0.6B', revision: 'refs/pr/1' });
+  const file = { repo: 'org/name', revision: 'main', file: 'q4/a-Q4_K_M.gguf' };
+  assert.deepEqual(parseRepoName('org/name:q4/a-Q4_K_M.gguf'), file);
+  assert.deepEqual(parseRepoName('org/name@v1:q4/a-Q4_K_M.gguf'), { ...file, revision: 'v1' });
   for (const text of [
+    ...['org/name:a.bin', 'org/name:../a.gguf', 'org/name:a/../b.gguf', 'org/name:a//b.gguf', 'org/name:'],
     '',
     'name',
     './org/name',
@@ -289,8 +295,40 @@ test('progress is a bar on a terminal and lines elsewhere', () => {
 });
 
 test('a blob that was cut by hand is seen before it runs', async () => {
-  const folder = await open().hub.folderOf('org/name');
+  const folder = await open().hub.placeOf('org/name');
   const blob = join(folder, readlinkSync(join(folder, SHARD)));
   truncateSync(blob, 1_000);
   await assert.rejects(loadReference(folder, 'f32'), /is truncated/);
+});
+
+test('a GGUF file of a repository comes by its name, with all that it is split into', async () => {
+  const model = readFileSync(join(goldenFolder('gguf-q8_0'), 'model.gguf'));
+  hub.close();
+  const folder = join(home, 'repository');
+  mkdirSync(folder);
+  for (const name of ['tiny-Q8_0.gguf', 'big-00001-of-00002.gguf']) writeFileSync(join(folder, name), model);
+  writeFileSync(join(folder, 'big-00002-of-00002.gguf'), ggufFile({ 'split.no': 1 }));
+  hub = new FakeHub(folder, {});
+  endpoint = await hub.listen();
+  const path = await open().hub.placeOf('org/name:tiny-Q8_0.gguf');
+  assert.equal(path, cached('snapshots', COMMIT, 'tiny-Q8_0.gguf'));
+  assert.equal(hub.numRequests('big-00001-of-00002.gguf'), 0, 'nothing else of it');
+  const opened = await openModel(path);
+  expect([opened.name, opened.config.modelType]).toEqual(['org/name:tiny-Q8_0.gguf', 'llama']);
+
+  const big = await open().hub.placeOf('org/name@main:big-00001-of-00002.gguf');
+  assert(existsSync(cached('snapshots', COMMIT, 'big-00002-of-00002.gguf')));
+  assert.equal((await openModel(big)).eosTokenIds[0], 2);
+  hub.close();
+  assert.equal(await open().hub.placeOf('org/name:tiny-Q8_0.gguf'), path, 'what is there is found without its hub');
+});
+
+test('a file that is not there, or the second of a model, is refused with what there is', async () => {
+  hub.close();
+  hub = new FakeHub(goldenFolder('gguf-q8_0'), { 'README.md': 'x' });
+  endpoint = await hub.listen();
+  const { hub: own } = open();
+  await assert.rejects(own.placeOf('org/name:other.gguf'), /has no other\.gguf; its GGUF files are: model\.gguf/);
+  await assert.rejects(own.placeOf('org/name:a-00002-of-00003.gguf'), /name the first, a-00001-of-00003\.gguf/);
+  await assert.rejects(own.placeOf('org/name'), /has GGUF files: name one, such as org\/name:model\.gguf/);
 });

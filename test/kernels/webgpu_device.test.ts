@@ -86,7 +86,7 @@ test('weights, blocks and buffers that do not fit are refused with the sizes, an
   small.destroy();
   const tiny = await open({ memoryBytes: 1_000 });
   await expect(tiny.load(program, random, options)).rejects.toThrow(
-    /the weights take .* MiB in f16, --device-memory allows 0.0 MiB: use a smaller --weights format/,
+    /the weights take .* MiB as they are held, --device-memory allows 0.0 MiB: use a smaller --weights format/,
   );
   tiny.destroy();
 });

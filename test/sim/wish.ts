@@ -4,6 +4,7 @@ import type { Random } from '../../shared/base/random.ts';
 import { neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../services/router/text/text_stream.ts';
+import { readTextFiles } from '../../shared/model/text_files.ts';
 import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
 import { plainRun, SIM_VOCAB, type PlainRun } from './simulated_device.ts';
 import type { Answer } from './simulated_http.ts';
@@ -11,7 +12,7 @@ import type { Answer } from './simulated_http.ts';
 export const simModel = projectPath('test/sim/model');
 const EOS = 1;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
-export const simTokenizer = new TokenizerTools(simModel);
+export const simTokenizer = new TokenizerTools(readTextFiles(simModel));
 
 /** Of one prompt. */
 interface Expected {

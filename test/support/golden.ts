@@ -28,6 +28,11 @@ export const goldenModels = [
 
 /** One tiny Llama in other weight formats; the reference ran with what they decode to. */
 export const goldenFormats = [
+  'gguf-f16',
+  'gguf-q8_0',
+  'gguf-q4_0',
+  'gguf-q4_k_m',
+  'llama-f16-same-as-gguf',
   'llama-gptq',
   'llama-gptq-actorder',
   'llama-awq',

@@ -1,6 +1,7 @@
 /** Products of a mixture: an expert's rows lie together, and are multiplied as any others by its part of the weight. */
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../device.ts';
+import { heldFormat } from '../../program.ts';
 import { formatCode, isInteger, LANES, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
@@ -62,12 +63,13 @@ export const expertLinear = operation('expert_linear', {
     const weight = load.program.weights[op.weight]!;
     const places = numRows(load, op.x, batch);
     const outputs = weight.outputs / op.experts;
+    const held = heldFormat(weight, weightFormat);
     return {
       label: `experts ${weight.inner} to ${outputs}`,
       // Of as many experts as there are places, or all.
       bytes: (weightBytes(weight, weightFormat) * Math.min(places, op.experts)) / op.experts,
       flops: 2 * places * weight.inner * outputs,
-      kind: isInteger(weightFormat) ? weightFormat : 'f32',
+      kind: isInteger(held) ? held : 'f32',
     };
   },
   scratchBytes: (op, { program, options }) => {

@@ -1,6 +1,6 @@
 /** Products: tasks are blocks of rows times ranges of panels. */
 import assert from 'node:assert/strict';
-import { isHeldInF32 } from '../../program.ts';
+import { heldFormat } from '../../program.ts';
 import { ROW_BLOCK } from '../kernel_constants.ts';
 import { formatCode, isInteger, LANES, paddedWidth, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
@@ -38,13 +38,14 @@ export const linear = operation('linear', {
   work: (op, load, batch) => {
     const { weightFormat } = load.options;
     const weight = load.program.weights[op.weight]!;
+    const held = heldFormat(weight, weightFormat);
     const rows = numRows(load, op.x, batch);
     return {
       label: `linear ${weight.inner} to ${weight.outputs}`,
       // Where rows are many, weights come from cache most times, and computing is what costs.
       bytes: rows <= ROW_BLOCK ? weightBytes(weight, weightFormat) : 0,
       flops: 2 * rows * weight.inner * weight.outputs,
-      kind: isInteger(weightFormat) && !isHeldInF32(weight) ? weightFormat : 'f32',
+      kind: isInteger(held) ? held : 'f32',
     };
   },
   scratchBytes: (op, { program, options }) => {

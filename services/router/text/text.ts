@@ -4,7 +4,8 @@
  */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
-import { ModelError, type ModelFolder } from '../../../shared/model/model_folder.ts';
+import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
+import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
@@ -40,13 +41,14 @@ export class TextCodec {
 
   /** `maxTokens`: of the longest context. @throws ModelError when tokenizer.json or the template cannot be used. */
   static async open(
-    folder: ModelFolder,
+    model: Model,
     maxTokens: number,
     threads: Threads,
     onDeath: (error: Error) => void,
   ): Promise<TextCodec> {
-    if (!folder.hasTokenizer) return new TextCodec(undefined, 0);
-    const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(folder, threads, onDeath);
+    const texts = await model.readTexts();
+    if (!texts) return new TextCodec(undefined, 0);
+    const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(model.path, texts, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
     return new TextCodec({ streams, prompts, long, tools: undefined, startTools: startOne }, maxTokens * longest);
@@ -160,25 +162,22 @@ export class TextCodec {
 
 /** @throws ModelError when the thread ends while it reads the tokenizer. */
 async function startTokenizer(
-  folder: ModelFolder,
+  path: string,
+  texts: TextFiles,
   threads: Threads,
   onDeath: (error: Error) => void,
 ): Promise<Thread<TokenizerTools>> {
   let isReady = false;
   const url = new URL('./tokenizer_worker.js', import.meta.url);
-  const calls = threads.spawn<typeof start>(
-    { url },
-    { folder: folder.path },
-    {
-      onDeath: (error) => {
-        if (isReady) onDeath(error);
-      },
+  const calls = threads.spawn<typeof start>({ url }, texts, {
+    onDeath: (error) => {
+      if (isReady) onDeath(error);
     },
-  );
+  });
   try {
     await calls.call('longestToken', undefined);
   } catch (cause) {
-    throw new ModelError(`the tokenizer of ${folder.path} cannot be used: ${messageOf(cause)}`, { cause });
+    throw new ModelError(`the tokenizer of ${path} cannot be used: ${messageOf(cause)}`, { cause });
   }
   isReady = true;
   return calls;

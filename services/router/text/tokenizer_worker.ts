@@ -1,11 +1,10 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { createContext, Script } from 'node:vm';
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { REPLACEMENT } from './text_stream.ts';
 import { keepWholeLoops } from './whole_loops.ts';
@@ -34,15 +33,13 @@ export class TokenizerTools {
   readonly #sandbox = createContext({ render: (): string => '' });
   readonly #rendering = new Script('render()');
 
-  constructor(folder: string) {
-    const read = (file: string): Record<string, unknown> =>
-      JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
-    this.#config = read('tokenizer_config.json');
+  constructor({ tokenizer, config, template }: TextFiles) {
+    this.#config = JSON.parse(config) as Record<string, unknown>;
     this.#tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => TextTokenizer)(
-      read('tokenizer.json'),
+      JSON.parse(tokenizer),
       this.#config,
     );
-    const source = templateSource(folder, this.#config['chat_template']);
+    const source = template ?? templateOf(this.#config['chat_template']);
     this.#template = source === undefined ? undefined : new Template(source);
   }
 
@@ -195,10 +192,8 @@ export class TokenizerTools {
   }
 }
 
-/** The template by itself, in a list of named ones, or in a file of its own, which newer folders have. */
-function templateSource(folder: string, ofConfig: unknown): string | undefined {
-  const path = join(folder, 'chat_template.jinja');
-  if (existsSync(path)) return readFileSync(path, 'utf8');
+/** The template by itself, or in a list of named ones. */
+function templateOf(ofConfig: unknown): string | undefined {
   const found = templatesSchema.safeParse(ofConfig).data;
   return typeof found === 'string' ? found : found?.find(({ name }) => name === 'default')?.template;
 }
@@ -232,6 +227,6 @@ function leftOpen(text: string, messages: TemplateInput['messages']): string {
   return text.slice(0, at + (text.startsWith(whole, at) ? whole.length : final.trim().length));
 }
 
-export function start({ folder }: { readonly folder: string }): TokenizerTools {
-  return new TokenizerTools(folder);
+export function start(texts: TextFiles): TokenizerTools {
+  return new TokenizerTools(texts);
 }

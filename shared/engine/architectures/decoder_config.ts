@@ -6,6 +6,9 @@ import { ropeScaling } from './decoder_rope.ts';
 
 const positive = z.int().positive();
 
+/** No model has as many. */
+const MAX_LAYERS = 4_096;
+
 const ropeParameters = z.looseObject({
   rope_theta: z.number().positive().nullish(),
   partial_rotary_factor: z.number().positive().max(1).nullish(),
@@ -14,7 +17,7 @@ const ropeParameters = z.looseObject({
 const decoderSchema = z.looseObject({
   hidden_size: positive,
   intermediate_size: positive,
-  num_hidden_layers: positive,
+  num_hidden_layers: positive.max(MAX_LAYERS),
   num_attention_heads: positive,
   num_key_value_heads: positive.nullish(),
   head_dim: positive.nullish(),

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { TextStream } from '../../../services/router/text/text_stream.ts';
+import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
 import { goldenFolder } from '../../support/golden.ts';
 
@@ -26,7 +27,7 @@ const byteFallback = ['llama2', 'phi3', 'gemma'];
 
 describe.each(kinds)('%s', (kind) => {
   const folder = goldenFolder(`tokenizers/${kind}`);
-  const tools = new TokenizerTools(folder);
+  const tools = new TokenizerTools(readTextFiles(folder));
   const golden = JSON.parse(readFileSync(join(folder, 'golden.json'), 'utf8')) as {
     cases: TextCase[];
     decode: Omit<TextCase, 'text'>[];
@@ -121,7 +122,7 @@ test('chat templates render as the reference does, with tools and variables, and
   const tools = new Map<string, TokenizerTools>();
   for (const { template, rendered: want, error, ...input } of golden) {
     const source = readFileSync(join(goldenFolder('templates'), `${template}.jinja`), 'utf8');
-    const own = tools.get(template) ?? new TokenizerTools(folderWith({ chat_template: source }));
+    const own = tools.get(template) ?? new TokenizerTools(readTextFiles(folderWith({ chat_template: source })));
     tools.set(template, own);
     if (want !== undefined) assert.deepEqual(rendered(own, input), idsOf(own, want));
     else expect(() => rendered(own, input)).toThrow(error);
@@ -141,17 +142,17 @@ test('a template lies in the configuration, in a list of named ones, or in a fil
     [{ chat_template: named }, {}, 'by name'],
     [{}, { 'chat_template.jinja': 'in a file' }, 'in a file'],
   ] as const) {
-    const tools = new TokenizerTools(folderWith(config, files));
+    const tools = new TokenizerTools(readTextFiles(folderWith(config, files)));
     assert.deepEqual(rendered(tools, { messages, add_generation_prompt: true }), idsOf(tools, want));
   }
-  const none = new TokenizerTools(folderWith({}));
+  const none = new TokenizerTools(readTextFiles(folderWith({})));
   expect(() => rendered(none, { messages, add_generation_prompt: true })).toThrow(/this model has no chat template/);
 });
 
 test('a template that loops is stopped, and the next request is served', () => {
   const loop = '{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}';
   const source = `{% if messages[0].content == 'loop' %}${loop}{% endif %}done`;
-  const tools = new TokenizerTools(folderWith({ chat_template: source }));
+  const tools = new TokenizerTools(readTextFiles(folderWith({ chat_template: source })));
   const input = { messages: [{ role: 'user', content: 'loop' }], add_generation_prompt: true };
   expect(() => rendered(tools, input)).toThrow(/the chat template is not done with them after 2000 ms/);
   assert.deepEqual(rendered(tools, { messages, add_generation_prompt: true }), idsOf(tools, 'done'));

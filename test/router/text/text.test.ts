@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { workerThreads } from '../../../shared/base/worker_threads.ts';
-import { readModelFolder } from '../../../shared/model/model_folder.ts';
+import { openModel } from '../../../shared/model/open_model.ts';
 import { TextCodec } from '../../../services/router/text/text.ts';
 import { TextStream } from '../../../services/router/text/text_stream.ts';
 import { goldenFolder } from '../../support/golden.ts';
@@ -12,7 +12,7 @@ const never = new AbortController().signal;
 const NO_PROMPT = new Uint32Array(0);
 let codec: TextCodec;
 beforeAll(async () => {
-  codec = await TextCodec.open(readModelFolder(harbour), 2_048, workerThreads, assert.fail);
+  codec = await TextCodec.open(await openModel(harbour), 2_048, workerThreads, assert.fail);
 });
 afterAll(async () => {
   await codec.close();
@@ -53,7 +53,7 @@ test('what could still become a stop string is held back until it cannot', async
 });
 
 test('a folder without a tokenizer serves token ids only, and says so', async () => {
-  const none = await TextCodec.open(readModelFolder(goldenFolder('llama-tied')), 512, workerThreads, assert.fail);
+  const none = await TextCodec.open(await openModel(goldenFolder('llama-tied')), 512, workerThreads, assert.fail);
   assert.equal(none.hasTokenizer, false);
   assert.deepEqual(await none.decode([[1, 2]], true), ['']);
   await assert.rejects(none.encode('x', true, never), /no tokenizer/);

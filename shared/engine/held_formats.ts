@@ -1,0 +1,49 @@
+/** What each matrix of a model is held in: as its file stores it where the device multiplies that, else what the device likes. */
+import type { Program, WeightSpec } from '../../kernels/program.ts';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { ModelWeights } from '../model/weights.ts';
+
+export interface HeldFormats {
+  readonly program: Program;
+  /** Of matrices that say nothing else. */
+  readonly common: WeightFormat;
+  /** Of all: what blocks of KV computed with these weights are told apart by. */
+  readonly label: string;
+  /** What becomes of formats that are not held as they are stored, for people; empty: floats in a float format. */
+  readonly changes: string;
+}
+
+/** `wanted` `auto`: as stored, else `liked`. */
+export function heldFormats(
+  program: Program,
+  weights: Pick<ModelWeights, 'integersOf' | 'storedAs'>,
+  wanted: WeightFormat | 'auto',
+  liked: WeightFormat,
+): HeldFormats {
+  const common = wanted === 'auto' ? liked : wanted;
+  const kinds = new Map<string, Set<string>>();
+  const held = new Set<WeightFormat>();
+  const entries = Object.entries(program.weights).map(([name, spec]): [string, WeightSpec] => {
+    if (spec.inner === 1 || spec.isExact) return [name, spec];
+    const format = (wanted === 'auto' ? asStored(spec, weights) : undefined) ?? common;
+    held.add(format);
+    for (const { tensor } of spec.parts) {
+      const becomes = kinds.get(weights.storedAs(tensor)) ?? new Set();
+      kinds.set(weights.storedAs(tensor), becomes.add(format));
+    }
+    return [name, format === common ? spec : { ...spec, format }];
+  });
+  return {
+    program: { ...program, weights: Object.fromEntries(entries) },
+    common,
+    label: [...held].sort().join('+') || common,
+    changes: [...kinds].map(([stored, formats]) => `${stored} as ${[...formats].sort().join(' and ')}`).join(', '),
+  };
+}
+
+/** Integers of all parts, the wider ones where they differ: int4 are int8 too. */
+function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): 'int8' | 'int4' | undefined {
+  const formats = new Set(parts.map(({ tensor }) => weights.integersOf(tensor)));
+  if (formats.size === 0 || formats.has(undefined)) return undefined;
+  return formats.has('int8') ? 'int8' : 'int4';
+}

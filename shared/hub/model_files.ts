@@ -1,0 +1,72 @@
+/** Which files of a repository make a model. */
+import { existsSync, readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { messageOf } from '../base/failure.ts';
+import { HubError } from './download.ts';
+
+/** What a model's folder is read for, beside its weights. */
+export const SMALL_FILES = [
+  'config.json',
+  'generation_config.json',
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'chat_template.jinja',
+];
+export const INDEX = 'model.safetensors.index.json';
+export const GGUF = /\.gguf$/;
+/** No model is split into more. */
+const MAX_PARTS = 2_000;
+const SHARD = /^[\w.-]+\.safetensors$/;
+
+/** As a hub lists a file. */
+export interface Listed {
+  readonly path: string;
+  readonly size: number;
+  readonly oid?: string;
+  readonly lfs?: { readonly oid: string; readonly size: number };
+}
+
+/** @throws HubError for an index that is none, or points out of its folder. */
+export function shardsOf(path: string): string[] {
+  let map: unknown;
+  try {
+    map = (JSON.parse(readFileSync(path, 'utf8')) as { weight_map?: unknown }).weight_map;
+  } catch (cause) {
+    throw new HubError(`${path} is no index: ${messageOf(cause)}`, { cause });
+  }
+  const names =
+    typeof map === 'object' && map !== null ? [...new Set(Object.values(map as Record<string, unknown>))] : [];
+  return names.map((name) => {
+    if (typeof name !== 'string' || !SHARD.test(name) || name !== basename(name))
+      throw new HubError(`${path} names ${JSON.stringify(name)}, which is no file of the model`);
+    return name;
+  });
+}
+
+/** A GGUF file and all that its model is split into. @throws HubError when one is not there. */
+export function ggufFiles(name: string, file: string, files: ReadonlyMap<string, Listed>): Listed[] {
+  return partsOf(file).map((path) => {
+    const found = files.get(path);
+    if (found) return found;
+    const others = [...files.keys()].filter((other) => GGUF.test(other)).join(', ');
+    throw new HubError(`${name} has no ${path}; its GGUF files are: ${others || 'none'}`);
+  });
+}
+
+/** Names of all files of a model, by the first of them. @throws HubError when it is not the first. */
+function partsOf(file: string): string[] {
+  const [, stem, number, total] = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/.exec(file) ?? [];
+  if (stem === undefined) return [file];
+  const part = (i: number): string => `${stem}-${String(i).padStart(5, '0')}-of-${total}.gguf`;
+  if (Number(number) !== 1) throw new HubError(`${file} is one of ${Number(total)} files: name the first, ${part(1)}`);
+  return Array.from({ length: Math.min(Number(total), MAX_PARTS) }, (_, i) => part(i + 1));
+}
+
+/** What a snapshot lacks to be run; undefined: nothing. `file`: of it, when the model is one. */
+export function missingFile(snapshot: string, file: string | undefined): string | undefined {
+  if (file !== undefined) return partsOf(file).find((path) => !existsSync(join(snapshot, path)));
+  if (!existsSync(join(snapshot, 'config.json'))) return 'config.json';
+  if (existsSync(join(snapshot, 'model.safetensors'))) return undefined;
+  if (!existsSync(join(snapshot, INDEX))) return 'model.safetensors';
+  return shardsOf(join(snapshot, INDEX)).find((name) => !existsSync(join(snapshot, name)));
+}

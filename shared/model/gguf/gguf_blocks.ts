@@ -1,0 +1,187 @@
+/**
+ * What rows of a GGUF file are made of: blocks of values with their scales, as ggml's ggml-common.h lays them out. Blocks that the devices'
+ * integers can hold value for value become those; the others become f32.
+ */
+import { halfValue } from '../half_value.ts';
+import { IntegerRows } from '../integer_rows.ts';
+import type { ModelRows } from '../weights.ts';
+
+/** As rows come out. */
+type Kept = 'f32' | 'f16' | 'bf16' | 'int8' | 'int4';
+
+export interface BlockType {
+  readonly name: string;
+  /** Of a block. */
+  readonly values: number;
+  readonly bytes: number;
+  /** What rows of it become: integers without a rounding, or floats. */
+  readonly kept: Kept;
+  /** `rows` of `inner` values each. */
+  readonly decode: (bytes: Uint8Array, rows: number, inner: number) => Omit<ModelRows, 'rowStart'>;
+}
+
+/** Values of one block into `out` from `to` on. */
+type Unpack = (view: DataView, at: number, out: Float32Array, to: number) => void;
+
+/** By ggml's numbers. */
+export const blockTypes: ReadonlyMap<number, BlockType> = new Map([
+  [0, plain('F32', 'f32', 4)],
+  [1, plain('F16', 'f16', 2)],
+  [30, plain('BF16', 'bf16', 2)],
+  [2, { name: 'Q4_0', values: 32, bytes: 18, kept: 'int4', decode: q4_0 }],
+  [8, { name: 'Q8_0', values: 32, bytes: 34, kept: 'int8', decode: q8_0 }],
+  [6, { name: 'Q5_0', values: 32, bytes: 22, kept: 'int8', decode: q5_0 }],
+  [3, floats('Q4_1', 32, 20, q4_1)],
+  [7, floats('Q5_1', 32, 24, q5_1)],
+  [12, floats('Q4_K', 256, 144, q4_K)],
+  [13, floats('Q5_K', 256, 176, q5_K)],
+  [14, floats('Q6_K', 256, 210, q6_K)],
+]);
+
+function plain(name: string, format: 'f32' | 'f16' | 'bf16', bytes: number): BlockType {
+  return { name, values: 1, bytes, kept: format, decode: (data) => ({ format, data }) };
+}
+
+function floats(name: string, values: number, bytes: number, unpack: Unpack): BlockType {
+  return {
+    ...{ name, values, bytes, kept: 'f32' },
+    decode: (data, rows, inner) => {
+      const out = new Float32Array(rows * inner);
+      const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+      for (let at = 0, to = 0; to < out.length; at += bytes, to += values) unpack(view, at, out, to);
+      return { format: 'f32', data: new Uint8Array(out.buffer) };
+    },
+  };
+}
+
+const LOW = 0x0f0f0f0f;
+
+/** value = d · (q - 8); q's low nibbles are values [0, 16), its high ones [16, 32). */
+function q4_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
+  const out = new IntegerRows('int4', rows, inner);
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const { words } = out;
+  for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 18, to += 4) {
+    const [a, b] = [view.getUint32(at + 2, true), view.getUint32(at + 6, true)];
+    const [c, d] = [view.getUint32(at + 10, true), view.getUint32(at + 14, true)];
+    words[to] = (a & LOW) | ((b & LOW) << 4);
+    words[to + 1] = (c & LOW) | ((d & LOW) << 4);
+    words[to + 2] = ((a >>> 4) & LOW) | (b & ~LOW);
+    words[to + 3] = ((c >>> 4) & LOW) | (d & ~LOW);
+    out.setScale(block, view.getUint16(at, true));
+  }
+  return out.rows();
+}
+
+/** value = d · q */
+function q8_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
+  const out = new IntegerRows('int8', rows, inner);
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const { words } = out;
+  for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 34, to += 8) {
+    for (let i = 0; i < 8; i++) words[to + i] = view.getUint32(at + 2 + 4 * i, true);
+    out.setScale(block, view.getUint16(at, true));
+  }
+  return out.rows();
+}
+
+/** value = d · (q - 16), q's fifth bits by themselves: five bits are less than eight. */
+function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
+  const out = new IntegerRows('int8', rows, inner);
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const bytes = new Int8Array(out.words.buffer);
+  for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 22, to += 32) {
+    const high = view.getUint32(at + 2, true);
+    for (let j = 0; j < 16; j++) {
+      const nibbles = view.getUint8(at + 6 + j);
+      bytes[to + j] = ((nibbles & 15) | (((high >>> j) & 1) << 4)) - 16;
+      bytes[to + j + 16] = ((nibbles >> 4) | (((high >>> (j + 16)) & 1) << 4)) - 16;
+    }
+    out.setScale(block, view.getUint16(at, true));
+  }
+  return out.rows();
+}
+
+/** value = d · q + m */
+function q4_1(view: DataView, at: number, out: Float32Array, to: number): void {
+  const [d, m] = [halfAt(view, at), halfAt(view, at + 2)];
+  for (let j = 0; j < 16; j++) {
+    const nibbles = view.getUint8(at + 4 + j);
+    out[to + j] = d * (nibbles & 15) + m;
+    out[to + j + 16] = d * (nibbles >> 4) + m;
+  }
+}
+
+/** value = d · q + m, q's fifth bits by themselves */
+function q5_1(view: DataView, at: number, out: Float32Array, to: number): void {
+  const [d, m, high] = [halfAt(view, at), halfAt(view, at + 2), view.getUint32(at + 4, true)];
+  for (let j = 0; j < 16; j++) {
+    const nibbles = view.getUint8(at + 8 + j);
+    out[to + j] = d * ((nibbles & 15) | (((high >>> j) & 1) << 4)) + m;
+    out[to + j + 16] = d * ((nibbles >> 4) | (((high >>> (j + 16)) & 1) << 4)) + m;
+  }
+}
+
+/** Scale and minimum of each 32 of a super-block's 256 values: six bits each, twelve bytes in all. */
+function scalesAndMins(view: DataView, at: number, scales: Float32Array, mins: Float32Array): void {
+  const byte = (i: number): number => view.getUint8(at + 4 + i);
+  const [d, dmin] = [halfAt(view, at), halfAt(view, at + 2)];
+  for (let j = 0; j < 8; j++) {
+    const scale = j < 4 ? byte(j) & 63 : (byte(j + 4) & 15) | ((byte(j - 4) >> 6) << 4);
+    const min = j < 4 ? byte(j + 4) & 63 : (byte(j + 4) >> 4) | ((byte(j) >> 6) << 4);
+    scales[j] = d * scale;
+    mins[j] = dmin * min;
+  }
+}
+
+const scales = new Float32Array(8);
+const mins = new Float32Array(8);
+
+/** value = d · scale · q - dmin · min; 32 bytes hold 64 values, their low nibbles the first 32 of them. */
+function q4_K(view: DataView, at: number, out: Float32Array, to: number): void {
+  scalesAndMins(view, at, scales, mins);
+  for (let half = 0; half < 4; half++) {
+    const [s0 = 0, s1 = 0] = [scales[2 * half], scales[2 * half + 1]];
+    const [m0 = 0, m1 = 0] = [mins[2 * half], mins[2 * half + 1]];
+    for (let i = 0; i < 32; i++) {
+      const nibbles = view.getUint8(at + 16 + 32 * half + i);
+      out[to + 64 * half + i] = s0 * (nibbles & 15) - m0;
+      out[to + 64 * half + 32 + i] = s1 * (nibbles >> 4) - m1;
+    }
+  }
+}
+
+/** As Q4_K, q's fifth bits by themselves: bit j of byte i is that of value i in the j-th 32. */
+function q5_K(view: DataView, at: number, out: Float32Array, to: number): void {
+  scalesAndMins(view, at, scales, mins);
+  for (let half = 0; half < 4; half++) {
+    const [s0 = 0, s1 = 0] = [scales[2 * half], scales[2 * half + 1]];
+    const [m0 = 0, m1 = 0] = [mins[2 * half], mins[2 * half + 1]];
+    for (let i = 0; i < 32; i++) {
+      const [nibbles, high] = [view.getUint8(at + 48 + 32 * half + i), view.getUint8(at + 16 + i) >> (2 * half)];
+      out[to + 64 * half + i] = s0 * ((nibbles & 15) | ((high & 1) << 4)) - m0;
+      out[to + 64 * half + 32 + i] = s1 * ((nibbles >> 4) | ((high & 2) << 3)) - m1;
+    }
+  }
+}
+
+/** value = d · scale · (q - 32), a scale of eight bits for each 16; q's upper two bits by themselves. */
+function q6_K(view: DataView, at: number, out: Float32Array, to: number): void {
+  const d = halfAt(view, at + 208);
+  for (let half = 0; half < 2; half++) {
+    const [low, high, scale] = [at + 64 * half, at + 128 + 32 * half, at + 192 + 8 * half];
+    for (let i = 0; i < 32; i++) {
+      const [a, b, h] = [view.getUint8(low + i), view.getUint8(low + 32 + i), view.getUint8(high + i)];
+      const s = scale + (i >> 4);
+      const first = to + 128 * half + i;
+      out[first] = d * view.getInt8(s) * (((a & 15) | ((h & 3) << 4)) - 32);
+      out[first + 32] = d * view.getInt8(s + 2) * (((b & 15) | (((h >> 2) & 3) << 4)) - 32);
+      out[first + 64] = d * view.getInt8(s + 4) * (((a >> 4) | (((h >> 4) & 3) << 4)) - 32);
+      out[first + 96] = d * view.getInt8(s + 6) * (((b >> 4) | ((h >> 6) << 4)) - 32);
+    }
+  }
+}
+
+function halfAt(view: DataView, at: number): number {
+  return halfValue(view.getUint16(at, true));
+}

@@ -1,0 +1,214 @@
+/** What a config.json of the same model would say, from a GGUF file's metadata. */
+import type { GgufFamily } from './gguf_families.ts';
+
+/** Values of small tensors that scale a rotation; absent: the file has none. */
+export interface RopeFactors {
+  /** Of every context, as Llama 3 has them. */
+  readonly all?: readonly number[];
+  readonly short?: readonly number[];
+  readonly long?: readonly number[];
+}
+
+export interface GgufFacts {
+  readonly family: GgufFamily;
+  readonly metadata: Readonly<Record<string, unknown>>;
+  readonly vocabSize: number;
+  readonly isTied: boolean;
+  readonly hasAttentionBias: boolean;
+  readonly hasMlpBias: boolean;
+  readonly ropeFactors: RopeFactors;
+}
+
+/** Gemma's largest scale queries by another width than that of a head. */
+const GEMMA_27B_LAYERS: Readonly<Record<string, number>> = { gemma2: 46, gemma3: 62 };
+
+/** Layers, and experts of each. */
+const MAX_COUNT = 4_096;
+
+/** Tokens that end a generation where the file names only one of them; as llama.cpp finds them. */
+const ENDS = new Set([
+  ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
+  ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>'],
+]);
+/** `tokenizer.ggml.token_type` of one that is no text. */
+const CONTROL = 3;
+
+/** @throws Error in words for what the file lacks, or has otherwise than any that is served. */
+export function configOf(facts: GgufFacts): Record<string, unknown> {
+  const { family, metadata, vocabSize, isTied, hasAttentionBias, hasMlpBias } = facts;
+  const keys = new Keys(metadata, family.name);
+  const hidden = keys.needed('embedding_length');
+  const heads = keys.needed('attention.head_count');
+  const headDim = keys.number('attention.key_length') ?? hidden / heads;
+  const valueDim = keys.number('attention.value_length') ?? headDim;
+  if (valueDim !== headDim)
+    throw new Error(`heads of ${headDim} keys and ${valueDim} values are not supported: both must be as wide`);
+  const rotated = keys.number('rope.dimension_count') ?? headDim;
+  const window = keys.number('attention.sliding_window');
+  return {
+    model_type: family.modelType,
+    vocab_size: vocabSize,
+    max_position_embeddings: keys.needed('context_length'),
+    eos_token_id: endTokens(metadata),
+    hidden_size: hidden,
+    intermediate_size: keys.number('feed_forward_length') ?? keys.needed('expert_feed_forward_length'),
+    num_hidden_layers: keys.count('block_count'),
+    num_attention_heads: heads,
+    num_key_value_heads: keys.number('attention.head_count_kv') ?? heads,
+    head_dim: headDim,
+    rms_norm_eps: keys.needed('attention.layer_norm_rms_epsilon'),
+    ...(keys.number('rope.freq_base') === undefined ? {} : { rope_theta: keys.number('rope.freq_base') }),
+    ...(rotated < headDim ? { partial_rotary_factor: rotated / headDim } : {}),
+    ...ropeScaling(keys, facts.ropeFactors),
+    hidden_act: family.modelType.startsWith('gemma') ? 'gelu_pytorch_tanh' : 'silu',
+    attention_bias: hasAttentionBias,
+    mlp_bias: hasMlpBias,
+    tie_word_embeddings: isTied,
+    sliding_window: window ?? null,
+    ...particulars(keys, family, hidden / heads, headDim),
+  };
+}
+
+/** What only one family has. */
+function particulars(keys: Keys, { modelType, name }: GgufFamily, width: number, headDim: number): object {
+  switch (modelType) {
+    case 'qwen2':
+    case 'qwen3':
+      return { use_sliding_window: false };
+    case 'qwen3_moe':
+      return {
+        use_sliding_window: false,
+        moe_intermediate_size: keys.needed('expert_feed_forward_length'),
+        num_experts: keys.count('expert_count'),
+        num_experts_per_tok: keys.needed('expert_used_count'),
+        norm_topk_prob: true,
+      };
+    case 'mixtral':
+      return {
+        num_local_experts: keys.count('expert_count'),
+        num_experts_per_tok: keys.needed('expert_used_count'),
+      };
+    case 'gemma2':
+    case 'gemma3_text':
+      return {
+        query_pre_attn_scalar: keys.needed('block_count') === GEMMA_27B_LAYERS[name] ? width : headDim,
+        attn_logit_softcapping: keys.number('attn_logit_softcapping') ?? (modelType === 'gemma2' ? 50 : null),
+        final_logit_softcapping: keys.number('final_logit_softcapping') ?? (modelType === 'gemma2' ? 30 : null),
+        ...(modelType === 'gemma3_text' ? { rope_theta: keys.number('rope.freq_base') ?? 1_000_000 } : {}),
+      };
+    case 'granite':
+      return {
+        embedding_multiplier: keys.number('embedding_scale') ?? null,
+        residual_multiplier: keys.number('residual_scale') ?? null,
+        attention_multiplier: keys.number('attention.scale') ?? 1 / Math.sqrt(headDim),
+        logits_scaling: keys.number('logit_scale') ?? null,
+      };
+    case 'olmo2':
+      if (keys.number('attention.sliding_window') !== undefined)
+        throw new Error('olmo2 with a sliding_window is not supported');
+      return {};
+    default:
+      return {};
+  }
+}
+
+function ropeScaling(keys: Keys, { all, short, long }: RopeFactors): object {
+  const original = keys.number('rope.scaling.original_context_length');
+  if (all) {
+    // Of every context: both kinds are one.
+    const originalPositions = keys.needed('context_length');
+    return {
+      rope_scaling: {
+        ...{ rope_type: 'longrope', short_factor: all, long_factor: all },
+        ...{ original_max_position_embeddings: originalPositions, attention_factor: 1 },
+      },
+    };
+  }
+  if (short && long) {
+    return {
+      rope_scaling: {
+        ...{ rope_type: 'longrope', short_factor: short, long_factor: long },
+        original_max_position_embeddings: original ?? keys.needed('context_length'),
+        attention_factor: keys.number('rope.scaling.attn_factor') ?? null,
+      },
+    };
+  }
+  const kind = keys.text('rope.scaling.type') ?? (keys.number('rope.scale_linear') === undefined ? 'none' : 'linear');
+  const factor = keys.number('rope.scaling.factor') ?? keys.number('rope.scale_linear');
+  if (kind === 'none' || (kind === 'linear' && (factor ?? 1) === 1)) return {};
+  return {
+    rope_scaling: {
+      ...{ rope_type: kind, factor: factor ?? null },
+      ...(original === undefined ? {} : { original_max_position_embeddings: original }),
+      ...(kind === 'yarn' ? { attention_factor: yarnAttention(keys, factor ?? 1) } : {}),
+    },
+  };
+}
+
+/** The file's own factor goes on top of what the kind has. */
+function yarnAttention(keys: Keys, factor: number): number {
+  return (keys.number('rope.scaling.attn_factor') ?? 1) * (factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1);
+}
+
+/** What ends a generation: the tokens that the file names, and those that are known by their text. */
+function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
+  const named = ['eos', 'eot', 'eom'].map((name) => metadata[`tokenizer.ggml.${name}_token_id`]);
+  const ids = new Set(named.filter((id) => typeof id === 'number'));
+  const [tokens, types] = [metadata['tokenizer.ggml.tokens'], metadata['tokenizer.ggml.token_type']];
+  if (Array.isArray(tokens) && Array.isArray(types))
+    tokens.forEach((token, id) => {
+      if (types[id] === CONTROL && ENDS.has(String(token))) ids.add(id);
+    });
+  return [...ids];
+}
+
+/** An architecture's keys. */
+class Keys {
+  readonly #metadata: Readonly<Record<string, unknown>>;
+  readonly #architecture: string;
+
+  constructor(metadata: Readonly<Record<string, unknown>>, architecture: string) {
+    this.#metadata = metadata;
+    this.#architecture = architecture;
+  }
+
+  /** @throws Error in words when it is no number, or differs between layers. */
+  number(key: string): number | undefined {
+    const name = `${this.#architecture}.${key}`;
+    const value = this.#metadata[name];
+    if (value === undefined) return undefined;
+    const values = (Array.isArray(value) ? value : [value]).map(Number);
+    const [first] = values;
+    if (first === undefined || !Number.isFinite(first)) throw new Error(`${name} is no number`);
+    if (values.some((one) => one !== first)) throw new Error(`${name} differs between layers, which is not supported`);
+    return shortest(first);
+  }
+
+  needed(key: string): number {
+    const value = this.number(key);
+    if (value !== undefined) return value;
+    throw new Error(`${this.#architecture}.${key} is missing`);
+  }
+
+  /** Of what is listed one by one. @throws Error in words when no model has as many. */
+  count(key: string): number {
+    const value = this.needed(key);
+    if (value <= MAX_COUNT) return value;
+    throw new Error(`${this.#architecture}.${key} is ${value}, which no model has`);
+  }
+
+  text(key: string): string | undefined {
+    const value = this.#metadata[`${this.#architecture}.${key}`];
+    return typeof value === 'string' ? value : undefined;
+  }
+}
+
+/** The number that an f32 was written for: the one with the fewest digits that it is nearest to. */
+function shortest(value: number): number {
+  if (Number.isInteger(value) || Math.fround(value) !== value) return value;
+  for (let digits = 1; digits < 9; digits++) {
+    const candidate = Number(value.toPrecision(digits));
+    if (Math.fround(candidate) === value) return candidate;
+  }
+  return value;
+}

@@ -1,0 +1,158 @@
+/**
+ * GGUF files: header and tensors of one, or of all that a model is split into.
+ *
+ * Format: ggml's docs/gguf.md; the library reads the header, and what it says is checked against the files' lengths here, so that a truncated
+ * download is refused before anything listens.
+ */
+import { existsSync } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { gguf } from '@huggingface/gguf';
+import { messageOf } from '../../base/failure.ts';
+import { ModelError } from '../model_folder.ts';
+import { readFully } from '../read_fully.ts';
+import { blockTypes, type BlockType } from './gguf_blocks.ts';
+
+/** The largest mixtures have some tens of thousands in all their files. */
+const MAX_TENSORS = 200_000;
+const MAX_KEYS = 10_000;
+const MAX_FILES = 2_000;
+const START_BYTES = 24;
+const SPLIT = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/;
+
+export interface GgufTensor {
+  readonly type: BlockType;
+  /** Outermost first; the last one lies side by side. */
+  readonly shape: readonly number[];
+  /** Bytes of a row: all values of the last dimension. */
+  readonly rowBytes: number;
+  readonly start: number;
+  readonly file: FileHandle;
+  readonly path: string;
+}
+
+type Metadata = Readonly<Record<string, unknown>>;
+
+export class GgufFiles {
+  /** Of the first file. */
+  readonly path: string;
+  readonly metadata: Metadata;
+  /** Those of a type that is read. */
+  readonly tensors: ReadonlyMap<string, GgufTensor>;
+  readonly #files: readonly FileHandle[];
+
+  private constructor(
+    path: string,
+    metadata: Metadata,
+    tensors: ReadonlyMap<string, GgufTensor>,
+    files: readonly FileHandle[],
+  ) {
+    this.path = path;
+    this.metadata = metadata;
+    this.tensors = tensors;
+    this.#files = files;
+  }
+
+  /** `path`: of the file, or of the first of those that it is split into. @throws ModelError when one is missing, truncated or not GGUF. */
+  static async open(path: string): Promise<GgufFiles> {
+    const files: FileHandle[] = [];
+    const tensors = new Map<string, GgufTensor>();
+    let metadata: Metadata = {};
+    try {
+      for (const [i, part] of partsOf(path).entries()) {
+        const read = await openOne(part, files);
+        if (i === 0) metadata = read.metadata;
+        for (const [name, tensor] of read.tensors) {
+          if (tensors.has(name)) throw new ModelError(`${part} has tensor ${name}, which a file before it has too`);
+          tensors.set(name, tensor);
+        }
+      }
+    } catch (error) {
+      await Promise.all(files.map((file) => file.close()));
+      throw error;
+    }
+    return new GgufFiles(path, metadata, tensors, files);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#files.map((file) => file.close()));
+  }
+}
+
+/** All files of a model, from the name of its first. @throws ModelError when one is missing. */
+function partsOf(path: string): string[] {
+  const [, stem, number, total] = SPLIT.exec(path) ?? [];
+  if (stem === undefined) return [path];
+  const count = Number(total);
+  const part = (i: number): string => `${stem}-${String(i).padStart(5, '0')}-of-${total}.gguf`;
+  if (Number(number) !== 1) throw new ModelError(`${path} is one of ${count} files: name the first, ${part(1)}`);
+  if (count < 1 || count > MAX_FILES) throw new ModelError(`${path} is one of ${count} files, which no model has`);
+  const parts = Array.from({ length: count }, (_, i) => part(i + 1));
+  const missing = parts.find((name) => !existsSync(name));
+  if (missing !== undefined) throw new ModelError(`${missing} is missing, one of ${count} files: download it again`);
+  return parts;
+}
+
+interface One {
+  readonly metadata: Metadata;
+  readonly tensors: ReadonlyMap<string, GgufTensor>;
+}
+
+/** The file goes to `files`, for whoever closes them. */
+async function openOne(path: string, files: FileHandle[]): Promise<One> {
+  const file = await open(path, 'r').catch((cause: unknown) => {
+    throw new ModelError(`cannot read ${path}: ${messageOf(cause)}`, { cause });
+  });
+  files.push(file);
+  const { size } = await file.stat();
+  await checkStart(path, file, size);
+  let header: Awaited<ReturnType<typeof gguf>>;
+  try {
+    header = await gguf(path, { allowLocalFile: true });
+  } catch (cause) {
+    throw new ModelError(`${path} is not a GGUF file that can be read: ${messageOf(cause)}`, { cause });
+  }
+  const { metadata, tensorInfos, tensorDataOffset } = header;
+  const refuse = (what: string): never => {
+    throw new ModelError(`${path} ${what}: download it again`);
+  };
+  if (Number(tensorDataOffset) > size)
+    refuse(`is truncated: its header ends at ${tensorDataOffset}, the file at ${size}`);
+  const tensors = new Map<string, GgufTensor>();
+  const ranges: { readonly name: string; readonly start: number; readonly end: number }[] = [];
+  for (const { name, shape: dimensions, dtype, offset } of tensorInfos) {
+    // Others may be present for tensors nobody reads; they are missing when somebody asks.
+    const type = blockTypes.get(dtype);
+    if (!type) continue;
+    const shape = dimensions.map(Number).reverse();
+    const inner = shape.at(-1) ?? 1;
+    if (inner % type.values !== 0)
+      refuse(`is damaged: rows of ${inner} values of tensor ${name} are no whole blocks of ${type.values}`);
+    const rowBytes = (inner / type.values) * type.bytes;
+    const start = Number(tensorDataOffset) + Number(offset);
+    const end = start + shape.slice(0, -1).reduce((a, b) => a * b, rowBytes);
+    if (!(end <= size)) refuse(`is truncated: tensor ${name} ends at ${end}, the file at ${size}`);
+    if (tensors.has(name)) refuse(`is damaged: there are two tensors ${name}`);
+    ranges.push({ name, start, end });
+    tensors.set(name, { type, shape, rowBytes, start, file, path });
+  }
+  ranges.sort((a, b) => a.start - b.start || a.end - b.end);
+  ranges.forEach(({ name, start }, i) => {
+    const before = ranges[i - 1];
+    if (before && start < before.end) refuse(`is damaged: tensors ${before.name} and ${name} overlap`);
+  });
+  return { metadata: { ...metadata }, tensors };
+}
+
+/** Counts that no model has would keep the library busy for long. */
+async function checkStart(path: string, file: FileHandle, size: number): Promise<void> {
+  if (size < START_BYTES) throw new ModelError(`${path} is truncated (${size} bytes): download it again`);
+  const start = Buffer.alloc(START_BYTES);
+  await readFully(file, start, 0, path);
+  const version = start.readUInt32LE(4);
+  if (start.toString('latin1', 0, 4) !== 'GGUF') throw new ModelError(`${path} is not a GGUF file: download it again`);
+  if (version !== 2 && version !== 3)
+    throw new ModelError(`${path} is GGUF of version ${version}: 2 and 3, little-endian, are read`);
+  const [numTensors, numKeys] = [start.readBigUInt64LE(8), start.readBigUInt64LE(16)];
+  if (numTensors > MAX_TENSORS) throw new ModelError(`${path} names ${numTensors} tensors, which no model has`);
+  if (numKeys > MAX_KEYS) throw new ModelError(`${path} has ${numKeys} keys, which no model has`);
+}

@@ -1,0 +1,310 @@
+/**
+ * The tokenizer and the chat template of a GGUF file, as the files of a Hugging Face model would have them.
+ *
+ * Kinds are llama.cpp's (src/llama-vocab.cpp): byte-level BPE, whose pre-tokenizers the file names and does not hold; SentencePiece's BPE,
+ * whose merges are found in its scores as transformers' converter finds them; and Unigram.
+ */
+import type { TextFiles } from '../text_files.ts';
+
+/** `tokenizer.ggml.token_type` */
+const Kind = { unknown: 2, control: 3, userDefined: 4 } as const;
+
+const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+const WORD = '[^\\r\\n\\p{L}\\p{N}]?\\p{L}+';
+const REST = ' ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
+const CASED_REST = ' ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
+const UPPER = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
+const LOWER = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
+const cased = (after: string): string =>
+  `[^\\r\\n\\p{L}\\p{N}]?${UPPER}*${LOWER}+${after}|[^\\r\\n\\p{L}\\p{N}]?${UPPER}+${LOWER}*${after}`;
+
+interface PreTokenizer {
+  /** Pieces that text is split into before bytes; none: as GPT-2 has them. */
+  readonly pattern?: string;
+  readonly hasSingleDigits?: boolean;
+  readonly isNfc?: boolean;
+  /** Pieces that are tokens are not merged. */
+  readonly ignoresMerges?: boolean;
+  /** Where the file does not say. */
+  readonly addsBos?: boolean;
+}
+
+const gpt2: PreTokenizer = {};
+const digits: PreTokenizer = { hasSingleDigits: true };
+const llama3: PreTokenizer = {
+  ...{ pattern: `${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}`, ignoresMerges: true, addsBos: true },
+};
+const dbrx: PreTokenizer = { pattern: `${CONTRACTIONS}|${WORD}|\\p{N}{1,3}|${REST}` };
+const qwen2: PreTokenizer = { pattern: `${CONTRACTIONS}|${WORD}|\\p{N}|${REST}`, isNfc: true };
+const tekken: PreTokenizer = {
+  ...{ pattern: `${cased('')}|\\p{N}|${CASED_REST}`, ignoresMerges: true, addsBos: true },
+};
+const gpt4o: PreTokenizer = { pattern: `${cased(`${CONTRACTIONS}?`)}|\\p{N}{1,3}|${CASED_REST}` };
+
+/** By `tokenizer.ggml.pre`. */
+const preTokenizers: ReadonlyMap<string, PreTokenizer> = new Map([
+  ...['default', 'gpt-2', 'phi-2', 'olmo', 'mpt', 'jina-en', 'jina-es', 'jina-de', 'roberta-bpe'].map(
+    (name) => [name, gpt2] as const,
+  ),
+  ...['smollm', 'starcoder', 'refact', 'command-r', 'codeshell', 'exaone', 'minerva-7b'].map(
+    (name) => [name, digits] as const,
+  ),
+  ...['llama-bpe', 'llama3', 'llama-v3', 'falcon3', 'pixtral'].map(
+    (name) => [name, name === 'pixtral' ? tekken : llama3] as const,
+  ),
+  ...['dbrx', 'smaug-bpe'].map((name) => [name, dbrx] as const),
+  ...['qwen2', 'deepseek-r1-qwen', 'megrez', 'stablelm2'].map((name) => [name, qwen2] as const),
+  ['tekken', tekken],
+  ['gpt-4o', gpt4o],
+]);
+
+interface Vocabulary {
+  readonly tokens: readonly string[];
+  readonly types: readonly number[];
+}
+
+/** @throws Error in words for a kind that is not there; undefined: the file has no tokenizer. */
+export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFiles | undefined {
+  const kind = metadata['tokenizer.ggml.model'];
+  if (kind === undefined || kind === 'none' || kind === 'no_vocab') return undefined;
+  const tokens = listOf(metadata, 'tokenizer.ggml.tokens').map(String);
+  const types = listOf(metadata, 'tokenizer.ggml.token_type', []).map(Number);
+  const vocabulary = { tokens, types };
+  const idOf = (name: string): number | undefined => {
+    const id = metadata[`tokenizer.ggml.${name}_token_id`];
+    return typeof id === 'number' && id >= 0 && id < tokens.length ? id : undefined;
+  };
+  const made = tokenizerOf(kind, metadata, vocabulary, idOf('unknown'));
+  const added = metadata['tokenizer.ggml.add_bos_token'];
+  const flags = {
+    bos: typeof added === 'boolean' ? added : made.addsBos,
+    eos: metadata['tokenizer.ggml.add_eos_token'] === true,
+  };
+  const [bos, eos, pad, unknown] = ['bos', 'eos', 'padding', 'unknown'].map((name) => idOf(name));
+  const textOf = (id: number | undefined): string | undefined => (id === undefined ? undefined : tokens[id]);
+  const template = metadata['tokenizer.chat_template'];
+  return {
+    tokenizer: JSON.stringify({
+      ...{ version: '1.0', truncation: null, padding: null },
+      added_tokens: addedTokens(vocabulary, kind === 'llama' && metadata['general.architecture'] === 'phi3'),
+      ...made.parts,
+      post_processor: postProcessor(made.parts, flags.bos ? bos : undefined, flags.eos ? eos : undefined, tokens),
+    }),
+    config: JSON.stringify({
+      ...{ bos_token: textOf(bos), eos_token: textOf(eos), pad_token: textOf(pad), unk_token: textOf(unknown) },
+      clean_up_tokenization_spaces: false,
+      ...(typeof template === 'string' ? { chat_template: template } : {}),
+    }),
+    template: undefined,
+  };
+}
+
+interface Made {
+  readonly addsBos: boolean;
+  readonly parts: {
+    readonly normalizer: object | null;
+    readonly pre_tokenizer: object | null;
+    readonly decoder: object;
+    readonly model: object;
+  };
+}
+
+function tokenizerOf(
+  kind: unknown,
+  metadata: Readonly<Record<string, unknown>>,
+  vocabulary: Vocabulary,
+  unknown: number | undefined,
+): Made {
+  const spacePrefix = metadata['tokenizer.ggml.add_space_prefix'] !== false;
+  switch (kind) {
+    case 'gpt2':
+      return byteLevel(metadata, vocabulary);
+    case 'llama':
+      return sentencePiece(listOf(metadata, 'tokenizer.ggml.scores').map(Number), vocabulary, unknown, spacePrefix);
+    case 't5':
+      return unigram(listOf(metadata, 'tokenizer.ggml.scores').map(Number), vocabulary, unknown, spacePrefix);
+    default:
+      throw new Error(`tokenizer.ggml.model ${JSON.stringify(kind)} is not supported; there are gpt2, llama and t5`);
+  }
+}
+
+function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Vocabulary): Made {
+  const said = metadata['tokenizer.ggml.pre'];
+  const name = typeof said === 'string' ? said : 'default';
+  const pre = preTokenizers.get(name);
+  if (!pre) {
+    throw new Error(
+      `tokenizer.ggml.pre ${JSON.stringify(name)} is not supported (there are ${[...preTokenizers.keys()].join(', ')}): put the model's tokenizer.json and tokenizer_config.json beside the file`,
+    );
+  }
+  const split = (pattern: object): object => ({ type: 'Split', pattern, behavior: 'Isolated', invert: false });
+  const bytes = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true };
+  return {
+    addsBos: pre.addsBos ?? false,
+    parts: {
+      normalizer: pre.isNfc ? { type: 'NFC' } : null,
+      pre_tokenizer: {
+        type: 'Sequence',
+        pretokenizers: [
+          ...(pre.hasSingleDigits ? [{ type: 'Digits', individual_digits: true }] : []),
+          ...(pre.pattern === undefined ? [] : [split({ Regex: pre.pattern })]),
+          { ...bytes, use_regex: pre.pattern === undefined },
+        ],
+      },
+      decoder: { ...bytes, use_regex: true },
+      model: {
+        ...{ type: 'BPE', dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null },
+        ...{ fuse_unk: false, byte_fallback: false, ignore_merges: pre.ignoresMerges ?? false },
+        vocab: idsOf(tokens),
+        merges: listOf(metadata, 'tokenizer.ggml.merges').map((merge) => mergeOf(String(merge))),
+      },
+    },
+  };
+}
+
+/** Two parts with a space between; one of them may be a space itself only in files that are not byte-level. */
+function mergeOf(merge: string): [string, string] {
+  const at = merge.indexOf(' ', 1);
+  return [merge.slice(0, at), merge.slice(at + 1)];
+}
+
+const SPACE = '▁';
+
+function sentencePiece(
+  scores: readonly number[],
+  { tokens, types }: Vocabulary,
+  unknown: number | undefined,
+  hasSpacePrefix: boolean,
+): Made {
+  const replaced = { type: 'Replace', pattern: { String: ' ' }, content: SPACE };
+  return {
+    addsBos: true,
+    parts: {
+      normalizer: hasSpacePrefix
+        ? { type: 'Sequence', normalizers: [{ type: 'Prepend', prepend: SPACE }, replaced] }
+        : replaced,
+      pre_tokenizer: null,
+      decoder: {
+        type: 'Sequence',
+        decoders: [
+          { type: 'Replace', pattern: { String: SPACE }, content: ' ' },
+          { type: 'ByteFallback' },
+          { type: 'Fuse' },
+          ...(hasSpacePrefix ? [{ type: 'Strip', content: ' ', start: 1, stop: 0 }] : []),
+        ],
+      },
+      model: {
+        ...{ type: 'BPE', dropout: null, continuing_subword_prefix: null, end_of_word_suffix: null },
+        ...{ unk_token: unknown === undefined ? null : tokens[unknown], fuse_unk: true, byte_fallback: true },
+        ignore_merges: false,
+        vocab: idsOf(tokens),
+        merges: mergesOf(tokens, types, scores),
+      },
+    },
+  };
+}
+
+/** Every pair of tokens that make a token, the best scored first; ties by the ids of the parts. */
+function mergesOf(
+  tokens: readonly string[],
+  types: readonly number[],
+  scores: readonly number[],
+): (readonly [string, string])[] {
+  const ids = new Map(tokens.map((token, id) => [token, id]));
+  const merges: { readonly left: string; readonly right: string; readonly score: number }[] = [];
+  tokens.forEach((token, id) => {
+    const type = types[id] ?? 1;
+    if (type === Kind.control || type === Kind.unknown || type === Kind.userDefined) return;
+    const own: { left: string; right: string; score: number; first: number; second: number }[] = [];
+    for (let at = 1; at < token.length; at++) {
+      const [left, right] = [token.slice(0, at), token.slice(at)];
+      const [first, second] = [ids.get(left), ids.get(right)];
+      if (first !== undefined && second !== undefined) own.push({ left, right, score: scores[id] ?? 0, first, second });
+    }
+    own.sort((a, b) => a.first - b.first || a.second - b.second);
+    merges.push(...own);
+  });
+  merges.sort((a, b) => b.score - a.score || b.left.length - a.left.length || b.right.length - a.right.length);
+  return merges.map(({ left, right }) => [left, right]);
+}
+
+function unigram(
+  scores: readonly number[],
+  { tokens }: Vocabulary,
+  unknown: number | undefined,
+  hasSpacePrefix: boolean,
+): Made {
+  const metaspace = {
+    ...{ type: 'Metaspace', replacement: SPACE, split: true },
+    prepend_scheme: hasSpacePrefix ? 'always' : 'never',
+  };
+  return {
+    addsBos: false,
+    parts: {
+      normalizer: null,
+      pre_tokenizer: metaspace,
+      decoder: metaspace,
+      model: {
+        type: 'Unigram',
+        unk_id: unknown ?? null,
+        vocab: tokens.map((token, id) => [token, scores[id] ?? 0]),
+        byte_fallback: tokens.includes('<0x00>'),
+      },
+    },
+  };
+}
+
+/** Of those of Phi-3, which take the white space behind them, the ones that do not. */
+const KEEPS_SPACE = new Set(['<unk>', '<s>', '<|endoftext|>']);
+
+/** Found in text as they are: those that are no text, and those that somebody added. */
+function addedTokens({ tokens, types }: Vocabulary, takesSpace: boolean): object[] {
+  return tokens.flatMap((content, id) => {
+    const type = types[id];
+    const isSpecial = type === Kind.control || type === Kind.unknown;
+    if (!isSpecial && type !== Kind.userDefined) return [];
+    const rstrip = takesSpace && isSpecial && !KEEPS_SPACE.has(content);
+    return [{ id, content, single_word: false, lstrip: false, rstrip, normalized: false, special: isSpecial }];
+  });
+}
+
+/** A token before and one after every text, where there are any. */
+function postProcessor(
+  { decoder }: Made['parts'],
+  bos: number | undefined,
+  eos: number | undefined,
+  tokens: readonly string[],
+): object {
+  const special = (id: number | undefined): object[] =>
+    id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id: 0 } }];
+  const text = (id: string): object => ({ Sequence: { id, type_id: 0 } });
+  if (bos === undefined && eos === undefined) {
+    return 'use_regex' in decoder
+      ? { type: 'ByteLevel', add_prefix_space: true, trim_offsets: false, use_regex: true }
+      : { type: 'TemplateProcessing', single: [text('A')], pair: [text('A'), text('B')], special_tokens: {} };
+  }
+  const used = new Map([bos, eos].flatMap((id) => (id === undefined ? [] : [[tokens[id] ?? '', id] as const])));
+  return {
+    type: 'TemplateProcessing',
+    single: [...special(bos), text('A'), ...special(eos)],
+    pair: [...special(bos), text('A'), ...special(bos), text('B'), ...special(eos)],
+    special_tokens: Object.fromEntries(
+      [...used].map(([token, id]) => [token, { id: token, ids: [id], tokens: [token] }]),
+    ),
+  };
+}
+
+function idsOf(tokens: readonly string[]): Record<string, number> {
+  return Object.fromEntries(tokens.map((token, id) => [token, id]));
+}
+
+/** @throws Error in words when it is not there. */
+function listOf(
+  metadata: Readonly<Record<string, unknown>>,
+  key: string,
+  absent?: readonly unknown[],
+): readonly unknown[] {
+  const value = metadata[key] ?? absent;
+  if (Array.isArray(value)) return value;
+  throw new Error(`${key} is missing`);
+}

@@ -1,0 +1,133 @@
+/** Weights in GGUF files, under the names and in the order of rows that Hugging Face's models have. */
+import { createHash } from 'node:crypto';
+import { ModelError } from '../model_folder.ts';
+import { readFully } from '../read_fully.ts';
+import type { ModelRows, ModelWeights, RowRange } from '../weights.ts';
+import type { TensorPlace } from './gguf_families.ts';
+import type { GgufFiles, GgufTensor } from './gguf_file.ts';
+
+/** A slice has at most this many values (4 MiB as f32), or the rows of one head. */
+const SLICE_VALUES = 1 << 20;
+
+/** Heads whose rows may be interleaved. */
+export interface HeadCounts {
+  readonly q: number;
+  readonly k: number;
+}
+
+interface Placed {
+  readonly tensor: GgufTensor;
+  /** Outputs, and inputs but of a vector; without the experts that lie in one tensor. */
+  readonly shape: readonly number[];
+  readonly firstRow: number;
+  /** Rows whose order is another in the file; 1: none. */
+  readonly rowsOfHead: number;
+  readonly offset: number;
+}
+
+export class GgufWeights implements ModelWeights {
+  readonly path: string;
+  readonly shapes: ReadonlyMap<string, readonly number[]>;
+  readonly #files: GgufFiles;
+  readonly #placed: ReadonlyMap<string, Placed>;
+  readonly #hashes = new Map<string, string>();
+
+  constructor(files: GgufFiles, places: ReadonlyMap<string, TensorPlace>, heads: HeadCounts) {
+    this.path = files.path;
+    this.#files = files;
+    const placed = new Map<string, Placed>();
+    for (const [module, place] of places) {
+      for (const what of ['weight', 'bias']) {
+        const tensor = files.tensors.get(`${place.name}.${what}`);
+        const found = tensor && placeOf(tensor, place, heads);
+        if (found) placed.set(`${module}.${what}`, found);
+      }
+    }
+    this.#placed = placed;
+    this.shapes = new Map([...placed].map(([name, { shape }]) => [name, shape]));
+  }
+
+  integersOf(tensor: string): 'int8' | 'int4' | undefined {
+    const kept = this.#placed.get(tensor)?.tensor.type.kept;
+    return kept === 'int8' || kept === 'int4' ? kept : undefined;
+  }
+
+  storedAs(tensor: string): string {
+    return this.#placed.get(tensor)?.tensor.type.name ?? 'nothing';
+  }
+
+  async *slices({ tensor: name, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
+    const placed = this.#placed.get(name);
+    if (!placed) throw new ModelError(`${this.path} has no tensor ${name}`);
+    const { tensor, shape, rowsOfHead, offset } = placed;
+    const isVector = shape.length === 1;
+    // A vector is one row of the file, and as many of a program as it has values.
+    const [rowBytes, inner] = isVector ? [tensor.rowBytes / (shape[0] ?? 1), 1] : [tensor.rowBytes, shape[1] ?? 1];
+    const wholeHeads = Math.max(1, Math.floor(SLICE_VALUES / inner / rowsOfHead)) * rowsOfHead;
+    if (firstRow % rowsOfHead !== 0 || outputs % rowsOfHead !== 0)
+      throw new ModelError(`${this.path}: rows of ${name} are asked for in parts of heads`);
+    const hash = createHash('sha256');
+    const bytes = Buffer.alloc(Math.min(wholeHeads, outputs) * rowBytes);
+    for (let rowStart = 0; rowStart < outputs; rowStart += wholeHeads) {
+      const count = Math.min(wholeHeads, outputs - rowStart);
+      const slice = bytes.subarray(0, count * rowBytes);
+      await readFully(
+        tensor.file,
+        slice,
+        tensor.start + (placed.firstRow + firstRow + rowStart) * rowBytes,
+        tensor.path,
+      );
+      hash.update(slice);
+      const ordered = rowsOfHead === 1 ? slice : inOrder(slice, rowBytes, rowsOfHead);
+      const rows = isVector ? tensor.type.decode(ordered, 1, count) : tensor.type.decode(ordered, count, inner);
+      yield { rowStart, ...(offset === 0 ? rows : less(rows, offset)) };
+    }
+    this.#hashes.set(`${name} ${tensor.type.name} ${shape.join('x')} ${firstRow}`, hash.digest('hex'));
+  }
+
+  fingerprint(seed: string): string {
+    const hash = createHash('sha256').update(seed);
+    for (const rows of [...this.#hashes.keys()].sort()) hash.update(`\n${rows} ${this.#hashes.get(rows)}`);
+    return hash.digest('hex');
+  }
+
+  async close(): Promise<void> {
+    await this.#files.close();
+  }
+}
+
+/** Undefined for a tensor that has another shape than its place. */
+function placeOf(
+  tensor: GgufTensor,
+  { expert, heads, offset = 0 }: TensorPlace,
+  counts: HeadCounts,
+): Placed | undefined {
+  const numDimensions = tensor.shape.length - (expert === undefined ? 0 : 1);
+  const shape = tensor.shape.slice(-numDimensions);
+  const [outputs = 0] = shape;
+  if (numDimensions < 1 || numDimensions > 2) return undefined;
+  // Norms are floats; a vector in blocks would be cut.
+  if (numDimensions === 1 && tensor.type.values > 1) return undefined;
+  const rowsOfHead = heads ? outputs / counts[heads] : 1;
+  if (!Number.isInteger(rowsOfHead) || (heads && rowsOfHead % 2 !== 0)) return undefined;
+  return { tensor, shape, firstRow: (expert ?? 0) * outputs, rowsOfHead, offset };
+}
+
+/** From 0, half, 1, half + 1, … of each head to 0, 1, …, half, half + 1, … */
+function inOrder(rows: Buffer, rowBytes: number, rowsOfHead: number): Buffer {
+  const out = Buffer.alloc(rows.length);
+  const half = rowsOfHead / 2;
+  for (let row = 0; row * rowBytes < rows.length; row++) {
+    const [head, at] = [Math.floor(row / rowsOfHead) * rowsOfHead, row % rowsOfHead];
+    const from = head + (at < half ? 2 * at : 2 * (at - half) + 1);
+    rows.copy(out, row * rowBytes, from * rowBytes, (from + 1) * rowBytes);
+  }
+  return out;
+}
+
+/** Of a vector in f32. */
+function less(rows: Omit<ModelRows, 'rowStart'>, offset: number): Omit<ModelRows, 'rowStart'> {
+  if (rows.format !== 'f32') throw new ModelError(`norms in ${rows.format} are not supported`);
+  const values = new Float32Array(Uint8Array.from(rows.data).buffer).map((value) => value - offset);
+  return { format: 'f32', data: new Uint8Array(values.buffer) };
+}

@@ -1,0 +1,103 @@
+/** A GGUF file as a model: its metadata read as a configuration, its tensors under their usual names. */
+import { existsSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { messageOf } from '../../base/failure.ts';
+import { checkedConfig, ModelError, type GenerationDefaults, type Model } from '../model_folder.ts';
+import { readFully } from '../read_fully.ts';
+import { repoOfSnapshot } from '../repo_name.ts';
+import { readTextFiles } from '../text_files.ts';
+import { configOf, type RopeFactors } from './gguf_config.ts';
+import { familyOf, tensorPlaces } from './gguf_families.ts';
+import { GgufFiles, type GgufTensor } from './gguf_file.ts';
+import { textFilesOf } from './gguf_tokenizer.ts';
+import { GgufWeights } from './gguf_weights.ts';
+
+/** Of a head's half, at most. */
+const MAX_ROPE_FACTORS = 4_096;
+
+/** A tokenizer beside the file wins over the one in it. @throws ModelError */
+export async function openGguf(path: string): Promise<Model> {
+  const files = await GgufFiles.open(path);
+  try {
+    const { metadata, tensors } = files;
+    const architecture = String(metadata['general.architecture']);
+    const numExperts = Number(metadata[`${architecture}.expert_count`] ?? 0);
+    const [vocabSize] = tensors.get('token_embd.weight')?.shape ?? [];
+    if (vocabSize === undefined) throw new ModelError(`${path} has no tensor token_embd.weight: download it again`);
+    const ropeFactors = await readRopeFactors(tensors);
+    const { family, raw } = inWords(path, () => {
+      const found = familyOf(architecture, numExperts);
+      const facts = { family: found, metadata, vocabSize, ropeFactors };
+      const has = (name: string): boolean => tensors.has(name);
+      const biases = { hasAttentionBias: has('blk.0.attn_q.bias'), hasMlpBias: has('blk.0.ffn_up.bias') };
+      return { family: found, raw: configOf({ ...facts, ...biases, isTied: !has('output.weight') }) };
+    });
+    const { config, eosTokenIds } = checkedConfig(raw, path);
+    const numLayers = Number(raw['num_hidden_layers']);
+    const heads = { q: Number(raw['num_attention_heads']), k: Number(raw['num_key_value_heads']) };
+    const hasOwnTexts = existsSync(join(dirname(path), 'tokenizer.json'));
+    return {
+      ...{ path, name: nameOf(path), config, eosTokenIds, defaults: defaultsOf(metadata) },
+      hasTokenizer: hasOwnTexts || metadata['tokenizer.ggml.model'] !== undefined,
+      openWeights: async () =>
+        new GgufWeights(await GgufFiles.open(path), tensorPlaces(family, numLayers, numExperts), heads),
+      readTexts: async () => {
+        if (hasOwnTexts) return inWords(path, () => readTextFiles(dirname(path)));
+        const again = await GgufFiles.open(path);
+        await again.close();
+        return inWords(path, () => textFilesOf(again.metadata));
+      },
+    };
+  } finally {
+    await files.close();
+  }
+}
+
+function inWords<T>(path: string, read: () => T): T {
+  try {
+    return read();
+  } catch (cause) {
+    throw cause instanceof ModelError ? cause : new ModelError(`${path}: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** The file's own name without its ending and number, or the repository's and the file's. */
+function nameOf(path: string): string {
+  const file = basename(path);
+  const repo = repoOfSnapshot(dirname(path));
+  return repo === undefined ? file.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '') : `${repo}:${file}`;
+}
+
+async function readRopeFactors(tensors: ReadonlyMap<string, GgufTensor>): Promise<RopeFactors> {
+  const read = async (name: string): Promise<number[] | undefined> => {
+    const tensor = tensors.get(name);
+    if (!tensor) return undefined;
+    const [count = 0] = tensor.shape;
+    if (tensor.type.name !== 'F32' || tensor.shape.length !== 1 || count > MAX_ROPE_FACTORS)
+      throw new ModelError(`${tensor.path}: ${name} is no vector of a few f32`);
+    const bytes = Buffer.alloc(tensor.rowBytes);
+    await readFully(tensor.file, bytes, tensor.start, tensor.path);
+    return [...new Float32Array(Uint8Array.from(bytes).buffer)];
+  };
+  const [all, short, long] = [
+    await read('rope_freqs.weight'),
+    await read('rope_factors_short.weight'),
+    await read('rope_factors_long.weight'),
+  ];
+  return { ...(all ? { all } : {}), ...(short ? { short } : {}), ...(long ? { long } : {}) };
+}
+
+/** What the file says of sampling, if it does. */
+function defaultsOf(metadata: Readonly<Record<string, unknown>>): GenerationDefaults {
+  const of = <K extends string>(name: K, key: string): { readonly [P in K]?: number } => {
+    const value = metadata[`general.sampling.${key}`];
+    return (typeof value === 'number' ? { [name]: value } : {}) as { readonly [P in K]?: number };
+  };
+  return {
+    ...of('temperature', 'temp'),
+    ...of('topP', 'top_p'),
+    ...of('topK', 'top_k'),
+    ...of('minP', 'min_p'),
+    ...of('repetitionPenalty', 'penalty_repeat'),
+  };
+}

@@ -1,0 +1,22 @@
+/** What a tokenizer and a chat template are made of, as text: what routers are given, or ask instances for. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+export interface TextFiles {
+  /** tokenizer.json */
+  readonly tokenizer: string;
+  /** tokenizer_config.json */
+  readonly config: string;
+  /** Of a file of its own, which newer models have; undefined: the configuration has it, if any. */
+  readonly template: string | undefined;
+}
+
+/** @throws Error when one of them is missing or cannot be read. */
+export function readTextFiles(folder: string): TextFiles {
+  const templatePath = join(folder, 'chat_template.jinja');
+  return {
+    tokenizer: readFileSync(join(folder, 'tokenizer.json'), 'utf8'),
+    config: readFileSync(join(folder, 'tokenizer_config.json'), 'utf8'),
+    template: existsSync(templatePath) ? readFileSync(templatePath, 'utf8') : undefined,
+  };
+}

@@ -1,0 +1,109 @@
+/** Tokenizers as GGUF files hold them, against the reference's own ids of the same tokenizers. Budget: 10 s. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { textFilesOf } from '../../../shared/model/gguf/gguf_tokenizer.ts';
+import { openModel } from '../../../shared/model/open_model.ts';
+import { goldenFolder } from '../../support/golden.ts';
+
+interface Tokenizer {
+  readonly added_tokens: readonly { readonly id: number; readonly content: string; readonly special: boolean }[];
+  readonly model: {
+    readonly vocab: Readonly<Record<string, number>> | readonly (readonly [string, number])[];
+    readonly merges?: readonly (readonly [string, string])[];
+  };
+}
+
+/** What llama.cpp's converter would write. */
+function metadataOf(kind: string, { added_tokens: added, model }: Tokenizer, more: object): Record<string, unknown> {
+  const tokens: string[] = [];
+  const scores: number[] = [];
+  if (Array.isArray(model.vocab)) {
+    for (const [at, [token, score]] of (model.vocab as readonly (readonly [string, number])[]).entries()) {
+      tokens[at] = token;
+      scores[at] = score;
+    }
+  } else
+    for (const [token, at] of Object.entries(model.vocab as Readonly<Record<string, number>>)) {
+      tokens[at] = token;
+      scores[at] = -at;
+    }
+  for (const { id, content } of added) tokens[id] = content;
+  const specials = new Map(added.map(({ id, special }) => [id, special]));
+  const types = tokens.map((token, id) => {
+    if (token === '<unk>') return 2;
+    if (specials.has(id)) return specials.get(id) ? 3 : 4;
+    return /^<0x[0-9A-F]{2}>$/.test(token) ? 6 : 1;
+  });
+  return {
+    'tokenizer.ggml.model': kind,
+    'tokenizer.ggml.tokens': tokens,
+    'tokenizer.ggml.token_type': types,
+    ...(kind === 'gpt2'
+      ? { 'tokenizer.ggml.merges': (model.merges ?? []).map((merge) => merge.join(' ')) }
+      : { 'tokenizer.ggml.scores': tokens.map((_, id) => scores[id] ?? 0) }),
+    ...more,
+  };
+}
+
+const id = (name: string, value: number): object => ({ [`tokenizer.ggml.${name}_token_id`]: value });
+const noPrefix = { 'tokenizer.ggml.add_space_prefix': false };
+
+test.each([
+  ['llama3', 'gpt2', { 'tokenizer.ggml.pre': 'llama-bpe', ...id('bos', 1_200) }],
+  ['qwen2', 'gpt2', { 'tokenizer.ggml.pre': 'qwen2' }],
+  ['gpt2', 'gpt2', { 'tokenizer.ggml.pre': 'gpt-2' }],
+  ['digits', 'gpt2', { 'tokenizer.ggml.pre': 'smollm' }],
+  ['llama2', 'llama', { ...id('bos', 1), ...id('unknown', 0) }],
+  ['phi3', 'llama', { ...id('bos', 1), ...id('unknown', 0), 'general.architecture': 'phi3' }],
+  ['gemma', 'llama', { ...id('bos', 1), ...id('unknown', 0), ...noPrefix }],
+  ['unigram', 't5', { ...id('bos', 1), ...id('unknown', 0), 'tokenizer.ggml.add_bos_token': true }],
+])('%s', (name, kind, more) => {
+  const folder = goldenFolder(`tokenizers/${name}`);
+  const json = JSON.parse(readFileSync(join(folder, 'tokenizer.json'), 'utf8')) as Tokenizer;
+  const { cases } = JSON.parse(readFileSync(join(folder, 'golden.json'), 'utf8')) as {
+    cases: { text: string; ids: number[]; ids_special: number[]; decoded: string }[];
+  };
+  const texts = textFilesOf(metadataOf(kind, json, more));
+  assert(texts);
+  const tools = new TokenizerTools(texts);
+  let numSame = 0;
+  for (const { text, ids, ids_special: withSpecial } of cases) {
+    if (ids.length === 0) continue;
+    // The file says no more of how it normalises than a compiled table, which is not read.
+    if (name === 'unigram' && text !== text.normalize('NFKC').replace(/ {2,}/g, ' ')) continue;
+    const encode = (addSpecialTokens: boolean): number[] => [
+      ...tools.encode({ text, addSpecialTokens, maxCharacters: 1e6 }),
+    ];
+    assert.deepEqual(encode(false), ids, JSON.stringify(text));
+    assert.deepEqual(encode(true), withSpecial, JSON.stringify(text));
+    numSame++;
+  }
+  expect(numSame).toBeGreaterThan(cases.length / 2);
+});
+
+test('a file brings its template and its tokens', async () => {
+  const model = await openModel(join(goldenFolder('gguf-q8_0'), 'model.gguf'));
+  expect(model.eosTokenIds).toEqual([2, 0]);
+  const tools = new TokenizerTools((await model.readTexts())!);
+  const template = JSON.stringify({
+    ...{ messages: [{ role: 'user', content: 'hello' }], addGenerationPrompt: true, continueFinalMessage: false },
+    ...{ addSpecialTokens: false, kwargs: {} },
+  });
+  const ids = tools.encodeChat({ template, maxCharacters: 1e5 });
+  expect(tools.detokenize(ids)).toBe('<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n');
+  expect(ids[0]).toBe(1);
+});
+
+test('a kind that is not there is refused with what there is', () => {
+  const metadata = { 'tokenizer.ggml.tokens': ['a'], 'tokenizer.ggml.merges': [] };
+  assert.throws(
+    () => textFilesOf({ ...metadata, 'tokenizer.ggml.model': 'rwkv' }),
+    /"rwkv" is not supported; there are/,
+  );
+  const unknown = { ...metadata, 'tokenizer.ggml.model': 'gpt2', 'tokenizer.ggml.pre': 'viking' };
+  assert.throws(() => textFilesOf(unknown), /pre "viking" is not supported .* put the model's tokenizer\.json/);
+  expect(textFilesOf({})).toBeUndefined();
+});
