@@ -174,6 +174,8 @@ function checkSample(
 }
 
 export interface Executable {
+  /** All that it has, where it is one piece of the machine's memory. */
+  readonly memoryBytes?: number;
   readonly blockBytes: number;
   readonly numBlocks: number;
   /** Steps that it takes while one runs: 0 when the caller's thread computes. */

@@ -2,8 +2,11 @@
 import assert from 'node:assert/strict';
 import { packRows, rowBytes, scalesPerRow, unpackRows, type PackedRows, type WeightFormat } from './weight_format.ts';
 
-/** int8 and int4 lie as weight_format.ts has them, the others value by value; little-endian. */
-type StoredFormat = WeightFormat | 'bf16';
+/**
+ * int8 and int4 lie as weight_format.ts has them; q8_0 and q4_0 are int8 and int4 in GGUF's blocks: 32 inputs with their scale before them,
+ * of q4_0 the first 16 in the low nibbles; the others lie value by value. Little-endian.
+ */
+type StoredFormat = WeightFormat | 'bf16' | 'q8_0' | 'q4_0';
 
 export interface StoredRows {
   /** Of the rows that were asked for. */
@@ -20,9 +23,12 @@ export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
   return { rowStart, format: 'f32', data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) };
 }
 
+const BLOCK_BYTES = { q8_0: 34, q4_0: 18 } as const;
+
 /** Of one row. */
-function storedBytes(format: StoredFormat, inner: number): number {
+export function storedBytes(format: StoredFormat, inner: number): number {
   if (format === 'int8' || format === 'int4') return rowBytes(format, inner);
+  if (format === 'q8_0' || format === 'q4_0') return (inner / 32) * BLOCK_BYTES[format];
   return inner * (format === 'f32' ? 4 : 2);
 }
 
@@ -34,20 +40,67 @@ export function numStored({ format, data }: StoredRows, inner: number): number {
 }
 
 /** As weight_format.ts has them. */
-export interface StoredIntegers {
+interface StoredIntegers {
   readonly data: Uint8Array;
   readonly scales: Uint8Array;
 }
 
+/** Whether what is stored is of the very format that is wanted, or fits into it as it is. */
+export function fitsInto(stored: StoredFormat, wanted: WeightFormat): boolean {
+  if (stored === 'int4' || stored === 'q4_0') return wanted === 'int4' || wanted === 'int8';
+  return (stored === 'int8' || stored === 'q8_0') && wanted === 'int8';
+}
+
 /** What is stored in the very format that is wanted, or fits into it as it is; undefined when it has to be made. */
-export function storedIntegers(format: WeightFormat, rows: StoredRows, inner: number): StoredIntegers | undefined {
-  if (format !== 'int8' && format !== 'int4') return undefined;
+function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number): StoredIntegers | undefined {
+  if (!fitsInto(stored.format, format)) return undefined;
+  const rows = stored.format === 'q8_0' || stored.format === 'q4_0' ? fromBlocks(stored.format, stored, inner) : stored;
   const isWidened = format === 'int8' && rows.format === 'int4';
-  if (rows.format !== format && !isWidened) return undefined;
   const { data, scales } = rows;
   const scaleBytes = numStored(rows, inner) * scalesPerRow(format, inner) * 2;
   assert(scales?.length === scaleBytes, `${rows.format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
   return { data: isWidened ? widened(data) : data, scales };
+}
+
+/** The smallest f16 that no GPU flushes to zero. */
+const MIN_NORMAL = 0x0400;
+
+/** A scale that a GPU would flush becomes the smallest that it does not, and the integers follow; one that is no number is 0. */
+function fromBlocks(format: 'q8_0' | 'q4_0', { data: blocks, rowStart }: StoredRows, inner: number): StoredRows {
+  const own = format === 'q8_0' ? 'int8' : 'int4';
+  const bytes = BLOCK_BYTES[format];
+  const groups = inner / 32;
+  const numRows = blocks.length / bytes / groups;
+  const [perRow, words] = [scalesPerRow(own, inner), (bytes - 2) / 4];
+  const out = new Uint32Array(numRows * groups * words);
+  const scales = new Uint16Array(numRows * perRow);
+  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  for (let block = 0, at = 0, to = 0; at < blocks.length; block++, at += bytes, to += words) {
+    if (words === 8) for (let i = 0; i < 8; i++) out[to + i] = view.getUint32(at + 2 + 4 * i, true);
+    else {
+      const [a, b] = [view.getUint32(at + 2, true), view.getUint32(at + 6, true)];
+      const [c, d] = [view.getUint32(at + 10, true), view.getUint32(at + 14, true)];
+      out[to] = (a & LOW_NIBBLES) | ((b & LOW_NIBBLES) << 4);
+      out[to + 1] = (c & LOW_NIBBLES) | ((d & LOW_NIBBLES) << 4);
+      out[to + 2] = ((a >>> 4) & LOW_NIBBLES) | (b & ~LOW_NIBBLES);
+      out[to + 3] = ((c >>> 4) & LOW_NIBBLES) | (d & ~LOW_NIBBLES);
+    }
+    const half = view.getUint16(at, true);
+    const [exponent, mantissa] = [half & 0x7c00, half & 0x3ff];
+    const isSmall = exponent === 0 && mantissa !== 0;
+    if (isSmall) rescale(own, new Int8Array(out.buffer, 4 * to, 4 * words), mantissa / 1_024);
+    scales[Math.floor(block / groups) * perRow + (block % groups)] =
+      exponent === 0x7c00 ? 0 : isSmall ? (half & 0x8000) | MIN_NORMAL : half;
+  }
+  return { rowStart, format: own, data: new Uint8Array(out.buffer), scales: new Uint8Array(scales.buffer) };
+}
+
+function rescale(format: 'int8' | 'int4', bytes: Int8Array, factor: number): void {
+  const scaled = (q: number): number => Math.floor(q * factor + 0.5);
+  bytes.forEach((both, i) => {
+    const nibble = (q: number): number => scaled((q & 15) - 8) + 8;
+    bytes[i] = format === 'int8' ? scaled(both) : nibble(both) | (nibble(both >> 4) << 4);
+  });
 }
 
 const LOW_NIBBLES = 0x0f0f0f0f;
@@ -81,8 +134,12 @@ export class RowDecoder {
       if (data.byteOffset % 4 === 0) return new Float32Array(data.buffer, data.byteOffset, numValues);
       return new Float32Array(Uint8Array.from(data).buffer);
     }
-    const integers = format === 'int8' || format === 'int4' ? storedIntegers(format, rows, inner) : undefined;
-    if (integers) return unpackRows(format as 'int8' | 'int4', asPacked(integers), inner);
+    if (format !== 'f16' && format !== 'bf16') {
+      const own = format === 'int4' || format === 'q4_0' ? 'int4' : 'int8';
+      const integers = storedIntegers(own, rows, inner);
+      assert(integers);
+      return unpackRows(own, asPacked(integers), inner);
+    }
     const bytes = data.byteOffset % 2 === 0 ? data : Uint8Array.from(data);
     const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, numValues);
     if (this.#floats.length < numValues) this.#floats = new Float32Array(numValues);

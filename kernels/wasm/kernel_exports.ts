@@ -57,14 +57,26 @@ export interface Kernels {
     spanBytes: number,
     scratch: number,
   ): void;
-  /** Rows of f32 into the panels of a weight, from output `firstOutput` on. */
-  pack_rows(format: number, values: number, rows: number, inner: number, weight: number, firstOutput: number): void;
-  /** Rows of integers that were stored so, `scaleBytes` of scales each. */
+  /** f16 (`source` 1) or bf16 (2) as f32. */
+  widen(source: number, from: number, count: number, to: number): void;
+  /** Rows of f32 into the panels of a weight, from output `firstOutput` on; `room`: 640 bytes. */
+  pack_rows(
+    format: number,
+    values: number,
+    rows: number,
+    inner: number,
+    weight: number,
+    firstOutput: number,
+    room: number,
+  ): void;
+  /** Rows of integers that were stored so: `source` 0 int8 and 1 int4 as weight_format.ts has them, 2 Q8_0, 3 Q4_0. */
   pack_stored(
     format: number,
+    source: number,
     data: number,
+    dataRow: number,
     scales: number,
-    scaleBytes: number,
+    scaleRow: number,
     rows: number,
     inner: number,
     weight: number,

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
 import { heldFormat, type Program, type WeightSpec } from '../program.ts';
-import { numStored, RowDecoder, storedIntegers, type StoredIntegers, type StoredRows } from '../stored_rows.ts';
-import { rowBytes, scalesPerRow, type WeightFormat } from '../weight_format.ts';
+import { fitsInto, numStored, RowDecoder, storedBytes, type StoredRows } from '../stored_rows.ts';
+import type { WeightFormat } from '../weight_format.ts';
 import type { Kernels } from './kernel_exports.ts';
-import { formatCode } from './panels.ts';
+import { formatCode, LANES } from './panels.ts';
 import type { ProgramLayout } from './program_layout.ts';
 
 /** Streams every tensor of the program. */
@@ -65,37 +65,73 @@ class Panels {
 
   /** Rows of the weight from `firstOutput` on. */
   put(rows: StoredRows, decoder: RowDecoder, firstOutput: number): void {
-    const integers = this.#inner > 1 ? storedIntegers(this.#format, rows, this.#inner) : undefined;
-    if (integers) this.#putIntegers(integers, firstOutput);
-    else if (this.#inner === 1) this.#putFloats(decoder.vector(rows, this.#offset), firstOutput);
-    else this.#putFloats(decoder.floats(rows, this.#inner), firstOutput);
+    const integers = INTEGERS[rows.format];
+    if (this.#inner === 1) this.#putFloats('f32', asBytes(decoder.vector(rows, this.#offset)), firstOutput);
+    else if (integers !== undefined && fitsInto(rows.format, this.#format))
+      this.#putIntegers(integers, rows, firstOutput);
+    else if (rows.format === 'f16' || rows.format === 'bf16') this.#putFloats(rows.format, rows.data, firstOutput);
+    else this.#putFloats('f32', asBytes(decoder.floats(rows, this.#inner)), firstOutput);
   }
 
-  #putFloats(values: Float32Array, firstOutput: number): void {
+  #putFloats(source: 'f32' | 'f16' | 'bf16', data: Uint8Array, firstOutput: number): void {
     const inner = this.#inner;
-    const rowsAtOnce = Math.floor(this.#staging.length / (inner * 4));
-    for (let row = 0; row * inner < values.length; row += rowsAtOnce) {
-      const some = values.subarray(row * inner, (row + rowsAtOnce) * inner);
-      this.#staging.set(new Uint8Array(some.buffer, some.byteOffset, some.byteLength));
-      const { byteOffset } = this.#staging;
-      this.#kernels.pack_rows(this.#code, byteOffset, some.length / inner, inner, this.#to, firstOutput + row);
+    const storedBytes = source === 'f32' ? 4 : 2;
+    const rowsAtOnce = wholePanels((this.#staging.length - ROOM_BYTES) / (inner * 6));
+    const { byteOffset } = this.#staging;
+    const numRows = data.length / (inner * storedBytes);
+    for (let row = 0; row < numRows; row += rowsAtOnce) {
+      const count = Math.min(rowsAtOnce, numRows - row);
+      const some = data.subarray(row * inner * storedBytes, (row + count) * inner * storedBytes);
+      const values = byteOffset + ROOM_BYTES;
+      if (source === 'f32') this.#staging.set(some, ROOM_BYTES);
+      else {
+        const from = ROOM_BYTES + rowsAtOnce * inner * 4;
+        this.#staging.set(some, from);
+        this.#kernels.widen(source === 'f16' ? 1 : 2, byteOffset + from, count * inner, values);
+      }
+      this.#kernels.pack_rows(this.#code, values, count, inner, this.#to, firstOutput + row, byteOffset);
     }
   }
 
-  #putIntegers({ data, scales }: StoredIntegers, firstOutput: number): void {
+  #putIntegers(source: number, rows: StoredRows, firstOutput: number): void {
     const inner = this.#inner;
-    const dataBytes = rowBytes(this.#format, inner);
-    const scaleBytes = 2 * scalesPerRow(this.#format, inner);
-    const rowsAtOnce = Math.floor(this.#staging.length / (dataBytes + scaleBytes));
-    for (let row = 0; row * dataBytes < data.length; row += rowsAtOnce) {
-      const some = data.subarray(row * dataBytes, (row + rowsAtOnce) * dataBytes);
-      const numRows = some.length / dataBytes;
+    const { data, scales } = rows;
+    const dataRow = storedBytes(rows.format, inner);
+    const numRows = numStored(rows, inner);
+    const scaleRow = scales ? scales.length / numRows : 0;
+    const rowsAtOnce = wholePanels(this.#staging.length / (dataRow + scaleRow));
+    const { byteOffset } = this.#staging;
+    for (let row = 0; row < numRows; row += rowsAtOnce) {
+      const count = Math.min(rowsAtOnce, numRows - row);
+      const some = data.subarray(row * dataRow, (row + count) * dataRow);
       this.#staging.set(some);
-      this.#staging.set(scales.subarray(row * scaleBytes, (row + numRows) * scaleBytes), some.length);
-      const { byteOffset } = this.#staging;
-      const scalesAt = byteOffset + some.length;
-      const first = firstOutput + row;
-      this.#kernels.pack_stored(this.#code, byteOffset, scalesAt, scaleBytes, numRows, inner, this.#to, first);
+      if (scales) this.#staging.set(scales.subarray(row * scaleRow, (row + count) * scaleRow), some.length);
+      const scalesAt = scales ? byteOffset + some.length : byteOffset;
+      this.#kernels.pack_stored(
+        ...([this.#code, source, byteOffset, dataRow, scalesAt, scaleRow || dataRow] as const),
+        ...([count, inner, this.#to, firstOutput + row] as const),
+      );
     }
   }
+}
+
+/** By the numbers that the kernels use. */
+const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = { int8: 0, int4: 1, q8_0: 2, q4_0: 3 };
+
+/** For a group of eight rows, and the end of a row. */
+const ROOM_BYTES = 640;
+
+/** As many rows as fill panels, where there are as many; eight fit, see {@link stagingBytesOf}. */
+function wholePanels(rows: number): number {
+  return rows >= LANES ? Math.floor(rows / LANES) * LANES : Math.max(1, Math.floor(rows));
+}
+
+function asBytes(values: Float32Array): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}
+
+/** Bytes of the region through which weights pass: eight rows, or a MiB. */
+export function stagingBytesOf(specs: readonly WeightSpec[]): number {
+  const widest = specs.reduce((most, { inner }) => Math.max(most, inner), 0);
+  return Math.max(1 << 20, LANES * widest * 6 + 2 * ROOM_BYTES);
 }

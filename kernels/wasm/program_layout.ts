@@ -2,27 +2,15 @@
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import {
-  kvBlockBytes,
-  kvPlaneBytes,
-  samplingOf,
-  widestMixture,
-  type BufferSpec,
-  type Program,
-  type WeightSpec,
-} from '../program.ts';
+import { kvBlockBytes, kvPlaneBytes, samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
 import { drawRecord } from './ops/draw.ts';
 import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
 import type { PlacedOperation, Placement, StepRegions } from './ops/operation.ts';
+import { stagingBytesOf } from './load_weights.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { Control } from './shared_step.ts';
-
-/** f32 rows on their way into panels: as many as fit, at least one. */
-function stagingBytesOf(specs: readonly WeightSpec[]): number {
-  return Math.max(1 << 20, ...specs.map(({ inner }) => inner * 4));
-}
 
 export interface ProgramLayout {
   readonly plan: MemoryPlan;

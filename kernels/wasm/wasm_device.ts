@@ -94,6 +94,7 @@ const PROFILED_STEPS = 5;
 class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly memoryBytes: number;
   readonly numAhead = 0;
   /** Any: they are copied as they lie. */
   readonly numExportable = Infinity;
@@ -123,6 +124,7 @@ class WasmExecutable implements ProfiledExecutable {
     this.draws = { vocab: this.#io.vocab, numPages: options.drawPages ?? 0 };
     this.#f32 = new Float32Array(memory.buffer);
     this.#bytes = new Uint8Array(memory.buffer);
+    this.memoryBytes = memory.buffer.byteLength;
   }
 
   async run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {

@@ -14,7 +14,8 @@ import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import type { Model } from '../../shared/model/model_folder.ts';
-import type { ReadyMessage } from './role_process.ts';
+import { ProgressLine } from './progress_line.ts';
+import type { LoadingMessage, ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
 import { exampleCall } from './example_call.ts';
@@ -55,6 +56,9 @@ export class LocalCluster {
   #auto = 'auto';
   readonly #token: string;
   #isEnding = false;
+  readonly #progress: ProgressLine;
+  /** How far children are that load. */
+  readonly #loading = new Map<string, { readonly doneBytes: number; readonly totalBytes: number }>();
 
   constructor({ config, flags, file, isJson, isSet }: ClusterLine, tables: RoleTables, clock: Clock) {
     this.#config = config;
@@ -64,6 +68,7 @@ export class LocalCluster {
     this.#isJson = isJson;
     this.#isLogLevelSet = isSet.has('log_level');
     this.#clock = clock;
+    this.#progress = new ProgressLine(process.stderr, () => clock.nowMs());
     this.#token = config.cluster_token || randomBytes(24).toString('hex');
   }
 
@@ -148,7 +153,11 @@ export class LocalCluster {
   #supervise(child: Child): Promise<ReadyMessage> {
     child.readyMs = undefined;
     return new Promise((resolve, reject) => {
-      child.process.once('message', (message: ReadyMessage) => {
+      child.process.on('message', (message: ReadyMessage | LoadingMessage) => {
+        if (message.kind === 'loading') {
+          this.#showLoading(child, message);
+          return;
+        }
         const isFirst = child.ready === undefined;
         child.ready = message;
         child.readyMs = this.#clock.nowMs();
@@ -167,6 +176,16 @@ export class LocalCluster {
         void this.#restart(child, how);
       });
     });
+  }
+
+  /** Of all that load together, on standard error. */
+  #showLoading(child: Child, { doneBytes, totalBytes }: LoadingMessage): void {
+    this.#loading.set(child.name, { doneBytes, totalBytes });
+    const all = [...this.#loading.values()];
+    const sum = (key: 'doneBytes' | 'totalBytes'): number => all.reduce((total, one) => total + one[key], 0);
+    const file = `weights of ${this.#loading.size} instance${this.#loading.size === 1 ? '' : 's'}`;
+    this.#progress.show({ file, doneBytes: sum('doneBytes'), totalBytes: sum('totalBytes') });
+    if (all.every((one) => one.doneBytes >= one.totalBytes)) this.#loading.clear();
   }
 
   async #restart(child: Child, how: string): Promise<void> {

@@ -21,6 +21,14 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import { dataFolders } from './data_folders.ts';
+import { ProgressLine } from './progress_line.ts';
+
+/** How far its model is, which `penstock up` shows. */
+export interface LoadingMessage {
+  readonly kind: 'loading';
+  readonly doneBytes: number;
+  readonly totalBytes: number;
+}
 
 /** What a role's process tells `penstock up`. */
 export interface ReadyMessage extends Ready {
@@ -84,6 +92,7 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
     network: new GrpcNetwork(config.cluster_token, clock, tls),
     tls,
     identity: { pid: process.pid, epoch: newId() },
+    showLoading: showLoading(config),
     kill: (pid) => {
       try {
         process.kill(pid, 'SIGKILL');
@@ -91,6 +100,21 @@ function realHost(config: ProcessConfig, log: Host['log'], openBus: OpenBus | un
         // It has ended already.
       }
     },
+  };
+}
+
+/** To the parent, or a bar on a terminal; elsewhere the log has lines. */
+function showLoading(config: ProcessConfig): (doneBytes: number, totalBytes: number) => void {
+  if (process.send) {
+    return (doneBytes, totalBytes) => {
+      const message: LoadingMessage = { kind: 'loading', doneBytes, totalBytes };
+      process.send?.(message);
+    };
+  }
+  if (!process.stderr.isTTY) return () => undefined;
+  const line = new ProgressLine(process.stderr, () => systemClock.nowMs());
+  return (doneBytes, totalBytes) => {
+    line.show({ file: `weights of ${config.name || 'the model'}`, doneBytes, totalBytes });
   };
 }
 

@@ -41,6 +41,8 @@ export interface EngineOptions {
   readonly maxWaiting: number;
   /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
   readonly stepMs: number;
+  /** What steps took at the start. */
+  readonly firstSteps?: readonly StepTimes[];
   /** Consecutive layers, in which blocks may come and go; together all of them. */
   readonly frames: readonly LayerRange[];
 }
@@ -146,7 +148,7 @@ export class Engine {
       listener.onRemoved(key);
     });
     this.#draws = new DrawBook(executable, options.maxNumSeqs);
-    this.#pace = new StepPace(options.stepMs);
+    this.#pace = new StepPace(options.stepMs, options.firstSteps);
     const { blockSize, frames } = options;
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },

@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import type { Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
+import type { StepTimes } from './step_pace.ts';
 import { framesOf, type FrameRange, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { EarlyExports } from './early_exports.ts';
@@ -27,6 +28,7 @@ export interface EngineLoopOptions {
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
   readonly stepMs: number;
+  readonly firstSteps?: readonly StepTimes[];
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
@@ -61,7 +63,17 @@ export class EngineLoop {
 
   constructor(options: EngineLoopOptions) {
     this.#options = options;
-    const { executable, layout, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, clock } = options;
+    const {
+      executable,
+      layout,
+      numBlocks,
+      chunkTokens,
+      maxNumSeqs,
+      maxWaiting,
+      stepMs,
+      clock,
+      firstSteps = [],
+    } = options;
     this.#exports = new ExportQueue(numBlocks, (hash) => {
       this.#events.push({ kind: 'export_failed', hash });
     });
@@ -86,7 +98,7 @@ export class EngineLoop {
     };
     this.engine = new Engine(
       executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, frames: this.#frames },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps, frames: this.#frames },
       {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });

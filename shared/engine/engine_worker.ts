@@ -23,21 +23,26 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const { model: options, maxWaiting, stepMs, pulse, loseDeviceAfterSteps, hangAfterSteps } = data;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
-  const loading = loadModel(options, (doneBytes, totalBytes) => {
-    if (doneBytes - reportedBytes < PROGRESS_BYTES) return;
-    reportedBytes = doneBytes;
-    emit({ kind: 'loading', doneBytes, totalBytes });
-  });
+  const loading = loadModel(
+    options,
+    (doneBytes, totalBytes) => {
+      const isLast = doneBytes >= totalBytes && reportedBytes > 0 && reportedBytes < totalBytes;
+      if (doneBytes - reportedBytes < PROGRESS_BYTES && !isLast) return;
+      reportedBytes = doneBytes;
+      emit({ kind: 'loading', doneBytes, totalBytes });
+    },
+    systemClock,
+  );
   const model = await loading.catch((error: unknown) => {
     // Said before the thread ends: a device that it opened may take the process with it.
     emit({ kind: 'failed', message: messageOf(error) });
     return undefined;
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
-  const { executable, format, layout, numBlocks, folder, shape, device, description } = model;
+  const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
-    ...{ executable, layout, numBlocks, maxWaiting, stepMs, clock: systemClock, emit, pulse: beat },
+    ...{ executable, layout, numBlocks, maxWaiting, stepMs, firstSteps, clock: systemClock, emit, pulse: beat },
     chunkTokens: options.chunkTokens,
     maxNumSeqs: options.maxNumSeqs,
     onTurn: (numSteps) => {

@@ -1,6 +1,7 @@
 /** From a model folder to an engine-ready executable: device, program, weights, format. */
-import { DeviceError, type Device, type Executable } from '../../kernels/device.ts';
-import { kvBlockBytes, type KvDtype } from '../../kernels/program.ts';
+import type { Clock } from '../base/clock.ts';
+import { DeviceError, type Device, type Executable, type Segment } from '../../kernels/device.ts';
+import { kvBlockBytes, type KvDtype, type Program } from '../../kernels/program.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
@@ -10,6 +11,8 @@ import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
 import { servedLength } from '../model/served_length.ts';
+import type { ModelWeights } from '../model/weights.ts';
+import type { StepTimes } from './step_pace.ts';
 import type { ModelShape } from '../model/model_shape.ts';
 import { programOf, shapeOf } from './architectures/registry.ts';
 import { checkTensors } from './check_tensors.ts';
@@ -54,6 +57,8 @@ export interface LoadedModel {
   readonly layout: RecordLayout;
   readonly numBlocks: number;
   readonly maxModelLen: number;
+  /** What steps take on this device. */
+  readonly firstSteps: readonly StepTimes[];
 }
 
 /** For biases and counts of sequences that have any; for those beyond it the host draws. */
@@ -66,16 +71,20 @@ const GPU_MAX_BLOCKS = 65_536;
 type OnProgress = (doneBytes: number, totalBytes: number) => void;
 
 /** @throws ModelError, DeviceError before anything listens. */
-export async function loadModel(options: LoadModelOptions, onProgress?: OnProgress): Promise<LoadedModel> {
-  if (options.device !== 'auto') return loadOn(options.device, '', options, onProgress);
+export async function loadModel(
+  options: LoadModelOptions,
+  onProgress?: OnProgress,
+  clock?: Pick<Clock, 'nowMs'>,
+): Promise<LoadedModel> {
+  if (options.device !== 'auto') return loadOn(options.device, '', options, clock, onProgress);
   const { device, reason } = await autoDevice();
-  if (device === 'wasm') return loadOn('wasm', '', options, onProgress);
+  if (device === 'wasm') return loadOn('wasm', '', options, clock, onProgress);
   try {
-    return await loadOn(device, '', options, onProgress);
+    return await loadOn(device, '', options, clock, onProgress);
   } catch (error) {
     // The adapter or its kernels are not enough for this model.
     if (!(error instanceof DeviceError)) throw error;
-    return loadOn('wasm', ` although ${reason}: ${error.message}`, options, onProgress);
+    return loadOn('wasm', ` although ${reason}: ${error.message}`, options, clock, onProgress);
   }
 }
 
@@ -84,6 +93,7 @@ async function loadOn(
   deviceName: string,
   why: string,
   options: LoadModelOptions,
+  clock: Pick<Clock, 'nowMs'> | undefined,
   onProgress: OnProgress | undefined,
 ): Promise<LoadedModel> {
   const folder = await openModel(options.modelPath);
@@ -108,10 +118,10 @@ async function loadOn(
       numBlocks: numBlocksOf(options.numBlocks, device, maxBlocksPerSequence, blockBytes),
       drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
       exportRanges: framesOf({ numLayers: program.kv.length, payloadBytes: blockBytes }),
-      ...(onProgress ? { onProgress } : {}),
+      ...(onProgress ? { onProgress: progressOf(held.program, weights, onProgress) } : {}),
     });
     const { numBlocks } = executable;
-    await warmUp(executable, options.chunkTokens, maxModelLen, blockSize, numBlocks);
+    const firstSteps = await warmUp(executable, options, maxModelLen, numBlocks, clock);
     const numericsClass = `${device.numericsClass}/w-${held.label}`;
     const format: Format = {
       model: weights.fingerprint(JSON.stringify({ ...shape, ropes: ropesServed(shape.ropes, maxModelLen) })),
@@ -131,10 +141,19 @@ async function loadOn(
       payloadBytes: blockBytes,
     };
     const description = `${device.description}; weights: ${held.changes}${why}`;
-    return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen };
+    return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen, firstSteps };
   } finally {
     await weights.close();
   }
+}
+
+/** In bytes of files, whatever they become. */
+function progressOf({ weights: specs }: Program, weights: ModelWeights, onProgress: OnProgress): () => void {
+  const parts = Object.values(specs).flatMap((spec) => spec.parts);
+  const totalBytes = parts.reduce((sum, part) => sum + weights.storedBytes(part), 0);
+  return () => {
+    onProgress(Math.min(weights.doneBytes, totalBytes), totalBytes);
+  };
 }
 
 function numBlocksOf(
@@ -152,22 +171,42 @@ function numBlocksOf(
 
 /** Steps at the start, so that no request pays for first times: pipelines are made lazily, and so is memory. */
 const WARM_UP_STEPS = 3;
+/** And more of them while there is time, which tell what steps take. */
+const BENCHMARK_MS = 200;
+const MAX_BENCHMARK_STEPS = 50;
 
-/** Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten. */
+/**
+ * Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten.
+ * @returns the fastest of either kind; without a clock nothing
+ */
 async function warmUp(
   executable: Executable,
-  chunkTokens: number,
+  { chunkTokens, blockSize }: LoadModelOptions,
   maxModelLen: number,
-  blockSize: number,
   numBlocks: number,
-): Promise<void> {
+  clock: Pick<Clock, 'nowMs'> | undefined,
+): Promise<StepTimes[]> {
   const numTokens = Math.min(64, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
-  if (numTokens < 1) return;
+  if (numTokens < 1) return [];
   const blockTable = Array.from({ length: Math.ceil((numTokens + 1) / blockSize) }, (_, i) => i);
   const draw = { ...new Draws(neutralSampling).at(numTokens), slot: 0 };
   const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, draw }];
-  for (let step = 0; step < WARM_UP_STEPS; step++) {
-    await executable.run([{ tokens: new Array<number>(numTokens).fill(0), start: 0, blockTable }]);
-    await executable.run([{ tokens: [0], start: numTokens, blockTable, samples }]);
+  const nowMs = (): number => clock?.nowMs() ?? 0;
+  const best = { prompt: Infinity, token: Infinity };
+  const timed = async (kind: 'prompt' | 'token', segment: Segment): Promise<void> => {
+    const startMs = nowMs();
+    await executable.run([segment]);
+    best[kind] = Math.min(best[kind], nowMs() - startMs);
+  };
+  const startMs = nowMs();
+  for (let step = 0; step < MAX_BENCHMARK_STEPS; step++) {
+    if (step >= WARM_UP_STEPS && (!clock || nowMs() - startMs > BENCHMARK_MS)) break;
+    await timed('prompt', { tokens: new Array<number>(numTokens).fill(0), start: 0, blockTable });
+    await timed('token', { tokens: [0], start: numTokens, blockTable, samples });
   }
+  if (!clock) return [];
+  return [
+    { tokenRows: 1, promptRows: 0, ms: best.token },
+    { tokenRows: 0, promptRows: numTokens, ms: best.prompt },
+  ];
 }

@@ -38,9 +38,10 @@ export class StepPace {
   /** Steps with prompts since then. */
   #numMixed = 0;
 
-  /** `stepMs`: the target; 0: two and a half times what steps without prompts take. */
-  constructor(stepMs: number) {
+  /** `stepMs`: the target; 0: two and a half times what steps without prompts take. `first`: what steps took before anybody waited for one. */
+  constructor(stepMs: number, first: readonly StepTimes[] = []) {
     this.#stepMs = stepMs;
+    for (const times of first) this.took(times);
   }
 
   /** Rows of prompts for a step of so many token rows. */

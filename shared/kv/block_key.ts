@@ -9,7 +9,7 @@
  */
 import { hash } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
-import { xxh64 } from './hash.ts';
+import { xxh64 } from '../base/xxh64.ts';
 import { rootKey } from './format.ts';
 
 declare const brand: unique symbol;

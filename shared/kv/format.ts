@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { BlockKey, Digest } from './block_key.ts';
-import { xxh64 } from './hash.ts';
+import { xxh64 } from '../base/xxh64.ts';
 
 export interface Format {
   /** SHA-256 over the configuration and the weights, hex. */

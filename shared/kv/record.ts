@@ -18,7 +18,7 @@
  * there is no other yet. No token ids: the disk tier is no log of prompts.
  */
 import type { BlockHash, BlockKey, Digest } from './block_key.ts';
-import { xxh64 } from './hash.ts';
+import { xxh64 } from '../base/xxh64.ts';
 import { aligned } from './stretches.ts';
 
 const MAGIC = 0x32564b50;

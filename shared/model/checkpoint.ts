@@ -11,11 +11,10 @@ import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
 import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
-import type { ModelRows, ModelWeights, RowRange } from './weights.ts';
+import { rowsOfSlice, type ModelRows, type ModelWeights, type RowRange } from './weights.ts';
+import { RowReader } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
-/** A slice has at most this many values (4 MiB as f32), so loading holds no second copy. */
-const SLICE_VALUES = 1 << 20;
 const MAX_INDEX_BYTES = 100_000_000;
 /** Models of a trillion parameters come in some hundreds. */
 const MAX_FILES = 2_000;
@@ -33,6 +32,9 @@ export class Checkpoint implements ModelWeights {
   readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
   /** SHA-256 of the bytes of the rows that were read, by their tensor's name and the first of them. */
   readonly #hashes = new Map<string, string>();
+  readonly #reader = new RowReader();
+  /** Of matrices that are read whole. */
+  #wholeBytes = 0;
 
   private constructor(path: string, { files, fileOf }: Opened, quantization: Quantization | undefined) {
     this.path = path;
@@ -80,6 +82,17 @@ export class Checkpoint implements ModelWeights {
     return this.#quantization?.method ?? 'nothing';
   }
 
+  storedBytes({ tensor, outputs }: RowRange): number {
+    const info = this.#tensors.get(tensor);
+    if (info) return rowBytesOf(info) * outputs;
+    const whole = this.#tensors.get(tensor.replace(/weight$/, 'qweight'));
+    return whole ? whole.end - whole.start : 0;
+  }
+
+  get doneBytes(): number {
+    return this.#reader.doneBytes + this.#wholeBytes;
+  }
+
   async *slices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     const format = info && floatFormat(info);
@@ -89,24 +102,21 @@ export class Checkpoint implements ModelWeights {
     }
     const rowBytes = rowBytesOf(info);
     const inner = info.shape.slice(1).reduce((a, b) => a * b, 1);
-    const rowsPerSlice = Math.max(1, Math.floor(SLICE_VALUES / inner));
-    const hash = createHash('sha256');
-    const bytes = Buffer.alloc(Math.min(rowsPerSlice, outputs) * rowBytes);
-    for (let rowStart = 0; rowStart < outputs; rowStart += rowsPerSlice) {
-      const count = Math.min(rowsPerSlice, outputs - rowStart);
-      const slice = bytes.subarray(0, count * rowBytes);
-      await file.read(slice, info.start + (firstRow + rowStart) * rowBytes);
-      hash.update(slice);
-      yield { rowStart, format, data: slice };
-    }
-    this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} ${firstRow}`, hash.digest('hex'));
+    const rowsPerSlice = rowsOfSlice(inner);
+    const start = info.start + firstRow * rowBytes;
+    const run = { ...file.place, start, rowBytes, numRows: outputs, rowsPerSlice };
+    const slices = this.#reader.slices(run, (hash) => {
+      this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} ${firstRow}`, hash);
+    });
+    for await (const { rowStart, bytes } of slices) yield { rowStart, format, data: bytes };
   }
 
   async *#quantisedSlices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const [, inner = 0] = this.shapes.get(tensor) ?? [];
     if (inner === 0) throw new ModelError(`${this.path} has no tensor ${tensor}`);
     const matrix = await this.#quantisedMatrix(tensor);
-    const rowsPerSlice = Math.max(1, Math.floor(SLICE_VALUES / inner));
+    this.#wholeBytes += this.storedBytes({ tensor, outputs });
+    const rowsPerSlice = rowsOfSlice(inner);
     for (let rowStart = 0; rowStart < outputs; rowStart += rowsPerSlice) {
       const count = Math.min(rowsPerSlice, outputs - rowStart);
       yield { rowStart, ...matrix.rows(firstRow + rowStart, count) };

@@ -46,10 +46,10 @@ export class IntegerRows {
     const first = group * this.#wordsPerGroup;
     const bytes = new Int8Array(this.words.buffer, 4 * first, 4 * this.#wordsPerGroup);
     if (this.#format === 'int8') {
-      bytes.forEach((q, i) => (bytes[i] = Math.round(q * factor)));
+      bytes.forEach((q, i) => (bytes[i] = Math.floor(q * factor + 0.5)));
       return;
     }
-    const scaled = (nibble: number): number => Math.round((nibble - 8) * factor) + 8;
+    const scaled = (nibble: number): number => Math.floor((nibble - 8) * factor + 0.5) + 8;
     bytes.forEach((both, i) => (bytes[i] = scaled(both & 15) | (scaled((both >> 4) & 15) << 4)));
   }
 

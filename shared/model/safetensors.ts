@@ -69,6 +69,10 @@ export class SafetensorsFile {
     await readFully(this.#file, into, position, this.path);
   }
 
+  get place(): { readonly file: FileHandle; readonly path: string } {
+    return { file: this.#file, path: this.path };
+  }
+
   async close(): Promise<void> {
     await this.#file.close();
   }

@@ -11,10 +11,21 @@ export interface RowRange {
 export interface ModelRows {
   /** Of the rows that were asked for. */
   readonly rowStart: number;
-  readonly format: 'f32' | 'f16' | 'bf16' | 'int8' | 'int4';
+  readonly format: 'f32' | 'f16' | 'bf16' | 'int8' | 'int4' | 'q8_0' | 'q4_0';
   readonly data: Uint8Array;
   /** Of int8 and int4. */
   readonly scales?: Uint8Array;
+}
+
+/** A slice has at most this many values (4 MiB as f32), so loading holds no second copy; and devices take eight rows together. */
+const SLICE_VALUES = 1 << 20;
+const ROWS_TOGETHER = 8;
+
+/** Rows of a slice, of `inner` values each: a multiple of eight where that many fit, and of `multiple`, which is kept. */
+export function rowsOfSlice(inner: number, multiple = 1): number {
+  const unit = multiple % ROWS_TOGETHER === 0 ? multiple : multiple * ROWS_TOGETHER;
+  const units = Math.floor(SLICE_VALUES / inner / unit);
+  return units > 0 ? units * unit : Math.max(1, Math.floor(SLICE_VALUES / inner / multiple)) * multiple;
 }
 
 export interface ModelWeights {
@@ -26,6 +37,10 @@ export interface ModelWeights {
   integersOf(tensor: string): 'int8' | 'int4' | undefined;
   /** What the tensor is stored as, in the words of its file's format. */
   storedAs(tensor: string): string;
+  /** Of the rows in their files, about: with what is read once for several. */
+  storedBytes(rows: RowRange): number;
+  /** Of what was asked for so far. */
+  readonly doneBytes: number;
   /** As they are stored; the bytes are reused by the next slice. Hashes what it reads. @throws ModelError */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
   /** SHA-256 over `seed` and the names, types, shapes and bytes of every tensor read so far. */

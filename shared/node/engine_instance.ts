@@ -63,6 +63,7 @@ export interface EngineInstanceOptions {
   readonly log: Log;
   /** The engine is gone; the process cannot go on. */
   readonly onDeath: (error: Error) => void;
+  readonly onLoading?: (doneBytes: number, totalBytes: number) => void;
   /** The engine is there and does not move: nothing can be waited for. */
   readonly onHang: (error: Error) => void;
 }
@@ -116,9 +117,19 @@ export class EngineInstance {
     const { dramBytes, log, onDeath } = options;
     const engine: EngineWorkerData = { ...options.engine, pulse: new SharedArrayBuffer(8) };
     let onEvent: (event: EngineEvent) => void = () => undefined;
+    const startMs = options.clock.nowMs();
     const host = await EngineHost.start(options.threads, engine, {
       onLoading: (doneBytes, totalBytes) => {
-        log.info({ percent: Math.floor((100 * doneBytes) / totalBytes) }, 'loading weights');
+        const seconds = (options.clock.nowMs() - startMs) / 1_000;
+        log.info(
+          {
+            percent: Math.floor((100 * doneBytes) / totalBytes),
+            gigabytesPerSecond: Number((doneBytes / 1e9 / seconds).toFixed(2)),
+            secondsLeft: Math.ceil(((totalBytes - doneBytes) / doneBytes) * seconds),
+          },
+          'loading weights',
+        );
+        options.onLoading?.(doneBytes, totalBytes);
       },
       onEvent: (event) => {
         onEvent(event);

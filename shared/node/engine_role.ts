@@ -49,6 +49,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     dramBytes: config.dram_bytes,
     transfer: config,
     ...{ network, tls, threads, clock, random, newId, log },
+    ...(context.showLoading ? { onLoading: context.showLoading } : {}),
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
       place.sayGoodbye();

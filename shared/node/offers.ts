@@ -8,7 +8,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { AnchoredHash, Digest } from '../kv/block_key.ts';
-import { xxh64 } from '../kv/hash.ts';
+import { xxh64 } from '../base/xxh64.ts';
 import { askOnce, type Network } from '../net/network.ts';
 import type { Member } from '../protocol/membership.ts';
 import { packDigest, packHashes, packNumbers } from '../protocol/packing.ts';

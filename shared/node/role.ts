@@ -38,6 +38,8 @@ export interface Host {
   readonly folders: DataFolders;
   /** This process, and this incarnation of it. */
   readonly identity: { readonly pid: number; readonly epoch: string };
+  /** Shows people how far loading is, where they look on. */
+  readonly showLoading?: (doneBytes: number, totalBytes: number) => void;
   /** Ends the process at once, without a destructor. */
   readonly die: () => void;
   /** Ends a process that one of this one's threads has started. */

@@ -11,6 +11,7 @@ import { LlamaPeer, peerInstructions, type PeerInstructions } from './llama_peer
 import { openDevice } from '../../shared/engine/open_device.ts';
 import { benchBus } from './bus_traffic.ts';
 import { benchIndex } from './prefix_index.ts';
+import { benchLoad } from './load.ts';
 import { benchMix } from './mix.ts';
 import { benchPath } from './path.ts';
 import { benchRouter } from './router.ts';
@@ -37,6 +38,8 @@ const USAGE = `usage: npm run bench -- NAME [options]
   store                    a store's disk tier beside a plain file on the same disk
     --sizes LIST           of a record, in KiB (default 100,737,4096)
     --folder DIR           on the disk to measure (default: the folder for temporary files)
+  load                     models from files into a wasm engine, beside a plain read of the file
+    --shapes LIST          (default 1b), --threads   as for engine
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
@@ -207,6 +210,10 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       folder: values.folder ?? tmpdir(),
       ...{ totalBytes: 512 << 20, numRecovered: 100_000, onFigure },
     }),
+  load: () => {
+    const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, shapeNames)[0] ?? '1b');
+    return benchLoad({ shape, numThreads: threadsOf(), say, onFigure });
+  },
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['sglang']);

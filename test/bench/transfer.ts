@@ -13,7 +13,7 @@ import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
 import { Pushed } from '../../shared/base/pushed.ts';
-import { xxh64 } from '../../shared/kv/hash.ts';
+import { xxh64 } from '../../shared/base/xxh64.ts';
 import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';

@@ -13,7 +13,7 @@ import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SampledToken, SamplingParams } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
-import { xxh64 } from '../../shared/kv/hash.ts';
+import { xxh64 } from '../../shared/base/xxh64.ts';
 import { framesOf } from '../../shared/kv/record.ts';
 import { goldenCases, goldenFolder, logitsAt } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';

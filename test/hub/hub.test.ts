@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { ProgressLine } from '../../services/cli/models.ts';
+import { ProgressLine } from '../../services/cli/progress_line.ts';
 import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { HubError } from '../../shared/hub/download.ts';
 import { Hub, type Progress } from '../../shared/hub/hub.ts';

@@ -17,7 +17,7 @@ import { startEngineRole } from '../../shared/node/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import { xxh64 } from '../../shared/kv/hash.ts';
+import { xxh64 } from '../../shared/base/xxh64.ts';
 import { moverModule } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';

@@ -2,11 +2,12 @@
 export { attention_merge, attention_span, attention_tile, SPAN } from './attention.as';
 export { candidates } from './candidates.as';
 export { draw } from './draw.as';
+export { embed } from './embed.as';
 export { gelu_mul, silu_mul } from './gates.as';
 export { linear_float, SLICE } from './linear_float.as';
 export { linear_int, SLICE_GROUPS } from './linear_int.as';
 export { combine, number_places, permute, route } from './mixture.as';
-export { embed, pack_rows, pack_stored } from './pack.as';
+export { pack_rows, pack_stored, widen } from './pack.as';
 export { INT4_GROUP, INT8_GROUP, ROW_BLOCK } from './panels.as';
 export { is_fused, multiply_add_loop, multiply_add_loop_int, multiply_add_loop_int4, read_loop } from './peaks.as';
 export { Q_GROUP_BYTES, quantise } from './quantise.as';

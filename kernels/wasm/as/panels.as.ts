@@ -26,6 +26,15 @@ export class LinearParams {
 export const INT8_GROUP: usize = 272;
 export const INT4_GROUP: usize = 144;
 
+/** From one panel to the next. */
+// @ts-ignore: decorator
+@inline
+export function panel_bytes(format: u32, inner: u32): usize {
+  if (format == F32) return (inner as usize) << 5;
+  if (format == F16) return (inner as usize) << 4;
+  return (((inner + 31) >> 5) as usize) * (format == INT8 ? INT8_GROUP : INT4_GROUP);
+}
+
 /** Most rows of a call: they are kept in cache while weights stream past them. */
 export const ROW_BLOCK: u32 = 96;
 /** Scratch: sums [ROW_BLOCK][8] f32, a cache line that nobody reads, then what the product needs. */

@@ -28,8 +28,8 @@ export const blockTypes: ReadonlyMap<number, BlockType> = new Map([
   [0, plain('F32', 'f32', 4)],
   [1, plain('F16', 'f16', 2)],
   [30, plain('BF16', 'bf16', 2)],
-  [2, { name: 'Q4_0', values: 32, bytes: 18, kept: 'int4', decode: q4_0 }],
-  [8, { name: 'Q8_0', values: 32, bytes: 34, kept: 'int8', decode: q8_0 }],
+  [2, stored('Q4_0', 'q4_0', 18, 'int4')],
+  [8, stored('Q8_0', 'q8_0', 34, 'int8')],
   [6, { name: 'Q5_0', values: 32, bytes: 22, kept: 'int8', decode: q5_0 }],
   [3, floats('Q4_1', 32, 20, q4_1)],
   [7, floats('Q5_1', 32, 24, q5_1)],
@@ -42,6 +42,11 @@ function plain(name: string, format: 'f32' | 'f16' | 'bf16', bytes: number): Blo
   return { name, values: 1, bytes, kept: format, decode: (data) => ({ format, data }) };
 }
 
+/** What devices take as it is. */
+function stored(name: string, format: 'q4_0' | 'q8_0', bytes: number, kept: Kept): BlockType {
+  return { name, values: 32, bytes, kept, decode: (data) => ({ format, data }) };
+}
+
 function floats(name: string, values: number, bytes: number, unpack: Unpack): BlockType {
   return {
     ...{ name, values, bytes, kept: 'f32' },
@@ -52,37 +57,6 @@ function floats(name: string, values: number, bytes: number, unpack: Unpack): Bl
       return { format: 'f32', data: new Uint8Array(out.buffer) };
     },
   };
-}
-
-const LOW = 0x0f0f0f0f;
-
-/** value = d · (q - 8); q's low nibbles are values [0, 16), its high ones [16, 32). */
-function q4_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
-  const out = new IntegerRows('int4', rows, inner);
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  const { words } = out;
-  for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 18, to += 4) {
-    const [a, b] = [view.getUint32(at + 2, true), view.getUint32(at + 6, true)];
-    const [c, d] = [view.getUint32(at + 10, true), view.getUint32(at + 14, true)];
-    words[to] = (a & LOW) | ((b & LOW) << 4);
-    words[to + 1] = (c & LOW) | ((d & LOW) << 4);
-    words[to + 2] = ((a >>> 4) & LOW) | (b & ~LOW);
-    words[to + 3] = ((c >>> 4) & LOW) | (d & ~LOW);
-    out.setScale(block, view.getUint16(at, true));
-  }
-  return out.rows();
-}
-
-/** value = d · q */
-function q8_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
-  const out = new IntegerRows('int8', rows, inner);
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  const { words } = out;
-  for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 34, to += 8) {
-    for (let i = 0; i < 8; i++) words[to + i] = view.getUint32(at + 2 + 4 * i, true);
-    out.setScale(block, view.getUint16(at, true));
-  }
-  return out.rows();
 }
 
 /** value = d · (q - 16), q's fifth bits by themselves: five bits are less than eight. */

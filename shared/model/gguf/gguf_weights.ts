@@ -1,13 +1,10 @@
 /** Weights in GGUF files, under the names and in the order of rows that Hugging Face's models have. */
 import { createHash } from 'node:crypto';
 import { ModelError } from '../model_folder.ts';
-import { readFully } from '../read_fully.ts';
-import type { ModelRows, ModelWeights, RowRange } from '../weights.ts';
+import { RowReader } from '../row_reader.ts';
+import { rowsOfSlice, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
 import type { TensorPlace } from './gguf_families.ts';
 import type { GgufFiles, GgufTensor } from './gguf_file.ts';
-
-/** A slice has at most this many values (4 MiB as f32), or the rows of one head. */
-const SLICE_VALUES = 1 << 20;
 
 /** Heads whose rows may be interleaved. */
 export interface HeadCounts {
@@ -31,6 +28,7 @@ export class GgufWeights implements ModelWeights {
   readonly #files: GgufFiles;
   readonly #placed: ReadonlyMap<string, Placed>;
   readonly #hashes = new Map<string, string>();
+  readonly #reader = new RowReader();
 
   constructor(files: GgufFiles, places: ReadonlyMap<string, TensorPlace>, heads: HeadCounts) {
     this.path = files.path;
@@ -56,6 +54,17 @@ export class GgufWeights implements ModelWeights {
     return this.#placed.get(tensor)?.tensor.type.name ?? 'nothing';
   }
 
+  storedBytes({ tensor, outputs }: RowRange): number {
+    const placed = this.#placed.get(tensor);
+    if (!placed) return 0;
+    const { tensor: stored, shape } = placed;
+    return shape.length === 1 ? stored.rowBytes : stored.rowBytes * outputs;
+  }
+
+  get doneBytes(): number {
+    return this.#reader.doneBytes;
+  }
+
   async *slices({ tensor: name, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const placed = this.#placed.get(name);
     if (!placed) throw new ModelError(`${this.path} has no tensor ${name}`);
@@ -63,26 +72,20 @@ export class GgufWeights implements ModelWeights {
     const isVector = shape.length === 1;
     // A vector is one row of the file, and as many of a program as it has values.
     const [rowBytes, inner] = isVector ? [tensor.rowBytes / (shape[0] ?? 1), 1] : [tensor.rowBytes, shape[1] ?? 1];
-    const wholeHeads = Math.max(1, Math.floor(SLICE_VALUES / inner / rowsOfHead)) * rowsOfHead;
     if (firstRow % rowsOfHead !== 0 || outputs % rowsOfHead !== 0)
       throw new ModelError(`${this.path}: rows of ${name} are asked for in parts of heads`);
-    const hash = createHash('sha256');
-    const bytes = Buffer.alloc(Math.min(wholeHeads, outputs) * rowBytes);
-    for (let rowStart = 0; rowStart < outputs; rowStart += wholeHeads) {
-      const count = Math.min(wholeHeads, outputs - rowStart);
-      const slice = bytes.subarray(0, count * rowBytes);
-      await readFully(
-        tensor.file,
-        slice,
-        tensor.start + (placed.firstRow + firstRow + rowStart) * rowBytes,
-        tensor.path,
-      );
-      hash.update(slice);
-      const ordered = rowsOfHead === 1 ? slice : inOrder(slice, rowBytes, rowsOfHead);
+    const { file, path } = tensor;
+    const start = tensor.start + (placed.firstRow + firstRow) * rowBytes;
+    const run = { file, path, start, rowBytes, numRows: outputs, rowsPerSlice: rowsOfSlice(inner, rowsOfHead) };
+    const slices = this.#reader.slices(run, (hash) => {
+      this.#hashes.set(`${name} ${tensor.type.name} ${shape.join('x')} ${firstRow}`, hash);
+    });
+    for await (const { rowStart, bytes } of slices) {
+      const ordered = rowsOfHead === 1 ? bytes : inOrder(bytes, rowBytes, rowsOfHead);
+      const count = bytes.length / rowBytes;
       const rows = isVector ? tensor.type.decode(ordered, 1, count) : tensor.type.decode(ordered, count, inner);
       yield { rowStart, ...(offset === 0 ? rows : less(rows, offset)) };
     }
-    this.#hashes.set(`${name} ${tensor.type.name} ${shape.join('x')} ${firstRow}`, hash.digest('hex'));
   }
 
   fingerprint(seed: string): string {
@@ -114,7 +117,7 @@ function placeOf(
 }
 
 /** From 0, half, 1, half + 1, … of each head to 0, 1, …, half, half + 1, … */
-function inOrder(rows: Buffer, rowBytes: number, rowsOfHead: number): Buffer {
+function inOrder(rows: Buffer<ArrayBuffer>, rowBytes: number, rowsOfHead: number): Buffer {
   const out = Buffer.alloc(rows.length);
   const half = rowsOfHead / 2;
   for (let row = 0; row * rowBytes < rows.length; row++) {

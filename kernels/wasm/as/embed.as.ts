@@ -1,0 +1,61 @@
+/** Rows of a table, out of the panels that products read. */
+import { half_value } from './halves.as';
+import { F16, F32, INT4_GROUP, INT8, INT8_GROUP, panel_bytes } from './panels.as';
+
+const SLOT_BIT: u32 = 0x80000000;
+
+// @ts-ignore: decorator
+@unmanaged
+export class EmbedParams {
+  /** [rows] u32: an id, or SLOT_BIT and a slot */
+  tokens: usize;
+  /** u32 each: what was drawn before */
+  slots: usize;
+  table: usize;
+  outputs: u32;
+  format: u32;
+  width: u32;
+  out: usize;
+  outStride: usize;
+  scale: f32;
+}
+
+/** out[r, :] = table[token, :] · scale in f32. */
+export function embed(params: EmbedParams, start: u32, end: u32): void {
+  const format = params.format;
+  const width = params.width;
+  const scale = params.scale;
+  const panelBytes = panel_bytes(format, width);
+  for (let row = start; row < end; row++) {
+    let token = load<u32>(params.tokens + ((row as usize) << 2));
+    if (token >= SLOT_BIT) token = load<u32>(params.slots + (((token - SLOT_BIT) as usize) << 2));
+    // Nothing was drawn: whatever comes of this row is nobody's.
+    if (token >= params.outputs) token = 0;
+    const lane = (token & 7) as usize;
+    const panel = params.table + ((token >> 3) as usize) * panelBytes;
+    const to = params.out + (row as usize) * params.outStride;
+    for (let i: usize = 0; i < (width as usize); i++) {
+      let value: f32;
+      if (format == F32) value = load<f32>(panel + (i << 5) + (lane << 2));
+      else if (format == F16) value = half_value(load<u16>(panel + (i << 4) + (lane << 1)));
+      else value = dequantised(format, panel, i, lane);
+      store<f32>(to + (i << 2), value * scale);
+    }
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function dequantised(format: u32, panel: usize, i: usize, lane: usize): f32 {
+  const within = i & 31;
+  if (format == INT8) {
+    const group = panel + (i >> 5) * INT8_GROUP;
+    const q = load<i8>(group + 16 + ((within >> 1) << 4) + (lane << 1) + (within & 1)) as f32;
+    // The 0 makes a plain zero of a negative one.
+    return q * half_value(load<u16>(group + (lane << 1))) + 0;
+  }
+  const group = panel + (i >> 5) * INT4_GROUP;
+  const byte = load<u8>(group + 16 + ((within >> 2) << 4) + (lane << 1) + (within & 1)) as i32;
+  const q = ((byte >> ((((within >> 1) & 1) << 2) as i32)) & 15) - 8;
+  return (q as f32) * half_value(load<u16>(group + (lane << 1))) + 0;
+}

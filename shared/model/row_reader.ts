@@ -1,0 +1,90 @@
+/** Rows of files, a slice at a time: while one is used the next are read. */
+import { createHash } from 'node:crypto';
+import type { FileHandle } from 'node:fs/promises';
+import { xxh64 } from '../base/xxh64.ts';
+import { readFully } from './read_fully.ts';
+
+/** Slices that are read ahead, by other threads. */
+const AHEAD = 3;
+
+export interface RowRun {
+  readonly file: FileHandle;
+  /** For messages. */
+  readonly path: string;
+  /** Of the first byte in the file. */
+  readonly start: number;
+  readonly rowBytes: number;
+  readonly numRows: number;
+  readonly rowsPerSlice: number;
+}
+
+interface Slice {
+  readonly rowStart: number;
+  /** Until the next slice is asked for. */
+  readonly bytes: Buffer<ArrayBuffer>;
+}
+
+export class RowReader {
+  /** Of runs that are over, for the next. */
+  readonly #free: Buffer<ArrayBuffer>[] = [];
+  /** Given so far. */
+  doneBytes = 0;
+
+  /**
+   * Consecutive rows in order. `onHash` is told the SHA-256 of the slices' XXH64 when all have been given: it tells models apart, and files
+   * that were damaged from those that were not.
+   * @throws ModelError when the file ends before.
+   */
+  async *slices(run: RowRun, onHash: (hex: string) => void): AsyncGenerator<Slice> {
+    const { rowBytes, numRows, rowsPerSlice } = run;
+    const numSlices = Math.ceil(numRows / rowsPerSlice);
+    const buffers = this.#take(Math.min(AHEAD + 1, numSlices), Math.min(rowsPerSlice, numRows) * rowBytes);
+    const hashes = new BigUint64Array(numSlices);
+    /** Of the slices that come next, in order. */
+    const reads = buffers.map((buffer, slice) => begun(readSlice(buffer, run, slice)));
+    try {
+      for (let slice = 0; slice < numSlices; slice++) {
+        const [next] = reads;
+        if (!next) break;
+        const { buffer, bytes } = await next;
+        hashes[slice] = xxh64(bytes);
+        this.doneBytes += bytes.length;
+        yield { rowStart: slice * rowsPerSlice, bytes };
+        void reads.shift();
+        const later = slice + buffers.length;
+        if (later < numSlices) reads.push(begun(readSlice(buffer, run, later)));
+      }
+      onHash(createHash('sha256').update(hashes).digest('hex'));
+    } finally {
+      // A file that is closed while it is read fails somebody else.
+      await Promise.allSettled(reads);
+      this.#free.push(...buffers);
+    }
+  }
+
+  #take(count: number, bytes: number): Buffer<ArrayBuffer>[] {
+    const taken = this.#free.splice(0, count);
+    return Array.from({ length: count }, (_, i) => {
+      const buffer = taken[i];
+      return buffer && buffer.length >= bytes ? buffer : Buffer.from(new ArrayBuffer(bytes));
+    });
+  }
+}
+
+/** One that fails before it is waited for is seen when it is. */
+function begun<T>(read: Promise<T>): Promise<T> {
+  read.catch(() => undefined);
+  return read;
+}
+
+async function readSlice(
+  buffer: Buffer<ArrayBuffer>,
+  run: RowRun,
+  slice: number,
+): Promise<{ readonly buffer: Buffer<ArrayBuffer>; readonly bytes: Buffer<ArrayBuffer> }> {
+  const { file, path, start, rowBytes, numRows, rowsPerSlice } = run;
+  const first = slice * rowsPerSlice;
+  const bytes = buffer.subarray(0, Math.min(rowsPerSlice, numRows - first) * rowBytes);
+  await readFully(file, bytes, start + first * rowBytes, path);
+  return { buffer, bytes };
+}
