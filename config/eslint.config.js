@@ -97,6 +97,7 @@ export default tseslint.config(
         'services/router/cluster/*.ts',
         'shared/model/quantised_rows.ts',
         'services/router/openai/json_ids.ts',
+        'services/router/text/encoder/*.ts',
       ],
       'test/**/*.ts',
     ],

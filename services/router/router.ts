@@ -1,12 +1,14 @@
 /** The router role: what it knows of its cluster, the API, and the face that shows them; hub of the bus where no server is. */
 import { setMaxListeners } from 'node:events';
-import { Failure } from '../../shared/base/failure.ts';
+import { Failure, messageOf } from '../../shared/base/failure.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { openModel } from '../../shared/model/open_model.ts';
+import { decodeAnswer, encodeAnswer } from '../../shared/protocol/answers.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { servedLength } from '../../shared/model/served_length.ts';
 import { Bodies } from './openai/bodies.ts';
@@ -96,8 +98,26 @@ async function build(
   });
   const bodies = new Bodies(config.max_body_bytes, ownLength, limits, threads, fail);
   const admission = new Admission(config.max_requests);
+  const onGenerated = (prompt: Uint32Array, generated: readonly number[]): void => {
+    codec.remember(prompt, generated).then(
+      (answer) => {
+        const message = answer && encodeAnswer({ model: modelConfig, ...answer });
+        if (message) bus.publish(subjects.answers, message);
+      },
+      // The thread is gone, and the router with it.
+      () => undefined,
+    );
+  };
+  bus.subscribe(subjects.answers, (bytes) => {
+    try {
+      const { model, ...answer } = decodeAnswer(bytes);
+      if (model === modelConfig) codec.learn(answer);
+    } catch (error) {
+      log.warn({ error: messageOf(error) }, 'an answer that cannot be read');
+    }
+  });
   const api: ApiContext = {
-    ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen },
+    ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen, onGenerated },
     admission,
     requestTimeoutMs: config.request_timeout_ms,
     stalledReaderMs: config.stalled_reader_ms,

@@ -14,6 +14,8 @@ export const subjects = {
   heartbeat: 'cluster.heartbeat',
   goodbye: 'cluster.goodbye',
   blocks: 'blocks.events',
+  /** By a router whose request ended with tokens that its tokenizer would not have. */
+  answers: 'texts.answers',
   /** Served by the router of that epoch. */
   register: (router: string) => `cluster.register.${router}`,
   /** To the process of that epoch, by a router that hears it and does not count it among its members. */

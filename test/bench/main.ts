@@ -18,6 +18,7 @@ import { benchRouter } from './router.ts';
 import { benchSampling, type SamplingBenchOptions } from './sampling.ts';
 import { SglangRouter } from './sglang_peer.ts';
 import { benchStore } from './store.ts';
+import { benchTokenize, tokenizerKinds, tokenizersPeer } from './tokenize.ts';
 import { mooncakeName } from './mooncake_peer.ts';
 import { benchTransfer } from './transfer.ts';
 
@@ -40,6 +41,8 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --folder DIR           on the disk to measure (default: the folder for temporary files)
   load                     models from files into a wasm engine, beside a plain read of the file
     --shapes LIST          (default 1b), --threads   as for engine
+  tokenize                 text to token ids, beside the library, by every kind of tokenizer that tests have
+    --peer tokenizers      beside it: Hugging Face's Rust package on one thread, into the cache folder
   bus                      what a cluster says over its bus, in bytes a second (computed, under simulated time)
   router                   what a request of known token ids costs the router, against instances that answer at once
     --peer sglang          beside it: sglang-router, its prompts as text, into the cache folder
@@ -210,6 +213,12 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       folder: values.folder ?? tmpdir(),
       ...{ totalBytes: 512 << 20, numRecovered: 100_000, onFigure },
     }),
+  tokenize: () => {
+    if (values.peer !== undefined) oneOf(values.peer, ['tokenizers']);
+    const hasPeer = values.peer !== undefined;
+    if (hasPeer) engines['peer'] = `tokenizers ${tokenizersPeer.version} (Rust), one thread`;
+    return Promise.resolve(benchTokenize({ kinds: tokenizerKinds, hasPeer, say, onFigure }));
+  },
   load: () => {
     const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, shapeNames)[0] ?? '1b');
     return benchLoad({ shape, numThreads: threadsOf(), say, onFigure });

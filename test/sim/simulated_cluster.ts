@@ -45,7 +45,7 @@ import { SimSockets } from './simulated_sockets.ts';
 import { inlineThreads, type StartInline } from './simulated_threads.ts';
 import { SimProcess, Simulation } from './simulation.ts';
 import { Truth } from './truth.ts';
-import { simModel, simTokenizer } from './wish.ts';
+import { simModel, simTokenizerThread } from './wish.ts';
 
 const HUB = 'router:8001';
 const CLUSTER = 'sim';
@@ -395,7 +395,7 @@ export class SimCluster {
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       const { href } = module.url;
       if (href.endsWith('body_worker.js')) return startBodyThread;
-      if (href.endsWith('tokenizer_worker.js')) return () => simTokenizer;
+      if (href.endsWith('tokenizer_worker.js')) return () => simTokenizerThread;
       if (href.endsWith('disk_reader.js')) return () => new SimDiskReader(node.disk, clock);
       assert(href.endsWith('disk_worker.js'), `nobody simulates ${href}`);
       return () =>

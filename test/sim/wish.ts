@@ -14,6 +14,15 @@ const EOS = 1;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
 export const simTokenizer = new TokenizerTools(readTextFiles(simModel));
 
+/** What a process's thread runs: answers would be remembered from one seed to another. */
+export const simTokenizerThread = new Proxy(simTokenizer, {
+  get: (tokenizer, name: keyof TokenizerTools) => {
+    if (name === 'addedIds') return () => [];
+    const found: unknown = Reflect.get(tokenizer, name, tokenizer);
+    return typeof found === 'function' ? (found.bind(tokenizer) as unknown) : found;
+  },
+});
+
 /** Of one prompt. */
 interface Expected {
   readonly prompt: readonly number[];

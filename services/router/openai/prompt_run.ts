@@ -27,7 +27,7 @@ const REPORT_WAIT_MS = 20;
 
 /** Begins when its first piece is asked for. */
 export async function* runPrompt(
-  { codec, relay, requests, metrics, clock }: ApiContext,
+  { codec, relay, requests, metrics, clock, onGenerated }: ApiContext,
   record: RequestRecord,
   generation: Generation,
   scope: RequestScope,
@@ -40,11 +40,11 @@ export async function* runPrompt(
   let finish: Piece['finish'];
   let failure: unknown;
   let lastMs = clock.nowMs();
-  let numTokens = 0;
+  const generated: number[] = [];
   try {
     for await (const { sampled, finish: modelFinish } of relay.generate(generation, record, untilMs, signal)) {
-      numTokens++;
-      if (numTokens === 1) await prefillReported(record, clock, signal);
+      generated.push(sampled.token);
+      if (generated.length === 1) await prefillReported(record, clock, signal);
       else metrics.interToken((clock.nowMs() - lastMs) / 1_000);
       lastMs = clock.nowMs();
       if (generation.isPromptOnly) {
@@ -55,12 +55,13 @@ export async function* runPrompt(
       }
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
-      const isSearched = numTokens > sampling.minTokens;
+      const isSearched = generated.length > sampling.minTokens;
       let piece = isSilent ? '' : await text.push(sampled.token, isSearched);
       if (modelFinish) piece += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
       const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
+      if (modelFinish === 'stop') onGenerated(promptTokens, generated);
       yield { text: piece, tokens: [sampled], finish, stopReason: text.stop ?? ownStop };
       if (finish) return;
     }

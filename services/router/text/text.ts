@@ -6,6 +6,7 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
+import { generatedTokens, type Answer } from './encoder/answer_memory.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
@@ -27,6 +28,8 @@ interface Workers {
 
 export class TextCodec {
   readonly #workers: Workers | undefined;
+  /** That split a text. */
+  readonly #addedIds: ReadonlySet<number>;
   /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
   /** Bounded by the vocabulary (P1). */
@@ -34,8 +37,9 @@ export class TextCodec {
   /** As {@link TokenizerTools.plainText} has it; null: it depends, or is asked for. Bounded by the vocabulary (P1). */
   readonly #plain = new Map<number, string | null>();
 
-  private constructor(workers: Workers | undefined, maxCharacters: number) {
+  private constructor(workers: Workers | undefined, maxCharacters: number, addedIds: readonly number[] = []) {
     this.#workers = workers;
+    this.#addedIds = new Set(addedIds);
     this.#maxCharacters = maxCharacters;
   }
 
@@ -51,7 +55,9 @@ export class TextCodec {
     const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(model.path, texts, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
-    return new TextCodec({ streams, prompts, long, tools: undefined, startTools: startOne }, maxTokens * longest);
+    const addedIds = await prompts.call('addedIds', undefined);
+    const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
+    return new TextCodec(workers, maxTokens * longest, addedIds);
   }
 
   get hasTokenizer(): boolean {
@@ -114,6 +120,22 @@ export class TextCodec {
       throw error;
     });
     return workers.tools;
+  }
+
+  /** Tokens that a model generated after these: a chat that goes on begins with them. @returns what other routers should learn */
+  async remember(prompt: Uint32Array, generated: readonly number[]): Promise<Answer | undefined> {
+    const workers = this.#workers;
+    if (!workers || this.#addedIds.size === 0) return undefined;
+    const tokens = generatedTokens(prompt, generated, this.#addedIds);
+    const answer = tokens && (await workers.prompts.call('remember', tokens));
+    if (answer) workers.long.tell('learn', answer);
+    return answer;
+  }
+
+  /** What another router says of its own. */
+  learn(answer: Answer): void {
+    this.#workers?.prompts.tell('learn', answer);
+    this.#workers?.long.tell('learn', answer);
   }
 
   /** Of streams that run. Without a tokenizer every text is empty. */

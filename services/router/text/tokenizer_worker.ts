@@ -6,19 +6,14 @@ import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
+import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
+import { FastEncoder } from './encoder/fast_encoder.ts';
+import type { LibraryTokenizer } from './encoder/library.ts';
 import { REPLACEMENT } from './text_stream.ts';
 import { keepWholeLoops } from './whole_loops.ts';
 
 keepWholeLoops();
 
-/** The package's own declarations do not resolve under NodeNext; this is what is used of them. */
-interface TextTokenizer {
-  readonly clean_up_tokenization_spaces: boolean;
-  encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] };
-  decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;
-  token_to_id(token: string): number | undefined;
-  get_vocab(): Map<string, number>;
-}
 /** A template takes a millisecond or two; this one loops. */
 const RENDER_MS = 2_000;
 
@@ -26,8 +21,13 @@ const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string()
 
 export class TokenizerTools {
   readonly #config: Record<string, unknown>;
-  readonly #tokenizer: TextTokenizer;
+  readonly #tokenizer: LibraryTokenizer;
+  /** Undefined: the library encodes. */
+  readonly #fast: FastEncoder | undefined;
   readonly #template: Template | undefined;
+  readonly #answers = new AnswerMemory();
+  /** Whether text is encoded here, and not by the library. */
+  readonly isFast: boolean;
   #letter: number | undefined;
   /** What runs in it is stopped in time, whatever it calls. */
   readonly #sandbox = createContext({ render: (): string => '' });
@@ -35,10 +35,13 @@ export class TokenizerTools {
 
   constructor({ tokenizer, config, template }: TextFiles) {
     this.#config = JSON.parse(config) as Record<string, unknown>;
-    this.#tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => TextTokenizer)(
+    this.#tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => LibraryTokenizer)(
       JSON.parse(tokenizer),
       this.#config,
     );
+    const fast = FastEncoder.create(this.#tokenizer);
+    this.#fast = fast?.isRight ? fast : undefined;
+    this.isFast = this.#fast !== undefined;
     const source = template ?? templateOf(this.#config['chat_template']);
     this.#template = source === undefined ? undefined : new Template(source);
   }
@@ -58,14 +61,15 @@ export class TokenizerTools {
   }
 
   /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
-  #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): { ids: number[]; tokens: string[] } {
-    if (text.length > maxCharacters) {
-      throw new Failure(
-        'context_too_long',
-        `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
-      );
+  #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): Uint32Array {
+    refuseTooLong(text, maxCharacters);
+    const fast = this.#fast;
+    if (fast && !this.#answers.isEmpty) {
+      const { before, after } = addSpecialTokens ? fast.ends : { before: [], after: [] };
+      return joined([...this.#answers.encode(fast.sections(text), before, fast), Uint32Array.from(after)]);
     }
-    return this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens });
+    if (fast) return fast.encode(text, addSpecialTokens);
+    return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);
   }
 
   /** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
@@ -109,6 +113,25 @@ export class TokenizerTools {
     return this.#rendering.runInContext(this.#sandbox, { timeout: RENDER_MS }) as string;
   }
 
+  /** Ids that split a text; empty: answers are not remembered. */
+  addedIds(): number[] {
+    return this.#fast?.addedIds ?? [];
+  }
+
+  /** Remembers an answer whose tokens the tokenizer would not have. @returns what others should learn */
+  remember(generated: GeneratedTokens): Answer | undefined {
+    const fast = this.#fast;
+    if (!fast) return undefined;
+    const answer = answerOf(generated, fast, (ids) => this.#tokenizer.decode(ids, { skip_special_tokens: false }));
+    if (answer) this.#answers.learn(answer);
+    return answer;
+  }
+
+  /** What another thread, or another router, has found. */
+  learn(answer: Answer): void {
+    this.#answers.learn(answer);
+  }
+
   /** Characters of the longest token of the vocabulary. */
   longestToken(): number {
     let longest = 1;
@@ -125,13 +148,13 @@ export class TokenizerTools {
     addSpecialTokens: boolean;
     maxCharacters: number;
   }): Uint32Array {
-    const { ids } = this.#encode(text, addSpecialTokens, maxCharacters);
-    return Uint32Array.from(ids.length === 0 ? this.#startToken() : ids);
+    const ids = this.#encode(text, addSpecialTokens, maxCharacters);
+    return ids.length === 0 ? Uint32Array.from(this.#startToken()) : ids;
   }
 
   encodeChat({ template: json, maxCharacters }: { template: string; maxCharacters: number }): Uint32Array {
     const { text, addSpecialTokens } = this.#render(json);
-    return Uint32Array.from(this.#encode(text, addSpecialTokens, maxCharacters).ids);
+    return this.#encode(text, addSpecialTokens, maxCharacters);
   }
 
   /** The lists as JSON: a long one is text for its client and nothing else. */
@@ -149,7 +172,9 @@ export class TokenizerTools {
     maxCharacters: number;
   }): { count: number; tokens: string; strings: string } {
     const rendered = json === undefined ? { text: text ?? '', addSpecialTokens: hasSpecialTokens } : this.#render(json);
-    const { ids, tokens } = this.#encode(rendered.text, rendered.addSpecialTokens, maxCharacters);
+    refuseTooLong(rendered.text, maxCharacters);
+    const options = { add_special_tokens: rendered.addSpecialTokens };
+    const { ids, tokens } = this.#tokenizer.encode(rendered.text, options);
     return { count: ids.length, tokens: JSON.stringify(ids), strings: JSON.stringify(hasStrings ? tokens : null) };
   }
 
@@ -190,6 +215,25 @@ export class TokenizerTools {
       ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
     );
   }
+}
+
+function joined(parts: readonly Uint32Array[]): Uint32Array {
+  const all = new Uint32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+/** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+function refuseTooLong(text: string, maxCharacters: number): void {
+  if (text.length <= maxCharacters) return;
+  throw new Failure(
+    'context_too_long',
+    `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
+  );
 }
 
 /** The template by itself, or in a list of named ones. */

@@ -1,0 +1,151 @@
+/** Byte-pair encoding of one piece: the pair of the lowest rank is merged first, the leftmost of several, until none is left. */
+
+/** Of a vocabulary and its merges; undefined when a merge makes no token, which no trained tokenizer has. */
+export function createBytePairs(
+  ids: ReadonlyMap<string, number>,
+  merges: readonly (readonly [string, string])[],
+): BytePairs | undefined {
+  const pairs = new Map<number, number>();
+  for (const [rank, [left, right]] of merges.entries()) {
+    const [first, second, merged] = [ids.get(left), ids.get(right), ids.get(left + right)];
+    if (first === undefined || second === undefined || merged === undefined) return undefined;
+    const key = first * WIDTH + second;
+    if (!pairs.has(key)) pairs.set(key, rank * WIDTH + merged);
+  }
+  return new BytePairs(pairs);
+}
+
+/** More than any vocabulary, and few enough that a pair is a whole number in a double. */
+const WIDTH = 2 ** 22;
+/** Pieces up to here are searched from end to end at every merge; a heap costs more. */
+const SHORT = 24;
+
+export class BytePairs {
+  /** From two ids to rank and merged id. */
+  readonly #pairs: ReadonlyMap<number, number>;
+
+  constructor(pairs: ReadonlyMap<number, number>) {
+    this.#pairs = pairs;
+  }
+
+  /** `symbols`: ids, and what is negative merges with nothing. In place. @returns how many are left */
+  merge(symbols: Int32Array, count: number): number {
+    return count <= SHORT ? this.#mergeShort(symbols, count) : this.#mergeLong(symbols, count);
+  }
+
+  /** Rank and merged id; Infinity: they do not merge. */
+  #of(left: number, right: number): number {
+    if (left < 0 || right < 0) return Infinity;
+    return this.#pairs.get(left * WIDTH + right) ?? Infinity;
+  }
+
+  #mergeShort(symbols: Int32Array, count: number): number {
+    const ranks = shortRanks;
+    for (let i = 0; i + 1 < count; i++) ranks[i] = this.#of(symbols[i]!, symbols[i + 1]!);
+    while (count > 1) {
+      let [best, at] = [Infinity, -1];
+      for (let i = 0; i + 1 < count; i++) {
+        const rank = ranks[i]!;
+        // Of one rank there is one merged id: the leftmost wins.
+        if (rank < best) [best, at] = [rank, i];
+      }
+      if (at < 0) break;
+      symbols[at] = best % WIDTH;
+      for (let i = at + 1; i + 1 < count; i++) {
+        symbols[i] = symbols[i + 1]!;
+        ranks[i] = ranks[i + 1]!;
+      }
+      count--;
+      if (at + 1 < count) ranks[at] = this.#of(symbols[at]!, symbols[at + 1]!);
+      if (at > 0) ranks[at - 1] = this.#of(symbols[at - 1]!, symbols[at]!);
+    }
+    return count;
+  }
+
+  /** A list of those that are left, and a heap of pairs by rank and place; pairs that are no more are passed over. */
+  #mergeLong(symbols: Int32Array, count: number): number {
+    const next = Int32Array.from({ length: count }, (_, i) => i + 1);
+    const before = Int32Array.from({ length: count }, (_, i) => i - 1);
+    const ranks = new Float64Array(count).fill(Infinity);
+    const heap = new PlaceHeap(ranks);
+    const consider = (at: number): void => {
+      const right = next[at]!;
+      ranks[at] = right < count ? this.#of(symbols[at]!, symbols[right]!) : Infinity;
+      if (ranks[at] !== Infinity) heap.push(at, ranks[at]);
+    };
+    for (let at = 0; at < count; at++) consider(at);
+    for (let at = heap.pop(); at >= 0; at = heap.pop()) {
+      const gone = next[at]!;
+      symbols[at] = ranks[at]! % WIDTH;
+      ranks[gone] = Infinity;
+      const after = next[gone]!;
+      next[at] = after;
+      if (after < count) before[after] = at;
+      consider(at);
+      if (before[at]! >= 0) consider(before[at]!);
+    }
+    let to = 0;
+    for (let at = 0; at < count; at = next[at]!) symbols[to++] = symbols[at]!;
+    return to;
+  }
+}
+
+const shortRanks = new Float64Array(SHORT);
+
+/** Places by rank, and of one rank the leftmost; an entry whose rank is no longer that of its place is none. */
+class PlaceHeap {
+  readonly #ranks: Float64Array;
+  readonly #keys: number[] = [];
+  readonly #places: number[] = [];
+
+  constructor(ranks: Float64Array) {
+    this.#ranks = ranks;
+  }
+
+  push(place: number, rank: number): void {
+    let at = this.#keys.length;
+    this.#keys.push(rank);
+    this.#places.push(place);
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      if (!this.#isBefore(at, parent)) break;
+      this.#swap(at, parent);
+      at = parent;
+    }
+  }
+
+  /** The next place; -1: there is none. */
+  pop(): number {
+    for (;;) {
+      const [rank, place] = [this.#keys[0], this.#places[0]];
+      if (rank === undefined || place === undefined) return -1;
+      this.#removeFirst();
+      if (this.#ranks[place] === rank) return place;
+    }
+  }
+
+  #removeFirst(): void {
+    const [rank, place] = [this.#keys.pop()!, this.#places.pop()!];
+    if (this.#keys.length === 0) return;
+    this.#keys[0] = rank;
+    this.#places[0] = place;
+    for (let at = 0; ;) {
+      const left = 2 * at + 1;
+      if (left >= this.#keys.length) return;
+      const child = left + 1 < this.#keys.length && this.#isBefore(left + 1, left) ? left + 1 : left;
+      if (!this.#isBefore(child, at)) return;
+      this.#swap(at, child);
+      at = child;
+    }
+  }
+
+  #isBefore(a: number, b: number): boolean {
+    const [x, y] = [this.#keys[a]!, this.#keys[b]!];
+    return x < y || (x === y && this.#places[a]! < this.#places[b]!);
+  }
+
+  #swap(a: number, b: number): void {
+    [this.#keys[a], this.#keys[b]] = [this.#keys[b]!, this.#keys[a]!];
+    [this.#places[a], this.#places[b]] = [this.#places[b]!, this.#places[a]!];
+  }
+}

@@ -1,0 +1,359 @@
+/**
+ * Text to token ids, as the tokenizer library has them, faster: pieces that were met before are looked up, and so are longer stretches
+ * that a text has in common with one before it, whatever comes after them. For BPE and Unigram as the families that are served have
+ * them; for others there is none, and the library does it.
+ */
+import { AddedTokens, type AddedToken, type Section } from './added_tokens.ts';
+import { createBytePairs, type BytePairs } from './byte_pairs.ts';
+import type { LibraryTokenizer } from './library.ts';
+import { NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
+
+/** Pieces are remembered up to this length, and so many of them (P1). */
+const MAX_PIECE = 64;
+const MAX_PIECES = 200_000;
+/** Stretches: of so many characters, found again by them and those just behind. All together at most so many (P1). */
+const STRETCH = 4_096;
+const BEHIND = 128;
+const MAX_STRETCH_CHARACTERS = 16 * 2 ** 20;
+
+const PROBE =
+  "  The quick brown fox's 1234567 jumps, isn't it? It's OVER!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
+  'déjà vu — naïve café Å Ångström, ﬁ ½ ² 你好，世界。こんにちは мир 한국어 العربية हिन्दी ไทย 🙂👩‍👩‍👧 \u00a0\u2003x\u0000y   z\u3000 ';
+
+interface Stretch {
+  readonly length: number;
+  readonly ids: Uint32Array;
+}
+
+export class FastEncoder {
+  readonly #library: LibraryTokenizer;
+  readonly #added: AddedTokens;
+  /** Found in text that was normalised. */
+  readonly #addedLater: AddedTokens;
+  readonly #pieces: Pieces;
+  readonly #encodePiece: (piece: string) => Uint32Array;
+  /** As what is normalised is what it was: most text is. */
+  readonly #isPlainNormal: boolean;
+  readonly #ends: FastEncoder['ends'];
+  readonly #known = new Map<string, Uint32Array>();
+  readonly #stretches = new Map<string, Stretch>();
+  #stretchCharacters = 0;
+
+  /** Undefined for a tokenizer of another kind. */
+  static create(library: LibraryTokenizer): FastEncoder | undefined {
+    const { tokenizer, model } = library;
+    if (library.remove_space || library.do_lowercase_and_remove_accent) return undefined;
+    if (tokenizer.added_tokens.some((token) => token.single_word)) return undefined;
+    const { type, dropout, continuing_subword_prefix: prefix, end_of_word_suffix: suffix } = tokenizer.model;
+    if (dropout || prefix || suffix) return undefined;
+    const ends = endsOf(library);
+    if (!ends) return undefined;
+    const preTokenizer = tokenizer.pre_tokenizer?.type;
+    if (type === 'Unigram' && preTokenizer === 'Metaspace') {
+      const encode = (piece: string): Uint32Array => libraryIds(library, model.encode([piece]));
+      return new FastEncoder(library, new NeighbourPieces(model.vocab), encode, ends);
+    }
+    if (type !== 'BPE' || !model.merges) return undefined;
+    const pairs = createBytePairs(model.tokens_to_ids, model.merges);
+    if (!pairs) return undefined;
+    // Gemma's splits at spaces, of which its normaliser leaves none.
+    if (library.pre_tokenizer === null || (preTokenizer === 'Split' && hasNoSpaces(library))) {
+      return new FastEncoder(library, new NeighbourPieces(model.vocab), characterEncoder(library, pairs), ends);
+    }
+    const pieces = patternPieces(library.pre_tokenizer, preTokenizer ?? '');
+    const encode = pieces && byteEncoder(library, pairs);
+    return encode && new FastEncoder(library, pieces, encode, ends);
+  }
+
+  private constructor(
+    library: LibraryTokenizer,
+    pieces: Pieces,
+    encodePiece: (piece: string) => Uint32Array,
+    ends: FastEncoder['ends'],
+  ) {
+    this.#library = library;
+    this.#pieces = pieces;
+    this.#encodePiece = encodePiece;
+    this.#ends = ends;
+    const { added_tokens: added, normalizer } = library.tokenizer;
+    const isLater = (token: (typeof added)[number]): boolean =>
+      (token.normalized ?? false) && library.normalizer !== null;
+    this.#added = new AddedTokens(added.filter((token) => !isLater(token)).map((token) => addedOf(token)));
+    this.#addedLater = new AddedTokens(
+      added.filter(isLater).map((token) => addedOf(token, library.normalizer?.(token.content))),
+    );
+    this.#isPlainNormal = normalizer === null || normalizer.type === 'NFC';
+  }
+
+  /** Ids that split a text, whatever else it has. */
+  get addedIds(): number[] {
+    return this.#added.ids;
+  }
+
+  /** Whether it has the library's ids of a text that has something of everything. */
+  get isRight(): boolean {
+    const added = this.#library.tokenizer.added_tokens.slice(0, 64).map(({ content }) => ` ${content} x${content}`);
+    const text = PROBE + added.join('');
+    return [true, false].every((isWhole) => {
+      const wanted = this.#library.encode(text, { add_special_tokens: isWhole }).ids;
+      const ids = this.encode(text, isWhole);
+      return ids.length === wanted.length && wanted.every((id, i) => ids[i] === id);
+    });
+  }
+
+  encode(text: string, addSpecialTokens: boolean): Uint32Array {
+    const out = new Ids();
+    if (addSpecialTokens) out.addAll(this.#ends.before);
+    for (const section of this.#added.split(text)) this.#encodeSection(section, out);
+    if (addSpecialTokens) out.addAll(this.#ends.after);
+    return out.taken();
+  }
+
+  /** What comes before and after a whole text. */
+  get ends(): { readonly before: readonly number[]; readonly after: readonly number[] } {
+    return this.#ends;
+  }
+
+  /** Text between added tokens, and those. */
+  sections(text: string): Section[] {
+    return this.#added.split(text);
+  }
+
+  encodeSection(section: Section): Uint32Array {
+    const out = new Ids();
+    this.#encodeSection(section, out);
+    return out.taken();
+  }
+
+  #encodeSection({ text, added }: Section, out: Ids): void {
+    if (added) {
+      out.add(added.id);
+      return;
+    }
+    for (const part of this.#addedLater.split(this.#normalised(text))) {
+      if (part.added) out.add(part.added.id);
+      else this.#encodePlain(this.#spaced(part.text), out);
+    }
+  }
+
+  #normalised(text: string): string {
+    const { normalizer } = this.#library;
+    if (!normalizer || (this.#isPlainNormal && isAscii(text))) return text;
+    return normalizer(text);
+  }
+
+  /** Metaspace changes a text and cuts nothing. */
+  #spaced(text: string): string {
+    const { pre_tokenizer: preTokenizer, tokenizer } = this.#library;
+    return preTokenizer && tokenizer.pre_tokenizer?.type === 'Metaspace' ? preTokenizer(text, {}).join('') : text;
+  }
+
+  #encodePlain(text: string, out: Ids): void {
+    const start = out.length;
+    this.#encodeStretches(text, out);
+    const { fuse_unk: fuses, unk_token_id: unknown } = this.#library.model;
+    if (fuses && unknown !== undefined) out.fuse(unknown, start);
+  }
+
+  #encodeStretches(text: string, out: Ids): void {
+    let from = 0;
+    while (text.length - from > STRETCH + BEHIND) {
+      const key = text.slice(from, from + STRETCH + BEHIND);
+      const known = this.#stretches.get(key);
+      if (known) {
+        this.#touch(key, known);
+        out.addAll(known.ids);
+        from += known.length;
+        continue;
+      }
+      const start = out.length;
+      const end = this.#encodeUpTo(text, from, from + STRETCH, out);
+      // The end of a piece that reaches as far may be another with what comes after.
+      if (end - from <= STRETCH + BEHIND - 2) this.#keep(key, { length: end - from, ids: out.since(start) });
+      from = end;
+    }
+    this.#encodeRest(from === 0 ? text : text.slice(from), out);
+  }
+
+  /** A text that ends here, such as what is between two added tokens: shorter than what is found by what is behind it. */
+  #encodeRest(text: string, out: Ids): void {
+    const isKept = text.length > MAX_PIECE && text.length < STRETCH + BEHIND;
+    const known = isKept ? this.#stretches.get(text) : undefined;
+    if (known) {
+      this.#touch(text, known);
+      out.addAll(known.ids);
+      return;
+    }
+    const start = out.length;
+    this.#encodeUpTo(text, 0, text.length, out);
+    if (isKept) this.#keep(text, { length: text.length, ids: out.since(start) });
+  }
+
+  #touch(key: string, stretch: Stretch): void {
+    this.#stretches.delete(key);
+    this.#stretches.set(key, stretch);
+  }
+
+  /** Whole pieces until one ends at `until` or behind it. @returns where */
+  #encodeUpTo(text: string, from: number, until: number, out: Ids): number {
+    while (from < until) {
+      const end = this.#pieces.endOf(text, from);
+      out.addAll(this.#idsOf(text.slice(from, end)));
+      from = end;
+    }
+    return from;
+  }
+
+  #idsOf(piece: string): Uint32Array {
+    const known = this.#known.get(piece);
+    if (known) return known;
+    const ids = this.#encodePiece(piece);
+    if (piece.length <= MAX_PIECE) {
+      if (this.#known.size >= MAX_PIECES) this.#known.clear();
+      this.#known.set(piece, ids);
+    }
+    return ids;
+  }
+
+  #keep(key: string, stretch: Stretch): void {
+    this.#stretches.set(key, stretch);
+    this.#stretchCharacters += key.length;
+    for (const oldest of this.#stretches.keys()) {
+      if (this.#stretchCharacters <= MAX_STRETCH_CHARACTERS) return;
+      this.#stretches.delete(oldest);
+      this.#stretchCharacters -= oldest.length;
+    }
+  }
+}
+
+function addedOf(
+  { id, content, lstrip, rstrip }: LibraryTokenizer['tokenizer']['added_tokens'][number],
+  normalised = content,
+): AddedToken {
+  return { id, content: normalised, lstrip: lstrip ?? false, rstrip: rstrip ?? false };
+}
+
+// eslint-disable-next-line no-control-regex -- what is not ASCII
+const BEYOND_ASCII = /[^\u0000-\u007f]/;
+
+function isAscii(text: string): boolean {
+  return !BEYOND_ASCII.test(text);
+}
+
+/** What comes before and after every text; undefined when it is not that simple. */
+function endsOf(library: LibraryTokenizer): FastEncoder['ends'] | undefined {
+  const plain = library.encode('a', { add_special_tokens: false }).ids;
+  const whole = library.encode('a', { add_special_tokens: true }).ids;
+  const at = whole.findIndex((_, i) => plain.every((id, j) => whole[i + j] === id));
+  if (at < 0) return undefined;
+  return { before: whole.slice(0, at), after: whole.slice(at + plain.length) };
+}
+
+function hasNoSpaces({ normalizer }: LibraryTokenizer): boolean {
+  return normalizer !== null && !normalizer(' a  b ').includes(' ');
+}
+
+function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[]): Uint32Array {
+  return Uint32Array.from(tokens, (token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? 0);
+}
+
+const encoder = new TextEncoder();
+
+/** Symbols of a piece are grown as one needs. */
+let symbols = new Int32Array(256);
+
+function room(count: number): Int32Array {
+  if (symbols.length < count) symbols = new Int32Array(2 * count);
+  return symbols;
+}
+
+/** Of byte-level tokenizers; undefined when a byte has no token. */
+function byteEncoder(library: LibraryTokenizer, pairs: BytePairs): ((piece: string) => Uint32Array) | undefined {
+  const { model, tokenizer } = library;
+  const letters = byteLetters();
+  const idOfByte = letters.map((letter) => model.tokens_to_ids.get(letter));
+  if (idOfByte.includes(undefined)) return undefined;
+  const ids = Int32Array.from(idOfByte, (id) => id ?? 0);
+  const ignoresMerges = tokenizer.model.ignore_merges ?? false;
+  return (piece) => {
+    const bytes = encoder.encode(piece);
+    if (ignoresMerges) {
+      const whole = model.tokens_to_ids.get(Array.from(bytes, (byte) => letters[byte]).join(''));
+      if (whole !== undefined) return Uint32Array.of(whole);
+    }
+    const into = room(bytes.length);
+    for (let i = 0; i < bytes.length; i++) into[i] = ids[bytes[i]!]!;
+    return Uint32Array.from(into.subarray(0, pairs.merge(into, bytes.length)));
+  };
+}
+
+/** Of tokenizers of characters: one without a token becomes its bytes, where they have tokens, or the unknown one. */
+function characterEncoder(library: LibraryTokenizer, pairs: BytePairs): (piece: string) => Uint32Array {
+  const { model, tokenizer } = library;
+  const ignoresMerges = tokenizer.model.ignore_merges ?? false;
+  return (piece) => {
+    const whole = ignoresMerges ? model.tokens_to_ids.get(piece) : undefined;
+    if (whole !== undefined) return Uint32Array.of(whole);
+    const characters = Array.from(piece);
+    const into = room(characters.length);
+    const unknown: string[] = [];
+    characters.forEach((character, i) => {
+      into[i] = model.tokens_to_ids.get(character) ?? -unknown.push(character);
+    });
+    const merged = into.subarray(0, pairs.merge(into, characters.length));
+    if (unknown.length === 0) return Uint32Array.from(merged);
+    return Uint32Array.from(
+      [...merged].flatMap((id) => (id >= 0 ? [id] : [...libraryIds(library, model.encode([unknown[-id - 1] ?? '']))])),
+    );
+  };
+}
+
+/** The letter that stands for each byte: itself where it can be seen, else one of those from 256 on. */
+function byteLetters(): string[] {
+  let numHidden = 0;
+  return Array.from({ length: 256 }, (_, byte) => {
+    const isSeen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    return String.fromCharCode(isSeen ? byte : 256 + numHidden++);
+  });
+}
+
+/** Ids that grow. */
+class Ids {
+  #ids = new Uint32Array(1_024);
+  length = 0;
+
+  add(id: number): void {
+    this.#grow(1);
+    this.#ids[this.length++] = id;
+  }
+
+  addAll(ids: Uint32Array | readonly number[]): void {
+    this.#grow(ids.length);
+    if (ids.length < 8) for (let i = 0; i < ids.length; i++) this.#ids[this.length + i] = ids[i]!;
+    else this.#ids.set(ids, this.length);
+    this.length += ids.length;
+  }
+
+  /** From `start` on, of `id` side by side only the first stays. */
+  fuse(id: number, start: number): void {
+    let to = start;
+    for (let at = start; at < this.length; at++)
+      if (at === start || this.#ids[at] !== id || this.#ids[at - 1] !== id) this.#ids[to++] = this.#ids[at]!;
+    this.length = to;
+  }
+
+  since(start: number): Uint32Array {
+    return this.#ids.slice(start, this.length);
+  }
+
+  taken(): Uint32Array {
+    return this.#ids.slice(0, this.length);
+  }
+
+  #grow(count: number): void {
+    if (this.length + count <= this.#ids.length) return;
+    const more = new Uint32Array(2 * (this.length + count));
+    more.set(this.#ids);
+    this.#ids = more;
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * Text to token ids: English and code of this repository by every kind of tokenizer that tests have, by a thread that begins, by one that
+ * has met such text, and where the text but its end is known; beside the library and, when asked for, the Rust package on one thread.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Tokenizer } from '@huggingface/tokenizers';
+import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
+import { readTextFiles } from '../../shared/model/text_files.ts';
+import { projectPath } from '../support/project.ts';
+import { withReference, type Figure } from './figures.ts';
+import { pythonWith } from './python_peer.ts';
+
+export interface TokenizeBenchOptions {
+  readonly kinds: readonly string[];
+  readonly hasPeer: boolean;
+  readonly say: (line: string) => void;
+  readonly onFigure: (figure: Figure) => void;
+}
+
+export const tokenizersPeer = { name: 'tokenizers', version: '0.22.1' };
+
+export const tokenizerKinds = ['llama3', 'qwen2', 'gpt2', 'digits', 'llama2', 'phi3', 'gemma', 'unigram'];
+
+/** The library takes a second for so much. */
+const LIBRARY_CHARACTERS = 200_000;
+const KNOWN_CHARACTERS = 400_000;
+const TURNS = 5;
+
+export function benchTokenize({ kinds, hasPeer, say, onFigure }: TokenizeBenchOptions): Figure[] {
+  const figures: Figure[] = [];
+  const note = (figure: Figure): void => {
+    figures.push(figure);
+    onFigure(figure);
+  };
+  const text = corpus();
+  const peer = hasPeer ? rustRates(kinds, text, say) : undefined;
+  for (const kind of kinds) {
+    const files = readTextFiles(folderOf(kind));
+    const library = libraryRate(files, text.slice(0, LIBRARY_CHARACTERS));
+    const best = { begins: 0, met: 0, known: Infinity };
+    for (let turn = 0; turn < TURNS; turn++) {
+      const tools = new TokenizerTools(files);
+      const encode = (what: string): number =>
+        timed(() => tools.encode({ text: what, addSpecialTokens: true, maxCharacters: Infinity }));
+      best.begins = Math.max(best.begins, rate(text, encode(text)));
+      // Everything from the first character on is another stretch.
+      best.met = Math.max(best.met, rate(text, encode(`#${turn} ${text}`)));
+      const long = text.slice(0, KNOWN_CHARACTERS);
+      encode(long);
+      best.known = Math.min(best.known, encode(`${long}\nWhat of the turn ${turn}?`));
+    }
+    note(withReference(`tokenize/${kind}/begins`, best.begins, 'MB/s', 'the library', library));
+    note(withReference(`tokenize/${kind}/has met such text`, best.met, 'MB/s', 'the library', library));
+    const rust = peer?.get(kind);
+    if (rust !== undefined)
+      note(withReference(`tokenize/${kind}/begins, peer`, best.begins, 'MB/s', 'Rust tokenizers', rust));
+    note({ name: `tokenize/${kind}/400,000 known characters and a few`, value: best.known, unit: 'ms' });
+  }
+  return figures;
+}
+
+function folderOf(kind: string): string {
+  return projectPath(`test/golden/tokenizers/${kind}`);
+}
+
+/** Prose and code, about a megabyte. */
+function corpus(): string {
+  const files = ['shared', 'services', 'kernels', 'test/router'].flatMap((folder) =>
+    readdirSync(projectPath(folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile() && /\.(ts|md|wgsl)$/.test(entry.name))
+      .map((entry) => join(entry.parentPath, entry.name))
+      .sort(),
+  );
+  return ['README.md', 'test/bench/RESULTS.md']
+    .map(projectPath)
+    .concat(files)
+    .map((path) => readFileSync(path, 'utf8'))
+    .join('\n');
+}
+
+function timed(run: () => unknown): number {
+  const start = performance.now();
+  run();
+  return performance.now() - start;
+}
+
+function rate(text: string, ms: number): number {
+  return Buffer.byteLength(text) / 1e3 / ms;
+}
+
+function libraryRate({ tokenizer, config }: ReturnType<typeof readTextFiles>, text: string): number {
+  const Library = Tokenizer as unknown as new (json: unknown, config: unknown) => { encode(text: string): unknown };
+  const library = new Library(JSON.parse(tokenizer), JSON.parse(config));
+  // It puts all tokens of a text on the stack at once: in parts.
+  const parts = text.match(/[^]{1,20000}/g) ?? [];
+  return rate(
+    text,
+    timed(() => parts.forEach((part) => library.encode(part))),
+  );
+}
+
+/** MB/s by kind, on one thread. */
+function rustRates(kinds: readonly string[], text: string, say: (line: string) => void): Map<string, number> {
+  const python = pythonWith(tokenizersPeer.name, tokenizersPeer.version, say);
+  const folder = mkdtempSync(join(tmpdir(), 'tokenize-'));
+  try {
+    writeFileSync(join(folder, 'text'), text);
+    const script = `
+import sys, time
+from tokenizers import Tokenizer
+text = open(sys.argv[1], encoding='utf8').read()
+for path in sys.argv[2:]:
+    best = 1e9
+    for turn in range(3):
+        tokenizer = Tokenizer.from_file(path + '/tokenizer.json')
+        start = time.perf_counter()
+        tokenizer.encode(text)
+        best = min(best, time.perf_counter() - start)
+    print(best)
+`;
+    const output = execFileSync(python, ['-c', script, join(folder, 'text'), ...kinds.map(folderOf)], {
+      env: { ...process.env, TOKENIZERS_PARALLELISM: 'false', RAYON_NUM_THREADS: '1' },
+      encoding: 'utf8',
+    });
+    const seconds = output.trim().split('\n').map(Number);
+    return new Map(kinds.map((kind, i) => [kind, rate(text, (seconds[i] ?? NaN) * 1_000)]));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
