@@ -86,26 +86,47 @@ export class LocalCluster {
     const names = new Set([prefillDevice || device, decodeDevice || device]);
     if (names.has('auto') && names.size > 1) this.#auto = (await autoDevice()).device;
     const startMs = this.#clock.nowMs();
-    const model = await openModel(this.#config.model);
-    shapeOf(model);
-    await (await model.openWeights()).close();
+    const models = await Promise.all(this.#models.map((path) => openModel(path)));
+    this.#refuseAmbiguous(models);
+    for (const model of models) {
+      shapeOf(model);
+      await (await model.openWeights()).close();
+    }
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
-    this.#say(`starting with the model ${this.#config.model}`);
+    this.#say(`starting with the model${this.#models.length > 1 ? 's' : ''} ${this.#models.join(', ')}`);
     try {
       const router = await this.#start('router', 'router');
       this.#hubAddress = router.address;
       this.#httpBind = router.url?.replace(/^http:\/\//, '') ?? '';
       await Promise.all(
-        (['store', 'prefill', 'decode'] as const).flatMap((role) =>
-          Array.from({ length: this.#config[role] }, (_, i) => this.#start(role, `${role}-${i + 1}`)),
-        ),
+        (['store', 'prefill', 'decode'] as const).flatMap((role) => {
+          // As many of either engine for each model; stores hold blocks of all.
+          const numModels = role === 'store' ? 1 : this.#models.length;
+          return Array.from({ length: this.#config[role] * numModels }, (_, i) =>
+            this.#start(role, `${role}-${i + 1}`),
+          );
+        }),
       );
     } catch (error) {
       process.stderr.write(`penstock up: ${messageOf(error)}\n`);
       await this.#end('SIGKILL', 1);
     }
-    this.#announce(model, this.#clock.nowMs() - startMs);
+    const [first] = models;
+    if (first) this.#announce(first, this.#clock.nowMs() - startMs);
+  }
+
+  get #models(): string[] {
+    return this.#config.model.split(',');
+  }
+
+  /** @throws ConfigError for models that could not be told apart. */
+  #refuseAmbiguous(models: readonly Model[]): void {
+    if (models.length > 1 && this.#config.served_model_name !== '')
+      throw new ConfigError('--served-model-name is the name of one model, and there are several --model');
+    const names = models.map(({ name }) => name);
+    const twice = names.find((name, i) => names.indexOf(name) !== i);
+    if (twice !== undefined) throw new ConfigError(`two of --model are called ${twice}: rename a folder, or serve one`);
   }
 
   /** `auto` is another format on each kind of device. */
@@ -203,7 +224,8 @@ export class LocalCluster {
   #coresEach(): number {
     const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
     const onCores = (count: number, name: string): number => (name.startsWith('webgpu') ? 0 : count);
-    const numEngines = onCores(prefill, prefillDevice || device) + onCores(decode, decodeDevice || device);
+    const ofModel = onCores(prefill, prefillDevice || device) + onCores(decode, decodeDevice || device);
+    const numEngines = this.#models.length * ofModel;
     return Math.max(1, Math.floor(availableParallelism() / Math.max(1, numEngines)));
   }
 
@@ -214,10 +236,11 @@ export class LocalCluster {
       role === 'router'
         ? this.#routerFlags()
         : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...(isEngine ? this.#engineFlags(role, name) : [])];
+    const own = isEngine ? { ...this.#flags, model: this.#modelOf(role, name) } : this.#flags;
     const child = fork(
       fileURLToPath(new URL('./main.js', import.meta.url)),
       [
-        ...[role, ...flagsFor(this.#tables[role], this.#flags)],
+        ...[role, ...flagsFor(this.#tables[role], own)],
         ...(this.#file === undefined ? [] : ['--config', this.#file]),
         ...['--name', name, '--log-level', this.#isLogLevelSet ? config.log_level : 'warn'],
         ...flags,
@@ -236,6 +259,12 @@ export class LocalCluster {
       lines.push(chunk.toString('utf8'));
     });
     return child;
+  }
+
+  /** The first so many instances of a role are of the first model. */
+  #modelOf(role: 'prefill' | 'decode', name: string): string {
+    const index = Math.floor((Number(/\d+$/.exec(name)?.[0] ?? 1) - 1) / Math.max(1, this.#config[role]));
+    return this.#models[index] ?? this.#config.model;
   }
 
   #engineFlags(role: 'prefill' | 'decode', name: string): string[] {
@@ -263,7 +292,7 @@ export class LocalCluster {
     const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
     const [ofPrefill, ofDecode] = [prefillDevice || device, decodeDevice || device];
     const own = role === 'prefill' ? ofPrefill : ofDecode;
-    return Math.max(1, (ofPrefill === own ? prefill : 0) + (ofDecode === own ? decode : 0));
+    return Math.max(1, this.#models.length * ((ofPrefill === own ? prefill : 0) + (ofDecode === own ? decode : 0)));
   }
 
   #routerFlags(): string[] {

@@ -103,7 +103,10 @@ async function main(): Promise<void> {
 async function withModel<Config extends object>(config: Config): Promise<Config> {
   if (!('model' in config) || typeof config.model !== 'string') return config;
   const { modelFolder } = await import('./models.ts');
-  return { ...config, model: await modelFolder(config.model) };
+  // One after the other: of two downloads nobody would see how far they are.
+  const places: string[] = [];
+  for (const name of config.model.split(',')) places.push(await modelFolder(name));
+  return { ...config, model: places.join(',') };
 }
 
 main().catch((error: unknown) => {

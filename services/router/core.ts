@@ -1,7 +1,8 @@
 /** What a router knows and decides, without its HTTP face: members, the index of their blocks, the relay of requests. */
 import type { Bus } from '../../shared/bus/bus.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
-import { ClusterView } from './cluster/cluster_view.ts';
+import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts';
+import { ModelView } from './cluster/model_view.ts';
 import { IndexFeed } from './cluster/index_feed.ts';
 import { Conductor } from './conductor/conductor.ts';
 import { LongestRun } from './conductor/longest_run.ts';
@@ -15,18 +16,22 @@ const MAX_TURN = 1 << 16;
 export interface CoreOptions {
   readonly bus: Bus;
   readonly name: string;
-  /** Of the model that the router tokenises for. */
-  readonly vocabSize: number;
-  readonly modelConfig: string;
+  readonly admit: ClusterViewOptions['admit'];
   readonly signal: AbortSignal;
-  readonly onFailover: () => void;
+}
+
+/** Of one model. */
+export interface ModelCore {
+  readonly view: ModelView;
+  readonly conductor: Conductor;
+  readonly relay: Relay;
 }
 
 export interface RouterCore {
   readonly view: ClusterView;
   readonly index: PrefixIndex;
-  readonly conductor: Conductor;
-  readonly relay: Relay;
+  /** Begins to place requests of a model. */
+  readonly serve: (model: string, onFailover: () => void) => ModelCore;
 }
 
 export function createCore(
@@ -38,14 +43,15 @@ export function createCore(
     log,
     identity,
   }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity'>,
-  { bus, name, vocabSize, modelConfig, signal, onFailover }: CoreOptions,
+  { bus, name, admit, signal }: CoreOptions,
 ): RouterCore {
   const index = new PrefixIndex();
+  const conductors: Conductor[] = [];
   const feed = new IndexFeed(index, bus, network, clock, log);
   const view = new ClusterView({
     bus,
     identity: { name, epoch: identity.epoch },
-    ...{ clock, log, vocabSize, modelConfig, signal },
+    ...{ clock, log, admit, signal },
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
       feed.add(instance);
@@ -55,13 +61,22 @@ export function createCore(
     },
     onLost: (instance) => {
       feed.remove(instance);
-      conductor.forget(instance);
+      for (const conductor of conductors) conductor.forget(instance);
       const { address } = instance.member;
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },
   });
   const policy = new LongestRun(config.local_prefill_tokens);
-  const conductor = new Conductor({ view, index, clock, policy, turn: random.below(MAX_TURN) });
-  const relay = new Relay({ ...{ view, conductor, network, clock, random, router: identity.epoch }, onFailover });
-  return { view, index, conductor, relay };
+  const turn = random.below(MAX_TURN);
+  const serve = (model: string, onFailover: () => void): ModelCore => {
+    const own = new ModelView(view, model);
+    const conductor = new Conductor({ view: own, index, clock, policy, turn });
+    conductors.push(conductor);
+    const relay = new Relay({
+      ...{ view: own, conductor, network, clock, random, router: identity.epoch },
+      onFailover,
+    });
+    return { view: own, conductor, relay };
+  };
+  return { view, index, serve };
 }

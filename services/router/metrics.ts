@@ -44,7 +44,8 @@ export class RouterMetrics {
   /** Failures that were counted: the same one passes several hands. */
   readonly #counted = new WeakSet<object>();
 
-  constructor(modelName: string, { view, index, bus }: Observed, log: Log) {
+  /** `observed`: the cluster, which one of a router's models says. */
+  constructor(modelName: string, observed: Observed | undefined, log: Log) {
     this.#drift = new IndexDrift((missing) => {
       log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
     });
@@ -113,7 +114,7 @@ export class RouterMetrics {
       labelNames: ['reason', 'status'],
       ...shared,
     });
-    addClusterMetrics(this.#registry, { view, index, bus, drift: this.#drift });
+    if (observed) addClusterMetrics(this.#registry, { ...observed, drift: this.#drift });
   }
 
   /** This process's memory, time and event loop beside what the router counts. */

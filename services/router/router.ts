@@ -1,24 +1,21 @@
 /** The router role: what it knows of its cluster, the API, and the face that shows them; hub of the bus where no server is. */
 import { setMaxListeners } from 'node:events';
-import { Failure, messageOf } from '../../shared/base/failure.ts';
+import { Failure } from '../../shared/base/failure.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
+import { shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { shapeDigest } from '../../shared/model/model_shape.ts';
+import { openModel } from '../../shared/model/open_model.ts';
+import { servedLength } from '../../shared/model/served_length.ts';
 import { live, type Bound, type LifeBody } from '../../shared/node/life.ts';
 import type { RoleContext, RunningRole } from '../../shared/node/role.ts';
-import { shapeOf } from '../../shared/engine/architectures/registry.ts';
-import { openModel } from '../../shared/model/open_model.ts';
-import { decodeAnswer, encodeAnswer } from '../../shared/protocol/answers.ts';
-import { subjects } from '../../shared/protocol/membership.ts';
-import { shapeDigest } from '../../shared/model/model_shape.ts';
-import { servedLength } from '../../shared/model/served_length.ts';
-import { Bodies } from './openai/bodies.ts';
-import { Admission } from './conductor/admission.ts';
+import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
+import type { LoggedDecision } from './conductor/conductor.ts';
 import { createCore, type RouterCore } from './core.ts';
-import { RouterMetrics } from './metrics.ts';
+import { Models } from './models.ts';
 import type { ApiContext } from './openai/api_context.ts';
 import type { RouterConfig } from './options.ts';
-import { RequestLog } from './relay/request_log.ts';
-import { TextCodec } from './text/text.ts';
+import { ServedModels } from './served_models.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
@@ -26,8 +23,13 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** What a router shows: the API, and a look inside. */
-export interface Face extends Omit<RouterCore, 'relay'> {
+export interface Face extends Pick<RouterCore, 'view' | 'index'> {
+  /** Of the first model. */
   readonly context: ApiContext;
+  /** Of all that are served now. */
+  readonly contexts: () => ApiContext[];
+  /** Of all, the newest last. */
+  readonly decisions: () => readonly LoggedDecision[];
   readonly config: RouterConfig;
   readonly bus: ClusterBus;
 }
@@ -52,16 +54,12 @@ async function build(
   { address }: Bound,
   listenFace: ListenFace,
 ): Promise<LifeBody> {
-  const { config, threads, clock, random, newId, log, fail } = context;
-  const folder = await openModel(config.model);
-  const shape = shapeOf(folder);
-  const modelConfig = shapeDigest(shape);
-  const ownLength = servedLength(shape, config.max_model_len);
-  const codec = await TextCodec.open(folder, ownLength, threads, fail);
+  const { config, network, threads, clock, random, newId, log, fail } = context;
+  const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
   const stopped = new AbortController();
   const ending = new AbortController();
-  // One listener per request in flight, taken away when it ends.
-  setMaxListeners(0, ending.signal);
+  // One listener per request in flight, or model that is asked for, taken away when it ends.
+  setMaxListeners(0, ending.signal, stopped.signal);
   const name = config.name || 'router';
   const hub = new EmbeddedHub(log);
   const server = context.openBus?.({
@@ -75,64 +73,30 @@ async function build(
   });
   const { cluster, cluster_token: token } = config;
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
-  let metrics: RouterMetrics | undefined;
-  const { view, index, conductor, relay } = createCore(context, {
-    bus,
-    name,
-    vocabSize: folder.config.vocabSize,
-    modelConfig,
-    signal: stopped.signal,
-    onFailover: () => metrics?.failovers.inc(),
+  const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
+  for (const facts of given) models.add(facts);
+  const core = createCore(context, {
+    ...{ bus, name, signal: stopped.signal },
+    admit: (registration) => models.admit(registration),
   });
-  const servedName = config.served_model_name || folder.name;
-  metrics = new RouterMetrics(servedName, { view, index, bus }, log);
-  const observed = metrics;
-  const requests = new RequestLog(clock, (record) => {
-    observed.observeRequest(record);
-  });
-  const maxModelLen = (): number => Math.min(ownLength, view.maxModelLen ?? ownLength);
-  const limits = (): { vocabSize: number; maxModelLen: number; isStrict: boolean } => ({
-    vocabSize: folder.config.vocabSize,
-    maxModelLen: maxModelLen(),
-    isStrict: config.strict_parameters,
-  });
-  const bodies = new Bodies(config.max_body_bytes, ownLength, limits, threads, fail);
-  const admission = new Admission(config.max_requests);
-  const onGenerated = (prompt: Uint32Array, generated: readonly number[]): void => {
-    codec.remember(prompt, generated).then(
-      (answer) => {
-        const message = answer && encodeAnswer({ model: modelConfig, ...answer });
-        if (message) bus.publish(subjects.answers, message);
-      },
-      // The thread is gone, and the router with it.
-      () => undefined,
-    );
-  };
-  bus.subscribe(subjects.answers, (bytes) => {
-    try {
-      const { model, ...answer } = decodeAnswer(bytes);
-      if (model === modelConfig) codec.learn(answer);
-    } catch (error) {
-      log.warn({ error: messageOf(error) }, 'an answer that cannot be read');
-    }
-  });
-  const api: ApiContext = {
-    ...{ servedName, folder, bodies, codec, relay, requests, metrics, clock, newId, maxModelLen, onGenerated },
-    admission,
-    requestTimeoutMs: config.request_timeout_ms,
-    stalledReaderMs: config.stalled_reader_ms,
-    drawSeed: () => random.u32(),
+  const { view, index } = core;
+  const serving = new ServedModels({
+    ...{ config, threads, clock, random, newId, log, fail, bus },
+    core,
     ending: ending.signal,
-  };
+  });
+  for (const facts of given) await serving.open(facts);
+  const { admission } = serving;
   let closeFace: () => Promise<void> = () => Promise.resolve();
   return {
     handlers: server ? {} : { connect: hub.connect },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
-      const face = await listenFace(bind, { context: api, config, conductor, view, index, bus });
+      const { first, contexts, decisions } = serving.shown(given.map((facts) => facts.name));
+      const face = await listenFace(bind, { context: first, contexts, decisions, config, view, index, bus });
       closeFace = face.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
-      log.info({ url: face.url, bus: where, model: servedName }, 'listening');
+      log.info({ url: face.url, bus: where, models: given.map((facts) => facts.name) }, 'listening');
       return { name, address: config.advertise || address, bus: where, url: face.url, model: config.model };
     },
     finish: async (untilMs) => {
@@ -149,7 +113,24 @@ async function build(
       bus.close();
     },
     close: async () => {
-      await Promise.all([codec.close(), bodies.close()]);
+      await serving.close();
     },
+  };
+}
+
+/** Of a model whose files are here. @throws ModelError */
+async function givenFacts(path: string, config: RouterConfig): Promise<ModelFacts> {
+  const model = await openModel(path);
+  const shape = shapeOf(model);
+  const texts = await model.readTexts();
+  const isOnly = !config.model.includes(',');
+  return {
+    name: (isOnly && config.served_model_name) || model.name,
+    vocabSize: model.config.vocabSize,
+    modelConfig: shapeDigest(shape),
+    maxModelLen: servedLength(shape, config.max_model_len),
+    eosTokenIds: [...model.eosTokenIds],
+    defaults: model.defaults,
+    ...(texts ? { texts } : {}),
   };
 }

@@ -47,6 +47,8 @@ export interface Option<T> {
   readonly value: string;
   /** The default is a place on this machine, which the help leaves out. */
   readonly isPlace: boolean;
+  /** Given several times it is a list, joined by commas. */
+  readonly isList: boolean;
   /** Its heading in the help. */
   readonly group: string;
 }
@@ -57,9 +59,9 @@ export function option<T>(
   schema: z.ZodType<T>,
   fallback: T,
   help: string,
-  { isPlace = false } = {},
+  { isPlace = false, isList = false } = {},
 ): Option<T> {
-  return { group, value, schema, default: fallback, help, isPlace };
+  return { group, value, schema, default: fallback, help, isPlace, isList };
 }
 
 /** By name, as the file has it. */
@@ -167,7 +169,10 @@ function readFlags(table: OptionTable, args: readonly string[]): Flags {
       args: [...args],
       options: {
         ...Object.fromEntries(
-          Object.entries(table).map(([name, one]) => [flagOf(name).slice(2), { type: typeOf(one) }]),
+          Object.entries(table).map(([name, one]) => [
+            flagOf(name).slice(2),
+            { type: typeOf(one), multiple: one.isList },
+          ]),
         ),
         config: { type: 'string' as const },
         json: { type: 'boolean' as const },
@@ -176,7 +181,9 @@ function readFlags(table: OptionTable, args: readonly string[]): Flags {
       strict: true,
       allowPositionals: false,
     });
-    return Object.fromEntries(Object.entries(values).map(([flag, value]) => [nameOf(flag), value]));
+    return Object.fromEntries(
+      Object.entries(values).map(([flag, value]) => [nameOf(flag), Array.isArray(value) ? value.join(',') : value]),
+    );
   } catch (error) {
     throw new ConfigError(`${messageOf(error)}\nSee \`penstock --help\` for what there is.`);
   }

@@ -104,6 +104,8 @@ export interface EngineInfo {
   readonly vocabSize: number;
   /** SHA-256 of the model's configuration. */
   readonly modelConfig: string;
+  /** As it is asked for. */
+  readonly modelName?: string | undefined;
   readonly device: string;
   readonly loadMs: number;
 }

@@ -57,7 +57,17 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const loadMs = systemClock.nowMs() - startMs;
   emit({
     kind: 'ready',
-    info: { format, layout, numBlocks, maxModelLen, vocabSize, modelConfig, device: description, loadMs },
+    info: {
+      format,
+      layout,
+      numBlocks,
+      maxModelLen,
+      vocabSize,
+      modelConfig,
+      modelName: folder.name,
+      device: description,
+      loadMs,
+    },
   });
   runToEnd(loop, model).then(
     () => emit({ kind: 'stopped' }),

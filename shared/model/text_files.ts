@@ -8,7 +8,7 @@ export interface TextFiles {
   /** tokenizer_config.json */
   readonly config: string;
   /** Of a file of its own, which newer models have; undefined: the configuration has it, if any. */
-  readonly template: string | undefined;
+  readonly template?: string | undefined;
 }
 
 /** @throws Error when one of them is missing or cannot be read. */

@@ -11,6 +11,8 @@ import type {
   BusFrame,
   DecodeReply,
   DecodeRequest,
+  DescribePage,
+  DescribeRequest,
   DrainReply,
   DrainRequest,
   ExistsReply,
@@ -38,6 +40,8 @@ interface Calls {
   prefill: [request: PrefillRequest, reply: PrefillReply];
   decode: [request: DecodeRequest, reply: DecodeReply];
   drain: [request: DrainRequest, reply: DrainReply];
+  /** Of an engine's model, what a router needs to serve it. */
+  describe: [request: DescribeRequest, reply: DescribePage];
   /** The embedded bus. */
   connect: [request: BusFrame, reply: BusFrame];
 }

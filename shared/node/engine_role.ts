@@ -1,7 +1,12 @@
 /**
  * What prefill and decode processes are: an engine that serves its blocks and both calls, whatever it is placed for, which its role says.
  */
+import { ConfigError } from '../base/options.ts';
+import type { Model } from '../model/model_folder.ts';
+import { openModel } from '../model/open_model.ts';
 import { createFetchHandlers } from '../net/fetch_server.ts';
+import { answering } from '../net/network.ts';
+import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
 import { createDecodeHandler } from './decode_call.ts';
 import { EngineInstance } from './engine_instance.ts';
@@ -20,6 +25,8 @@ export function startEngineRole(context: RoleContext<EngineConfig>): Promise<Run
 }
 
 async function build(context: RoleContext<EngineConfig>, place: Place): Promise<RoleBody> {
+  if (context.config.model.includes(','))
+    throw new ConfigError('an instance serves one model: start one for each of --model');
   const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
@@ -78,11 +85,19 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     maxStreams: instance.maxFetchStreams,
     lanes: instance.laneHost,
   });
-  const { format, layout, maxModelLen, vocabSize, modelConfig, device, loadMs } = instance.info;
+  const { format, layout, maxModelLen, vocabSize, modelConfig, modelName, device, loadMs } = instance.info;
+  const named = modelName === undefined ? {} : { modelName };
   log.info({ device, loadMs: Math.round(loadMs) }, 'loaded');
   return {
-    handlers: { ...blocks, ...createPrefillHandler(instance), ...createDecodeHandler(instance, context) },
-    engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device },
+    handlers: {
+      ...blocks,
+      ...createPrefillHandler(instance),
+      ...createDecodeHandler(instance, context),
+      describe: answering<'describe'>(async function* () {
+        yield* factPages(await factsOf(await openModel(config.model), { modelName, modelConfig, maxModelLen }));
+      }),
+    },
+    engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
     model: config.model,
     pulse: () => instance.pulse(counters.openStreams),
     finish: async (untilMs) => {
@@ -91,5 +106,20 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
       await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
     },
     close: () => instance.stop(),
+  };
+}
+
+/** What a router asks for that has not the model's files. */
+async function factsOf(
+  model: Model,
+  loaded: { readonly modelName: string | undefined; readonly modelConfig: string; readonly maxModelLen: number },
+): Promise<ModelFacts> {
+  const { modelName, modelConfig, maxModelLen } = loaded;
+  const { name, config, eosTokenIds, defaults } = model;
+  const texts = await model.readTexts();
+  return {
+    ...{ name: modelName ?? name, vocabSize: config.vocabSize, modelConfig, maxModelLen },
+    ...{ eosTokenIds: [...eosTokenIds], defaults },
+    ...(texts ? { texts } : {}),
   };
 }

@@ -53,6 +53,7 @@ export async function live(
     prefill: delegate('prefill', role, handlers),
     decode: delegate('decode', role, handlers),
     connect: delegate('connect', role, handlers),
+    describe: delegate('describe', role, handlers),
     drain: answeringOnce<'drain'>(() => {
       drain();
       return {};

@@ -98,8 +98,8 @@ export const modelOptions = {
     'MODEL',
     z.string().min(1),
     defaultModel,
-    'Hugging Face folder (config.json, safetensors files, tokenizer.json), GGUF file, or ORG/NAME[@REVISION][:FILE.gguf] of a hub',
-    { isPlace: true },
+    'Hugging Face folder (config.json, safetensors files, tokenizer.json), GGUF file, or ORG/NAME[@REVISION][:FILE.gguf] of a hub; a router, and `up`, take several',
+    { isPlace: true, isList: true },
   ),
   max_model_len: option(
     'Budgets',

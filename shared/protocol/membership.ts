@@ -60,6 +60,8 @@ const registrationSchema = z.object({
       numericsClass: z.string(),
       maxModelLen: z.int(),
       vocabSize: z.int(),
+      /** As it is asked for; absent: the cluster has one model. */
+      modelName: z.string().optional(),
       device: z.string(),
     })
     .optional(),

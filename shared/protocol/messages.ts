@@ -6,6 +6,7 @@ import type { BusFrame as BusFrameMessage } from './generated/penstock/BusFrame.
 import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/DecodeReply.ts';
 import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
+import type { DescribePage as DescribePageMessage } from './generated/penstock/DescribePage.ts';
 import type { ExistsReply as ExistsReplyMessage } from './generated/penstock/ExistsReply.ts';
 import type { ExistsRequest as ExistsRequestMessage } from './generated/penstock/ExistsRequest.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
@@ -40,6 +41,8 @@ export type BusFrame = Message<BusFrameMessage>;
 export type DecodeReply = Message<DecodeReplyMessage>;
 export type DecodeRequest = Message<DecodeRequestMessage>;
 export type DecodeStart = Message<DecodeStartMessage>;
+export type DescribePage = Message<DescribePageMessage>;
+export type { DescribeRequest } from './generated/penstock/DescribeRequest.ts';
 export type { DrainReply } from './generated/penstock/DrainReply.ts';
 export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';

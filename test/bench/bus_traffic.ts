@@ -101,7 +101,8 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
   for (let i = 0; i < NUM_ROUTERS; i++) {
     new ClusterView({
       ...{ bus: open(), identity: { name: `router-${i}`, epoch: `0123456789abcde${i}` }, clock, log: silentLog },
-      ...{ silenceMs: 3_000, vocabSize: 128_256, modelConfig: 'c', signal: ended.signal },
+      ...{ silenceMs: 3_000, signal: ended.signal },
+      admit: () => ({ model: 'c' }),
       ...{ onJoined: () => undefined, onHeard: () => undefined, onLost: () => undefined },
     });
   }

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
-import { goldenFolder } from '../support/golden.ts';
+import { goldenCases, goldenFolder } from '../support/golden.ts';
 import { harbour, run, runToEnd, temporaryFolder, until, type NodeView } from '../support/cluster.ts';
 
 const token = { PENSTOCK_CLUSTER_TOKEN: 'a-secret-of-this-test' };
@@ -107,13 +107,59 @@ test('a wrong token is refused, and says what to do', async () => {
   expect(errors).toContain('PENSTOCK_CLUSTER_TOKEN');
 });
 
-test('another model is refused, and so is another block size', async () => {
-  const other = await runToEnd(
-    ['decode', '--join', hub, '--model', goldenFolder('llama-tied'), '--log-level', 'silent'],
-    token,
+async function servedModels(): Promise<string[]> {
+  const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
+  return data.map(({ id }) => id);
+}
+
+test('another model is served beside the first as long as it has an instance, with the tokenizer that it brings', async () => {
+  const ask = (body: object, path = 'completions'): Promise<Response> =>
+    fetch(`${url}/v1/${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ temperature: 0, return_token_ids: true, ...body }),
+    });
+  const model = 'gguf-q8_0';
+  const place = ['--bind', '127.0.0.5:0', '--join', hub, '--threads', '1'];
+  await start(
+    'decode',
+    ...place,
+    '--name',
+    'other',
+    '--model',
+    goldenFolder(model),
+    '--weights',
+    'f32',
+    '--kv-dtype',
+    'f32',
   );
-  expect(other.code).toBe(1);
-  expect(other.errors).toContain('another model');
+  expect(await servedModels()).toEqual(['harbour', model]);
+  const golden = goldenCases(model)[0]!;
+  const response = await ask({ model, prompt: golden.prompt, max_tokens: 4 });
+  assert.equal(response.status, 200, await response.clone().text());
+  const { choices } = (await response.json()) as { choices: { token_ids: number[] }[] };
+  expect(choices[0]?.token_ids).toEqual(golden.greedy.slice(0, 4));
+  const chat = await ask({ model, messages: [{ role: 'user', content: 'hello' }], max_tokens: 2 }, 'chat/completions');
+  const { prompt_token_ids: ids } = (await chat.json()) as { prompt_token_ids: number[] };
+  // <|im_start|> of its own template.
+  expect(ids[0]).toBe(1);
+  // The first model is what it was, and knows its own vocabulary.
+  expect((await ask({ prompt: [3, 4, 5], max_tokens: 1 })).status).toBe(200);
+  const outside = await ask({ model, prompt: [1_536], max_tokens: 1 });
+  expect(outside.status).toBe(400);
+  const unknown = (await (await ask({ model: 'x', prompt: [3] })).json()) as { error: { message: string } };
+  expect(unknown.error.message).toContain('this cluster serves `harbour`, `gguf-q8_0`');
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  expect(metrics).toMatch(/vllm:generation_tokens_total\{model_name="gguf-q8_0"\} 6/);
+  expect(metrics.match(/# TYPE vllm:generation_tokens_total/g)).toHaveLength(1);
+  const other = children.pop()!;
+  const exit = once(other, 'exit');
+  other.kill('SIGTERM');
+  await exit;
+  await until('it is gone', async () => (await servedModels()).length === 1);
+});
+
+test('another block size is refused', async () => {
   const blocks = await runToEnd(
     ['prefill', '--join', hub, '--model', harbour, '--block-size', '16', '--log-level', 'silent'],
     token,

@@ -27,7 +27,9 @@ import {
   type Role,
 } from '../../../shared/protocol/membership.ts';
 import { OVER } from '../../../shared/base/signal.ts';
+import type { Admitted } from '../models.ts';
 import { Instance, type Placements } from './instance.ts';
+import type { MembersView } from './model_view.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
 
 const CHECK_MS = 100;
@@ -38,7 +40,7 @@ const NAME_HELD_MS = 1_200;
 /** Members (P1). */
 const MAX_MEMBERS = 1_024;
 
-/** What every engine of the cluster agrees on. */
+/** What every engine of a model agrees on. */
 export interface ClusterModel {
   readonly format: Format;
   readonly digest: Digest;
@@ -51,9 +53,8 @@ export interface ClusterViewOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly silenceMs: number;
-  /** Of the model folder the router tokenises for. */
-  readonly vocabSize: number;
-  readonly modelConfig: string;
+  /** Which model an engine is for. */
+  readonly admit: (registration: Registration) => Admitted;
   readonly signal: AbortSignal;
   readonly onJoined: (instance: Instance) => void;
   /** It says how many batches of block events it has sent. */
@@ -61,10 +62,11 @@ export interface ClusterViewOptions {
   readonly onLost: (instance: Instance) => void;
 }
 
-export class ClusterView {
+export class ClusterView implements MembersView {
   readonly #options: ClusterViewOptions;
   readonly #instances = new Map<string, Instance>();
-  #model: ClusterModel | undefined;
+  /** By name, those that have engines. */
+  readonly #models = new Map<string, ClusterModel>();
   #lastCheckMs: number;
   /** Changes of the stores among the members. */
   #version = 0;
@@ -72,8 +74,11 @@ export class ClusterView {
   readonly #placements: Placements = { last: 0 };
   /** Those who wait for a change; bounded by the requests in flight. */
   readonly #watchers = new Set<() => void>();
-  /** By the context of decode instances that left: when the last of them did. Bounded by MAX_MEMBERS. */
-  readonly #decodeLeftMs = new Map<number, number>();
+  /** Decode instances that left, by model and context: when the last of them did. Bounded by MAX_MEMBERS. */
+  readonly #decodeLeft = new Map<
+    string,
+    { readonly model: string | undefined; readonly length: number; readonly ms: number }
+  >();
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
@@ -109,9 +114,14 @@ export class ClusterView {
     return this.#presence.others();
   }
 
-  /** Undefined until the first engine has registered. */
+  /** Of the first that has engines. */
   get model(): ClusterModel | undefined {
-    return this.#model;
+    const [first] = this.#models.values();
+    return first;
+  }
+
+  get models(): ReadonlyMap<string, ClusterModel> {
+    return this.#models;
   }
 
   all(): Instance[] {
@@ -134,9 +144,13 @@ export class ClusterView {
   }
 
   /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
-  decodeSeenMs(numTokens: number): number | undefined {
-    if (this.of('decode').some(({ maxModelLen }) => maxModelLen >= numTokens)) return this.#options.clock.nowMs();
-    const left = [...this.#decodeLeftMs].flatMap(([length, ms]) => (length >= numTokens ? [ms] : []));
+  decodeSeenMs(numTokens: number, model?: string): number | undefined {
+    const isWanted = (one: string | undefined): boolean => model === undefined || one === model;
+    if (this.of('decode').some((one) => isWanted(one.model) && one.maxModelLen >= numTokens))
+      return this.#options.clock.nowMs();
+    const left = [...this.#decodeLeft.values()].flatMap((one) =>
+      isWanted(one.model) && one.length >= numTokens ? [one.ms] : [],
+    );
     return left.length > 0 ? Math.max(...left) : undefined;
   }
 
@@ -160,7 +174,9 @@ export class ClusterView {
 
   #register(registration: Registration): RegistrationReply {
     const { member } = registration;
-    const reason = this.#refusal(registration);
+    const admitted = this.#admission(registration);
+    if ('wait' in admitted) return { kind: 'wait', reason: admitted.wait };
+    const reason = 'refused' in admitted ? admitted.refused : undefined;
     if (reason !== undefined) {
       this.#options.log.warn({ member: member.name, address: member.address, reason }, 'refused a registration');
       return { kind: 'refused', reason };
@@ -174,7 +190,7 @@ export class ClusterView {
         return { kind: 'wait', reason };
       }
       if (known) this.#drop(known, 'restarted');
-      this.#admit(registration);
+      this.#admit(registration, 'model' in admitted ? admitted.model : undefined);
     }
     return { kind: 'accepted', version: this.#version, stores: this.#stores() };
   }
@@ -184,7 +200,19 @@ export class ClusterView {
     return !isSuspect && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;
   }
 
-  #refusal({ member, protocolVersion, engine }: Registration): string | undefined {
+  /** A store is of no model. */
+  #admission(registration: Registration): Admitted | { readonly model: undefined } {
+    const { member, engine } = registration;
+    const refused = this.#refusal(registration);
+    if (refused !== undefined) return { refused };
+    if (!engine) return { model: undefined };
+    const admitted = this.#options.admit(registration);
+    const own = 'model' in admitted ? this.#models.get(admitted.model) : undefined;
+    const difference = own && formatDifference(engine.format, own.format);
+    return difference ? { refused: `${member.name} serves another model or layout: ${difference}` } : admitted;
+  }
+
+  #refusal({ member, protocolVersion }: Registration): string | undefined {
     if (protocolVersion !== PROTOCOL_VERSION) {
       return `${member.name} speaks protocol ${protocolVersion}, this router ${PROTOCOL_VERSION}: run the same version everywhere`;
     }
@@ -195,22 +223,15 @@ export class ClusterView {
     if (namesake && namesake.member.role !== member.role) {
       return `the name ${member.name} belongs to a ${namesake.member.role}: give one of them another --name`;
     }
-    if (!engine) return undefined;
-    if (engine.vocabSize !== this.#options.vocabSize) {
-      return `${member.name} serves another model: vocabulary ${engine.vocabSize}, the router's model has ${this.#options.vocabSize}`;
-    }
-    if (engine.modelConfig !== this.#options.modelConfig) {
-      return `${member.name} serves another model: its config.json says something else than that of the router's --model`;
-    }
-    const difference = this.#model && formatDifference(engine.format, this.#model.format);
-    return difference && `${member.name} serves another model or layout: ${difference}`;
+    return undefined;
   }
 
-  #admit(registration: Registration): void {
+  #admit(registration: Registration, model: string | undefined): void {
     const { clock, log, onJoined } = this.#options;
     const { member, engine } = registration;
-    if (engine) this.#model ??= { format: engine.format, digest: formatDigest(engine.format) };
-    const instance = new Instance(registration, clock.nowMs(), this.#placements);
+    if (engine && model !== undefined && !this.#models.has(model))
+      this.#models.set(model, { format: engine.format, digest: formatDigest(engine.format) });
+    const instance = new Instance(registration, clock.nowMs(), this.#placements, model);
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);
@@ -254,9 +275,10 @@ export class ClusterView {
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
     const { clock, log, silenceMs, signal, onLost } = this.#options;
     if (instance.member.role === 'decode') {
-      this.#decodeLeftMs.set(instance.maxModelLen, this.#options.clock.nowMs());
-      const [oldest] = this.#decodeLeftMs.keys();
-      if (this.#decodeLeftMs.size > MAX_MEMBERS && oldest !== undefined) this.#decodeLeftMs.delete(oldest);
+      const { model, maxModelLen: length } = instance;
+      this.#decodeLeft.set(`${length} ${model}`, { model, length, ms: clock.nowMs() });
+      const [oldest] = this.#decodeLeft.keys();
+      if (this.#decodeLeft.size > MAX_MEMBERS && oldest !== undefined) this.#decodeLeft.delete(oldest);
     }
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
@@ -267,7 +289,8 @@ export class ClusterView {
     if (why === 'left') void clock.sleep(silenceMs, signal).then(end);
     else end();
     onLost(instance);
-    if (!this.all().some(({ registration }) => registration.engine)) this.#model = undefined;
+    const { model } = instance;
+    if (model !== undefined && !this.all().some((one) => one.model === model)) this.#models.delete(model);
     this.#tellOfStores({ came: [], gone: [instance.member] });
     this.#tellWatchers();
   }

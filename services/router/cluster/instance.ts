@@ -16,6 +16,8 @@ export interface Placements {
 export class Instance {
   readonly member: Member;
   readonly registration: Registration;
+  /** By its name; stores are of none. */
+  readonly model: string | undefined;
   /** Aborts when nothing more can come from it: it is silent, another took its name, or it left some time ago. */
   readonly lost = new AbortController();
   load: Load | undefined;
@@ -31,7 +33,8 @@ export class Instance {
   /** Of those that are open: it did not count them when it last spoke. */
   #numUnseen = 0;
 
-  constructor(registration: Registration, nowMs: number, placements: Placements = { last: 0 }) {
+  constructor(registration: Registration, nowMs: number, placements: Placements = { last: 0 }, model?: string) {
+    this.model = model;
     this.#placements = placements;
     this.registration = registration;
     this.member = registration.member;

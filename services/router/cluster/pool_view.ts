@@ -25,11 +25,12 @@ export function poolView(
   };
 }
 
-function nodeView({ member, load, registration, isSuspect }: Instance): Record<string, unknown> {
+function nodeView({ member, model, load, registration, isSuspect }: Instance): Record<string, unknown> {
   const { engine } = registration;
   return {
     name: member.name,
     role: member.role,
+    model: model ?? null,
     address: member.address,
     pid: member.pid,
     epoch: member.epoch,

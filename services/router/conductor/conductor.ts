@@ -7,7 +7,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
-import type { ClusterView } from '../cluster/cluster_view.ts';
+import type { MembersView } from '../cluster/model_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';
@@ -56,7 +56,7 @@ export interface LoggedDecision {
 }
 
 export interface ConductorOptions {
-  readonly view: ClusterView;
+  readonly view: MembersView;
   readonly index: PrefixIndex;
   readonly policy: Policy;
   readonly clock: Clock;

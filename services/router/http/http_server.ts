@@ -7,11 +7,12 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { softwareVersion } from '../../../shared/base/version.ts';
 import { noBody, type Bodies, type Body } from '../openai/bodies.ts';
 import type { RouterMetrics } from '../metrics.ts';
-import { checkModel } from '../openai/common.ts';
 import { endpointPaths, serve } from '../openai/endpoints.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import { poolView } from '../cluster/pool_view.ts';
+import { mergeMetrics } from '../merge_metrics.ts';
+import type { ApiContext } from '../openai/api_context.ts';
 import type { Face, ListenFace } from '../router.ts';
 import { namesOf, withClient } from './http_exchange.ts';
 import { takeBody } from './take_body.ts';
@@ -87,18 +88,13 @@ function createHttpServer(face: Face): FastifyInstance {
     });
   }
   const created = Math.floor(context.clock.wallMs() / 1_000);
-  const model = (): object => ({
-    id: context.servedName,
-    object: 'model',
-    created,
-    owned_by: 'penstock',
-    max_model_len: context.maxModelLen(),
+  const model = ({ servedName: id, maxModelLen }: ApiContext): object => ({
+    ...{ id, object: 'model', created, owned_by: 'penstock', max_model_len: maxModelLen() },
   });
-  app.get('/v1/models', () => ({ object: 'list', data: [model()] }));
+  app.get('/v1/models', () => ({ object: 'list', data: face.contexts().map(model) }));
   // Hugging Face names have a slash, which clients send as it is.
   app.get<{ Params: { '*': string } }>('/v1/models/*', (request) => {
-    checkModel(context, request.params['*']);
-    return model();
+    return model(context.of(request.params['*']));
   });
   app.get('/version', () => ({ version: softwareVersion }));
   addHealthRoutes(app, face);
@@ -189,10 +185,11 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index, bus }: Face): void {
-  app.get('/metrics', async (_request, reply) =>
-    reply.type(context.metrics.contentType).send(await context.metrics.text()),
-  );
+function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, view, index, bus }: Face): void {
+  app.get('/metrics', async (_request, reply) => {
+    const texts = await Promise.all([...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text()));
+    return reply.type(context.metrics.contentType).send(texts.length === 1 ? texts[0] : mergeMetrics(texts));
+  });
   app.get('/api/pool', () => poolView({ view, index, bus }, context));
   type Listed = { Querystring: { limit?: string } };
   const limitOf = ({ limit }: Listed['Querystring']): number => {
@@ -201,7 +198,7 @@ function addInsideRoutes(app: FastifyInstance, { context, conductor, view, index
     return number;
   };
   app.get<Listed>('/api/requests', ({ query }) => ({ requests: context.requests.list(limitOf(query)) }));
-  app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: conductor.log.slice(-limitOf(query)).reverse() }));
+  app.get<Listed>('/api/decisions', ({ query }) => ({ decisions: decisions().slice(-limitOf(query)).reverse() }));
   const dashboard = readFileSync(new URL('./dashboard.html', import.meta.url), 'utf8');
   app.get('/dashboard', (_request, reply) => reply.type('text/html; charset=utf-8').send(dashboard));
   app.get('/', (_request, reply) => reply.redirect('/dashboard'));

@@ -1,5 +1,5 @@
 import type { Clock } from '../../../shared/base/clock.ts';
-import type { ModelFolder } from '../../../shared/model/model_folder.ts';
+import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
 import type { RouterMetrics } from '../metrics.ts';
@@ -7,10 +7,12 @@ import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_log.ts';
 import type { TextCodec } from '../text/text.ts';
 
-/** What the endpoints work with. */
+/** What the endpoints work with: of one model, and what all of them share. */
 export interface ApiContext {
   readonly servedName: string;
-  readonly folder: ModelFolder;
+  readonly facts: Omit<ModelFacts, 'texts'>;
+  /** The same of the model that a request names; no name: this one. @throws ParameterFailure for one that is not served. */
+  readonly of: (model: string | undefined) => ApiContext;
   /** The longest prompt and output together. */
   readonly maxModelLen: () => number;
   readonly bodies: Bodies;

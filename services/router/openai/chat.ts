@@ -3,7 +3,7 @@ import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
-import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
+import { answerJson, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { ChatBody } from './parameters.ts';
 import { promptLogprobsJson, refuseTooMany } from './prompt_logprobs.ts';
@@ -17,10 +17,11 @@ interface ChatLogprob {
   readonly top_logprobs: { readonly token: string; readonly logprob: number; readonly bytes: number[] }[];
 }
 
-export async function chat(context: ApiContext, scope: RequestScope): Promise<void> {
+export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/chat/completions');
-  const body = await context.bodies.read('chat', scope.body, scope.signal);
-  checkModel(context, body.model);
+  const body = await all.bodies.read('chat', scope.body, scope.signal);
+  const context = all.of(body.model);
+  record.model = context.servedName;
   scope.named(body.requestId);
   const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
   record.promptTokens = promptTokens.length;

@@ -1,5 +1,5 @@
 /** What chat and completions share: model name, sampling, usage, token names, headers. */
-import type { GenerationDefaults } from '../../../shared/model/model_folder.ts';
+import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
 import type { SamplingMessage, SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
@@ -15,19 +15,14 @@ export interface Usage {
 }
 
 /** The model that a request names is not served here. */
-class UnknownModel extends ParameterFailure {
-  constructor(model: string, served: string) {
+export class UnknownModel extends ParameterFailure {
+  constructor(model: string, served: readonly string[]) {
     super(
-      `The model \`${model.slice(0, 200)}\` does not exist; this cluster serves \`${served}\``,
+      `The model \`${model.slice(0, 200)}\` does not exist; this cluster serves ${served.map((name) => `\`${name}\``).join(', ')}`,
       'model',
       'model_not_found',
     );
   }
-}
-
-/** @throws UnknownModel for a model this cluster does not serve; no name means the one there is. */
-export function checkModel({ servedName }: ApiContext, model: string | undefined): void {
-  if (model !== undefined && model !== '' && model !== servedName) throw new UnknownModel(model, servedName);
 }
 
 /**
@@ -35,7 +30,7 @@ export function checkModel({ servedName }: ApiContext, model: string | undefined
  * @throws ParameterFailure
  */
 export function generationOf(
-  { folder, drawSeed, maxModelLen }: ApiContext,
+  { facts, drawSeed, maxModelLen }: ApiContext,
   body: ChatBody | CompletionBody,
   promptTokens: Uint32Array,
   maxTokens: number | undefined,
@@ -64,15 +59,15 @@ export function generationOf(
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? body.numLogprobs : -1);
   return {
     ...{ promptTokens, maxLength, isPromptOnly, isOpenEnded: maxTokens === undefined },
-    sampling: toSampling(body, folder.defaults, drawSeed, folder.config.vocabSize),
+    sampling: toSampling(body, facts.defaults, drawSeed, facts.vocabSize),
     scope: { adapter: '', salt: body.cacheSalt },
     promptLogprobs: numPromptTop < 0 ? undefined : { numTop: numPromptTop, tokens: [] },
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
     // With `ignore_eos` only the tokens that the request names itself end it.
-    stopTokenIds: [...(body.isIgnoringEos ? [] : folder.eosTokenIds), ...body.stopTokenIds],
+    stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
     // As vLLM has it: every token but the model's first end token is a reason of its own.
-    ownStopTokenIds: [...folder.eosTokenIds.slice(1), ...body.stopTokenIds].filter(
-      (id) => body.isIgnoringEos || id !== folder.eosTokenIds[0],
+    ownStopTokenIds: [...facts.eosTokenIds.slice(1), ...body.stopTokenIds].filter(
+      (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],
     ),
   };
 }
@@ -80,7 +75,7 @@ export function generationOf(
 /** `seed` is drawn by the caller when the request names none. */
 function toSampling(
   body: ChatBody | CompletionBody,
-  defaults: GenerationDefaults,
+  defaults: ModelFacts['defaults'],
   drawSeed: () => number,
   vocabSize: number,
 ): SamplingMessage {

@@ -3,7 +3,7 @@ import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
-import { answerJson, checkModel, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
+import { answerJson, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CompletionBody } from './parameters.ts';
 import { merge, runPrompt, type Piece } from './prompt_run.ts';
@@ -21,10 +21,10 @@ interface Run {
   readonly pieces: AsyncGenerator<Piece>;
 }
 
-export async function completions(context: ApiContext, scope: RequestScope): Promise<void> {
+export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
   const first = scope.open('/v1/completions');
-  const body = await context.bodies.read('completion', scope.body, scope.signal);
-  checkModel(context, body.model);
+  const body = await all.bodies.read('completion', scope.body, scope.signal);
+  const context = all.of(body.model);
   scope.named(body.requestId);
   const runs = await startAll(context, body, scope, first);
   const headers = (): Record<string, string> => finishedHeaders(first, body.ignored);
@@ -54,6 +54,7 @@ async function startAll(
       typeof prompt === 'string' ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
     const maxTokens =
       body.maxTokens ?? Math.max(1, Math.min(DEFAULT_MAX_TOKENS, context.maxModelLen() - promptTokens.length));
+    record.model = context.servedName;
     record.promptTokens = promptTokens.length;
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
     numAsked += promptTokens.length * (1 + (generation.promptLogprobs?.numTop ?? -1));

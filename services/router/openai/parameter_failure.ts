@@ -7,6 +7,16 @@ export interface BodyLimits {
   readonly maxModelLen: number;
   /** Keys that no document knows are refused. */
   readonly isStrict: boolean;
+  /** Of other models, by name. */
+  readonly others?: Readonly<Record<string, ModelLimits>>;
+}
+
+type ModelLimits = Pick<BodyLimits, 'vocabSize' | 'maxModelLen'>;
+
+/** Of the model that a request names; of one that is not there those of the first: it is refused later. */
+export function limitsOf(limits: BodyLimits, model: string | undefined): BodyLimits {
+  const { others = {} } = limits;
+  return model !== undefined && Object.hasOwn(others, model) ? { ...limits, ...others[model] } : limits;
 }
 
 /** A refused parameter: which one, for the `param` of the error object. */

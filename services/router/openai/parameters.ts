@@ -7,7 +7,7 @@
  */
 import type { z } from 'zod';
 import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
-import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
+import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from './parameter_schemas.ts';
 
@@ -209,8 +209,9 @@ function templateOf(
 }
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
-export function readChatBody(bytes: Uint8Array, limits: BodyLimits): ChatBody {
-  const { body, ignored } = check(chatSchema, bytes, limits);
+export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
+  const { body, ignored } = check(chatSchema, bytes, all);
+  const limits = limitsOf(all, body.model);
   if ((body.top_logprobs ?? 0) > 0 && !body.logprobs) {
     throw new ParameterFailure('top_logprobs: needs logprobs to be true', 'top_logprobs');
   }
@@ -224,8 +225,9 @@ export function readChatBody(bytes: Uint8Array, limits: BodyLimits): ChatBody {
 }
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
-export function readCompletionBody(bytes: Uint8Array, limits: BodyLimits): CompletionBody {
-  const { body, ignored } = check(completionSchema, bytes, limits);
+export function readCompletionBody(bytes: Uint8Array, all: BodyLimits): CompletionBody {
+  const { body, ignored } = check(completionSchema, bytes, all);
+  const limits = limitsOf(all, body.model);
   const read = {
     ...readCommon(body, ignored, body.logprobs ?? -1, limits),
     prompts: readPrompts(body.prompt, limits),
@@ -249,8 +251,9 @@ export function readCompletionBody(bytes: Uint8Array, limits: BodyLimits): Compl
 }
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
-export function readTokenizeBody(bytes: Uint8Array, limits: BodyLimits): TokenizeBody {
-  const { body, ignored } = check(tokenizeSchema, bytes, limits);
+export function readTokenizeBody(bytes: Uint8Array, all: BodyLimits): TokenizeBody {
+  const { body, ignored } = check(tokenizeSchema, bytes, all);
+  const limits = limitsOf(all, body.model);
   if ((body.prompt === undefined) === (body.messages === undefined)) {
     throw new ParameterFailure('prompt: give either prompt or messages', 'prompt');
   }
@@ -265,8 +268,9 @@ export function readTokenizeBody(bytes: Uint8Array, limits: BodyLimits): Tokeniz
 }
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
-export function readDetokenizeBody(bytes: Uint8Array, limits: BodyLimits): DetokenizeBody {
-  const { body, ignored } = check(detokenizeSchema, bytes, limits);
+export function readDetokenizeBody(bytes: Uint8Array, all: BodyLimits): DetokenizeBody {
+  const { body, ignored } = check(detokenizeSchema, bytes, all);
+  const limits = limitsOf(all, body.model);
   const { tokens } = body;
   if (!Array.isArray(tokens) && !(tokens instanceof Uint32Array))
     throw new ParameterFailure('tokens: a list of token ids', 'tokens');

@@ -3,14 +3,15 @@
  * tokenizer's thread wrote them.
  */
 import type { ApiContext } from './api_context.ts';
-import { checkModel, ignoredHeaders } from './common.ts';
+import { ignoredHeaders } from './common.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { RequestScope } from './request_scope.ts';
 
-export async function tokenize(context: ApiContext, scope: RequestScope): Promise<void> {
+export async function tokenize(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/tokenize');
-  const body = await context.bodies.read('tokenize', scope.body, scope.signal);
-  checkModel(context, body.model);
+  const body = await all.bodies.read('tokenize', scope.body, scope.signal);
+  const context = all.of(body.model);
+  record.model = context.servedName;
   const { count, tokens, strings } = await context.codec.tokenize(body, scope.signal);
   context.requests.close(record, 'finished', 'stop');
   scope.answer(
@@ -19,10 +20,11 @@ export async function tokenize(context: ApiContext, scope: RequestScope): Promis
   );
 }
 
-export async function detokenize(context: ApiContext, scope: RequestScope): Promise<void> {
+export async function detokenize(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/detokenize');
-  const body = await context.bodies.read('detokenize', scope.body, scope.signal);
-  checkModel(context, body.model);
+  const body = await all.bodies.read('detokenize', scope.body, scope.signal);
+  const context = all.of(body.model);
+  record.model = context.servedName;
   if (!context.codec.hasTokenizer) throw new ParameterFailure('tokens: this model has no tokenizer', 'tokens');
   const prompt = await context.codec.detokenize(body.tokens, scope.signal);
   context.requests.close(record, 'finished', 'stop');

@@ -21,7 +21,7 @@ import type {
   SampledMessage,
 } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
-import type { ClusterView } from '../cluster/cluster_view.ts';
+import type { MembersView } from '../cluster/model_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
 import { runPrefill } from './prefill_run.ts';
@@ -43,7 +43,7 @@ export interface GeneratedToken {
 export interface AttemptOptions {
   /** The epoch of this router. */
   readonly router: string;
-  readonly view: ClusterView;
+  readonly view: MembersView;
   readonly conductor: Conductor;
   readonly network: Network;
   readonly clock: Clock;

@@ -55,6 +55,8 @@ export interface TtftParts {
 export class RequestRecord {
   readonly id: string;
   readonly endpoint: string;
+  /** That it asks for, once that is known. */
+  model: string | undefined;
   /** What the client calls it, and its trace. */
   names: { readonly clientId: string | undefined; readonly traceId: string | undefined };
   readonly startedAt: string;
@@ -177,6 +179,7 @@ export class RequestRecord {
       client_id: this.names.clientId ?? null,
       trace_id: this.names.traceId ?? null,
       endpoint: this.endpoint,
+      model: this.model,
       started_at: this.startedAt,
       phase: this.phase,
       finish_reason: this.finishReason ?? null,

@@ -45,7 +45,7 @@ export class TextCodec {
 
   /** `maxTokens`: of the longest context. @throws ModelError when tokenizer.json or the template cannot be used. */
   static async open(
-    model: Model,
+    model: Pick<Model, 'path' | 'readTexts'>,
     maxTokens: number,
     threads: Threads,
     onDeath: (error: Error) => void,

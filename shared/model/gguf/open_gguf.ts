@@ -61,11 +61,13 @@ function inWords<T>(path: string, read: () => T): T {
   }
 }
 
-/** The file's own name without its ending and number, or the repository's and the file's. */
+/** The file's own name without its ending and number, where that says something, else its folder's; or the repository's and the file's. */
 function nameOf(path: string): string {
   const file = basename(path);
   const repo = repoOfSnapshot(dirname(path));
-  return repo === undefined ? file.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '') : `${repo}:${file}`;
+  if (repo !== undefined) return `${repo}:${file}`;
+  const stem = file.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
+  return stem === 'model' ? basename(dirname(path)) : stem;
 }
 
 async function readRopeFactors(tensors: ReadonlyMap<string, GgufTensor>): Promise<RopeFactors> {

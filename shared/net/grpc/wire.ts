@@ -37,6 +37,7 @@ export const wires: Record<CallName, Wire> = {
   prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   decode: { service: 'Decode', method: 'Decode', kind: 'duplex', cancel: { cancel: {} } },
   drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
+  describe: { service: 'Admin', method: 'Describe', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   connect: { service: 'Hub', method: 'Connect', kind: 'duplex' },
 };
 

@@ -17,6 +17,7 @@ import {
 } from '../../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { admitTo } from '../../../services/router/models.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
 const format: Format = {
@@ -58,8 +59,7 @@ class World {
       clock: this.clock,
       log: silentLog,
       silenceMs: 3_000,
-      vocabSize: 100,
-      modelConfig: 'config',
+      admit: (registration) => admitTo({ name: 'm', vocabSize: 100, modelConfig: 'config' }, registration),
       signal: new AbortController().signal,
       onJoined: ({ id }) => this.events.push(`joined ${id}`),
       onHeard: ({ id }, blocks) => this.events.push(`heard ${id}: ${blocks}`),

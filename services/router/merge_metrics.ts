@@ -1,0 +1,23 @@
+/** Texts of several registries as one: what they say of one metric must stand together. */
+
+interface Family {
+  readonly head: string[];
+  readonly samples: string[];
+}
+
+export function mergeMetrics(texts: readonly string[]): string {
+  const families = new Map<string, Family>();
+  for (const text of texts) {
+    let family: Family = { head: [], samples: [] };
+    for (const line of text.split('\n')) {
+      const [, kind, name] = /^# (HELP|TYPE) (\S+)/.exec(line) ?? [];
+      if (name !== undefined) {
+        const known = families.get(name);
+        family = known ?? { head: [], samples: [] };
+        if (!known) families.set(name, family);
+        if (!family.head.some((one) => one.startsWith(`# ${kind} `))) family.head.push(line);
+      } else if (line !== '') family.samples.push(line);
+    }
+  }
+  return [...families.values()].map(({ head, samples }) => `${[...head, ...samples].join('\n')}\n`).join('\n');
+}

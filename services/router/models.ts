@@ -1,0 +1,106 @@
+/**
+ * The models that a router serves: those whose files it was given, and those of instances that register with others, which it asks.
+ *
+ *   an engine registers ──► of a model that is known ──► admitted to it
+ *                      └──► of another ──► its instance is asked for what a router needs (wait) ──► known
+ */
+import { Failure, messageOf } from '../../shared/base/failure.ts';
+import type { Log } from '../../shared/base/log.ts';
+import { ask, type Network } from '../../shared/net/network.ts';
+import type { Registration } from '../../shared/protocol/membership.ts';
+import { readFacts, type ModelFacts } from '../../shared/protocol/model_facts.ts';
+
+/** Of a registration: which model it is for, or why not, or not yet. */
+export type Admitted = { readonly model: string } | { readonly refused: string } | { readonly wait: string };
+
+/** Models (P1). */
+const MAX_MODELS = 64;
+const ASK_MS = 30_000;
+
+export interface ModelsOptions {
+  readonly network: Network;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+  /** Begins to serve one. @throws Error why it cannot. */
+  readonly open: (facts: ModelFacts) => Promise<void>;
+}
+
+/** What registration compares. */
+export type KnownModel = Pick<ModelFacts, 'name' | 'vocabSize' | 'modelConfig'>;
+
+export class Models {
+  readonly #options: ModelsOptions;
+  /** In the order in which they were known. */
+  readonly #known = new Map<string, KnownModel>();
+  /** That are asked for. */
+  readonly #asking = new Set<string>();
+  /** By name: why one that was asked for is not served. Forgotten when somebody asks again. */
+  readonly #failed = new Map<string, string>();
+
+  constructor(options: ModelsOptions) {
+    this.#options = options;
+  }
+
+  add(model: KnownModel): void {
+    this.#known.set(model.name, model);
+  }
+
+  admit({ member, engine }: Registration): Admitted {
+    if (!engine) return { refused: `${member.name} has no engine` };
+    const { modelName, modelConfig } = engine;
+    const all = [...this.#known.values()];
+    // The same files may lie in folders of different names.
+    const alike = all.filter((model) => model.modelConfig === modelConfig);
+    const known =
+      modelName === undefined ? all[0] : (this.#known.get(modelName) ?? (alike.length === 1 ? alike[0] : undefined));
+    if (known) return admitTo(known, { member, engine });
+    return this.#ask(modelName ?? '', member);
+  }
+
+  #ask(name: string, { address, name: member }: Registration['member']): Admitted {
+    const why = this.#failed.get(name);
+    if (why !== undefined) {
+      this.#failed.delete(name);
+      return { refused: `${member} serves ${name}, which this router cannot: ${why}` };
+    }
+    if (this.#known.size + this.#asking.size >= MAX_MODELS && !this.#asking.has(name))
+      return { refused: `this router serves at most ${MAX_MODELS} models` };
+    if (!this.#asking.has(name)) {
+      this.#asking.add(name);
+      void this.#learn(name, address).finally(() => this.#asking.delete(name));
+    }
+    return { wait: `the router asks ${member} for the tokenizer of ${name}` };
+  }
+
+  async #learn(name: string, address: string): Promise<void> {
+    const { network, log, signal, open } = this.#options;
+    try {
+      const facts = await readFacts(ask(network, address, 'describe', {}, { signal, timeoutMs: ASK_MS }));
+      if (facts.name !== name) throw new Failure('internal', `it says that it serves ${facts.name}`);
+      await open(facts);
+      this.add(facts);
+      log.info({ model: name, address }, 'serving another model');
+    } catch (error) {
+      this.#failed.set(name, messageOf(error));
+      log.warn({ model: name, address, error: messageOf(error) }, 'a model cannot be served');
+    }
+  }
+}
+
+/** An engine of a model, or of another that has its name. */
+export function admitTo(
+  { name, vocabSize, modelConfig }: KnownModel,
+  { member, engine }: Pick<Registration, 'member' | 'engine'>,
+): Admitted {
+  if (engine?.vocabSize !== vocabSize) {
+    return {
+      refused: `${member.name} serves another model: vocabulary ${engine?.vocabSize}, the router's model has ${vocabSize}`,
+    };
+  }
+  if (engine.modelConfig !== modelConfig) {
+    return {
+      refused: `${member.name} serves another model: its config.json says something else than that of the router's --model`,
+    };
+  }
+  return { model: name };
+}

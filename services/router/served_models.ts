@@ -1,0 +1,142 @@
+/** What the endpoints work with, model by model: tokenizer, relay, metrics of each, and what all of them share. */
+import { messageOf } from '../../shared/base/failure.ts';
+import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
+import type { RoleContext } from '../../shared/node/role.ts';
+import { decodeAnswer, encodeAnswer } from '../../shared/protocol/answers.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
+import type { ModelFacts } from '../../shared/protocol/model_facts.ts';
+import { Admission } from './conductor/admission.ts';
+import type { Conductor, LoggedDecision } from './conductor/conductor.ts';
+import type { ModelView } from './cluster/model_view.ts';
+import type { RouterCore } from './core.ts';
+import { RouterMetrics } from './metrics.ts';
+import type { ApiContext } from './openai/api_context.ts';
+import { Bodies } from './openai/bodies.ts';
+import { UnknownModel } from './openai/common.ts';
+import type { BodyLimits } from './openai/parameter_failure.ts';
+import type { RouterConfig } from './options.ts';
+import { RequestLog } from './relay/request_log.ts';
+import { TextCodec } from './text/text.ts';
+
+type Host = Pick<RoleContext<RouterConfig>, 'config' | 'threads' | 'clock' | 'random' | 'newId' | 'log' | 'fail'>;
+
+export interface ServedModelsOptions extends Host {
+  readonly core: RouterCore;
+  readonly bus: ClusterBus;
+  /** Aborts when the router cannot wait for requests any longer. */
+  readonly ending: AbortSignal;
+}
+
+interface Served {
+  readonly facts: ModelFacts;
+  readonly context: ApiContext;
+  readonly view: ModelView;
+  readonly conductor: Conductor;
+}
+
+export class ServedModels {
+  readonly admission: Admission;
+  readonly #options: ServedModelsOptions;
+  /** By name, in the order in which they came. */
+  readonly #served = new Map<string, Served>();
+  readonly #requests: RequestLog;
+  #bodies: Bodies | undefined;
+
+  constructor(options: ServedModelsOptions) {
+    this.#options = options;
+    const { config, clock, bus, log } = options;
+    this.admission = new Admission(config.max_requests);
+    this.#requests = new RequestLog(clock, (record) => {
+      const { context } = this.#served.get(record.model ?? '') ?? this.#first;
+      context.metrics.observeRequest(record);
+    });
+    bus.subscribe(subjects.answers, (bytes) => {
+      try {
+        const { model, ...answer } = decodeAnswer(bytes);
+        this.#served.get(model)?.context.codec.learn(answer);
+      } catch (error) {
+        log.warn({ error: messageOf(error) }, 'an answer that cannot be read');
+      }
+    });
+  }
+
+  get #first(): Served {
+    const [first] = this.#served.values();
+    if (!first) throw new Error('a router serves a model from the start');
+    return first;
+  }
+
+  /** @throws ModelError when the tokenizer cannot be used. */
+  async open(facts: ModelFacts): Promise<void> {
+    const { config, core, bus, clock, random, newId, log, threads, fail, ending } = this.#options;
+    const { name, maxModelLen: ownLength } = facts;
+    const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(facts.texts);
+    const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail);
+    const isFirst = this.#served.size === 0;
+    const metrics = new RouterMetrics(name, isFirst ? { view: core.view, index: core.index, bus } : undefined, log);
+    const { view, conductor, relay } = core.serve(name, () => {
+      metrics.failovers.inc();
+    });
+    this.#bodies ??= new Bodies(config.max_body_bytes, ownLength, () => this.#limits(), threads, fail);
+    const context: ApiContext = {
+      ...{ servedName: name, facts, codec, relay, metrics, clock, newId, ending },
+      ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
+      of: (model) => this.#of(model),
+      maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
+      requestTimeoutMs: config.request_timeout_ms,
+      stalledReaderMs: config.stalled_reader_ms,
+      drawSeed: () => random.u32(),
+      onGenerated: (prompt, generated) => {
+        codec.remember(prompt, generated).then(
+          (answer) => {
+            const message = answer && encodeAnswer({ model: name, ...answer });
+            if (message) bus.publish(subjects.answers, message);
+          },
+          // The thread is gone, and the router with it.
+          () => undefined,
+        );
+      },
+    };
+    this.#served.set(name, { facts, context, view, conductor });
+  }
+
+  #limits(): BodyLimits {
+    const of = ({ facts, context }: Served): Pick<BodyLimits, 'vocabSize' | 'maxModelLen'> => ({
+      vocabSize: facts.vocabSize,
+      maxModelLen: context.maxModelLen(),
+    });
+    const [, ...others] = this.#served.values();
+    return {
+      ...of(this.#first),
+      isStrict: this.#options.config.strict_parameters,
+      ...(others.length > 0 ? { others: Object.fromEntries(others.map((one) => [one.facts.name, of(one)])) } : {}),
+    };
+  }
+
+  /** @throws UnknownModel for one that is not served here; no name means the first. */
+  #of(model: string | undefined): ApiContext {
+    if (model === undefined || model === '') return this.#first.context;
+    const found = this.#served.get(model);
+    if (found) return found.context;
+    throw new UnknownModel(model, [...this.#served.keys()]);
+  }
+
+  /** `given`: names of those that are shown whether they have instances or not. */
+  shown(given: readonly string[]): {
+    readonly first: ApiContext;
+    readonly contexts: () => ApiContext[];
+    readonly decisions: () => readonly LoggedDecision[];
+  } {
+    const isShown = ({ facts, view }: Served): boolean => given.includes(facts.name) || view.model !== undefined;
+    return {
+      first: this.#first.context,
+      contexts: () => [...this.#served.values()].filter(isShown).map(({ context }) => context),
+      decisions: () => [...this.#served.values()].flatMap(({ conductor }) => conductor.log),
+    };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#served.values()].map(({ context }) => context.codec.close()));
+    await this.#bodies?.close();
+  }
+}

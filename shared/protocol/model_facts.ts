@@ -1,0 +1,57 @@
+/** What a router needs to serve a model without its files: from its own folder, or from an instance that has it. */
+import { z } from 'zod';
+import { Failure } from '../base/failure.ts';
+
+const factsSchema = z.object({
+  /** As it is asked for. */
+  name: z.string().min(1),
+  vocabSize: z.int().positive(),
+  /** Digest of the model's shape. */
+  modelConfig: z.string(),
+  /** The longest prompt and output together that is served. */
+  maxModelLen: z.int().positive(),
+  eosTokenIds: z.array(z.int()),
+  /** For requests; absent fields are neutral. */
+  defaults: z.object({
+    temperature: z.number().optional(),
+    topP: z.number().optional(),
+    topK: z.number().optional(),
+    minP: z.number().optional(),
+    repetitionPenalty: z.number().optional(),
+  }),
+  /** Tokenizer and template; absent: there are none. */
+  texts: z.object({ tokenizer: z.string(), config: z.string(), template: z.string().optional() }).optional(),
+});
+
+export type ModelFacts = z.infer<typeof factsSchema>;
+
+/** Of a page. */
+const PAGE_BYTES = 256 * 2 ** 10;
+/** The largest tokenizers have some tens of MB. */
+const MAX_BYTES = 256 * 2 ** 20;
+
+export function* factPages(facts: ModelFacts): Generator<{ readonly data: Buffer }> {
+  const all = Buffer.from(JSON.stringify(facts));
+  for (let at = 0; at < all.length; at += PAGE_BYTES) yield { data: all.subarray(at, at + PAGE_BYTES) };
+}
+
+/** @throws Failure for what is none, or has no end. */
+export async function readFacts(pages: AsyncIterable<{ readonly data: Buffer }>): Promise<ModelFacts> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const { data } of pages) {
+    parts.push(data);
+    size += data.length;
+    if (size > MAX_BYTES) throw new Failure('invalid_request', `facts of a model have over ${MAX_BYTES} bytes`);
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(Buffer.concat(parts).toString('utf8'));
+  } catch (cause) {
+    throw new Failure('invalid_request', 'facts of a model are not JSON', { cause });
+  }
+  const result = factsSchema.safeParse(value);
+  if (!result.success)
+    throw new Failure('invalid_request', `facts of a model are off: ${z.prettifyError(result.error)}`);
+  return result.data;
+}
