@@ -21,7 +21,7 @@ export interface CoreOptions {
 }
 
 /** Of one model. */
-export interface ModelCore {
+interface ModelCore {
   readonly view: ModelView;
   readonly conductor: Conductor;
   readonly relay: Relay;

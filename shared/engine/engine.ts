@@ -41,6 +41,8 @@ export interface EngineOptions {
   readonly maxWaiting: number;
   /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
   readonly stepMs: number;
+  /** Tokens that the widest layer sees, its own included; absent or 0: some layer sees all. */
+  readonly window?: number;
   /** What steps took at the start. */
   readonly firstSteps?: readonly StepTimes[];
   /** Consecutive layers, in which blocks may come and go; together all of them. */
@@ -378,6 +380,9 @@ export class Engine {
       );
       this.#seal(block, hash, 'computed');
     }
+    const { window = 0 } = this.#options;
+    // What a prefill computes is there for others to fetch.
+    if (window > 0 && sequence.request.kind === 'decode') this.pool.release(sequence.letGo(window, blockSize));
     if (sequence.request.kind === 'prefill') {
       this.#listener.onProgress(sequence.request.id, sequence.numComputed, sequence.numRun);
     }

@@ -1,7 +1,7 @@
 /** The engine thread: loads the model, runs the engine's loop, and ends in order when its device goes. */
 import { systemClock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
-import { shapeDigest } from '../model/model_shape.ts';
+import { shapeDigest, windowOf } from '../model/model_shape.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
@@ -42,7 +42,18 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
-    ...{ executable, layout, numBlocks, maxWaiting, stepMs, firstSteps, clock: systemClock, emit, pulse: beat },
+    ...{
+      executable,
+      layout,
+      numBlocks,
+      maxWaiting,
+      stepMs,
+      firstSteps,
+      window: windowOf(shape),
+      clock: systemClock,
+      emit,
+      pulse: beat,
+    },
     chunkTokens: options.chunkTokens,
     maxNumSeqs: options.maxNumSeqs,
     onTurn: (numSteps) => {

@@ -84,8 +84,8 @@ export class Scheduler {
 
   /** Takes a sequence out, wherever it is; its blocks go back when no step touches them. */
   remove(sequence: Sequence): void {
-    if (sequence.numInFlight > 0 || sequence.isBeginning) sequence.retired = sequence.blocks;
-    else this.#pool.release(sequence.blocks);
+    if (sequence.numInFlight > 0 || sequence.isBeginning) sequence.retired = sequence.heldBlocks;
+    else this.#pool.release(sequence.heldBlocks);
     reset(sequence);
     for (const list of [this.#waiting, this.#held]) {
       const at = list.indexOf(sequence);
@@ -168,7 +168,7 @@ export class Scheduler {
 
   #preempt(sequence: Sequence): void {
     this.numPreemptions++;
-    this.#pool.release(sequence.blocks);
+    this.#pool.release(sequence.heldBlocks);
     reset(sequence);
     this.#held.splice(this.#held.indexOf(sequence), 1);
     this.#waiting.unshift(sequence);
@@ -181,6 +181,7 @@ function reset(sequence: Sequence): void {
   sequence.phase = { kind: 'waiting' };
   sequence.numComputed = 0;
   sequence.numSubmitted = 0;
+  sequence.firstHeld = 0;
   sequence.delivered.clear();
   sequence.framesIn.clear();
 }

@@ -54,6 +54,8 @@ export class Sequence {
   isBeginning = false;
   /** Of the last step that it was part of. */
   lastStep = 0;
+  /** Blocks before this one are not its own any more: no layer sees them. */
+  firstHeld = 0;
   /** What it held when it ended; given back when no step touches them any more. */
   retired: readonly number[] = [];
   /** Rows from there on that the next step computes. */
@@ -86,6 +88,28 @@ export class Sequence {
 
   get blocks(): readonly number[] {
     return this.phase.kind === 'waiting' ? [] : this.phase.blocks;
+  }
+
+  /** Those that it has a reference of. */
+  get heldBlocks(): readonly number[] {
+    return this.blocks.slice(this.firstHeld);
+  }
+
+  /**
+   * Blocks whose last token the row after `numComputed`, and so every later one, does not see through a window of so many tokens. In
+   * their place the table has one that it still holds: nobody reads it there.
+   */
+  letGo(window: number, blockSize: number): number[] {
+    if (this.phase.kind !== 'running') return [];
+    const { blocks } = this.phase;
+    const end = Math.min(Math.floor((this.numComputed - window + 1) / blockSize), blocks.length - 1);
+    if (end <= this.firstHeld) return [];
+    const gone = blocks.slice(this.firstHeld, end);
+    const stays = blocks.slice(end);
+    // A step that the device has may still read the table that it was given.
+    this.phase = { kind: 'running', blocks: [...new Array<number>(end).fill(stays[0] ?? 0), ...stays] };
+    this.firstHeld = end;
+    return gone;
   }
 
   /** Tokens that are there, or on their way. */

@@ -13,6 +13,7 @@ import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SampledToken, SamplingParams } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
+import { windowOf } from '../../shared/model/model_shape.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { framesOf } from '../../shared/kv/record.ts';
 import { goldenCases, goldenFolder, logitsAt } from '../support/golden.ts';
@@ -42,7 +43,7 @@ class Harness {
   readonly model: LoadedModel;
   #nextId = 1;
 
-  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8) {
+  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8, window = 0) {
     this.model = model;
     const listener: EngineListener = {
       onToken: (id, { token }, report) => {
@@ -67,7 +68,16 @@ class Harness {
     const { blockSize } = model.layout;
     this.engine = new Engine(
       model.executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0, frames: framesOf(model.layout) },
+      {
+        blockSize,
+        numBlocks,
+        chunkTokens,
+        maxNumSeqs,
+        maxWaiting: 100,
+        stepMs: 0,
+        window,
+        frames: framesOf(model.layout),
+      },
       listener,
       systemClock,
     );
@@ -380,4 +390,40 @@ test('twenty sequences whose tokens the host draws and whose prompts are read: n
     assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 5), `${i}`);
     assert.equal(Object.keys(h.prompts.get(ids[i]!)!).length, prompt.length - 1);
   }
+});
+
+test('where every layer has a window, blocks that none sees any more serve others, and tokens are the same', async () => {
+  const modelPath = goldenFolder('mistral');
+  const [numBlocks, chunkTokens, maxTokens] = [14, 64, 280];
+  const model = await loadModel({ ...loadDefaults, modelPath, numBlocks, chunkTokens });
+  const own = await loadReference(modelPath, 'f16', 64);
+  const window = windowOf(model.shape);
+  assert.equal(window, 48);
+  const h = new Harness(model, numBlocks, chunkTokens, 8, window);
+  const prompts = Array.from({ length: 4 }, () => Array.from({ length: 40 }, () => random.below(320)));
+  const ids = prompts.map((prompt) => h.submit(prompt, maxTokens));
+  let mostUsed = 0;
+  while (await h.engine.step()) {
+    h.engine.pool.checkIntegrity();
+    const { pool } = h.engine;
+    mostUsed = Math.max(mostUsed, Array.from({ length: numBlocks }, (_, i) => pool.isUsed(i)).filter(Boolean).length);
+  }
+  // Ten blocks each at the end, and never more than what 48 tokens lie in.
+  assert(mostUsed <= 4 * 3, `${mostUsed} of ${numBlocks} were used`);
+  assert.equal(h.engine.load.numPreemptions, 0);
+  for (const [i, prompt] of prompts.entries()) {
+    const wanted = await generate(own.executable, prompt, greedy, maxTokens);
+    assert.deepEqual(
+      h.outputs.get(ids[i]!),
+      wanted.map(({ token }) => token),
+    );
+  }
+  // A cancelled one gives back what it holds, once.
+  const late = h.submit(prompts[0]!, maxTokens);
+  for (let step = 0; step < 150; step++) await h.engine.step();
+  h.engine.cancel(late);
+  await h.run();
+  assert.equal(h.engine.pool.numAvailable, numBlocks);
+  await own.executable.close();
+  await model.executable.close();
 });

@@ -12,7 +12,7 @@ import type { Answer } from './simulated_http.ts';
 export const simModel = projectPath('test/sim/model');
 const EOS = 1;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
-export const simTokenizer = new TokenizerTools(readTextFiles(simModel));
+const simTokenizer = new TokenizerTools(readTextFiles(simModel));
 
 /** What a process's thread runs: answers would be remembered from one seed to another. */
 export const simTokenizerThread = new Proxy(simTokenizer, {
