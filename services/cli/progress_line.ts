@@ -51,6 +51,8 @@ export class ProgressLine {
     const filled = Math.round((BAR_WIDTH * percent) / 100);
     this.#out.write(`\r\x1b[K[${'#'.repeat(filled)}${'.'.repeat(BAR_WIDTH - filled)}] ${text}${isLast ? '\n' : ''}`);
     this.#isOpen = !isLast;
+    // What comes next is something else.
+    if (isLast) this.#begunMs = undefined;
   }
 
   note(text: string): void {

@@ -32,6 +32,8 @@ export interface RouterCore {
   readonly index: PrefixIndex;
   /** Begins to place requests of a model. */
   readonly serve: (model: string, onFailover: () => void) => ModelCore;
+  /** Of a model that is served no more. */
+  readonly drop: (conductor: Conductor) => void;
 }
 
 export function createCore(
@@ -46,7 +48,7 @@ export function createCore(
   { bus, name, admit, signal }: CoreOptions,
 ): RouterCore {
   const index = new PrefixIndex();
-  const conductors: Conductor[] = [];
+  const conductors = new Set<Conductor>();
   const feed = new IndexFeed(index, bus, network, clock, log);
   const view = new ClusterView({
     bus,
@@ -71,12 +73,15 @@ export function createCore(
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const own = new ModelView(view, model);
     const conductor = new Conductor({ view: own, index, clock, policy, turn });
-    conductors.push(conductor);
+    conductors.add(conductor);
     const relay = new Relay({
       ...{ view: own, conductor, network, clock, random, router: identity.epoch },
       onFailover,
     });
     return { view: own, conductor, relay };
   };
-  return { view, index, serve };
+  const drop = (conductor: Conductor): void => {
+    conductors.delete(conductor);
+  };
+  return { view, index, serve, drop };
 }

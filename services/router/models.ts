@@ -11,11 +11,14 @@ import type { Registration } from '../../shared/protocol/membership.ts';
 import { readFacts, type ModelFacts } from '../../shared/protocol/model_facts.ts';
 
 /** Of a registration: which model it is for, or why not, or not yet. */
-export type Admitted = { readonly model: string } | { readonly refused: string } | { readonly wait: string };
+export type Admitted =
+  { readonly model: string } | { readonly refused: string } | { readonly wait: string; readonly patienceMs: number };
 
 /** Models (P1). */
 const MAX_MODELS = 64;
 const ASK_MS = 30_000;
+/** That an instance may wait: for the answer to come, and the tokenizer to be read. */
+const PATIENCE_MS = 90_000;
 
 export interface ModelsOptions {
   readonly network: Network;
@@ -26,7 +29,10 @@ export interface ModelsOptions {
 }
 
 /** What registration compares. */
-export type KnownModel = Pick<ModelFacts, 'name' | 'vocabSize' | 'modelConfig'>;
+export type KnownModel = Pick<ModelFacts, 'name' | 'vocabSize' | 'modelConfig'> & {
+  /** What its files are called, where it is served under another name. */
+  readonly filesName?: string;
+};
 
 export class Models {
   readonly #options: ModelsOptions;
@@ -41,18 +47,24 @@ export class Models {
     this.#options = options;
   }
 
+  /** One that has no instances any more. */
+  forget(name: string): void {
+    this.#known.delete(name);
+  }
+
   add(model: KnownModel): void {
     this.#known.set(model.name, model);
   }
 
   admit({ member, engine }: Registration): Admitted {
     if (!engine) return { refused: `${member.name} has no engine` };
-    const { modelName, modelConfig } = engine;
+    const { modelName } = engine;
     const all = [...this.#known.values()];
-    // The same files may lie in folders of different names.
-    const alike = all.filter((model) => model.modelConfig === modelConfig);
+    // Other weights may have the same shape: a name says which they are.
     const known =
-      modelName === undefined ? all[0] : (this.#known.get(modelName) ?? (alike.length === 1 ? alike[0] : undefined));
+      modelName === undefined
+        ? all[0]
+        : (all.find(({ filesName }) => filesName === modelName) ?? this.#known.get(modelName));
     if (known) return admitTo(known, { member, engine });
     return this.#ask(modelName ?? '', member);
   }
@@ -67,9 +79,11 @@ export class Models {
       return { refused: `this router serves at most ${MAX_MODELS} models` };
     if (!this.#asking.has(name)) {
       this.#asking.add(name);
-      void this.#learn(name, address).finally(() => this.#asking.delete(name));
+      void this.#learn(name, address).finally(() => {
+        this.#asking.delete(name);
+      });
     }
-    return { wait: `the router asks ${member} for the tokenizer of ${name}` };
+    return { wait: `the router asks ${member} for the tokenizer of ${name}`, patienceMs: PATIENCE_MS };
   }
 
   async #learn(name: string, address: string): Promise<void> {
@@ -99,7 +113,7 @@ export function admitTo(
   }
   if (engine.modelConfig !== modelConfig) {
     return {
-      refused: `${member.name} serves another model: its config.json says something else than that of the router's --model`,
+      refused: `${member.name} serves another model: its config.json says something else than that of the router's ${name}`,
     };
   }
   return { model: name };

@@ -1,5 +1,6 @@
 /** The router role: what it knows of its cluster, the API, and the face that shows them; hub of the bus where no server is. */
 import { setMaxListeners } from 'node:events';
+import { every } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
@@ -19,6 +20,9 @@ import { ServedModels } from './served_models.ts';
 
 const SHUTDOWN_GRACE_MS = 500;
 const DRAIN_POLL_MS = 20;
+/** Models that routers were not given are forgotten when they have had no instance for so long. */
+const FORGET_MS = 600_000;
+const CHECK_MODELS_MS = 10_000;
 const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
@@ -74,7 +78,7 @@ async function build(
   const { cluster, cluster_token: token } = config;
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
-  for (const facts of given) models.add(facts);
+  for (const { filesName, ...facts } of given) models.add({ ...facts, filesName });
   const core = createCore(context, {
     ...{ bus, name, signal: stopped.signal },
     admit: (registration) => models.admit(registration),
@@ -86,6 +90,20 @@ async function build(
     ending: ending.signal,
   });
   for (const facts of given) await serving.open(facts);
+  const idleMs = new Map<string, number>();
+  every(clock, CHECK_MODELS_MS, stopped.signal, () => {
+    for (const model of serving.names) {
+      if (given.some((facts) => facts.name === model)) continue;
+      if (view.models.has(model)) idleMs.delete(model);
+      else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
+      if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
+      // Its instances may come back with another tokenizer.
+      idleMs.delete(model);
+      models.forget(model);
+      serving.drop(model);
+      log.info({ model }, 'no longer serving a model that has no instances');
+    }
+  });
   const { admission } = serving;
   let closeFace: () => Promise<void> = () => Promise.resolve();
   return {
@@ -119,12 +137,13 @@ async function build(
 }
 
 /** Of a model whose files are here. @throws ModelError */
-async function givenFacts(path: string, config: RouterConfig): Promise<ModelFacts> {
+async function givenFacts(path: string, config: RouterConfig): Promise<ModelFacts & { readonly filesName: string }> {
   const model = await openModel(path);
   const shape = shapeOf(model);
   const texts = await model.readTexts();
   const isOnly = !config.model.includes(',');
   return {
+    filesName: model.name,
     name: (isOnly && config.served_model_name) || model.name,
     vocabSize: model.config.vocabSize,
     modelConfig: shapeDigest(shape),

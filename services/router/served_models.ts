@@ -77,7 +77,13 @@ export class ServedModels {
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();
     });
-    this.#bodies ??= new Bodies(config.max_body_bytes, ownLength, () => this.#limits(), threads, fail);
+    this.#bodies ??= new Bodies(
+      config.max_body_bytes,
+      () => this.#longest,
+      () => this.#limits(),
+      threads,
+      fail,
+    );
     const context: ApiContext = {
       ...{ servedName: name, facts, codec, relay, metrics, clock, newId, ending },
       ...{ requests: this.#requests, admission: this.admission, bodies: this.#bodies },
@@ -98,6 +104,11 @@ export class ServedModels {
       },
     };
     this.#served.set(name, { facts, context, view, conductor });
+  }
+
+  /** Of all that are served. */
+  get #longest(): number {
+    return Math.max(0, ...[...this.#served.values()].map(({ facts }) => facts.maxModelLen));
   }
 
   #limits(): BodyLimits {
@@ -121,6 +132,19 @@ export class ServedModels {
     throw new UnknownModel(model, [...this.#served.keys()]);
   }
 
+  get names(): string[] {
+    return [...this.#served.keys()];
+  }
+
+  /** One that nobody serves any more. */
+  drop(name: string): void {
+    const served = this.#served.get(name);
+    if (!served) return;
+    this.#served.delete(name);
+    this.#options.core.drop(served.conductor);
+    void served.context.codec.close();
+  }
+
   /** `given`: names of those that are shown whether they have instances or not. */
   shown(given: readonly string[]): {
     readonly first: ApiContext;
@@ -131,7 +155,8 @@ export class ServedModels {
     return {
       first: this.#first.context,
       contexts: () => [...this.#served.values()].filter(isShown).map(({ context }) => context),
-      decisions: () => [...this.#served.values()].flatMap(({ conductor }) => conductor.log),
+      decisions: () =>
+        [...this.#served.values()].flatMap(({ conductor }) => conductor.log).sort((a, b) => a.atMs - b.atMs),
     };
   }
 

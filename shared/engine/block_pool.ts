@@ -98,6 +98,14 @@ export class BlockPool {
     }
   }
 
+  /** Blocks of a run that were given up one after the other as it grew: as {@link release} has them, its head stays longest. */
+  renew(hashes: readonly BlockHash[]): void {
+    for (const hash of [...hashes].reverse()) {
+      const block = this.find(hash);
+      if (block !== undefined && this.#cached.delete(block)) this.#cached.add(block);
+    }
+  }
+
   /** Names a block that became full. False when another block holds this key already; this one then stays private. */
   seal(block: number, hash: BlockHash): boolean {
     assert(this.#numRefs[block]! > 0, `block ${block} is sealed without an owner`);

@@ -86,6 +86,7 @@ export class Scheduler {
   remove(sequence: Sequence): void {
     if (sequence.numInFlight > 0 || sequence.isBeginning) sequence.retired = sequence.heldBlocks;
     else this.#pool.release(sequence.heldBlocks);
+    this.#pool.renew(sequence.chain.hashes.slice(0, sequence.firstHeld));
     reset(sequence);
     for (const list of [this.#waiting, this.#held]) {
       const at = list.indexOf(sequence);
@@ -169,6 +170,7 @@ export class Scheduler {
   #preempt(sequence: Sequence): void {
     this.numPreemptions++;
     this.#pool.release(sequence.heldBlocks);
+    this.#pool.renew(sequence.chain.hashes.slice(0, sequence.firstHeld));
     reset(sequence);
     this.#held.splice(this.#held.indexOf(sequence), 1);
     this.#waiting.unshift(sequence);

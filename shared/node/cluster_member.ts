@@ -226,7 +226,8 @@ export class ClusterMember {
     const subject = subjects.register(router);
     const reply = readRegistrationReply(await this.bus.request(subject, toBytes(registration), REGISTER_TIMEOUT_MS));
     known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
-    if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < MAX_WAIT_MS) return WAIT_PAUSE_MS;
+    const patienceMs = (reply.kind === 'wait' ? reply.patienceMs : undefined) ?? MAX_WAIT_MS;
+    if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < patienceMs) return WAIT_PAUSE_MS;
     // Whoever is a member elsewhere does not end for one router's word, nor for another process that has its name there.
     if (reply.kind !== 'accepted' && [...this.#routers.values()].some(({ isJoined }) => isJoined)) {
       log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');

@@ -140,7 +140,7 @@ const registrationReplySchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('accepted'), version: z.int(), stores: z.array(memberSchema) }),
   z.object({ kind: z.literal('refused'), reason: z.string() }),
   /** Not yet: asked again, it may be accepted. */
-  z.object({ kind: z.literal('wait'), reason: z.string() }),
+  z.object({ kind: z.literal('wait'), reason: z.string(), patienceMs: z.int().optional() }),
 ]);
 export type RegistrationReply = z.infer<typeof registrationReplySchema>;
 

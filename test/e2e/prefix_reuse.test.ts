@@ -63,6 +63,41 @@ test('a request with a cache salt shares blocks with those of the same salt only
   expect(first.tokens).toEqual(plain.tokens);
 });
 
+test('a chat goes on with the tokens and the blocks of its own answer, which no tokenizer would have', async () => {
+  interface Chat {
+    choices: { message: { content: string }; token_ids: number[] }[];
+    prompt_token_ids: number[];
+    usage: { prompt_tokens_details: { cached_tokens: number } };
+  }
+  const post = async (path: string, body: object): Promise<unknown> => {
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetch(`${cluster.url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    expect(response.status).toBe(200);
+    return response.json();
+  };
+  const chat = async (messages: object[], more: object): Promise<Chat> =>
+    (await post('/v1/chat/completions', { messages, return_token_ids: true, ...more })) as Chat;
+  let numOther = 0;
+  for (let seed = 1; seed <= 12 && numOther < 2; seed++) {
+    const first = [{ role: 'user', content: `What of the harbour, ${seed}?` }];
+    // Not the tokens that would end it.
+    const bias = { 0: -100, 1: -100, 2: -100 };
+    const options = { temperature: 1.5, top_k: 400, seed, max_tokens: 100, ignore_eos: true, logit_bias: bias };
+    const { choices, prompt_token_ids: prompt } = await chat(first, options);
+    const [{ message, token_ids: answer } = { message: { content: '' }, token_ids: [] }] = choices;
+    if (message.content.includes('\uFFFD')) continue;
+    const asked = { prompt: message.content, add_special_tokens: false };
+    const { tokens: own } = (await post('/tokenize', asked)) as { tokens: number[] };
+    if (own.join() === answer.join()) continue;
+    numOther++;
+    const next = [...first, { role: 'assistant', content: message.content }, { role: 'user', content: 'And then?' }];
+    const { prompt_token_ids: goesOn, usage } = await chat(next, { max_tokens: 1, temperature: 0 });
+    expect(goesOn.slice(0, prompt.length + answer.length)).toEqual([...prompt, ...answer]);
+    expect(usage.prompt_tokens_details.cached_tokens).toBeGreaterThan(prompt.length + answer.length - 64);
+  }
+  expect(numOther).toBe(2);
+});
+
 test('the conductor’s decisions can be looked at: what was asked, what was known, what was chosen', async () => {
   const { view } = await ask();
   const response = await fetch(`${cluster.url}/api/decisions?limit=2`);

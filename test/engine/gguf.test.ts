@@ -227,6 +227,7 @@ test('2,000 mutated headers: each opens, or says in words why not', async () => 
   const random = new Random(29);
   const path = await ggufOf(goldenFolder('mixtral'), {
     'tokenizer.ggml.model': 'gpt2',
+    'tokenizer.ggml.pre': 'gpt-2',
     'tokenizer.ggml.tokens': Array.from({ length: 20 }, (_, i) => `t${i}`),
     'tokenizer.ggml.merges': ['t 1', 't 2'],
     'tokenizer.ggml.add_bos_token': true,

@@ -43,12 +43,15 @@ function world(answers: () => ModelFacts | undefined): { models: Models; opened:
 const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 10));
 const refusal = (admitted: Admitted): string => ('refused' in admitted ? admitted.refused : assert.fail('admitted'));
 
-test('a model that is known, by its name, or alone of its shape', () => {
+test('a model that is known, by its name, or by that of its files', async () => {
   const { models } = world(() => undefined);
   models.add(facts('a'));
-  models.add(facts('b'));
+  models.add({ ...facts('b'), filesName: 'folder' });
   expect(models.admit(registration('a', 'a'))).toEqual({ model: 'a' });
-  expect(models.admit(registration('another folder', 'b'))).toEqual({ model: 'b' });
+  expect(models.admit(registration('folder', 'b'))).toEqual({ model: 'b' });
+  // The same shape, perhaps other weights.
+  assert('wait' in models.admit(registration('another', 'b')));
+  await settle();
   expect(models.admit(registration(undefined, 'a'))).toEqual({ model: 'a' });
   expect(refusal(models.admit(registration('a', 'b')))).toContain('config.json says something else');
   expect(refusal(models.admit(registration('a', 'a', 11)))).toContain('vocabulary 11');

@@ -175,7 +175,7 @@ export class ClusterView implements MembersView {
   #register(registration: Registration): RegistrationReply {
     const { member } = registration;
     const admitted = this.#admission(registration);
-    if ('wait' in admitted) return { kind: 'wait', reason: admitted.wait };
+    if ('wait' in admitted) return { kind: 'wait', reason: admitted.wait, patienceMs: admitted.patienceMs };
     const reason = 'refused' in admitted ? admitted.refused : undefined;
     if (reason !== undefined) {
       this.#options.log.warn({ member: member.name, address: member.address, reason }, 'refused a registration');

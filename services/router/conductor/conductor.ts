@@ -49,6 +49,8 @@ export type Chosen = Omit<Placement, 'decode' | 'prefill'> & {
 export type Outcome = { readonly kind: 'place'; readonly chosen: Chosen } | Exclude<Decision, { kind: 'place' }>;
 
 export interface LoggedDecision {
+  /** On the router's clock. */
+  readonly atMs: number;
   readonly requestId: string;
   readonly question: Question;
   readonly snapshot: ClusterSnapshot;
@@ -100,7 +102,7 @@ export class Conductor {
     };
     const snapshot = this.#snapshot(asked);
     const decision = this.#options.policy.decide(question, snapshot);
-    this.#remember({ requestId, question, snapshot, decision });
+    this.#remember({ atMs: this.#options.clock.nowMs(), requestId, question, snapshot, decision });
     if (decision.kind !== 'place') return decision;
     const { view } = this.#options;
     const { placement } = decision;

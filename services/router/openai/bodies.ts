@@ -40,25 +40,33 @@ const EMPTY = Buffer.alloc(0);
 export const noBody: Body = { bytes: EMPTY, release: () => undefined };
 
 export class Bodies {
-  /** One body's. */
-  readonly limitBytes: number;
+  readonly #maxBytes: number;
+  readonly #longest: () => number;
   readonly #limits: () => BodyLimits;
   readonly #worker: Thread<BodyReader>;
-  readonly #maxAllBytes: number;
   #allBytes = 0;
 
   constructor(
     maxBytes: number,
-    maxModelLen: number,
+    longest: () => number,
     limits: () => BodyLimits,
     threads: Threads,
     onDeath: (error: Error) => void,
   ) {
-    this.limitBytes = maxBytes || Math.max(MIN_LIMIT_BYTES, BYTES_PER_TOKEN * maxModelLen);
+    this.#maxBytes = maxBytes;
+    this.#longest = longest;
     this.#limits = limits;
-    this.#maxAllBytes = Math.max(MAX_ALL_BYTES, 4 * this.limitBytes);
     const url = new URL('./body_worker.js', import.meta.url);
     this.#worker = threads.spawn<typeof start>({ url }, undefined, { onDeath });
+  }
+
+  /** One body's: by the longest context that is served. */
+  get limitBytes(): number {
+    return this.#maxBytes || Math.max(MIN_LIMIT_BYTES, BYTES_PER_TOKEN * this.#longest());
+  }
+
+  get #maxAllBytes(): number {
+    return Math.max(MAX_ALL_BYTES, 4 * this.limitBytes);
   }
 
   /** Of all bodies that are arriving or wait to be read. */
@@ -68,7 +76,8 @@ export class Bodies {
 
   /** `declared`: its length, where that is known. @throws Error 413 for more than the limit. */
   begin(declared: number): Arrival {
-    if (declared > this.limitBytes) throw this.#tooLarge();
+    const [limitBytes, maxAllBytes] = [this.limitBytes, this.#maxAllBytes];
+    if (declared > limitBytes) throw this.#tooLarge();
     let chunks: Buffer[] = [];
     let whole = EMPTY;
     let size = 0;
@@ -84,11 +93,9 @@ export class Bodies {
     };
     return {
       add: (chunk) => {
-        if (size + chunk.length > this.limitBytes) refuse(this.#tooLarge());
-        if (this.#allBytes + chunk.length > this.#maxAllBytes) {
-          refuse(
-            new Failure('overloaded', `request bodies of ${this.#maxAllBytes} bytes are in flight: try again later`),
-          );
+        if (size + chunk.length > limitBytes) refuse(this.#tooLarge());
+        if (this.#allBytes + chunk.length > maxAllBytes) {
+          refuse(new Failure('overloaded', `request bodies of ${maxAllBytes} bytes are in flight: try again later`));
         }
         size += chunk.length;
         this.#allBytes += chunk.length;

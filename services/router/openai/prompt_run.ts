@@ -61,7 +61,8 @@ export async function* runPrompt(
       finish = text.stop === undefined ? modelFinish : 'stop';
       const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
-      if (modelFinish === 'stop') onGenerated(promptTokens, generated);
+      // A stop string is no part of what the client has; what is salted is nobody else's.
+      if (modelFinish && text.stop === undefined && generation.scope.salt === '') onGenerated(promptTokens, generated);
       yield { text: piece, tokens: [sampled], finish, stopReason: text.stop ?? ownStop };
       if (finish) return;
     }

@@ -127,8 +127,8 @@ export class TextCodec {
     const workers = this.#workers;
     if (!workers || this.#addedIds.size === 0) return undefined;
     const tokens = generatedTokens(prompt, generated, this.#addedIds);
-    const answer = tokens && (await workers.prompts.call('remember', tokens));
-    if (answer) workers.long.tell('learn', answer);
+    const answer = tokens && (await workers.long.call('remember', tokens));
+    if (answer) workers.prompts.tell('learn', answer);
     return answer;
   }
 

@@ -39,8 +39,7 @@ export class TokenizerTools {
       JSON.parse(tokenizer),
       this.#config,
     );
-    const fast = FastEncoder.create(this.#tokenizer);
-    this.#fast = fast?.isRight ? fast : undefined;
+    this.#fast = FastEncoder.create(this.#tokenizer);
     this.isFast = this.#fast !== undefined;
     const source = template ?? templateOf(this.#config['chat_template']);
     this.#template = source === undefined ? undefined : new Template(source);

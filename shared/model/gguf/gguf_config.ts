@@ -30,8 +30,8 @@ const ENDS = new Set([
   ...['<|eot_id|>', '<|im_end|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<|endoftext|>', '</s>'],
   ...['<|eom_id|>', '<EOT>', '_<EOT>', '[EOT]', '[EOS]', '<|end_of_text|>', '<end_of_utterance>', '<eos>'],
 ]);
-/** `tokenizer.ggml.token_type` of one that is no text. */
-const CONTROL = 3;
+/** `tokenizer.ggml.token_type` of one that is no text, and of one that somebody added. */
+const ADDED = new Set([3, 4]);
 
 /** @throws Error in words for what the file lacks, or has otherwise than any that is served. */
 export function configOf(facts: GgufFacts): Record<string, unknown> {
@@ -154,10 +154,12 @@ function yarnAttention(keys: Keys, factor: number): number {
 function endTokens(metadata: Readonly<Record<string, unknown>>): number[] {
   const named = ['eos', 'eot', 'eom'].map((name) => metadata[`tokenizer.ggml.${name}_token_id`]);
   const ids = new Set(named.filter((id) => typeof id === 'number'));
+  // As SentencePiece numbers them, where the file does not say.
+  if (ids.size === 0 && metadata['tokenizer.ggml.model'] === 'llama') ids.add(2);
   const [tokens, types] = [metadata['tokenizer.ggml.tokens'], metadata['tokenizer.ggml.token_type']];
   if (Array.isArray(tokens) && Array.isArray(types))
     tokens.forEach((token, id) => {
-      if (types[id] === CONTROL && ENDS.has(String(token))) ids.add(id);
+      if (ADDED.has(Number(types[id])) && ENDS.has(String(token))) ids.add(id);
     });
   return [...ids];
 }

@@ -10,6 +10,7 @@ import { gguf } from '@huggingface/gguf';
 import { messageOf } from '../../base/failure.ts';
 import { ModelError } from '../model_folder.ts';
 import { readFully } from '../read_fully.ts';
+import { readStrings } from './gguf_strings.ts';
 import { blockTypes, type BlockType } from './gguf_blocks.ts';
 
 /** The largest mixtures have some tens of thousands in all their files. */
@@ -111,7 +112,8 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
   } catch (cause) {
     throw new ModelError(`${path} is not a GGUF file that can be read: ${messageOf(cause)}`, { cause });
   }
-  const { metadata, tensorInfos, tensorDataOffset } = header;
+  const { tensorInfos, tensorDataOffset, tensorInfoByteRange } = header;
+  const metadata: Record<string, unknown> = { ...header.metadata };
   const refuse = (what: string): never => {
     throw new ModelError(`${path} ${what}: download it again`);
   };
@@ -140,7 +142,22 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
     const before = ranges[i - 1];
     if (before && start < before.end) refuse(`is damaged: tensors ${before.name} and ${name} overlap`);
   });
-  return { metadata: { ...metadata }, tensors };
+  const tokens: unknown = metadata[TOKENS];
+  if (Array.isArray(tokens) && hasLostMarks(tokens)) {
+    try {
+      metadata[TOKENS] = await readStrings(file, path, tensorInfoByteRange[0], TOKENS);
+    } catch (cause) {
+      throw new ModelError(`${path} is not a GGUF file that can be read: ${messageOf(cause)}`, { cause });
+    }
+  }
+  return { metadata, tensors };
+}
+
+const TOKENS = 'tokenizer.ggml.tokens';
+
+/** Texts that are there twice, or are none, have lost what they began with. */
+function hasLostMarks(tokens: readonly unknown[]): boolean {
+  return new Set(tokens).size < tokens.length || tokens.includes('');
 }
 
 /** Counts that no model has would keep the library busy for long. */

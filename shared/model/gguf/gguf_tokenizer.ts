@@ -43,15 +43,13 @@ const gpt4o: PreTokenizer = { pattern: `${cased(`${CONTRACTIONS}?`)}|\\p{N}{1,3}
 
 /** By `tokenizer.ggml.pre`. */
 const preTokenizers: ReadonlyMap<string, PreTokenizer> = new Map([
-  ...['default', 'gpt-2', 'phi-2', 'olmo', 'mpt', 'jina-en', 'jina-es', 'jina-de', 'roberta-bpe'].map(
+  ...['gpt-2', 'phi-2', 'olmo', 'mpt', 'jina-en', 'jina-es', 'jina-de', 'roberta-bpe'].map(
     (name) => [name, gpt2] as const,
   ),
   ...['smollm', 'starcoder', 'refact', 'command-r', 'codeshell', 'exaone', 'minerva-7b'].map(
     (name) => [name, digits] as const,
   ),
-  ...['llama-bpe', 'llama3', 'llama-v3', 'falcon3', 'pixtral'].map(
-    (name) => [name, name === 'pixtral' ? tekken : llama3] as const,
-  ),
+  ...['llama-bpe', 'llama3', 'llama-v3', 'falcon3', 'pixtral'].map((name) => [name, llama3] as const),
   ...['dbrx', 'smaug-bpe'].map((name) => [name, dbrx] as const),
   ...['qwen2', 'deepseek-r1-qwen', 'megrez', 'stablelm2'].map((name) => [name, qwen2] as const),
   ['tekken', tekken],
@@ -63,6 +61,9 @@ interface Vocabulary {
   readonly types: readonly number[];
 }
 
+/** Where a SentencePiece file does not say. */
+const SENTENCE_PIECE_IDS: Readonly<Record<string, number>> = { unknown: 0, bos: 1, eos: 2 };
+
 /** @throws Error in words for a kind that is not there; undefined: the file has no tokenizer. */
 export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFiles | undefined {
   const kind = metadata['tokenizer.ggml.model'];
@@ -71,7 +72,7 @@ export function textFilesOf(metadata: Readonly<Record<string, unknown>>): TextFi
   const types = listOf(metadata, 'tokenizer.ggml.token_type', []).map(Number);
   const vocabulary = { tokens, types };
   const idOf = (name: string): number | undefined => {
-    const id = metadata[`tokenizer.ggml.${name}_token_id`];
+    const id = metadata[`tokenizer.ggml.${name}_token_id`] ?? (kind === 'llama' ? SENTENCE_PIECE_IDS[name] : undefined);
     return typeof id === 'number' && id >= 0 && id < tokens.length ? id : undefined;
   };
   const made = tokenizerOf(kind, metadata, vocabulary, idOf('unknown'));
@@ -130,7 +131,7 @@ function tokenizerOf(
 
 function byteLevel(metadata: Readonly<Record<string, unknown>>, { tokens }: Vocabulary): Made {
   const said = metadata['tokenizer.ggml.pre'];
-  const name = typeof said === 'string' ? said : 'default';
+  const name = typeof said === 'string' ? said : 'none';
   const pre = preTokenizers.get(name);
   if (!pre) {
     throw new Error(

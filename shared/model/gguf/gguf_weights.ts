@@ -109,6 +109,7 @@ function placeOf(
   const shape = tensor.shape.slice(-numDimensions);
   const [outputs = 0] = shape;
   if (numDimensions < 1 || numDimensions > 2) return undefined;
+  if (expert !== undefined && expert >= (tensor.shape[0] ?? 0)) return undefined;
   // Norms are floats; a vector in blocks would be cut.
   if (numDimensions === 1 && tensor.type.values > 1) return undefined;
   const rowsOfHead = heads ? outputs / counts[heads] : 1;

@@ -14,6 +14,8 @@ import { GgufWeights } from './gguf_weights.ts';
 
 /** Of a head's half, at most. */
 const MAX_ROPE_FACTORS = 4_096;
+/** In all layers together. */
+const MAX_EXPERTS = 200_000;
 
 /** A tokenizer beside the file wins over the one in it. @throws ModelError */
 export async function openGguf(path: string): Promise<Model> {
@@ -34,6 +36,8 @@ export async function openGguf(path: string): Promise<Model> {
     });
     const { config, eosTokenIds } = checkedConfig(raw, path);
     const numLayers = Number(raw['num_hidden_layers']);
+    if (numLayers * numExperts > MAX_EXPERTS)
+      throw new ModelError(`${path} has ${numExperts} experts in each of ${numLayers} layers, which no model has`);
     const heads = { q: Number(raw['num_attention_heads']), k: Number(raw['num_key_value_heads']) };
     const hasOwnTexts = existsSync(join(dirname(path), 'tokenizer.json'));
     return {

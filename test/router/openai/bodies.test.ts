@@ -14,7 +14,7 @@ let bodies: Bodies;
 beforeAll(() => {
   bodies = new Bodies(
     LIMIT,
-    2_048,
+    () => 2_048,
     () => ({ vocabSize: 1_536, maxModelLen: 2_048, isStrict: false }),
     workerThreads,
     assert.fail,

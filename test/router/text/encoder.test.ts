@@ -81,6 +81,15 @@ describe.each(folders)('%s', (_name, folder) => {
       for (const more of ['', ' ', '  x', '\n', 'a', '🙂', '1']) same(base.slice(0, at) + more, false);
   });
 
+  test('a stretch that ends in white space goes on in one way or another', () => {
+    for (const run of [1, 100, 126, 127, 128, 200]) {
+      const begins = `${'a'.repeat(4_095)}\n${' '.repeat(run)}`;
+      for (const more of ['x', '\nx', '\n', '', '  \n\ny']) same(begins + more + prose.slice(0, 300), false);
+    }
+    for (const more of ["'ll", 'L', 'Lll', '你B', 'é', '12'])
+      same(`${'AB '.repeat(1_405)}${'你'.repeat(9)}${more}`, false);
+  });
+
   test('pieces without an end', () => {
     for (const text of [
       'a'.repeat(9_000),

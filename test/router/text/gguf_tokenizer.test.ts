@@ -1,11 +1,13 @@
 /** Tokenizers as GGUF files hold them, against the reference's own ids of the same tokenizers. Budget: 10 s. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
 import { textFilesOf } from '../../../shared/model/gguf/gguf_tokenizer.ts';
 import { openModel } from '../../../shared/model/open_model.ts';
+import { ggufFile } from '../../support/gguf_file.ts';
 import { goldenFolder } from '../../support/golden.ts';
 
 interface Tokenizer {
@@ -95,6 +97,33 @@ test('a file brings its template and its tokens', async () => {
   const ids = tools.encodeChat({ template, maxCharacters: 1e5 });
   expect(tools.detokenize(ids)).toBe('<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n');
   expect(ids[0]).toBe(1);
+});
+
+test('tokens that begin with a byte order mark are what they are', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+  const tokens = ['<unk>', '<s>', '</s>', '\ufeff', 'a', '\ufeffa'];
+  const data = new Uint8Array(6 * 8 * 4);
+  const file = ggufFile(
+    {
+      ...{ 'general.architecture': 'llama', 'llama.context_length': 8, 'llama.embedding_length': 8 },
+      ...{ 'llama.block_count': 1, 'llama.feed_forward_length': 8, 'llama.attention.head_count': 1 },
+      ...{ 'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 }, 'tokenizer.ggml.model': 'llama' },
+      ...{ 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.scores': [0, 0, 0, -1.5, -2, -3] },
+      'tokenizer.ggml.token_type': [2, 3, 3, 1, 1, 1],
+    },
+    new Map([['token_embd.weight', { type: 0, dims: [8, 6], data }]]),
+  );
+  writeFileSync(join(folder, 'model.gguf'), file);
+  try {
+    const model = await openModel(folder);
+    // As SentencePiece numbers it, since the file does not say.
+    expect(model.eosTokenIds).toEqual([2]);
+    const { tokenizer } = (await model.readTexts())!;
+    const { model: bpe } = JSON.parse(tokenizer) as { model: { vocab: object } };
+    expect(Object.keys(bpe.vocab)).toEqual(tokens);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('a kind that is not there is refused with what there is', () => {

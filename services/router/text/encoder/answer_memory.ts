@@ -29,18 +29,21 @@ export class AnswerMemory {
   }
 
   learn({ prefix, text, ids }: Answer): void {
-    const known = this.#answers.get(prefix);
-    if (known?.has(text)) return;
+    const known = this.#answers.get(prefix) ?? new Map<string, Uint32Array>();
+    if (known.has(text)) return;
     // What is touched goes to the end.
     this.#answers.delete(prefix);
-    this.#answers.set(prefix, new Map([...(known ?? []), [text, ids]]));
+    this.#answers.set(prefix, known.set(text, ids));
     this.#numCharacters += text.length;
     this.#count++;
     for (const [oldest, texts] of this.#answers) {
-      if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_ANSWERS) return;
+      for (const one of texts.keys()) {
+        if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_ANSWERS) return;
+        texts.delete(one);
+        this.#count--;
+        this.#numCharacters -= one.length;
+      }
       this.#answers.delete(oldest);
-      this.#count -= texts.size;
-      for (const one of texts.keys()) this.#numCharacters -= one.length;
     }
   }
 
@@ -102,15 +105,22 @@ export function answerOf(
   encoder: FastEncoder,
   decode: (ids: readonly number[]) => string,
 ): Answer | undefined {
+  // Ids of a prompt that no text has are a client's own: nobody else should have them.
+  if (tail.length > 0 && !isSame(encoder.encodeSection({ text: decode([...tail]), added: undefined }), tail))
+    return undefined;
   const ids = new Uint32Array(tail.length + answer.length);
   ids.set(tail);
   ids.set(answer, tail.length);
   const text = decode([...ids]);
   const section = { text, added: undefined };
   const own = encoder.encodeSection(section);
-  if (own.length === ids.length && own.every((id, i) => ids[i] === id)) return undefined;
+  if (isSame(own, ids)) return undefined;
   const isOneSection = encoder.sections(text).length === 1;
   // Half a character is text that no client can send back.
   if (!isOneSection || text.includes(REPLACEMENT) || own.length === 0 || decode([...own]) !== text) return undefined;
   return { prefix, text, ids };
+}
+
+function isSame(a: Uint32Array, b: Uint32Array): boolean {
+  return a.length === b.length && a.every((id, i) => b[i] === id);
 }

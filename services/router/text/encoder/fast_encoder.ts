@@ -41,6 +41,16 @@ export class FastEncoder {
 
   /** Undefined for a tokenizer of another kind. */
   static create(library: LibraryTokenizer): FastEncoder | undefined {
+    try {
+      const encoder = FastEncoder.#create(library);
+      return encoder?.isRight ? encoder : undefined;
+    } catch {
+      // Whatever it has that is not known here, the library may know.
+      return undefined;
+    }
+  }
+
+  static #create(library: LibraryTokenizer): FastEncoder | undefined {
     const { tokenizer, model } = library;
     if (library.remove_space || library.do_lowercase_and_remove_accent) return undefined;
     if (tokenizer.added_tokens.some((token) => token.single_word)) return undefined;
@@ -168,8 +178,10 @@ export class FastEncoder {
       }
       const start = out.length;
       const end = this.#encodeUpTo(text, from, from + STRETCH, out);
-      // The end of a piece that reaches as far may be another with what comes after.
-      if (end - from <= STRETCH + BEHIND - 2) this.#keep(key, { length: end - from, ids: out.since(start) });
+      // What decides where a piece ends is seen when the piece behind it has ended too, and some characters of the one after.
+      const next = end < text.length ? this.#pieces.endOf(text, end) : end;
+      if (next > end && next - from <= STRETCH + BEHIND - 4)
+        this.#keep(key, { length: end - from, ids: out.since(start) });
       from = end;
     }
     this.#encodeRest(from === 0 ? text : text.slice(from), out);

@@ -2,7 +2,7 @@
 import type { LibraryPreTokenizer } from './library.ts';
 
 export interface Pieces {
-  /** The end of the piece that begins at `from`. What decides it is at most the character behind it. */
+  /** The end of the piece that begins at `from`. */
   endOf(text: string, from: number): number;
 }
 
@@ -80,8 +80,10 @@ export class NeighbourPieces implements Pieces {
   readonly #ascii = new Uint8Array(ASCII * ASCII);
   readonly #others = new Set<number>();
 
-  constructor(tokens: Iterable<string>) {
+  /** `tokens`: by id, some of which may be nobody's. */
+  constructor(tokens: Iterable<string | undefined>) {
     for (const token of tokens) {
+      if (token === undefined) continue;
       for (let i = 1; i < token.length; i++) {
         const [a, b] = [token.charCodeAt(i - 1), token.charCodeAt(i)];
         if (a < ASCII && b < ASCII) this.#ascii[a * ASCII + b] = 1;
