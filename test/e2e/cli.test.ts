@@ -9,7 +9,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { COMMIT, FakeHub } from '../hub/fake_hub.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { projectPath } from '../support/project.ts';
-import { run, runToEnd, temporaryFolder } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
 
 const folder = temporaryFolder();
 const emptyFolder = join(folder.path, 'empty');
@@ -303,6 +303,33 @@ test('--json is one line: the URL, and role, address and pid of each process', a
   up.kill('SIGTERM');
   await exit;
   assert.equal(output.trim().split('\n').length, 1, 'nothing else on standard output');
+});
+
+test('several models: instances of each, and a request names the one that it means', async () => {
+  const gguf = join(goldenFolder('gguf-q4_0'), 'model.gguf');
+  const cluster = await Cluster.up('--model', harbour, '--model', gguf, '--store', '0');
+  try {
+    const { data } = (await (await fetch(`${cluster.url}/v1/models`)).json()) as { data: { id: string }[] };
+    expect(data.map(({ id }) => id)).toEqual(['harbour', 'gguf-q4_0']);
+    const served = await Promise.all(
+      ['harbour', 'gguf-q4_0'].map(async (model) => {
+        const response = await fetch(`${cluster.url}/v1/completions`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: JSON.stringify({ model, prompt: 'the harbour', max_tokens: 3 }),
+        });
+        expect(response.status).toBe(200);
+        return ((await response.json()) as { model: string }).model;
+      }),
+    );
+    expect(served).toEqual(['harbour', 'gguf-q4_0']);
+  } finally {
+    await cluster.close();
+  }
+  const named = await runToEnd(['up', '--model', harbour, '--model', gguf, '--served-model-name', 'x']);
+  expect(named.errors).toContain('--served-model-name is the name of one model');
+  const twice = await runToEnd(['up', '--model', harbour, '--model', harbour]);
+  expect(twice.errors).toContain('two of --model are called harbour');
 });
 
 test('a model by its name: fetched once, listed, served under that name, removed', async () => {
