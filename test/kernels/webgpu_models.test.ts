@@ -27,7 +27,12 @@ const compiled = isSoftware
     ] as const)
   : goldenModels;
 goldenSuite({ device }, compiled);
-goldenSuite({ device }, isSoftware ? ['llama-gptq'] : goldenFormats);
+const formats = ['llama-gptq', 'llama-awq', 'gguf-q8_0', 'gguf-q4_0', 'gguf-q4_k_m'] as const;
+goldenSuite({ device }, isSoftware ? formats : goldenFormats);
+describe('as stored', () => {
+  // Nothing is rounded again; what they are multiplied with is f32.
+  goldenSuite({ device, weightFormat: 'auto' }, ['gguf-q8_0', 'gguf-q4_0'], 1e-2);
+});
 // Tiles of many rows hold x as f16.
 describe('fast', () => {
   goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
