@@ -118,8 +118,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a sequence that is cancelled keeps its blocks (R2)',
     file: 'shared/engine/scheduler.js',
-    from: 'else\n            this.#pool.release(sequence.blocks);\n        reset(sequence);',
-    to: 'reset(sequence);',
+    from: 'else\n            this.#pool.release(sequence.heldBlocks);',
+    to: '',
   },
   {
     name: 'failover forgets how long the output may be',
