@@ -59,13 +59,34 @@ function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number)
   const { data, scales } = rows;
   const scaleBytes = numStored(rows, inner) * scalesPerRow(format, inner) * 2;
   assert(scales?.length === scaleBytes, `${rows.format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
-  return { data: isWidened ? widened(data) : data, scales };
+  const own = rows.format === 'int4' ? 'int4' : 'int8';
+  const settled = withNormalScales(own, { data, scales }, inner);
+  return isWidened ? { data: widened(settled.data), scales: settled.scales } : settled;
 }
 
 /** The smallest f16 that no GPU flushes to zero. */
 const MIN_NORMAL = 0x0400;
 
 /** A scale that a GPU would flush becomes the smallest that it does not, and the integers follow; one that is no number is 0. */
+function withNormalScales(format: 'int8' | 'int4', { data, scales }: StoredIntegers, inner: number): StoredIntegers {
+  const halves = new Uint16Array(Uint8Array.from(scales).buffer);
+  const isOdd = (half: number): boolean => {
+    const exponent = half & 0x7c00;
+    return exponent === 0x7c00 || (exponent === 0 && (half & 0x3ff) !== 0);
+  };
+  if (!halves.some(isOdd)) return { data, scales };
+  const mended = Int8Array.from(data);
+  const [perRow, groups, bytes] = [scalesPerRow(format, inner), Math.ceil(inner / 32), format === 'int8' ? 32 : 16];
+  halves.forEach((half, at) => {
+    const group = Math.floor(at / perRow) * groups + (at % perRow);
+    if (!isOdd(half) || at % perRow >= groups) return;
+    const isSmall = (half & 0x7c00) === 0;
+    if (isSmall) rescale(format, mended.subarray(group * bytes, (group + 1) * bytes), (half & 0x3ff) / 1_024);
+    halves[at] = isSmall ? (half & 0x8000) | MIN_NORMAL : 0;
+  });
+  return { data: new Uint8Array(mended.buffer), scales: new Uint8Array(halves.buffer) };
+}
+
 function fromBlocks(format: 'q8_0' | 'q4_0', { data: blocks, rowStart }: StoredRows, inner: number): StoredRows {
   const own = format === 'q8_0' ? 'int8' : 'int4';
   const bytes = BLOCK_BYTES[format];
@@ -85,12 +106,7 @@ function fromBlocks(format: 'q8_0' | 'q4_0', { data: blocks, rowStart }: StoredR
       out[to + 2] = ((a >>> 4) & LOW_NIBBLES) | (b & ~LOW_NIBBLES);
       out[to + 3] = ((c >>> 4) & LOW_NIBBLES) | (d & ~LOW_NIBBLES);
     }
-    const half = view.getUint16(at, true);
-    const [exponent, mantissa] = [half & 0x7c00, half & 0x3ff];
-    const isSmall = exponent === 0 && mantissa !== 0;
-    if (isSmall) rescale(own, new Int8Array(out.buffer, 4 * to, 4 * words), mantissa / 1_024);
-    scales[Math.floor(block / groups) * perRow + (block % groups)] =
-      exponent === 0x7c00 ? 0 : isSmall ? (half & 0x8000) | MIN_NORMAL : half;
+    scales[Math.floor(block / groups) * perRow + (block % groups)] = view.getUint16(at, true);
   }
   return { rowStart, format: own, data: new Uint8Array(out.buffer), scales: new Uint8Array(scales.buffer) };
 }

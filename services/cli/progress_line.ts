@@ -1,16 +1,10 @@
 /** How far something long is, for people. */
+import type { Progress } from '../../shared/hub/hub.ts';
 
 const MIB = 2 ** 20;
 const BAR_WIDTH = 24;
 /** On a terminal a line is written over; elsewhere lines add up. */
 const REFRESH_MS = { terminal: 200, lines: 5_000 };
-
-/** Of what, and how much of it. */
-export interface Progress {
-  readonly file: string;
-  readonly doneBytes: number;
-  readonly totalBytes: number;
-}
 
 export function mebibytes(bytes: number): string {
   return `${(bytes / MIB).toFixed(1)} MiB`;

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { messageOf } from '../base/failure.ts';
+import { ggufParts } from '../model/gguf/split_name.ts';
 import { HubError } from './download.ts';
 
 /** What a model's folder is read for, beside its weights. */
@@ -14,8 +15,6 @@ export const SMALL_FILES = [
 ];
 export const INDEX = 'model.safetensors.index.json';
 export const GGUF = /\.gguf$/;
-/** No model is split into more. */
-const MAX_PARTS = 2_000;
 const SHARD = /^[\w.-]+\.safetensors$/;
 
 /** As a hub lists a file. */
@@ -53,13 +52,13 @@ export function ggufFiles(name: string, file: string, files: ReadonlyMap<string,
   });
 }
 
-/** Names of all files of a model, by the first of them. @throws HubError when it is not the first. */
+/** @throws HubError when it is not the first of its model. */
 function partsOf(file: string): string[] {
-  const [, stem, number, total] = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/.exec(file) ?? [];
-  if (stem === undefined) return [file];
-  const part = (i: number): string => `${stem}-${String(i).padStart(5, '0')}-of-${total}.gguf`;
-  if (Number(number) !== 1) throw new HubError(`${file} is one of ${Number(total)} files: name the first, ${part(1)}`);
-  return Array.from({ length: Math.min(Number(total), MAX_PARTS) }, (_, i) => part(i + 1));
+  try {
+    return ggufParts(file);
+  } catch (cause) {
+    throw new HubError(messageOf(cause), { cause });
+  }
 }
 
 /** What a snapshot lacks to be run; undefined: nothing. `file`: of it, when the model is one. */

@@ -2,7 +2,6 @@
  * A model's weights: one safetensors file, or several with an index that says which tensor lies where; read a slice at a time. Quantised
  * matrices are read whole, one at a time, because they lie by inputs, and give their rows as any other.
  */
-import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
@@ -30,11 +29,7 @@ export class Checkpoint implements ModelWeights {
   readonly #quantization: Quantization | undefined;
   readonly #files: readonly SafetensorsFile[];
   readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
-  /** SHA-256 of the bytes of the rows that were read, by their tensor's name and the first of them. */
-  readonly #hashes = new Map<string, string>();
   readonly #reader = new RowReader();
-  /** Of matrices that are read whole. */
-  #wholeBytes = 0;
 
   private constructor(path: string, { files, fileOf }: Opened, quantization: Quantization | undefined) {
     this.path = path;
@@ -90,7 +85,7 @@ export class Checkpoint implements ModelWeights {
   }
 
   get doneBytes(): number {
-    return this.#reader.doneBytes + this.#wholeBytes;
+    return this.#reader.doneBytes;
   }
 
   async *slices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
@@ -105,9 +100,7 @@ export class Checkpoint implements ModelWeights {
     const rowsPerSlice = rowsOfSlice(inner);
     const start = info.start + firstRow * rowBytes;
     const run = { ...file.place, start, rowBytes, numRows: outputs, rowsPerSlice };
-    const slices = this.#reader.slices(run, (hash) => {
-      this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} ${firstRow}`, hash);
-    });
+    const slices = this.#reader.slices(run, `${tensor} ${info.dtype} ${info.shape.join('x')} ${firstRow}`);
     for await (const { rowStart, bytes } of slices) yield { rowStart, format, data: bytes };
   }
 
@@ -115,7 +108,6 @@ export class Checkpoint implements ModelWeights {
     const [, inner = 0] = this.shapes.get(tensor) ?? [];
     if (inner === 0) throw new ModelError(`${this.path} has no tensor ${tensor}`);
     const matrix = await this.#quantisedMatrix(tensor);
-    this.#wholeBytes += this.storedBytes({ tensor, outputs });
     const rowsPerSlice = rowsOfSlice(inner);
     for (let rowStart = 0; rowStart < outputs; rowStart += rowsPerSlice) {
       const count = Math.min(rowsPerSlice, outputs - rowStart);
@@ -184,17 +176,12 @@ export class Checkpoint implements ModelWeights {
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     if (!info || !file) throw new ModelError(`${this.path} has no tensor ${tensor}`);
     if (info.dtype !== dtype) throw new ModelError(`${this.path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
-    const bytes = new Uint8Array(info.end - info.start);
-    await file.read(Buffer.from(bytes.buffer), info.start);
-    const hash = createHash('sha256').update(bytes).digest('hex');
-    this.#hashes.set(`${tensor} ${info.dtype} ${info.shape.join('x')} 0`, hash);
-    return bytes;
+    const label = `${tensor} ${info.dtype} ${info.shape.join('x')} 0`;
+    return this.#reader.whole({ ...file.place, start: info.start }, info.end - info.start, label);
   }
 
   fingerprint(seed: string): string {
-    const hash = createHash('sha256').update(seed);
-    for (const rows of [...this.#hashes.keys()].sort()) hash.update(`\n${rows} ${this.#hashes.get(rows)}`);
-    return hash.digest('hex');
+    return this.#reader.fingerprint(seed);
   }
 
   async close(): Promise<void> {

@@ -1,4 +1,4 @@
-/** Rows of files, a slice at a time: while one is used the next are read. */
+/** Rows of files, a slice at a time: while one is used the next are read. What was read makes a model's fingerprint. */
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { xxh64 } from '../base/xxh64.ts';
@@ -29,13 +29,11 @@ export class RowReader {
   readonly #free: Buffer<ArrayBuffer>[] = [];
   /** Given so far. */
   doneBytes = 0;
+  /** Of what was read whole, by what it is called. */
+  readonly #hashes = new Map<string, string>();
 
-  /**
-   * Consecutive rows in order. `onHash` is told the SHA-256 of the slices' XXH64 when all have been given: it tells models apart, and files
-   * that were damaged from those that were not.
-   * @throws ModelError when the file ends before.
-   */
-  async *slices(run: RowRun, onHash: (hex: string) => void): AsyncGenerator<Slice> {
+  /** Consecutive rows in order, which are called `label`. @throws ModelError when the file ends before. */
+  async *slices(run: RowRun, label: string): AsyncGenerator<Slice> {
     const { rowBytes, numRows, rowsPerSlice } = run;
     const numSlices = Math.ceil(numRows / rowsPerSlice);
     const buffers = this.#take(Math.min(AHEAD + 1, numSlices), Math.min(rowsPerSlice, numRows) * rowBytes);
@@ -54,12 +52,32 @@ export class RowReader {
         const later = slice + buffers.length;
         if (later < numSlices) reads.push(begun(readSlice(buffer, run, later)));
       }
-      onHash(createHash('sha256').update(hashes).digest('hex'));
+      this.#hashes.set(label, createHash('sha256').update(hashes).digest('hex'));
     } finally {
       // A file that is closed while it is read fails somebody else.
       await Promise.allSettled(reads);
       this.#free.push(...buffers);
     }
+  }
+
+  /** All of them at once; nobody else's. @throws ModelError when the file ends before. */
+  async whole(
+    run: Pick<RowRun, 'file' | 'path' | 'start'>,
+    numBytes: number,
+    label: string,
+  ): Promise<Uint8Array<ArrayBuffer>> {
+    const bytes = new Uint8Array(numBytes);
+    await readFully(run.file, Buffer.from(bytes.buffer), run.start, run.path);
+    this.#hashes.set(label, xxh64(bytes).toString(16));
+    this.doneBytes += numBytes;
+    return bytes;
+  }
+
+  /** Over `seed` and all that was read, by XXH64: it tells models apart, and files that were damaged from those that were not. */
+  fingerprint(seed: string): string {
+    const hash = createHash('sha256').update(seed);
+    for (const rows of [...this.#hashes.keys()].sort()) hash.update(`\n${rows} ${this.#hashes.get(rows)}`);
+    return hash.digest('hex');
   }
 
   #take(count: number, bytes: number): Buffer<ArrayBuffer>[] {

@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
 import { ModelError } from './model_folder.ts';
 import { readFully } from './read_fully.ts';
+import { overlapping, type TensorRange } from './tensor_ranges.ts';
 
 const bytesOf = { F32: 4, F16: 2, BF16: 2, I32: 4, F8_E4M3: 1 } as const;
 type Dtype = keyof typeof bytesOf;
@@ -100,7 +101,7 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
   const entries = Object.entries(header).filter(([name]) => name !== '__metadata__');
   if (entries.length > MAX_TENSORS) refuse(`names ${entries.length} tensors, which no model has`);
   const tensors = new Map<string, TensorInfo>();
-  const ranges: { readonly name: string; readonly start: number; readonly end: number }[] = [];
+  const ranges: TensorRange[] = [];
   for (const [name, { dtype, shape, data_offsets: offsets }] of entries) {
     if (!dtype || !shape || !offsets)
       throw new ModelError(`${path}: tensor ${name} lacks dtype, shape or data_offsets`);
@@ -116,10 +117,7 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
       refuse(`is damaged: tensor ${name} spans ${end - start} bytes, its shape needs ${wantBytes}`);
     tensors.set(name, info);
   }
-  ranges.sort((a, b) => a.start - b.start || a.end - b.end);
-  ranges.forEach(({ name, start }, i) => {
-    const before = ranges[i - 1];
-    if (before && start < before.end) refuse(`is damaged: tensors ${before.name} and ${name} overlap`);
-  });
+  const both = overlapping(ranges);
+  if (both) refuse(`is damaged: tensors ${both.join(' and ')} overlap`);
   return tensors;
 }

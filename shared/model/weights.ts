@@ -43,7 +43,7 @@ export interface ModelWeights {
   readonly doneBytes: number;
   /** As they are stored; the bytes are reused by the next slice. Hashes what it reads. @throws ModelError */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
-  /** SHA-256 over `seed` and the names, types, shapes and bytes of every tensor read so far. */
+  /** SHA-256 over `seed` and the names, types, shapes and hashes of every tensor read so far. */
   fingerprint(seed: string): string;
   close(): Promise<void>;
 }

@@ -55,7 +55,8 @@ export class TextCodec {
     const startOne = (): Promise<Thread<TokenizerTools>> => startTokenizer(model.path, texts, threads, onDeath);
     const [streams, prompts, long] = await Promise.all([startOne(), startOne(), startOne()]);
     const longest = await long.call('longestToken', undefined);
-    const addedIds = await prompts.call('addedIds', undefined);
+    // Both have their encoders ready then.
+    const [addedIds] = await Promise.all([prompts.call('addedIds', undefined), long.call('addedIds', undefined)]);
     const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
     return new TextCodec(workers, maxTokens * longest, addedIds);
   }

@@ -22,12 +22,10 @@ const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string()
 export class TokenizerTools {
   readonly #config: Record<string, unknown>;
   readonly #tokenizer: LibraryTokenizer;
-  /** Undefined: the library encodes. */
-  readonly #fast: FastEncoder | undefined;
+  /** Made when it is first needed: threads that only decode have none. `undefined` inside: the library encodes. */
+  #encoder: { readonly fast: FastEncoder | undefined } | undefined;
   readonly #template: Template | undefined;
   readonly #answers = new AnswerMemory();
-  /** Whether text is encoded here, and not by the library. */
-  readonly isFast: boolean;
   #letter: number | undefined;
   /** What runs in it is stopped in time, whatever it calls. */
   readonly #sandbox = createContext({ render: (): string => '' });
@@ -39,10 +37,13 @@ export class TokenizerTools {
       JSON.parse(tokenizer),
       this.#config,
     );
-    this.#fast = FastEncoder.create(this.#tokenizer);
-    this.isFast = this.#fast !== undefined;
     const source = template ?? templateOf(this.#config['chat_template']);
     this.#template = source === undefined ? undefined : new Template(source);
+  }
+
+  get #fast(): FastEncoder | undefined {
+    this.#encoder ??= { fast: FastEncoder.create(this.#tokenizer) };
+    return this.#encoder.fast;
   }
 
   /** Special tokens are text, or an object that holds it. */

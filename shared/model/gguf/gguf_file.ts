@@ -10,15 +10,15 @@ import { gguf } from '@huggingface/gguf';
 import { messageOf } from '../../base/failure.ts';
 import { ModelError } from '../model_folder.ts';
 import { readFully } from '../read_fully.ts';
+import { ggufParts } from './split_name.ts';
 import { readStrings } from './gguf_strings.ts';
 import { blockTypes, type BlockType } from './gguf_blocks.ts';
+import { overlapping, type TensorRange } from '../tensor_ranges.ts';
 
 /** The largest mixtures have some tens of thousands in all their files. */
 const MAX_TENSORS = 200_000;
 const MAX_KEYS = 10_000;
-const MAX_FILES = 2_000;
 const START_BYTES = 24;
-const SPLIT = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/;
 
 export interface GgufTensor {
   readonly type: BlockType;
@@ -79,17 +79,17 @@ export class GgufFiles {
   }
 }
 
-/** All files of a model, from the name of its first. @throws ModelError when one is missing. */
+/** All files of a model, by the first of them. @throws ModelError when it is another, or one is missing. */
 function partsOf(path: string): string[] {
-  const [, stem, number, total] = SPLIT.exec(path) ?? [];
-  if (stem === undefined) return [path];
-  const count = Number(total);
-  const part = (i: number): string => `${stem}-${String(i).padStart(5, '0')}-of-${total}.gguf`;
-  if (Number(number) !== 1) throw new ModelError(`${path} is one of ${count} files: name the first, ${part(1)}`);
-  if (count < 1 || count > MAX_FILES) throw new ModelError(`${path} is one of ${count} files, which no model has`);
-  const parts = Array.from({ length: count }, (_, i) => part(i + 1));
-  const missing = parts.find((name) => !existsSync(name));
-  if (missing !== undefined) throw new ModelError(`${missing} is missing, one of ${count} files: download it again`);
+  let parts: string[];
+  try {
+    parts = ggufParts(path);
+  } catch (cause) {
+    throw new ModelError(messageOf(cause), { cause });
+  }
+  const missing = parts.length > 1 ? parts.find((name) => !existsSync(name)) : undefined;
+  if (missing !== undefined)
+    throw new ModelError(`${missing} is missing, one of ${parts.length} files: download it again`);
   return parts;
 }
 
@@ -120,7 +120,7 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
   if (Number(tensorDataOffset) > size)
     refuse(`is truncated: its header ends at ${tensorDataOffset}, the file at ${size}`);
   const tensors = new Map<string, GgufTensor>();
-  const ranges: { readonly name: string; readonly start: number; readonly end: number }[] = [];
+  const ranges: TensorRange[] = [];
   for (const { name, shape: dimensions, dtype, offset } of tensorInfos) {
     // Others may be present for tensors nobody reads; they are missing when somebody asks.
     const type = blockTypes.get(dtype);
@@ -137,11 +137,8 @@ async function openOne(path: string, files: FileHandle[]): Promise<One> {
     ranges.push({ name, start, end });
     tensors.set(name, { type, shape, rowBytes, start, file, path });
   }
-  ranges.sort((a, b) => a.start - b.start || a.end - b.end);
-  ranges.forEach(({ name, start }, i) => {
-    const before = ranges[i - 1];
-    if (before && start < before.end) refuse(`is damaged: tensors ${before.name} and ${name} overlap`);
-  });
+  const both = overlapping(ranges);
+  if (both) refuse(`is damaged: tensors ${both.join(' and ')} overlap`);
   const tokens: unknown = metadata[TOKENS];
   if (Array.isArray(tokens) && hasLostMarks(tokens)) {
     try {

@@ -1,5 +1,4 @@
 /** Weights in GGUF files, under the names and in the order of rows that Hugging Face's models have. */
-import { createHash } from 'node:crypto';
 import { ModelError } from '../model_folder.ts';
 import { RowReader } from '../row_reader.ts';
 import { rowsOfSlice, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
@@ -27,7 +26,6 @@ export class GgufWeights implements ModelWeights {
   readonly shapes: ReadonlyMap<string, readonly number[]>;
   readonly #files: GgufFiles;
   readonly #placed: ReadonlyMap<string, Placed>;
-  readonly #hashes = new Map<string, string>();
   readonly #reader = new RowReader();
 
   constructor(files: GgufFiles, places: ReadonlyMap<string, TensorPlace>, heads: HeadCounts) {
@@ -77,9 +75,7 @@ export class GgufWeights implements ModelWeights {
     const { file, path } = tensor;
     const start = tensor.start + (placed.firstRow + firstRow) * rowBytes;
     const run = { file, path, start, rowBytes, numRows: outputs, rowsPerSlice: rowsOfSlice(inner, rowsOfHead) };
-    const slices = this.#reader.slices(run, (hash) => {
-      this.#hashes.set(`${name} ${tensor.type.name} ${shape.join('x')} ${firstRow}`, hash);
-    });
+    const slices = this.#reader.slices(run, `${name} ${tensor.type.name} ${shape.join('x')} ${firstRow}`);
     for await (const { rowStart, bytes } of slices) {
       const ordered = rowsOfHead === 1 ? bytes : inOrder(bytes, rowBytes, rowsOfHead);
       const count = bytes.length / rowBytes;
@@ -89,9 +85,7 @@ export class GgufWeights implements ModelWeights {
   }
 
   fingerprint(seed: string): string {
-    const hash = createHash('sha256').update(seed);
-    for (const rows of [...this.#hashes.keys()].sort()) hash.update(`\n${rows} ${this.#hashes.get(rows)}`);
-    return hash.digest('hex');
+    return this.#reader.fingerprint(seed);
   }
 
   async close(): Promise<void> {

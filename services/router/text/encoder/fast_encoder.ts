@@ -4,8 +4,10 @@
  * them; for others there is none, and the library does it.
  */
 import { AddedTokens, type AddedToken, type Section } from './added_tokens.ts';
-import { createBytePairs, type BytePairs } from './byte_pairs.ts';
+import { createBytePairs } from './byte_pairs.ts';
+import { Ids } from './ids.ts';
 import type { LibraryTokenizer } from './library.ts';
+import { byteEncoder, characterEncoder, libraryIds } from './piece_encoders.ts';
 import { NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
 
 /** Pieces are remembered up to this length, and so many of them (P1). */
@@ -263,109 +265,4 @@ function endsOf(library: LibraryTokenizer): FastEncoder['ends'] | undefined {
 
 function hasNoSpaces({ normalizer }: LibraryTokenizer): boolean {
   return normalizer !== null && !normalizer(' a  b ').includes(' ');
-}
-
-function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[]): Uint32Array {
-  return Uint32Array.from(tokens, (token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? 0);
-}
-
-const encoder = new TextEncoder();
-
-/** Symbols of a piece are grown as one needs. */
-let symbols = new Int32Array(256);
-
-function room(count: number): Int32Array {
-  if (symbols.length < count) symbols = new Int32Array(2 * count);
-  return symbols;
-}
-
-/** Of byte-level tokenizers; undefined when a byte has no token. */
-function byteEncoder(library: LibraryTokenizer, pairs: BytePairs): ((piece: string) => Uint32Array) | undefined {
-  const { model, tokenizer } = library;
-  const letters = byteLetters();
-  const idOfByte = letters.map((letter) => model.tokens_to_ids.get(letter));
-  if (idOfByte.includes(undefined)) return undefined;
-  const ids = Int32Array.from(idOfByte, (id) => id ?? 0);
-  const ignoresMerges = tokenizer.model.ignore_merges ?? false;
-  return (piece) => {
-    const bytes = encoder.encode(piece);
-    if (ignoresMerges) {
-      const whole = model.tokens_to_ids.get(Array.from(bytes, (byte) => letters[byte]).join(''));
-      if (whole !== undefined) return Uint32Array.of(whole);
-    }
-    const into = room(bytes.length);
-    for (let i = 0; i < bytes.length; i++) into[i] = ids[bytes[i]!]!;
-    return Uint32Array.from(into.subarray(0, pairs.merge(into, bytes.length)));
-  };
-}
-
-/** Of tokenizers of characters: one without a token becomes its bytes, where they have tokens, or the unknown one. */
-function characterEncoder(library: LibraryTokenizer, pairs: BytePairs): (piece: string) => Uint32Array {
-  const { model, tokenizer } = library;
-  const ignoresMerges = tokenizer.model.ignore_merges ?? false;
-  return (piece) => {
-    const whole = ignoresMerges ? model.tokens_to_ids.get(piece) : undefined;
-    if (whole !== undefined) return Uint32Array.of(whole);
-    const characters = Array.from(piece);
-    const into = room(characters.length);
-    const unknown: string[] = [];
-    characters.forEach((character, i) => {
-      into[i] = model.tokens_to_ids.get(character) ?? -unknown.push(character);
-    });
-    const merged = into.subarray(0, pairs.merge(into, characters.length));
-    if (unknown.length === 0) return Uint32Array.from(merged);
-    return Uint32Array.from(
-      [...merged].flatMap((id) => (id >= 0 ? [id] : [...libraryIds(library, model.encode([unknown[-id - 1] ?? '']))])),
-    );
-  };
-}
-
-/** The letter that stands for each byte: itself where it can be seen, else one of those from 256 on. */
-function byteLetters(): string[] {
-  let numHidden = 0;
-  return Array.from({ length: 256 }, (_, byte) => {
-    const isSeen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    return String.fromCharCode(isSeen ? byte : 256 + numHidden++);
-  });
-}
-
-/** Ids that grow. */
-class Ids {
-  #ids = new Uint32Array(1_024);
-  length = 0;
-
-  add(id: number): void {
-    this.#grow(1);
-    this.#ids[this.length++] = id;
-  }
-
-  addAll(ids: Uint32Array | readonly number[]): void {
-    this.#grow(ids.length);
-    if (ids.length < 8) for (let i = 0; i < ids.length; i++) this.#ids[this.length + i] = ids[i]!;
-    else this.#ids.set(ids, this.length);
-    this.length += ids.length;
-  }
-
-  /** From `start` on, of `id` side by side only the first stays. */
-  fuse(id: number, start: number): void {
-    let to = start;
-    for (let at = start; at < this.length; at++)
-      if (at === start || this.#ids[at] !== id || this.#ids[at - 1] !== id) this.#ids[to++] = this.#ids[at]!;
-    this.length = to;
-  }
-
-  since(start: number): Uint32Array {
-    return this.#ids.slice(start, this.length);
-  }
-
-  taken(): Uint32Array {
-    return this.#ids.slice(0, this.length);
-  }
-
-  #grow(count: number): void {
-    if (this.length + count <= this.#ids.length) return;
-    const more = new Uint32Array(2 * (this.length + count));
-    more.set(this.#ids);
-    this.#ids = more;
-  }
 }
