@@ -52,8 +52,8 @@ export class Models {
     this.#known.delete(name);
   }
 
-  add(model: KnownModel): void {
-    this.#known.set(model.name, model);
+  add({ name, vocabSize, modelConfig, filesName }: KnownModel): void {
+    this.#known.set(name, { name, vocabSize, modelConfig, ...(filesName === undefined ? {} : { filesName }) });
   }
 
   admit({ member, engine }: Registration): Admitted {

@@ -78,7 +78,7 @@ async function build(
   const { cluster, cluster_token: token } = config;
   const bus = new ClusterBus(server ?? hub, { cluster, token, clock, log });
   const models = new Models({ network, log, signal: stopped.signal, open: (facts) => serving.open(facts) });
-  for (const { filesName, ...facts } of given) models.add({ ...facts, filesName });
+  for (const facts of given) models.add(facts);
   const core = createCore(context, {
     ...{ bus, name, signal: stopped.signal },
     admit: (registration) => models.admit(registration),
@@ -90,10 +90,11 @@ async function build(
     ending: ending.signal,
   });
   for (const facts of given) await serving.open(facts);
+  const givenNames = given.map((facts) => facts.name);
   const idleMs = new Map<string, number>();
   every(clock, CHECK_MODELS_MS, stopped.signal, () => {
     for (const model of serving.names) {
-      if (given.some((facts) => facts.name === model)) continue;
+      if (givenNames.includes(model)) continue;
       if (view.models.has(model)) idleMs.delete(model);
       else idleMs.set(model, (idleMs.get(model) ?? 0) + CHECK_MODELS_MS);
       if ((idleMs.get(model) ?? 0) < FORGET_MS) continue;
@@ -110,11 +111,11 @@ async function build(
     handlers: server ? {} : { connect: hub.connect },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
-      const { first, contexts, decisions } = serving.shown(given.map((facts) => facts.name));
+      const { first, contexts, decisions } = serving.shown(givenNames);
       const face = await listenFace(bind, { context: first, contexts, decisions, config, view, index, bus });
       closeFace = face.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
-      log.info({ url: face.url, bus: where, models: given.map((facts) => facts.name) }, 'listening');
+      log.info({ url: face.url, bus: where, models: givenNames }, 'listening');
       return { name, address: config.advertise || address, bus: where, url: face.url, model: config.model };
     },
     finish: async (untilMs) => {

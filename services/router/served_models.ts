@@ -28,7 +28,7 @@ export interface ServedModelsOptions extends Host {
 }
 
 interface Served {
-  readonly facts: ModelFacts;
+  readonly facts: ApiContext['facts'];
   readonly context: ApiContext;
   readonly view: ModelView;
   readonly conductor: Conductor;
@@ -67,10 +67,10 @@ export class ServedModels {
   }
 
   /** @throws ModelError when the tokenizer cannot be used. */
-  async open(facts: ModelFacts): Promise<void> {
+  async open({ texts, ...facts }: ModelFacts): Promise<void> {
     const { config, core, bus, clock, random, newId, log, threads, fail, ending } = this.#options;
     const { name, maxModelLen: ownLength } = facts;
-    const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(facts.texts);
+    const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(texts);
     const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail);
     const isFirst = this.#served.size === 0;
     const metrics = new RouterMetrics(name, isFirst ? { view: core.view, index: core.index, bus } : undefined, log);

@@ -137,12 +137,6 @@ export class ClusterView implements MembersView {
     return instance?.id === id ? instance : undefined;
   }
 
-  /** The longest context that a decode instance serves; placement finds the one. */
-  get maxModelLen(): number | undefined {
-    const lengths = this.of('decode').map(({ maxModelLen }) => maxModelLen);
-    return lengths.length > 0 ? Math.max(...lengths) : undefined;
-  }
-
   /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
   decodeSeenMs(numTokens: number, model?: string): number | undefined {
     const isWanted = (one: string | undefined): boolean => model === undefined || one === model;

@@ -17,6 +17,7 @@ import {
 } from '../../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
+import { ModelView } from '../../../services/router/cluster/model_view.ts';
 import { admitTo } from '../../../services/router/models.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
@@ -197,7 +198,7 @@ test('a draining instance is not placeable; the longest context of the decode in
   await world.register(registration('d1', 'a'));
   const long = registration('d2', 'a');
   await world.register({ ...long, engine: { ...long.engine!, maxModelLen: 4_096 } });
-  assert.equal(world.view.maxModelLen, 4_096);
+  assert.equal(new ModelView(world.view, 'm').maxModelLen, 4_096);
   world.heartbeat('d1', 'a', { isDraining: true });
   assert.deepEqual(
     world.view
