@@ -2,38 +2,51 @@
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
 import { heldFormat, type Program, type WeightSpec } from '../program.ts';
-import { fitsInto, numStored, RowDecoder, storedBytes, type StoredRows } from '../stored_rows.ts';
+import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../stored_rows.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { Kernels } from './kernel_exports.ts';
 import { formatCode, LANES } from './panels.ts';
+import type { Piece } from './pieces.ts';
 import type { ProgramLayout } from './program_layout.ts';
 
-/** Streams every tensor of the program. */
+/** Counts what is there of the weights of all pieces. */
+export function progressOf(pieces: readonly Piece[], { onProgress }: LoadOptions): (bytes: number) => void {
+  const specs = pieces.flatMap(({ program }) => Object.values(program.weights));
+  const totalBytes = specs.reduce((sum, { outputs, inner }) => sum + outputs * inner * 4, 0);
+  let doneBytes = 0;
+  return (bytes) => {
+    doneBytes += bytes;
+    onProgress?.(doneBytes, totalBytes);
+  };
+}
+
+/** Streams every tensor of the program into the memory that `kernels` have; `onLoaded` is told of bytes, as f32. */
 export async function loadWeights(
   program: Program,
   source: WeightSource,
   layout: ProgramLayout,
   kernels: Kernels,
-  memory: WebAssembly.Memory,
-  { onProgress, weightFormat }: LoadOptions,
+  { memory, options, decoder, onLoaded }: WeightLoad,
 ): Promise<void> {
-  const entries = Object.entries(program.weights);
-  const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
-  const decoder = new RowDecoder();
-  let doneBytes = 0;
-  for (const [name, spec] of entries) {
-    const panels = new Panels(kernels, memory, layout, layout.weights.get(name)!, spec, weightFormat);
+  for (const [name, spec] of Object.entries(program.weights)) {
+    const panels = new Panels(kernels, memory, layout, layout.weights.get(name)!, spec, options.weightFormat);
     let firstOutput = 0;
     for (const part of spec.parts) {
       for await (const rows of source.slices(part)) {
         panels.put(rows, decoder, firstOutput + rows.rowStart);
-        doneBytes += numStored(rows, spec.inner) * spec.inner * 4;
-        onProgress?.(doneBytes, totalBytes);
+        onLoaded(numStored(rows, spec.inner) * spec.inner * 4);
       }
       firstOutput += part.outputs;
     }
     assert(firstOutput === spec.outputs, `weight ${name}: parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
+}
+
+interface WeightLoad {
+  readonly memory: WebAssembly.Memory;
+  readonly options: LoadOptions;
+  readonly decoder: RowDecoder;
+  readonly onLoaded: (bytes: number) => void;
 }
 
 /** The panels of one weight. */

@@ -1,9 +1,15 @@
-/** Where everything lies in the one shared memory: a bump allocator that only plans. Offsets are bytes, ranges half-open. */
+/** Where everything of a piece lies in its shared memory: a bump allocator that only plans. Offsets are bytes, ranges half-open. */
+import { totalmem } from 'node:os';
 import { DeviceError } from '../device.ts';
 
 const PAGE_BYTES = 65_536;
-/** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model; int4 holds 7 billion weights and nothing else. */
-const MAX_BYTES = 65_536 * PAGE_BYTES;
+/** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model. */
+let maxBytes = 65_536 * PAGE_BYTES;
+
+/** For drills: a small model has several memories too. */
+export function narrowMemories(bytes: number): void {
+  maxBytes = bytes;
+}
 
 export class MemoryPlan {
   // Offset 0 stays unused, so that 0 can mean "none".
@@ -18,18 +24,17 @@ export class MemoryPlan {
     return offset;
   }
 
-  get totalBytes(): number {
-    return this.#end;
+  get fits(): boolean {
+    return this.#end <= maxBytes;
   }
 
   /** @throws DeviceError when it does not fit, with the sizes. */
   allocate(): WebAssembly.Memory {
-    const largest = [...this.#bytes].filter(([, bytes]) => bytes > 1 << 20).sort(([, a], [, b]) => b - a);
-    const sizes = `${formatMiB(this.#end)} needed (${largest.map(([what, bytes]) => `${what} ${formatMiB(bytes)}`).join(', ')})`;
-    if (this.#end > MAX_BYTES) {
+    const sizes = sizesOf([this]);
+    if (!this.fits) {
       throw new DeviceError(
-        `the wasm device addresses at most ${formatMiB(MAX_BYTES)}, ${sizes}: ` +
-          'use a smaller --weights format (int4 is the smallest), fewer --kv-blocks, smaller --chunk-tokens, a smaller model or a GPU',
+        `a memory of the wasm device has at most ${formatMiB(maxBytes)}, and what cannot be parted is larger: ${sizes}: ` +
+          SMALLER,
       );
     }
     const pages = Math.ceil(this.#end / PAGE_BYTES);
@@ -39,6 +44,39 @@ export class MemoryPlan {
       throw new DeviceError(`this machine has no room for the model: ${sizes}`, { cause });
     }
   }
+
+  get totalBytes(): number {
+    return this.#end;
+  }
+
+  get parts(): ReadonlyMap<string, number> {
+    return this.#bytes;
+  }
+}
+
+const SMALLER =
+  'use a smaller --weights format (int4 is the smallest), fewer --kv-blocks, smaller --chunk-tokens, a smaller model or a GPU';
+
+/** Memories of one program. @throws DeviceError when they are more than the machine has, or one of them more than can be addressed. */
+export function allocateAll(plans: readonly MemoryPlan[], machineBytes = ownMemory()): WebAssembly.Memory[] {
+  const needed = plans.reduce((sum, { totalBytes }) => sum + totalBytes, 0);
+  // Memory is given when it is touched: a process that takes too much is killed then, without a word.
+  if (needed > machineBytes)
+    throw new DeviceError(`this machine has ${formatMiB(machineBytes)} of memory: ${sizesOf(plans)}: ${SMALLER}`);
+  return plans.map((plan) => plan.allocate());
+}
+
+/** What this process may have: the machine's, or its container's. */
+function ownMemory(): number {
+  return Math.min(totalmem(), process.constrainedMemory() || Infinity);
+}
+
+function sizesOf(plans: readonly MemoryPlan[]): string {
+  const all = new Map<string, number>();
+  for (const { parts } of plans) for (const [what, bytes] of parts) all.set(what, (all.get(what) ?? 0) + bytes);
+  const largest = [...all].filter(([, bytes]) => bytes > 1 << 20).sort(([, a], [, b]) => b - a);
+  const needed = plans.reduce((sum, { totalBytes }) => sum + totalBytes, 0);
+  return `${formatMiB(needed)} needed (${largest.map(([what, bytes]) => `${what} ${formatMiB(bytes)}`).join(', ')})`;
 }
 
 function formatMiB(bytes: number): string {

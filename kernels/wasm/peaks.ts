@@ -40,13 +40,12 @@ export async function measurePeaks(
   new Int8Array(memory.buffer, 0, SCRATCH_BYTES * (numThreads + 1)).fill(0);
   const bestMs = async (kind: PeakLoop, fields: Readonly<Record<string, number>>, count = 1): Promise<number> => {
     const operations = Array.from({ length: count }, (_, index) => ({ kind, index, params: 0, fields }));
-    const scratchBytes = SCRATCH_BYTES;
-    const threads = await StepThreads.start(module, memory, numThreads, {
-      ...{ operations, scratch: SCRATCH_BYTES, scratchBytes },
-    });
+    const tasks = new Int32Array(new SharedArrayBuffer(4 * count));
+    const piece = { memory, operations, tasks, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES };
+    const threads = await StepThreads.start(module, [piece], numThreads);
     const once = (): number => {
       const start = nowMs();
-      threads.run({ first: 0, end: count });
+      threads.run(0, { first: 0, end: count });
       return nowMs() - start;
     };
     for (const start = nowMs(); nowMs() - start < WARM_UP_MS;) once();

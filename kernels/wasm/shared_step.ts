@@ -12,21 +12,28 @@ export const Control = {
   /** The step walks operations [firstOp, endOp). */
   firstOp: 6,
   endOp: 7,
-  count: 8,
+  /** Of this piece. */
+  piece: 8,
+  count: 9,
 } as const;
+
+/** What the threads share of one piece. */
+export interface StepPiece {
+  readonly memory: WebAssembly.Memory;
+  readonly operations: readonly PlacedOperation[];
+  /** Per operation, how many of its tasks are taken in this step. */
+  readonly tasks: Int32Array;
+  /** One scratch region per thread, this far apart. */
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}
 
 /** `barrier` is the cells of one {@link Barrier}. */
 export interface SharedStep {
   readonly module: WebAssembly.Module;
-  readonly memory: WebAssembly.Memory;
   readonly control: Int32Array;
   readonly barrier: Int32Array;
-  readonly operations: readonly PlacedOperation[];
-  /** Per operation, how many of its tasks are taken in this step. */
-  readonly tasks: Int32Array;
+  readonly pieces: readonly StepPiece[];
   readonly numThreads: number;
   readonly numSpins: number;
-  /** One scratch region per thread, this far apart. */
-  readonly scratch: number;
-  readonly scratchBytes: number;
 }

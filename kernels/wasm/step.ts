@@ -15,21 +15,22 @@ export interface OpRange {
   readonly end: number;
 }
 
-/** One thread's view of the step: its own instance over the shared memory. */
+/** One thread's view of the step: its own instance over the memory of every piece. */
 export class StepThread {
   readonly #shared: SharedStep;
-  readonly #context: StepContext;
-  readonly #runs: readonly (() => void)[];
+  readonly #pieces: readonly { readonly context: StepContext; readonly runs: readonly (() => void)[] }[];
 
   constructor(shared: SharedStep, thread: number) {
     this.#shared = shared;
-    const context = new StepContext(shared, thread);
-    this.#context = context;
-    this.#runs = shared.operations.map((op) => {
-      const run = runOf(op);
-      return () => {
-        run(context, op);
-      };
+    this.#pieces = shared.pieces.map((piece) => {
+      const context = new StepContext(shared, piece, thread);
+      const runs = piece.operations.map((op) => {
+        const run = runOf(op);
+        return () => {
+          run(context, op);
+        };
+      });
+      return { context, runs };
     });
   }
 
@@ -38,15 +39,16 @@ export class StepThread {
     const { control } = this.#shared;
     // Read once: behind the last barrier the next step's may be there already.
     const [first, end] = [control[Control.firstOp]!, control[Control.endOp]!];
+    const { context, runs } = this.#pieces[control[Control.piece]!]!;
     try {
       for (let op = first; op < end; op++) {
-        this.#runs[op]!();
-        this.#context.barrier.arrive();
+        runs[op]!();
+        context.barrier.arrive();
         onDone?.(op);
       }
     } catch (error) {
       // The others would wait for this one for ever.
-      this.#context.barrier.break();
+      context.barrier.break();
       throw error;
     }
   }
@@ -65,12 +67,13 @@ export class StepThread {
   }
 
   /** For the engine thread: wake the others once, walk along. */
-  run(ops: OpRange, onDone?: (op: number) => void): void {
-    const { control, numThreads, tasks } = this.#shared;
+  run(piece: number, ops: OpRange, onDone?: (op: number) => void): void {
+    const { control, numThreads, pieces } = this.#shared;
     assert(ops.first < ops.end, 'a step has an operation: without a barrier nobody waits for the others');
+    control[Control.piece] = piece;
     control[Control.firstOp] = ops.first;
     control[Control.endOp] = ops.end;
-    tasks.fill(0);
+    pieces[piece]?.tasks.fill(0);
     if (numThreads > 1) {
       Atomics.add(control, Control.stepCount, 1);
       Atomics.notify(control, Control.stepCount);

@@ -1,7 +1,7 @@
-/** What one thread has at hand while it walks a step, and how it gets its part of an operation. */
+/** What one thread has at hand while it walks a piece of a step, and how it gets its part of an operation. */
 import { Barrier } from './barrier.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
-import type { SharedStep } from './shared_step.ts';
+import type { SharedStep, StepPiece } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
 
 /** Columns are dealt in whole vectors. */
@@ -13,20 +13,22 @@ export class StepContext {
   readonly shared: SharedStep;
   readonly kernels: Kernels;
   readonly barrier: Barrier;
-  /** The shared memory. */
+  /** The piece's memory. */
   readonly u32: Uint32Array;
   /** This thread's own region. */
   readonly scratch: number;
   /** By inputs and panels, and by the number of rows, how they are dealt. Bounded by a model's shapes and the rows of a step. */
   readonly #products = new Map<number, (ProductTasks | undefined)[]>();
+  readonly #tasks: Int32Array;
   readonly #thread: number;
 
-  constructor(shared: SharedStep, thread: number) {
+  constructor(shared: SharedStep, piece: StepPiece, thread: number) {
     this.shared = shared;
-    this.kernels = instantiate(shared.module, shared.memory);
+    this.#tasks = piece.tasks;
+    this.kernels = instantiate(shared.module, piece.memory);
     this.barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
-    this.u32 = new Uint32Array(shared.memory.buffer);
-    this.scratch = shared.scratch + thread * shared.scratchBytes;
+    this.u32 = new Uint32Array(piece.memory.buffer);
+    this.scratch = piece.scratch + thread * piece.scratchBytes;
     this.#thread = thread;
   }
 
@@ -44,7 +46,7 @@ export class StepContext {
 
   /** The next task of operation `index`; each is given to one thread. */
   nextTask(index: number): number {
-    return Atomics.add(this.shared.tasks, index, 1);
+    return Atomics.add(this.#tasks, index, 1);
   }
 
   /** Of work that is dealt beforehand, thread t's is [count·t/n, count·(t+1)/n), in whole units. */

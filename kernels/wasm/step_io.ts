@@ -33,6 +33,7 @@ export class StepIo {
   readonly vocab: number;
   /** What the step that was written is asked for. */
   #requests: readonly SampleRequest[] = [];
+  #counts = { rows: 0, samples: 0, tiles: 0, attention: 0 };
 
   constructor(program: Program, layout: ProgramLayout, options: LoadOptions, memory: WebAssembly.Memory) {
     this.#layout = layout;
@@ -47,10 +48,7 @@ export class StepIo {
   }
 
   /** @throws AssertionError when the batch is beyond what was stated at load, DeviceError for what no device does yet. */
-  write(
-    batch: readonly Segment[],
-    { control, numThreads }: { readonly control: Int32Array; readonly numThreads: number },
-  ): void {
+  write(batch: readonly Segment[], numThreads: number): void {
     // Before anything is written: kernels check nothing.
     this.#requests = samplesOf(batch, this.#options);
     const { regions } = this.#layout;
@@ -77,10 +75,16 @@ export class StepIo {
       }
       row += tokens.length;
     });
-    control[Control.numRows] = row;
-    control[Control.numSamples] = sample;
-    control[Control.numTiles] = tile;
-    control[Control.attention] = attentionTasks(tile, row, numThreads, this.#layout.spanRecords.maxTiles);
+    const attention = attentionTasks(tile, row, numThreads, this.#layout.spanRecords.maxTiles);
+    this.#counts = { rows: row, samples: sample, tiles: tile, attention };
+  }
+
+  /** What threads must know of it, before they walk the piece. */
+  announce(control: Int32Array): void {
+    control[Control.numRows] = this.#counts.rows;
+    control[Control.numSamples] = this.#counts.samples;
+    control[Control.numTiles] = this.#counts.tiles;
+    control[Control.attention] = this.#counts.attention;
   }
 
   #page(page: number | undefined): number {

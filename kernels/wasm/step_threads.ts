@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
 import { StepThread, type OpRange } from './step.ts';
-import { Control, type SharedStep } from './shared_step.ts';
+import { Control, type SharedStep, type StepPiece } from './shared_step.ts';
 
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
 const SPIN_US = 20;
@@ -25,16 +25,14 @@ export class StepThreads {
   /** Resolves when every helper is ready. */
   static async start(
     module: WebAssembly.Module,
-    memory: WebAssembly.Memory,
+    pieces: readonly StepPiece[],
     numThreads: number,
-    work: Pick<SharedStep, 'operations' | 'scratch' | 'scratchBytes'>,
   ): Promise<StepThreads> {
     const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
     const shared: SharedStep = {
-      ...{ module, memory, numThreads, ...work },
+      ...{ module, pieces, numThreads },
       control: cells(Control.count),
       barrier: cells(BARRIER_CELLS),
-      tasks: cells(work.operations.length),
       numSpins: SPIN_US * spinsPerMicrosecond(),
     };
     const workers = Array.from(
@@ -50,9 +48,9 @@ export class StepThreads {
     return new StepThreads(shared, workers);
   }
 
-  /** One step: wakes the helpers once and works along. */
-  run(ops: OpRange, onDone?: (op: number) => void): void {
-    this.#thread.run(ops, onDone);
+  /** Operations of a piece: wakes the helpers once and works along. */
+  run(piece: number, ops: OpRange, onDone?: (op: number) => void): void {
+    this.#thread.run(piece, ops, onDone);
   }
 
   async close(): Promise<void> {

@@ -1,0 +1,200 @@
+/** A loaded program on the wasm device: its pieces, and the threads that walk them. */
+import assert from 'node:assert/strict';
+import {
+  DeviceError,
+  type Executable,
+  type KernelProfile,
+  type LayerRange,
+  type LoadOptions,
+  type RunOptions,
+  type SampleResult,
+  type Segment,
+  type StepExport,
+  type StepPart,
+} from '../device.ts';
+import { kvBlockBytes, type Program } from '../program.ts';
+import { payloadRange, type LoadedPiece } from './loaded_piece.ts';
+import { profileOf } from './operations.ts';
+import type { Pieces } from './pieces.ts';
+import type { OpRange } from './step.ts';
+import type { StepThreads } from './step_threads.ts';
+
+/** An executable whose operations can be timed. */
+export interface ProfiledExecutable extends Executable {
+  /** What the operations of a step cost; what it computes is overwritten by the next one. */
+  profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
+  /** How many memories it has. */
+  readonly numPieces: number;
+}
+
+/** Of a profile. */
+const PROFILED_STEPS = 5;
+
+export class WasmExecutable implements ProfiledExecutable {
+  readonly blockBytes: number;
+  readonly numBlocks: number;
+  readonly memoryBytes: number;
+  readonly numPieces: number;
+  readonly numAhead = 0;
+  /** Any: they are copied as they lie. */
+  readonly numExportable = Infinity;
+  readonly draws: Executable['draws'];
+  readonly #program: Program;
+  readonly #options: LoadOptions;
+  readonly #cut: Pieces;
+  readonly #pieces: readonly LoadedPiece[];
+  /** What is sampled is sampled there. */
+  readonly #home: LoadedPiece;
+  readonly #threads: StepThreads;
+
+  constructor(
+    program: Program,
+    options: LoadOptions,
+    cut: Pieces,
+    pieces: readonly LoadedPiece[],
+    threads: StepThreads,
+  ) {
+    const [home] = pieces;
+    assert(home, 'a program has a piece');
+    this.blockBytes = kvBlockBytes(program.kv, options.blockSize, options.kvDtype);
+    this.numBlocks = options.numBlocks.max;
+    this.memoryBytes = pieces.reduce((sum, piece) => sum + piece.memoryBytes, 0);
+    this.numPieces = pieces.length;
+    this.draws = { vocab: home.io.vocab, numPages: options.drawPages ?? 0 };
+    this.#program = program;
+    this.#options = options;
+    this.#cut = cut;
+    this.#pieces = pieces;
+    this.#home = home;
+    this.#threads = threads;
+  }
+
+  async run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {
+    this.#write(batch);
+    this.#walk(this.#opsOf(part), exports && this.#exporting(exports));
+    return part?.until === undefined ? this.#home.io.read() : [];
+  }
+
+  #write(batch: readonly Segment[]): void {
+    for (const { io } of this.#pieces) io.write(batch, this.#threads.numThreads);
+  }
+
+  /** Operations of the whole program; `onDone` is told of each. */
+  #walk(ops: OpRange, onDone?: (op: number) => void): void {
+    for (const { piece: index, ops: own, at, carried } of this.#cut.runs) {
+      const [first, end] = [Math.max(ops.first, own.first), Math.min(ops.end, own.end)];
+      const piece = this.#pieces[index];
+      if (first >= end || !piece) continue;
+      piece.io.announce(this.#threads.control);
+      // A step that goes on in the middle of a run has them there.
+      if (first === own.first)
+        for (const { buffer, from } of carried) piece.carry(buffer, this.#pieces[from]!, this.#threads.control);
+      const offset = at - own.first;
+      this.#threads.run(
+        index,
+        { first: first + offset, end: end + offset },
+        onDone &&
+          ((op) => {
+            onDone(op - offset);
+          }),
+      );
+    }
+  }
+
+  #opsOf({ from, until }: StepPart = { from: undefined, until: undefined }): OpRange {
+    const { operations } = this.#program;
+    const before = (layer: number): number =>
+      operations.findIndex((op) => op.kind === 'attention' && op.layer === layer);
+    return {
+      first: from === undefined ? 0 : before(from),
+      end: until === undefined ? operations.length : before(until),
+    };
+  }
+
+  /** Told of every operation: copies what is complete. */
+  #exporting({ blocks, outs, onRange }: StepExport): (op: number) => void {
+    const { exportRanges = [] } = this.#options;
+    let next = 0;
+    return (op) => {
+      const [operation, range] = [this.#program.operations[op], exportRanges[next]];
+      if (operation?.kind !== 'rope_store' || !range) return;
+      if (operation.layer !== range.firstLayer + range.numLayers - 1) return;
+      this.#copyOut(blocks, outs, range);
+      onRange(next++);
+    };
+  }
+
+  #copyOut(blockIds: readonly number[], outs: readonly Uint8Array[], layers: LayerRange): void {
+    const range = payloadRange(this.#program, layers, this.#options);
+    blockIds.forEach((block, i) => {
+      this.#check(block);
+      for (const piece of this.#pieces) piece.copyOut(block, range, outs[i]!);
+    });
+  }
+
+  #check(blockId: number): void {
+    if (blockId < 0 || blockId >= this.numBlocks) assert.fail(`no block ${blockId}`);
+  }
+
+  /** Medians of some steps, barriers included. */
+  profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]> {
+    this.#write(batch);
+    const steps = Array.from({ length: PROFILED_STEPS }, () => {
+      const ends: number[] = [];
+      const start = nowMs();
+      this.#walk(this.#opsOf(), () => ends.push(nowMs()));
+      return ends.map((end, i) => end - (ends[i - 1] ?? start));
+    });
+    const median = (op: number): number => steps.map((ms) => ms[op]!).sort((a, b) => a - b)[PROFILED_STEPS >> 1]!;
+    const times = this.#program.operations.map((_, op) => median(op));
+    return Promise.resolve(profileOf(this.#program, this.#options, batch, times));
+  }
+
+  get #allLayers(): LayerRange {
+    return { firstLayer: 0, numLayers: this.#program.kv.length };
+  }
+
+  exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
+    this.#copyOut(blockIds, outs, this.#allLayers);
+    return Promise.resolve();
+  }
+
+  importBlocks(
+    blockIds: readonly number[],
+    payloads: readonly Uint8Array[],
+    layers: LayerRange = this.#allLayers,
+  ): Promise<void> {
+    const range = payloadRange(this.#program, layers, this.#options);
+    blockIds.forEach((block, i) => {
+      const payload = payloads[i]!;
+      this.#check(block);
+      assert(payload.length === range.bytes, `so much of a block has ${range.bytes} bytes, not ${payload.length}`);
+      for (const piece of this.#pieces) piece.copyIn(block, range, payload);
+    });
+    return Promise.resolve();
+  }
+
+  writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {
+    this.#home.io.writePage(page, first, values);
+  }
+
+  /** The piece that has a buffer when a step begins, or when it has ended. */
+  #owner(buffer: string, when: 'first' | 'last'): LoadedPiece {
+    const owner = this.#pieces[this.#cut.owners.get(buffer)?.[when] ?? -1];
+    if (!owner) throw new DeviceError(`the program has no buffer ${buffer}`);
+    return owner;
+  }
+
+  write(buffer: string, values: Float32Array): Promise<void> {
+    this.#owner(buffer, 'first').write(buffer, values);
+    return Promise.resolve();
+  }
+
+  read(buffer: string, numRows: number): Promise<Float32Array> {
+    return Promise.resolve(this.#owner(buffer, 'last').read(buffer, numRows));
+  }
+
+  close(): Promise<void> {
+    return this.#threads.close();
+  }
+}

@@ -1,0 +1,123 @@
+/** A program in several memories: what it computes has the bits of one memory (E2), whatever the rows, the chunks and the threads. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import { afterEach, expect, test } from 'vitest';
+import { fromSlot } from '../../kernels/device.ts';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+import { allocateAll, MemoryPlan, narrowMemories } from '../../kernels/wasm/memory_plan.ts';
+import { piecesOf } from '../../kernels/wasm/pieces.ts';
+import type { ProfiledExecutable } from '../../kernels/wasm/wasm_executable.ts';
+import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
+import { loadModel } from '../../shared/engine/load_model.ts';
+import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
+import { openModel } from '../../shared/model/open_model.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { loadDefaults } from '../support/reference_loop.ts';
+import { bitsOf } from './bits.ts';
+
+const WHOLE = 2 ** 32;
+const NUM_PIECES = 3;
+
+afterEach(() => {
+  narrowMemories(WHOLE);
+});
+
+const golden = ['llama-odd', 'llama-tied', 'gemma2', 'gemma3', 'qwen3-moe', 'mixtral', 'phi3'] as const;
+
+test.each(golden)('%s is cut where the residual stream is all that goes on', async (name) => {
+  const folder = await openModel(goldenFolder(name));
+  const program = programOf(folder.config, shapeOf(folder), 256);
+  const { operations } = program;
+  const { pieces, runs } = piecesOf(program, (part) => part.operations.length <= 13);
+  assert(pieces.length >= NUM_PIECES, `${pieces.length} pieces`);
+  let [nextOp, nextLayer] = [0, 0];
+  for (const { piece, ops, at, carried } of runs) {
+    assert.equal(ops.first, nextOp, 'nothing is left out, and nothing done twice');
+    nextOp = ops.end;
+    const [own, { firstLayer }] = [pieces[piece]!.program.operations, pieces[piece]!.layers];
+    operations.slice(ops.first, ops.end).forEach((op, i) => {
+      const same = 'layer' in op ? { ...op, layer: op.layer - firstLayer } : op;
+      assert.deepEqual(own[at + i], same);
+    });
+    if (ops.first > 0) expect(carried.map(({ buffer }) => buffer)).toEqual(['x']);
+    else expect(carried).toEqual([]);
+  }
+  assert.equal(nextOp, operations.length);
+  for (const { layers, program: part } of pieces) {
+    assert.equal(part.kv.length, layers.numLayers);
+    // An attention and what follows it may lie in two pieces; the KV of its layer lies in one.
+    if (layers.numLayers > 0) assert.equal(layers.firstLayer, nextLayer);
+    nextLayer += layers.numLayers;
+  }
+  assert.equal(nextLayer, program.kv.length);
+  const first = Object.keys(pieces[0]!.program.weights);
+  const held = pieces.flatMap((piece) => Object.keys(piece.program.weights));
+  assert(first.includes('embed') && first.includes('model.norm.weight'), 'both ends are in the first');
+  assert.equal(held.length, Object.keys(program.weights).length, 'every weight lies in one');
+});
+
+/** So little that there are a few. */
+async function narrowFor(modelPath: string, weightFormat: WeightFormat): Promise<void> {
+  for (let bytes = 64 << 20; bytes > 1 << 20; bytes = Math.floor(bytes * 0.93)) {
+    narrowMemories(bytes);
+    const loaded = await loadModel({ ...loadDefaults, modelPath, weightFormat, numBlocks: 128 }).catch(() => undefined);
+    assert(loaded, 'it fits into pieces before it fits into none');
+    await loaded.executable.close();
+    if ((loaded.executable as ProfiledExecutable).numPieces >= NUM_PIECES) return;
+  }
+  assert.fail('it is always whole');
+}
+
+test.each([
+  ['llama-odd', 'int8', 'f16'],
+  ['llama-tied', 'f32', 'f32'],
+  ['gemma2', 'int8', 'f16'],
+  ['qwen3-moe', 'f16', 'f16'],
+] as const)(
+  'E2: %s with %s weights and %s KV has the same bits in one memory and in several',
+  async (model, weightFormat, kvDtype) => {
+    const modelPath = goldenFolder(model);
+    const cuts = [
+      { chunk: 150, numOthers: 0 },
+      { chunk: 37, numOthers: 5 },
+      { chunk: 1, numOthers: 3, otherTokens: 1 },
+      { chunk: 49, numOthers: 3, isInRanges: true },
+    ];
+    const texts = await bitsOf({ modelPath, kvDtype, weightFormat, numThreads: 2 }, cuts);
+    await narrowFor(modelPath, weightFormat);
+    for (const numThreads of [1, 2, 3])
+      texts.push(...(await bitsOf({ modelPath, kvDtype, weightFormat, numThreads }, cuts)));
+    assert.equal(new Set(texts).size, 1, 'one text');
+  },
+);
+
+test('tokens that are drawn, and given again by their slot, are those of one memory', async () => {
+  const modelPath = goldenFolder('llama-odd');
+  const drawn: number[][] = [];
+  for (const isNarrow of [false, true]) {
+    if (isNarrow) await narrowFor(modelPath, 'int8');
+    const { executable } = await loadModel({ ...loadDefaults, modelPath, weightFormat: 'int8', numBlocks: 128 });
+    const draws = new Draws({ ...neutralSampling, temperature: 1, seed: 5 });
+    const tokens: number[] = [];
+    let [start, next] = [0, Array.from({ length: 40 }, (_, i) => (i * 7) % 250)];
+    for (let step = 0; step < 20; step++) {
+      const end = start + next.length;
+      const draw = { ...draws.at(end), slot: 3 };
+      const samples = [{ row: next.length - 1, numCandidates: 0, askedTokens: [], isFullRowWanted: false, draw }];
+      const [result] = await executable.run([{ tokens: next, start, blockTable: [7, 1], samples }]);
+      tokens.push(result!.token);
+      [start, next] = [end, [fromSlot(3)]];
+    }
+    drawn.push(tokens);
+    await executable.close();
+  }
+  assert(new Set(drawn[0]).size > 5, 'they differ');
+  assert.deepEqual(drawn[1], drawn[0]);
+});
+
+test('pieces that are more than the machine has are refused with the sizes before anything is allocated', () => {
+  const plans = [new MemoryPlan(), new MemoryPlan()];
+  for (const plan of plans) plan.reserve('weights', 3 * 2 ** 30);
+  expect(() => allocateAll(plans, 2 ** 32)).toThrow(
+    /this machine has 4096.0 MiB of memory: 6144.0 MiB needed \(weights 6144.0 MiB\): use a smaller --weights format/,
+  );
+});
