@@ -41,12 +41,12 @@ export interface EngineOptions {
   readonly maxWaiting: number;
   /** A step in which others wait for tokens takes no longer because of a prompt; 0: than two and a half times what it takes without. */
   readonly stepMs: number;
-  /** Tokens that the widest layer sees, its own included; absent or 0: some layer sees all. */
-  readonly window?: number;
   /** What steps took at the start. */
   readonly firstSteps?: readonly StepTimes[];
   /** Consecutive layers, in which blocks may come and go; together all of them. */
   readonly frames: readonly LayerRange[];
+  /** Of each frame, tokens that its widest layer sees, its own included; absent or 0: some layer sees all. */
+  readonly windows?: readonly number[] | undefined;
 }
 
 /** Blocks that leave while a step computes them. */
@@ -131,6 +131,9 @@ export class Engine {
   readonly #draws: DrawBook;
   readonly #pace: StepPace;
   readonly #incoming: Incoming;
+  readonly #windows: readonly number[];
+  /** Of all layers. */
+  readonly #widest: number;
   readonly #firstStep: FirstStep;
   readonly #sequences = new Map<number, Sequence>();
   /** In the order in which the device runs them; at most one more than it takes ahead. */
@@ -152,6 +155,9 @@ export class Engine {
     this.#draws = new DrawBook(executable, options.maxNumSeqs);
     this.#pace = new StepPace(options.stepMs, options.firstSteps);
     const { blockSize, frames } = options;
+    const windows: readonly number[] = options.windows ?? frames.map(() => 0);
+    this.#windows = windows;
+    this.#widest = windows.includes(0) ? 0 : Math.max(0, ...windows);
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },
       onWhole: (block, hash) => {
@@ -160,6 +166,7 @@ export class Engine {
     });
     this.#firstStep = new FirstStep(executable, {
       ...options,
+      windows,
       onPart: (sequence) => {
         this.#giveBackRetired(sequence);
       },
@@ -208,7 +215,9 @@ export class Engine {
     const sequence = this.#sequences.get(id);
     if (!sequence) return;
     sequence.isFetching = false;
-    if (sequence.phase.kind === 'loading') sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
+    if (sequence.phase.kind !== 'loading') return;
+    sequence.passUnseen(this.#options.blockSize, this.#windows);
+    sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
   }
 
   /** Blocks' KV into their `out`s; says for each whether the pool held it. */
@@ -380,9 +389,9 @@ export class Engine {
       );
       this.#seal(block, hash, 'computed');
     }
-    const { window = 0 } = this.#options;
     // What a prefill computes is there for others to fetch.
-    if (window > 0 && sequence.request.kind === 'decode') this.pool.release(sequence.letGo(window, blockSize));
+    if (this.#widest > 0 && sequence.request.kind === 'decode')
+      this.pool.release(sequence.letGo(this.#widest, blockSize));
     if (sequence.request.kind === 'prefill') {
       this.#listener.onProgress(sequence.request.id, sequence.numComputed, sequence.numRun);
     }

@@ -29,7 +29,7 @@ export interface EngineLoopOptions {
   readonly maxNumSeqs: number;
   readonly stepMs: number;
   readonly firstSteps?: readonly StepTimes[];
-  readonly window?: number;
+  readonly windows?: readonly number[];
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
@@ -74,7 +74,7 @@ export class EngineLoop {
       stepMs,
       clock,
       firstSteps = [],
-      window = 0,
+      windows,
     } = options;
     this.#exports = new ExportQueue(numBlocks, (hash) => {
       this.#events.push({ kind: 'export_failed', hash });
@@ -100,7 +100,7 @@ export class EngineLoop {
     };
     this.engine = new Engine(
       executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps, window, frames: this.#frames },
+      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps, windows, frames: this.#frames },
       {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });

@@ -107,6 +107,8 @@ export interface EngineInfo {
   /** As it is asked for. */
   readonly modelName?: string | undefined;
   readonly device: string;
+  /** Of its frames, as {@link frameWindows} has them; absent: every layer sees all. */
+  readonly windows?: readonly number[];
   readonly loadMs: number;
 }
 

@@ -1,7 +1,9 @@
 /** The engine thread: loads the model, runs the engine's loop, and ends in order when its device goes. */
 import { systemClock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
-import { shapeDigest, windowOf } from '../model/model_shape.ts';
+import { framesOf } from '../kv/record.ts';
+import { frameWindows } from '../kv/windows.ts';
+import { shapeDigest } from '../model/model_shape.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import { loadModel, type LoadedModel } from './load_model.ts';
@@ -41,6 +43,10 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
   const beat = new Int32Array(pulse);
+  const windows = frameWindows(
+    framesOf(layout),
+    shape.layers.map(({ window }) => window),
+  );
   const loop = new EngineLoop({
     ...{
       executable,
@@ -49,7 +55,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       maxWaiting,
       stepMs,
       firstSteps,
-      window: windowOf(shape),
+      windows,
       clock: systemClock,
       emit,
       pulse: beat,
@@ -77,6 +83,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       modelConfig,
       modelName: folder.name,
       device: description,
+      windows,
       loadMs,
     },
   });

@@ -22,6 +22,8 @@ export interface FirstStepOptions {
   readonly blockSize: number;
   readonly chunkTokens: number;
   readonly frames: readonly LayerRange[];
+  /** Of each frame, as {@link Sequence.numFramesIn} takes them. */
+  readonly windows: readonly number[];
   /** The device is done with a part of it; it may have ended meanwhile. */
   readonly onPart: (sequence: Sequence) => void;
 }
@@ -38,14 +40,14 @@ export class FirstStep {
 
   /** The device has nothing to do. @returns whether it had. */
   async advance(sequences: Iterable<Sequence>): Promise<boolean> {
-    const { blockSize, frames, chunkTokens } = this.#options;
+    const { blockSize, frames, windows, chunkTokens } = this.#options;
     const begun = this.#begun?.sequence.phase === this.#begun?.phase ? this.#begun : undefined;
     for (const sequence of begun ? [begun.sequence] : sequences) {
       const { phase, request, tokens } = sequence;
       if (phase.kind !== 'loading' || request.kind !== 'decode' || sequence.isReadingPrompt) continue;
       const start = sequence.hittableBlocks(blockSize) * blockSize;
       const count = sequence.length - start;
-      const until = frames[sequence.numFramesIn(blockSize)]?.firstLayer ?? 0;
+      const until = frames[sequence.numFramesIn(blockSize, windows)]?.firstLayer ?? 0;
       const from = begun?.until;
       if (until <= (from ?? 0) || count > chunkTokens) continue;
       this.#begun = { sequence, phase, start, count, until };

@@ -9,7 +9,7 @@ export interface Arrival {
   readonly blockIndex: number;
   /** Of the frame, when it is one. */
   readonly payload: Uint8Array;
-  /** Frames of a block come in order; undefined: all of it. */
+  /** Undefined: all of it. */
   readonly frame?: number | undefined;
 }
 
@@ -64,23 +64,20 @@ export class Incoming {
     const { blockSize } = this.#options;
     const first = sequence.numComputed / blockSize;
     const end = sequence.hittableBlocks(blockSize);
-    const framesIn = new Map(sequence.framesIn);
     return arrivals.flatMap((arrival) => {
-      const { blockIndex: index, frame } = arrival;
+      const { blockIndex: index } = arrival;
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
       if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) return [];
-      // One that was dropped on the way is missing; the first one begins anew.
-      if (frame !== undefined && frame > 0 && framesIn.get(index) !== frame) return [];
-      if (frame !== undefined) framesIn.set(index, frame + 1);
       return [{ ...arrival, block, hash }];
     });
   }
 
   #note(sequence: Sequence, { blockIndex, frame, block, hash }: Put): void {
     const { blockSize, frames, onWhole } = this.#options;
-    if (frame !== undefined && frame < frames.length - 1) {
-      sequence.framesIn.set(blockIndex, frame + 1);
-      return;
+    if (frame !== undefined) {
+      const bits = (sequence.framesIn.get(blockIndex) ?? 0) | (1 << frame);
+      sequence.framesIn.set(blockIndex, bits);
+      if (bits !== (1 << frames.length) - 1) return;
     }
     sequence.framesIn.delete(blockIndex);
     sequence.numFetched += blockSize;

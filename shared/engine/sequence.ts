@@ -8,6 +8,7 @@
  * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left
  * and samples until it stops.
  */
+import { numUnseen } from '../kv/windows.ts';
 import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import type { SamplingParams } from './sampler.ts';
 
@@ -63,7 +64,7 @@ export class Sequence {
   isFetching: boolean;
   /** Blocks that were put in beyond `numComputed`: a block before them was evicted meanwhile and is computed. */
   readonly delivered = new Set<number>();
-  /** Of blocks that come frame by frame and are not whole yet: how many are in. */
+  /** Of blocks that come frame by frame and are not whole: which are in, bit f for frame f. */
   readonly framesIn = new Map<number, number>();
   /** Where the tokens' KV came from: hit at the first admission, fetched, run here. */
   numCached = 0;
@@ -140,13 +141,46 @@ export class Sequence {
     if (this.numInFlight === 0) this.numComputed = this.numSubmitted;
   }
 
-  /** Frames that every block has which is to come before the tail; Infinity when all are whole. */
-  numFramesIn(blockSize: number): number {
+  /**
+   * Frames that every block has which is to come before the tail, or that nobody sees there; Infinity when that is all. `windows`: of each
+   * frame, tokens that its layers see, 0 for all.
+   */
+  numFramesIn(blockSize: number, windows: readonly number[]): number {
     let fewest = Infinity;
     const end = this.hittableBlocks(blockSize);
+    const unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));
     for (let index = this.numSubmitted / blockSize; index < end && fewest > 0; index++)
-      if (!this.delivered.has(index)) fewest = Math.min(fewest, this.framesIn.get(index) ?? 0);
+      if (!this.delivered.has(index)) fewest = Math.min(fewest, this.#firstMissing(index, unseen));
     return fewest;
+  }
+
+  /** The first frame of the block that is not in and is seen; `unseen`: by frame, how many of the first blocks are not. */
+  #firstMissing(index: number, unseen: readonly number[]): number {
+    const bits = this.framesIn.get(index) ?? 0;
+    const missing = unseen.findIndex((count, frame) => (bits & (1 << frame)) === 0 && index >= count);
+    return missing < 0 ? Infinity : missing;
+  }
+
+  /**
+   * No more blocks come: those of which nothing is missing that a row sees which is still to be computed count as there. They have no name:
+   * whatever else begins with the same tokens would see what is missing.
+   */
+  passUnseen(blockSize: number, windows: readonly number[]): void {
+    if (windows.every((window) => window === 0)) return;
+    const first = this.numSubmitted / blockSize;
+    let end = this.hittableBlocks(blockSize);
+    let unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));
+    // Rows are computed from the first block on that is missing: they see more of those before it than later ones would.
+    for (let index = end - 1; index >= first; index--) {
+      if (this.delivered.has(index) || this.#firstMissing(index, unseen) === Infinity) continue;
+      end = index;
+      unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));
+    }
+    for (let index = first; index < end; index++) {
+      if (!this.delivered.delete(index)) this.numFetched += blockSize;
+      this.numSubmitted += blockSize;
+    }
+    this.passDelivered(blockSize);
   }
 
   /** Rows are to come whose logits are wanted, besides the one that a token is drawn from. */

@@ -209,6 +209,18 @@ function readFrame(said: Buffer, digest: Buffer, offset: number): Frame {
   };
 }
 
+/** Frames of a sealed record: where they lie in it, and what it says of each, as {@link describeFrame} makes it. */
+export function framesIn(
+  record: Uint8Array,
+): { readonly offset: number; readonly bytes: number; readonly said: Buffer }[] {
+  const view = Buffer.from(record.buffer, record.byteOffset, record.byteLength);
+  const start = view.readUInt32LE(4);
+  return readFrames(view, view.readUInt16LE(74)).map(({ offset, bytes }, i) => {
+    const at = IDENTITY_BYTES + FRAME_BYTES * i;
+    return { offset: start + offset, bytes, said: Buffer.from(view.subarray(at, at + FRAME_BYTES)) };
+  });
+}
+
 /** One number for the raw bytes of a sealed record: XXH64 of its frames' checksums. */
 export function contentOf(record: Uint8Array): bigint {
   const view = Buffer.from(record.buffer, record.byteOffset, record.byteLength);

@@ -102,12 +102,6 @@ export interface ModelShape {
   readonly ropes: Readonly<Record<string, RopeShape>>;
 }
 
-/** Tokens that the widest layer sees; 0: some layer sees all. */
-export function windowOf({ layers }: Pick<ModelShape, 'layers'>): number {
-  const windows = layers.map(({ window }) => window);
-  return windows.includes(0) ? 0 : Math.max(0, ...windows);
-}
-
 /** SHA-256 of the shape, hex: equal for equal models, whatever else their configuration files hold. */
 export function shapeDigest(shape: ModelShape): string {
   return createHash('sha256').update(JSON.stringify(shape)).digest('hex');

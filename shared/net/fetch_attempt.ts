@@ -30,7 +30,7 @@ export interface Arrived {
   /** Of the run that was asked for. */
   readonly index: number;
   readonly slot: number;
-  /** Undefined: the whole record. Frames of a block come in order, the first one first, blocks beside one another. */
+  /** Undefined: the whole record. Frames of a block come in order, blocks beside one another; where only some are wanted, it may come whole all the same. */
   readonly frame: number | undefined;
   /** Nothing more comes into the slot, which is its reader's now. */
   readonly isLast: boolean;
@@ -51,7 +51,7 @@ interface Group {
   readonly count: number;
   /** Of the first blocks. */
   readonly slots: number[];
-  /** By frame, what records say of it, one behind the other. */
+  /** By frame that is wanted, what records say of it, one behind the other. */
   readonly described: Buffer[];
 }
 
@@ -64,6 +64,8 @@ export interface FetchAttemptOptions {
   readonly recordBytes: number;
   /** Of records that come in frames; `offset` counts from the record's beginning. None: they come whole. */
   readonly frames: readonly FrameRange[];
+  /** Which of them come, in order, where not the whole record does. */
+  readonly wanted: readonly number[];
   readonly call: AsyncIterableIterator<FetchReply>;
   readonly stream: PulledStream | undefined;
   readonly moved: Moved;
@@ -125,7 +127,7 @@ export class FetchAttempt {
       for await (const { index, slot, frame, bytes, arrival } of this.#coming) {
         const { fault, way } = await this.#options.watched(arrival, () => false);
         this.#options.moved[way] += bytes;
-        const isLast = frame === undefined || frame === this.#options.frames.length - 1;
+        const isLast = frame === undefined || frame === this.#options.wanted.at(-1);
         if (isLast) {
           this.#held.delete(slot);
           this.#makeRoom();
@@ -207,18 +209,19 @@ export class FetchAttempt {
 
   /** A frame lies ready there, of blocks that grow. Nothing waits for slots: whoever has one needs the frames that come behind. */
   #askFrame(reply: FetchReply, slots: Slots): void {
-    const { hashes, recordBytes, frames, stream } = this.#options;
+    const { hashes, recordBytes, wanted, stream } = this.#options;
     const { index: first, numReady: count, totalBytes, frame, described } = reply;
-    const isFirst = frame === 1 && !this.#group && first === this.#numAsked && first + count <= hashes.length;
+    const part = wanted.indexOf(frame - 1);
+    const isFirst = part === 0 && !this.#group && first === this.#numAsked && first + count <= hashes.length;
     const group = isFirst ? { first, count, slots: [], described: [] } : this.#group;
-    const isNext = group?.first === first && group.count === count && group.described.length === frame - 1;
+    const isNext = group?.first === first && group.count === count && group.described.length === part;
     const isWhole = totalBytes === recordBytes && described.length === count * FRAME_BYTES;
-    const isBounded = frame <= frames.length && count > 0 && count <= this.#window;
+    const isBounded = count > 0 && count <= this.#window;
     if (!stream || !group || !isNext || !isWhole || !isBounded) throw this.#wrong(reply);
     if (isFirst) this.#numAsked += count;
     group.described.push(described);
-    this.#askPieces(group, 0, group.slots.length, frame - 1, frame);
-    this.#group = frame < frames.length ? group : undefined;
+    this.#askPieces(group, 0, group.slots.length, part, part + 1);
+    this.#group = part + 1 < wanted.length ? group : undefined;
     if (!isFirst) return;
     this.#acquired = this.#acquired.then(() => this.#acquire(group, slots));
     // Whoever reads the call to its end hears of it.
@@ -234,19 +237,21 @@ export class FetchAttempt {
     }
   }
 
-  /** Of blocks [fromBlock, toBlock) of the group the frames [fromFrame, toFrame). */
-  #askPieces(group: Group, fromBlock: number, toBlock: number, fromFrame: number, toFrame: number): void {
-    const { hashes, frames, stream } = this.#options;
+  /** Of blocks [fromBlock, toBlock) of the group, of the frames that are wanted [fromPart, toPart). */
+  #askPieces(group: Group, fromBlock: number, toBlock: number, fromPart: number, toPart: number): void {
+    const { hashes, frames, wanted: parts, stream } = this.#options;
     const wanted: WantedRecord[] = [];
     const whose: Pick<Coming, 'index' | 'frame' | 'bytes'>[] = [];
-    for (const [ahead, range] of frames.slice(fromFrame, toFrame).entries()) {
-      const frame = fromFrame + ahead;
+    for (const [ahead, frame] of parts.slice(fromPart, toPart).entries()) {
+      const range = frames[frame];
+      if (!range) continue;
       const { offset, bytes } = range;
       for (const [behind, slot] of group.slots.slice(fromBlock, toBlock).entries()) {
         const block = fromBlock + behind;
         const index = group.first + block;
         const digest = hashes[index]?.digest ?? ('' as Digest);
-        const said = group.described[frame]?.subarray(block * FRAME_BYTES, (block + 1) * FRAME_BYTES) ?? NOTHING;
+        const said =
+          group.described[fromPart + ahead]?.subarray(block * FRAME_BYTES, (block + 1) * FRAME_BYTES) ?? NOTHING;
         wanted.push({ index: pieceOf(index, frame), slot, bytes, digest, frame: { range, offset, said } });
         whose.push({ index, frame, bytes });
       }

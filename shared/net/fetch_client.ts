@@ -31,6 +31,8 @@ export interface FetchOptions {
   readonly recordBytes: number;
   /** Records of blocks that are being computed may come in these; `offset` counts from the record's beginning. Else they come whole. */
   readonly frames?: readonly FrameRange[];
+  /** Of every block only these frames, in order; over calls records come whole all the same. Absent: all. */
+  readonly wanted?: readonly number[] | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -69,6 +71,7 @@ export function nothingMoved(): Moved {
 export function openFetch(line: FetchLine, address: string, options: FetchOptions): FetchStream {
   const { network, mover, lanes, moved, clock, random } = line;
   const { context, format, hashes, waitMs, timeoutMs, patienceMs, recordBytes, frames = [], signal } = options;
+  const { wanted = [...frames.keys()] } = options;
   const untilMs = clock.nowMs() + timeoutMs;
   const link = linkSignals(signal);
   /** Of the last attempt. */
@@ -89,6 +92,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
         hashes: packHashes(left),
         waitMs: Math.min(waitMs, Math.max(0, Math.floor(untilMs - clock.nowMs()))),
         ...{ lane: lane?.id ?? 0, stream: stream?.number ?? 0, inFrames: stream !== undefined && frames.length > 0 },
+        frames: stream && options.wanted ? wanted.reduce((bits, frame) => bits | (1 << frame), 0) : 0,
       },
       { signal: own.signal, timeoutMs: Math.max(1, untilMs - clock.nowMs()) },
     );
@@ -99,6 +103,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
       hashes: left,
       recordBytes,
       frames,
+      wanted,
       call,
       stream,
       moved,

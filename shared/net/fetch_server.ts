@@ -1,6 +1,7 @@
 /** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
 import { Failure } from '../base/failure.ts';
 import type { BlockHash, BlockKey } from '../kv/block_key.ts';
+import { framesIn } from '../kv/record.ts';
 import type { InPlace, Lent } from '../kv/record_cache.ts';
 import { tiers } from '../protocol/block_events.ts';
 import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '../protocol/messages.ts';
@@ -132,7 +133,7 @@ async function* records(
         break;
       }
       if (stream && 'frames' in lent) {
-        const isWhole = yield* growing(lent, index, stream, signal);
+        const isWhole = yield* inParts(lent, index, stream, request.frames, signal);
         if (!isWhole) break;
         read(lent.blocks.length);
         await stream.until(windowOf(lent.recordBytes) / 2, signal);
@@ -144,6 +145,12 @@ async function* records(
         // Other streams find half of what is left.
         const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable(bytes) / 2));
         const ready = [lent, ...heldBehind(source, hashes, index, most, bytes)];
+        if (request.frames > 0) {
+          yield* inParts(partedRecords(ready), index, stream, request.frames, signal);
+          read(ready.length);
+          await stream.until(windowOf(bytes) / 2, signal);
+          continue;
+        }
         stream.offer(
           ready.map(({ slot, release }, i) => ({
             index: pieceOf(index + i, undefined),
@@ -181,15 +188,18 @@ async function* records(
   }
 }
 
-/** Frame after frame of all of them, as they come. @returns whether the last one came. */
-async function* growing(
+/** Frame after frame of all of them, as they come; those of `wanted`, all when it is 0. @returns whether the last one came. */
+async function* inParts(
   { blocks, frames, recordBytes: totalBytes, ...growth }: GrowingBlocks,
   index: number,
   stream: ServedStream,
+  wanted: number,
   signal: AbortSignal,
 ): AsyncGenerator<FetchReply, boolean> {
   try {
+    if (wanted >= 1 << frames.length) throw new Failure('invalid_request', `a record has ${frames.length} frames`);
     for (const [frame, { offset, bytes }] of frames.entries()) {
+      if (wanted > 0 && !(wanted & (1 << frame))) continue;
       const described = await growth.described(frame, signal);
       if (!described || signal.aborted) return false;
       stream.offer(
@@ -204,6 +214,31 @@ async function* growing(
   } finally {
     growth.release();
   }
+}
+
+/** Records that are whole, as what is lent frame by frame. */
+function partedRecords(records: readonly InPlace[]): GrowingBlocks {
+  const parts = records.map(({ record }) => framesIn(record));
+  const held = records.map(({ slot, release }) => {
+    let numHolds = 0;
+    const hold = (): (() => void) => {
+      numHolds++;
+      return () => {
+        if (--numHolds === 0) release();
+      };
+    };
+    return { slot, hold };
+  });
+  const own = held.map(({ hold }) => hold());
+  return {
+    blocks: held,
+    recordBytes: records[0]?.record.length ?? 0,
+    frames: parts[0] ?? [],
+    described: (frame) => Promise.resolve(parts.flatMap((frames) => frames[frame]?.said ?? [])),
+    release: () => {
+      for (const giveBack of own) giveBack();
+    },
+  };
 }
 
 function isInPlace(lent: Lent): lent is InPlace {

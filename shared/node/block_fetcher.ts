@@ -8,6 +8,7 @@ import type { ToEngine } from '../engine/engine_messages.ts';
 import type { BlockHash } from '../kv/block_key.ts';
 import { framesOf, preambleBytes, recordBytes, type FrameRange, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
+import { numUnseen } from '../kv/windows.ts';
 import type { ArrivalSlot, Arrived, Slots } from '../net/fetch_attempt.ts';
 import { openFetch, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
@@ -21,6 +22,8 @@ export interface FetchJob {
   /** Blocks [0, from) are in the device. */
   readonly from: number;
   readonly sources: readonly Source[];
+  /** Nobody fetches from here what comes: layers before whose window a block lies need not. */
+  readonly isForItself: boolean;
   readonly context: RequestContext;
   readonly timeoutMs: number;
   readonly isAdmitted: () => boolean;
@@ -39,11 +42,19 @@ export interface BlockFetcherOptions {
   readonly line: FetchLine;
   readonly slab: Slab;
   readonly layout: RecordLayout;
+  /** Of its frames, tokens that their layers see; 0: all. */
+  readonly windows: readonly number[];
   readonly window: ArrivalWindow;
   readonly outbox: Outbox;
   readonly ownAddress: string;
   readonly sendToEngine: (message: ToEngine) => void;
   readonly log: Log;
+}
+
+/** Blocks of one source that are fetched alike. */
+interface Run extends Source {
+  /** Which of their frames; undefined: all. */
+  readonly wanted: readonly number[] | undefined;
 }
 
 /**
@@ -64,12 +75,14 @@ export class BlockFetcher {
 
   async run(job: FetchJob): Promise<FetchOutcome> {
     const sources = sourcesFrom(job);
-    const streams = sources.map((source) => this.#open(job, source));
-    let reached = job.from;
+    const numWanted = sources.at(-1)?.end ?? job.from;
+    const { runs, from } = this.#runsOf(job, sources, numWanted);
+    const streams = runs.map((run) => this.#open(job, run));
+    let reached = from;
     let fetchedBytes = 0;
     let reason = 'no holder has the next block';
     try {
-      for (const [i, source] of sources.entries()) {
+      for (const [i, source] of runs.entries()) {
         const stream = streams[i];
         if (!stream) break;
         const slots: Slots = {
@@ -82,9 +95,9 @@ export class BlockFetcher {
           const block = source.start + arrival.index;
           const fault = this.#deliver(job, block, arrival);
           if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
-          if (!arrival.isLast) continue;
-          reached = block + 1;
-          fetchedBytes += recordBytes(this.#options.layout);
+          const range = arrival.frame === undefined ? undefined : this.#frames[arrival.frame];
+          fetchedBytes += range?.bytes ?? recordBytes(this.#options.layout);
+          if (arrival.isLast) reached = block + 1;
         }
         if (reached < source.end) {
           reason = `${source.address} has no block ${reached}`;
@@ -98,11 +111,30 @@ export class BlockFetcher {
     } finally {
       for (const stream of streams) stream.cancel();
     }
-    return { reached, fetchedBytes, reason };
+    // Who goes on computing before the end would see what was left out.
+    const isUsable = reached === numWanted || (from === job.from && runs.every(({ wanted }) => !wanted));
+    return { reached: isUsable ? reached : job.from, fetchedBytes, reason };
+  }
+
+  /** What is asked of whom; blocks that no layer sees from behind the last one on are asked of nobody: it begins `from` those. */
+  #runsOf({ from, isForItself }: FetchJob, sources: readonly Source[], end: number): { runs: Run[]; from: number } {
+    const { layout, windows } = this.#options;
+    const widest = Math.max(0, ...windows);
+    const numOld = isForItself ? numUnseen(widest, end * layout.blockSize, layout.blockSize) : 0;
+    const seen = [...windows.keys()].filter((frame) => windows[frame] === 0);
+    const runs = sources.flatMap((source): Run[] => {
+      const { start } = source;
+      const middle = Math.min(source.end, Math.max(start, numOld));
+      return [
+        ...(start < middle && seen.length > 0 ? [{ ...source, end: middle, wanted: seen }] : []),
+        ...(middle < source.end ? [{ ...source, start: middle, wanted: undefined }] : []),
+      ];
+    });
+    return { runs, from: Math.max(from, runs[0]?.start ?? from) };
   }
 
   /** A source that is this process is read from the outbox; its records go through the same checks. */
-  #open(job: FetchJob, { address, start, end, isComputing }: Source): FetchStream {
+  #open(job: FetchJob, { address, start, end, isComputing, wanted }: Run): FetchStream {
     const { line, layout, ownAddress, outbox } = this.#options;
     const hashes = job.hashes.slice(start, end);
     if (address !== ownAddress) {
@@ -115,6 +147,7 @@ export class BlockFetcher {
         patienceMs: isComputing ? undefined : HELD_PATIENCE_MS,
         recordBytes: recordBytes(layout),
         frames: this.#frames,
+        wanted,
         signal: job.signal,
       });
     }

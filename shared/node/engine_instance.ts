@@ -198,6 +198,7 @@ export class EngineInstance {
         line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },
         slab: this.#slab,
         layout,
+        windows: this.info.windows ?? [],
         window,
         outbox,
         sendToEngine,

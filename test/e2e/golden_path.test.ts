@@ -8,7 +8,15 @@ import { readModelFolder } from '../../shared/model/model_folder.ts';
 const BOUND = 2e-3;
 
 /** All of them run on one engine in test/engine; over the wire goes what their blocks differ in: heads, layers, windows, caps, a mixture. */
-const models = ['llama-tied', 'llama-head-dim', 'llama-odd', 'qwen2-tied-window', 'gemma2', 'qwen3-moe'] as const;
+const models = [
+  'llama-tied',
+  'llama-head-dim',
+  'llama-odd',
+  'qwen2-tied-window',
+  'gemma2',
+  'mistral',
+  'qwen3-moe',
+] as const;
 
 test.each(models)('%s: golden ids and log-probabilities over the wire', async (name) => {
   const folder = goldenFolder(name);

@@ -172,10 +172,11 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     most = Infinity,
     signal = never,
     of = hashes,
-  }: { most?: number; signal?: AbortSignal; of?: typeof hashes } = {}): Reading {
+    wanted,
+  }: { most?: number; signal?: AbortSignal; of?: typeof hashes; wanted?: readonly number[] } = {}): Reading {
     const stream = openFetch(line, address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-      ...{ format: layout.format, hashes: of, signal, recordBytes: BYTES, frames, patienceMs: undefined },
+      ...{ format: layout.format, hashes: of, signal, recordBytes: BYTES, frames, wanted, patienceMs: undefined },
       ...{ waitMs: 5_000, timeoutMs: 10_000 },
     });
     const slots = slotsOf(slab, BYTES, signal, most);
@@ -192,7 +193,8 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     return { seen, payloads, done: all() };
   }
 
-  function assertPayloads({ payloads }: Reading): void {
+  /** `others`: what lies where frames that are not wanted would. */
+  function assertPayloads({ payloads }: Reading, wanted?: readonly number[], others?: number): void {
     assert.deepEqual(
       [...payloads.keys()],
       hashes.map((_, i) => i),
@@ -202,7 +204,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
       for (const [i, { bytes }] of frames.entries()) {
         const part = payload.subarray(i * bytes, (i + 1) * bytes);
         assert(
-          part.every((value) => value === valueOf(block, i)),
+          part.every((value) => value === (wanted?.includes(i) === false ? (others ?? value) : valueOf(block, i))),
           `frame ${i} of block ${block}`,
         );
       }
@@ -246,6 +248,44 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
       lent.release();
     }
     assert.equal(line.moved[isShared ? 'memory' : 'socket'], NUM_BLOCKS * (BYTES - START));
+  });
+
+  test.each([[[1, 3]], [[0]], [[2]]])(
+    'only frames %j are wanted, of blocks that grow and of such that are there',
+    async (wanted) => {
+      const partBytes = wanted.reduce((sum, frame) => sum + frames[frame]!.bytes, 0);
+      const growing = read({ wanted });
+      await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+      holder.step([0, 1, 2, 3]);
+      holder.step([4, 5]);
+      await growing.done;
+      assertPayloads(growing, wanted, 0);
+      await isAtRest();
+      for (const most of [Infinity, 2]) {
+        const there = read({ wanted, most });
+        await there.done;
+        assertPayloads(there, wanted);
+        assert.deepEqual(
+          there.seen.map(({ index, frame, isLast }) => `${index} ${frame} ${isLast}`).sort(),
+          hashes.flatMap((_, index) => wanted.map((frame) => `${index} ${frame} ${frame === wanted.at(-1)}`)).sort(),
+        );
+        await isAtRest();
+      }
+      assert.equal(line.moved[isShared ? 'memory' : 'socket'], 3 * NUM_BLOCKS * partBytes);
+      // Over calls a record comes whole, and is used whole.
+      line = { ...line, lanes: undefined };
+      const called = read({ wanted });
+      await called.done;
+      assert(called.seen.every(({ frame, isLast }) => frame === undefined && isLast));
+      assertPayloads(called);
+      await isAtRest();
+    },
+  );
+
+  test('a frame that records do not have is refused', async () => {
+    holder.step([0, 1, 2, 3, 4, 5]);
+    await assert.rejects(read({ wanted: [NUM_FRAMES] }).done, /a record has 4 frames/);
+    await isAtRest();
   });
 
   test('whoever has few slots gets the blocks after one another, and keeps nobody from anything', async () => {

@@ -11,6 +11,8 @@ import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
 const LONG_CHARACTERS = 32_768;
+/** About. */
+const CHARACTERS_A_TOKEN = 4;
 /** Token names in one call: some milliseconds. */
 const NAMES_AT_ONCE = 1_024;
 
@@ -123,13 +125,18 @@ export class TextCodec {
     return workers.tools;
   }
 
-  /** Tokens that a model generated after these: a chat that goes on begins with them. @returns what other routers should learn */
+  /**
+   * Tokens that a model generated after these: a chat that goes on begins with them. The thread that will have its next turn has them before
+   * that. @returns what other routers should learn
+   */
   async remember(prompt: Uint32Array, generated: readonly number[]): Promise<Answer | undefined> {
     const workers = this.#workers;
     if (!workers || this.#addedIds.size === 0) return undefined;
     const tokens = generatedTokens(prompt, generated, this.#addedIds);
-    const answer = tokens && (await workers.long.call('remember', tokens));
-    if (answer) workers.prompts.tell('learn', answer);
+    const { prompts, long } = workers;
+    const own = this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));
+    const answer = tokens && (await own.call('remember', tokens));
+    if (answer) (own === long ? prompts : long).tell('learn', answer);
     return answer;
   }
 

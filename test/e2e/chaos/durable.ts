@@ -129,6 +129,7 @@ async function fetchOne(
       lane: 0,
       stream: 0,
       inFrames: false,
+      frames: 0,
     },
   };
   for await (const { index, data } of ask(network, address, 'fetch', request, options)) {

@@ -1,0 +1,66 @@
+/**
+ * A model whose layers all see a window: what lies before it does not move, and tokens are those of one process, also when what would be
+ * needed is lost. Real processes, two prefill and two decode. Budget: 40 s.
+ */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import type { LoadedModel } from '../../shared/engine/load_model.ts';
+import { recordBytes } from '../../shared/kv/record.ts';
+import { Cluster, mapConcurrently } from '../support/cluster.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+
+const path = goldenFolder('mistral');
+const [LENGTH, NUM_NEW] = [640, 40];
+const random = new Random(8);
+const promptOf = (): number[] => Array.from({ length: LENGTH }, () => 3 + random.below(250));
+
+let cluster: Cluster;
+let reference: LoadedModel;
+beforeAll(async () => {
+  const numbers = ['--prefill', '2', '--decode', '2', '--threads', '1'];
+  cluster = await Cluster.up('--model', path, '--local-prefill-tokens', '0', '--kv-dtype', 'f16', ...numbers);
+  reference = await loadReference(path, 'f16', 1_024);
+});
+afterAll(async () => {
+  await reference.executable.close();
+  await cluster.close();
+});
+
+async function check(prompt: number[]): Promise<void> {
+  const { choices } = await cluster.completion({ prompt, max_tokens: NUM_NEW, temperature: 0, ignore_eos: true });
+  const want = await generate(reference.executable, prompt, greedy, NUM_NEW);
+  assert.deepEqual(
+    choices[0]?.token_ids,
+    want.map(({ token }) => token),
+  );
+}
+
+test('blocks before the window stay where they are, and tokens are those of one process', async () => {
+  const prompts = [promptOf(), promptOf(), promptOf()];
+  await mapConcurrently(prompts, 3, check);
+  // Again, from wherever they are now: nobody has taken what a decode instance has for the whole.
+  await mapConcurrently([...prompts, prompts[0]!.slice(0, 500)], 2, check);
+  const requests = await cluster.requests();
+  const fetched = requests.flatMap(({ attempts }) =>
+    attempts.flatMap(({ report }) => (report && report.fetched_tokens > 0 ? [report] : [])),
+  );
+  assert(fetched.length >= prompts.length, `${fetched.length} of ${requests.length} were fetched for`);
+  const whole = recordBytes(reference.layout);
+  for (const { fetched_tokens: tokens, fetched_bytes: bytes } of fetched) {
+    // 48 tokens lie in three blocks at most, besides the tail.
+    assert(bytes > 0 && bytes <= 3 * whole, `${bytes} bytes came for ${tokens} tokens`);
+    assert(tokens > 400, `${tokens} tokens count as there`);
+  }
+});
+
+test('whoever has them is lost: what is computed again is right', async () => {
+  const prompt = promptOf();
+  await check(prompt);
+  const answers = mapConcurrently([prompt, promptOf(), prompt.slice(0, 600), promptOf()], 4, check);
+  cluster.kill('prefill-1');
+  cluster.kill('store-1');
+  await answers;
+  await check(prompt);
+});
