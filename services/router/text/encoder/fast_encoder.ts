@@ -17,6 +17,8 @@ const MAX_PIECES = 200_000;
 const STRETCH = 4_096;
 const BEHIND = 128;
 const MAX_STRETCH_CHARACTERS = 16 * 2 ** 20;
+/** In front of stretches that added tokens have not cut yet: no text has it. */
+const UNCUT = '\udc00\ud800';
 
 const PROBE =
   "  The quick brown fox's 1234567 jumps, isn't it? It's OVER!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
@@ -116,9 +118,32 @@ export class FastEncoder {
   encode(text: string, addSpecialTokens: boolean): Uint32Array {
     const out = new Ids();
     if (addSpecialTokens) out.addAll(this.#ends.before);
-    for (const section of this.#added.split(text)) this.#encodeSection(section, out);
+    for (const section of this.#added.split(this.#encodeLeading(text, out))) this.#encodeSection(section, out);
     if (addSpecialTokens) out.addAll(this.#ends.after);
     return out.taken();
+  }
+
+  /** Stretches of a text in which added tokens are everywhere, such as ends of lines, as they are before that cuts them. @returns the rest */
+  #encodeLeading(text: string, out: Ids): string {
+    let from = 0;
+    while (text.length - from > STRETCH + BEHIND) {
+      const part = text.slice(from, from + STRETCH + BEHIND);
+      const key = UNCUT + part;
+      const known = this.#stretches.get(key);
+      if (known) {
+        this.#touch(key, known);
+        out.addAll(known.ids);
+        from += known.length;
+        continue;
+      }
+      const { sections, length } = this.#added.leading(part);
+      if (length === 0) break;
+      const start = out.length;
+      for (const section of sections) this.#encodeSection(section, out);
+      this.#keep(key, { length, ids: out.since(start) });
+      from += length;
+    }
+    return from === 0 ? text : text.slice(from);
   }
 
   /** What comes before and after a whole text. */

@@ -1,0 +1,53 @@
+/** Vocabularies that people have: pairs that the Rust reference made, and random texts against the library. Budget: 30 s. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { Tokenizer } from '@huggingface/tokenizers';
+import { describe, expect, test } from 'vitest';
+import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
+import type { LibraryTokenizer } from '../../../services/router/text/encoder/library.ts';
+import { Random } from '../../../shared/base/random.ts';
+import { goldenFolder } from '../../support/golden.ts';
+import { projectPath } from '../../support/project.ts';
+
+const golden = JSON.parse(readFileSync(goldenFolder('vocabularies.json'), 'utf8')) as {
+  readonly texts: readonly string[];
+  readonly ids: Readonly<Record<string, readonly (readonly number[])[]>>;
+};
+
+function libraryOf(name: string): LibraryTokenizer {
+  const folder = projectPath(`node_modules/.cache/vocabularies/${name}`);
+  assert(existsSync(folder), `${folder} is not there: \`npm test\` fetches it`);
+  const read = (file: string): unknown => JSON.parse(readFileSync(`${folder}/${file}`, 'utf8'));
+  return new (Tokenizer as unknown as new (json: unknown, config: unknown) => LibraryTokenizer)(
+    read('tokenizer.json'),
+    read('tokenizer_config.json'),
+  );
+}
+
+describe.each(Object.keys(golden.ids))('%s', (name) => {
+  const library = libraryOf(name);
+  const fast = FastEncoder.create(library);
+  assert(fast, 'our own encoder has it');
+
+  test('ids are the reference’s', () => {
+    expect(golden.texts.length).toBeGreaterThan(80);
+    golden.texts.forEach((text, i) => {
+      assert.deepEqual([...fast.encode(text, i % 2 === 0)], golden.ids[name]?.[i], JSON.stringify(text));
+    });
+  });
+
+  test('random texts, long and short, met before and not, are the library’s', () => {
+    const random = new Random(19);
+    const long = readFileSync(projectPath('README.md'), 'utf8');
+    for (let turn = 0; turn < 120; turn++) {
+      const parts = Array.from({ length: 1 + random.below(5) }, () => {
+        const text = golden.texts[random.below(golden.texts.length)] ?? '';
+        const start = random.below(text.length + 1);
+        return random.below(3) === 0 ? long.slice(random.below(1_000), random.below(30_000)) : text.slice(start);
+      });
+      const text = parts.join('');
+      const wanted = library.encode(text, { add_special_tokens: turn % 2 === 0 }).ids;
+      assert.deepEqual([...fast.encode(text, turn % 2 === 0)], wanted, JSON.stringify(text.slice(0, 200)));
+    }
+  });
+});
