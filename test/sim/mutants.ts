@@ -320,6 +320,25 @@ export const mutants: readonly Mutant[] = [
     to: 'this.framesIn.get(index) ?? 1',
   },
   {
+    name: 'a window ends a token early',
+    file: 'shared/kv/windows.js',
+    from: '(row - window + 1) / blockSize',
+    to: '(row - window + 2) / blockSize',
+  },
+  {
+    name: 'a block without all its layers has a name (K1)',
+    file: 'shared/engine/incoming.js',
+    from: 'if (bits !== (1 << frames.length) - 1)',
+    to: 'if (frame < frames.length - 1)',
+  },
+  {
+    name: 'what rows before the missing block would see is not looked for',
+    file: 'shared/engine/sequence.js',
+    from: `end = index;
+            unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));`,
+    to: 'end = index;',
+  },
+  {
     name: 'blocks that left early do not come to the outbox',
     file: 'shared/engine/early_exports.js',
     from: 'onLeft(block);',

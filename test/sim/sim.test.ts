@@ -60,6 +60,7 @@ test(
     assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);
     assert(sum('flips') >= numSeeds / 10, `${sum('flips')} flipped bits`);
     assert(sum('laneRecords') >= numSeeds, `${sum('laneRecords')} records over lanes`);
+    assert(sum('parted') >= numSeeds / 10, `${sum('parted')} fetches without what is before a window`);
   },
 );
 

@@ -23,6 +23,7 @@ import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts
 import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
 import { FRAME_BYTES, framesOf, readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
+import { frameWindows } from '../../shared/kv/windows.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
@@ -35,7 +36,7 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
-import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes } from './simulated_device.ts';
+import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes, simWindows } from './simulated_device.ts';
 import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskReader, SimDiskThread } from './simulated_disk.ts';
 import { SimHttp } from './simulated_http.ts';
@@ -138,6 +139,8 @@ export class SimCluster {
   readonly sockets: SimSockets;
   readonly memories: SimMemories;
   numLaneRecords = 0;
+  /** Fetches of which not all frames are wanted. */
+  numParted = 0;
   readonly nodes: Node[];
   readonly format: Format;
   readonly shape: Shape;
@@ -163,7 +166,10 @@ export class SimCluster {
     this.fabric = new SimFabric(this.simulation, new Random(random.u32()), callWindow, {
       onReply: (name, request, reply, server) => {
         if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
-        if (name === 'fetch') this.#checkRecord(request as FetchRequest, reply as FetchReply, server);
+        if (name === 'fetch') {
+          if ((request as FetchRequest).frames > 0) this.numParted++;
+          this.#checkRecord(request as FetchRequest, reply as FetchReply, server);
+        }
       },
       onFault,
     });
@@ -435,8 +441,9 @@ export class SimCluster {
       ...{ numExportable: numPages === 0 ? 1 : 8, exportRanges: framesOf(this.layout) },
     });
     const { layout } = this;
+    const windows = frameWindows(framesOf(layout), simWindows());
     const loop = new EngineLoop({
-      ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
+      ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock, windows },
       maxWaiting: data.maxWaiting,
       stepMs: data.stepMs,
       emit: (message) => {
@@ -456,7 +463,7 @@ export class SimCluster {
     node.engine = engine;
     const info = {
       ...{ format: this.format, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
-      ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', loadMs: 0 },
+      ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', windows, loadMs: 0 },
     };
     emit({ kind: 'ready', info });
     loop.run().then(

@@ -29,6 +29,23 @@ import {
 export const SIM_LAYERS = 2;
 export const SIM_VOCAB = 61;
 
+/** Tokens that rows see of each layer, their own included; 0: all. At least two: a token's KV follows from the one before. */
+let windows: readonly [low: number, high: number] = [0, 0];
+
+/** Of this run. */
+export function windowLayers(of: readonly [low: number, high: number]): void {
+  windows = of;
+}
+
+export function simWindows(): readonly number[] {
+  return windows;
+}
+
+/** The first position that the row at this one sees. */
+function firstSeen(layer: 0 | 1, position: number): number {
+  return windows[layer] === 0 ? 0 : Math.max(0, position - windows[layer] + 1);
+}
+
 /** Of a token in each half: its value, and what follows from it, so that no word may change unnoticed. */
 const WORDS = 8;
 
@@ -73,6 +90,18 @@ function kvAfter(low: number, high: number, token: number, position: number): [l
 const FIRST: readonly [low: number, high: number] = [0x243f6a88, 0x85a308d3];
 const fold = (hash: number, low: number, high: number): number =>
   Math.imul(Math.imul(hash ^ low, 0x01000193) ^ high, 0x85ebca6b) >>> 0;
+
+/** What a row sees, folded. */
+function foldSeen(position: number, low: (position: number) => number, high: (position: number) => number): number {
+  let hash = 0x811c9dc5;
+  if (windows[0] === windows[1]) {
+    for (let at = firstSeen(0, position); at <= position; at++) hash = fold(hash, low(at), high(at));
+    return hash;
+  }
+  for (let at = firstSeen(0, position); at <= position; at++) hash = fold(hash, low(at), 0);
+  for (let at = firstSeen(1, position); at <= position; at++) hash = fold(hash, 0, high(at));
+  return hash;
+}
 
 /** Every logit, from what was folded. */
 function logitsOf(hash: number): Float32Array {
@@ -125,11 +154,14 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
   const draws = new Draws(sampling);
   const memory = new DrawMemory(sampling, { tokens, promptLength: tokens.length, stopTokenIds }, SIM_VOCAB);
   let [low, high] = FIRST;
-  let hash = 0x811c9dc5;
   for (let position = 0; all.length < maxLength; position++) {
     [low, high] = kvAfter(low, high, all[position]!, position);
     kv.push([low, high]);
-    hash = fold(hash, low, high);
+    const hash = foldSeen(
+      position,
+      (at) => kv[at]![0],
+      (at) => kv[at]![1],
+    );
     if (position < tokens.length - 1) {
       const next = tokens[position + 1]!;
       const { askedLogits, logSumExp } = resultOf(logitsOf(hash), { numCandidates: 1, askedTokens: [next] });
@@ -258,7 +290,11 @@ export class SimExecutable implements Executable {
       0,
     );
     assert(numFull <= MAX_FULL_ROWS, 'more full rows than a step gives');
-    const touched = given.flatMap(({ blockTable }) => blockTable);
+    const { blockSize } = this.#options;
+    // What no row sees is nobody's business.
+    const touched = given.flatMap(({ start, blockTable }) =>
+      blockTable.slice(Math.floor(Math.min(firstSeen(0, start), firstSeen(1, start)) / blockSize)),
+    );
     this.#given.add(touched);
     assert(this.#given.size <= this.numAhead + 1, `${this.#given.size} steps at a time`);
     return this.#inOrder(async () => {
@@ -305,11 +341,13 @@ export class SimExecutable implements Executable {
   #seen(given: readonly Segment[], until: number): Uint32Array[] {
     const { blockSize } = this.#options;
     return given.flatMap(({ start, blockTable }) =>
-      this.#layers.slice(0, until).map((values) =>
-        Uint32Array.from({ length: start }, (_, position) => {
+      this.#layers.slice(0, until).map((values, layer) => {
+        const first = start === 0 ? 0 : firstSeen(layer === 0 ? 0 : 1, start);
+        return Uint32Array.from({ length: start - first }, (_, i) => {
+          const position = first + i;
           return values[blockTable[Math.floor(position / blockSize)]! * blockSize + (position % blockSize)]!;
-        }),
-      ),
+        });
+      }),
     );
   }
 
@@ -347,11 +385,11 @@ export class SimExecutable implements Executable {
       [this.#low[slot], this.#high[slot]] = kvAfter(low, high, token, position);
     }
     return samples.map((request) => {
-      let hash = 0x811c9dc5;
-      for (let position = 0; position <= start + request.row; position++) {
-        const slot = at(position);
-        hash = fold(hash, this.#low[slot]!, this.#high[slot]!);
-      }
+      const hash = foldSeen(
+        start + request.row,
+        (position) => this.#low[at(position)]!,
+        (position) => this.#high[at(position)]!,
+      );
       const logits = logitsOf(hash);
       const token = this.#draw(logits, request);
       return {
