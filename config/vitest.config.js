@@ -31,9 +31,19 @@ const processes = [
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
   'test/bench/{path,gguf,transfer}.test.ts',
-  ...['golden_path', 'prefix_reuse', 'roles', 'cli', 'openai', 'oracle', 'arrivals', 'hold', 'failures', 'package'].map(
-    (name) => `test/e2e/${name}.test.ts`,
-  ),
+  ...[
+    'golden_path',
+    'prefix_reuse',
+    'roles',
+    'cli',
+    'openai',
+    'oracle',
+    'arrivals',
+    'hold',
+    'failures',
+    'package',
+    'windows',
+  ].map((name) => `test/e2e/${name}.test.ts`),
 ];
 
 /** What takes minutes, longest first: what starts last has the machine to itself, and should be short. */

@@ -4,7 +4,7 @@ import type { LoadOptions, WeightSource } from '../device.ts';
 import { heldFormat, type Program, type WeightSpec } from '../program.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../stored_rows.ts';
 import type { WeightFormat } from '../weight_format.ts';
-import type { Kernels } from './kernel_exports.ts';
+import type { PackThreads } from './packing.ts';
 import { formatCode, LANES } from './panels.ts';
 import type { Piece } from './pieces.ts';
 import type { ProgramLayout } from './program_layout.ts';
@@ -20,16 +20,16 @@ export function progressOf(pieces: readonly Piece[], { onProgress }: LoadOptions
   };
 }
 
-/** Streams every tensor of the program into the memory that `kernels` have; `onLoaded` is told of bytes, as f32. */
+/** Streams every tensor of the program into its memory; `onLoaded` is told of bytes, as f32. */
 export async function loadWeights(
   program: Program,
   source: WeightSource,
   layout: ProgramLayout,
-  kernels: Kernels,
-  { memory, options, decoder, onLoaded }: WeightLoad,
+  { piece, memory, threads, options, decoder, onLoaded }: WeightLoad,
 ): Promise<void> {
+  const stagings = stagingsIn(layout, memory);
   for (const [name, spec] of Object.entries(program.weights)) {
-    const panels = new Panels(kernels, memory, layout, layout.weights.get(name)!, spec, options.weightFormat);
+    const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
     let firstOutput = 0;
     for (const part of spec.parts) {
       for await (const rows of source.slices(part)) {
@@ -40,35 +40,39 @@ export async function loadWeights(
     }
     assert(firstOutput === spec.outputs, `weight ${name}: parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
+  threads.settle();
 }
 
 interface WeightLoad {
+  /** Its number among the pieces of the program. */
+  readonly piece: number;
+  readonly threads: PackThreads;
   readonly memory: WebAssembly.Memory;
   readonly options: LoadOptions;
   readonly decoder: RowDecoder;
   readonly onLoaded: (bytes: number) => void;
 }
 
+/** Who packs, and where rows lie for each of them. */
+interface Packing {
+  readonly threads: PackThreads;
+  readonly piece: number;
+  readonly stagings: readonly Uint8Array[];
+}
+
 /** The panels of one weight. */
 class Panels {
-  readonly #kernels: Kernels;
-  readonly #staging: Uint8Array;
+  readonly #packing: Packing;
+  readonly #stagingBytes: number;
   readonly #to: number;
   readonly #inner: number;
   readonly #offset: number;
   readonly #format: WeightFormat;
   readonly #code: number;
 
-  constructor(
-    kernels: Kernels,
-    memory: WebAssembly.Memory,
-    { staging, stagingBytes }: ProgramLayout,
-    to: number,
-    spec: WeightSpec,
-    format: WeightFormat,
-  ) {
-    this.#kernels = kernels;
-    this.#staging = new Uint8Array(memory.buffer, staging, stagingBytes);
+  constructor(packing: Packing, to: number, spec: WeightSpec, format: WeightFormat) {
+    this.#packing = packing;
+    this.#stagingBytes = packing.stagings[0]?.length ?? 0;
     this.#to = to;
     this.#inner = spec.inner;
     this.#offset = spec.offset ?? 0;
@@ -86,23 +90,35 @@ class Panels {
     else this.#putFloats('f32', asBytes(decoder.floats(rows, this.#inner)), firstOutput);
   }
 
+  /** A helper for whole panels; a panel that is made in parts is made by one thread. */
+  #threadFor(firstOutput: number, count: number): { readonly thread: number; readonly staging: Uint8Array } {
+    const { threads, stagings } = this.#packing;
+    const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
+    const free = isWhole ? threads.next() : 0;
+    // A small piece has fewer regions than there are threads.
+    const thread = free < stagings.length ? free : 0;
+    return { thread, staging: stagings[thread]! };
+  }
+
   #putFloats(source: 'f32' | 'f16' | 'bf16', data: Uint8Array, firstOutput: number): void {
     const inner = this.#inner;
     const storedBytes = source === 'f32' ? 4 : 2;
-    const rowsAtOnce = wholePanels((this.#staging.length - ROOM_BYTES) / (inner * 6));
-    const { byteOffset } = this.#staging;
+    const rowsAtOnce = wholePanels((this.#stagingBytes - ROOM_BYTES) / (inner * 6));
     const numRows = data.length / (inner * storedBytes);
     for (let row = 0; row < numRows; row += rowsAtOnce) {
       const count = Math.min(rowsAtOnce, numRows - row);
       const some = data.subarray(row * inner * storedBytes, (row + count) * inner * storedBytes);
-      const values = byteOffset + ROOM_BYTES;
-      if (source === 'f32') this.#staging.set(some, ROOM_BYTES);
-      else {
-        const from = ROOM_BYTES + rowsAtOnce * inner * 4;
-        this.#staging.set(some, from);
-        this.#kernels.widen(source === 'f16' ? 1 : 2, byteOffset + from, count * inner, values);
-      }
-      this.#kernels.pack_rows(this.#code, values, count, inner, this.#to, firstOutput + row, byteOffset);
+      const { thread, staging } = this.#threadFor(firstOutput + row, count);
+      const { byteOffset } = staging;
+      const from = source === 'f32' ? ROOM_BYTES : ROOM_BYTES + rowsAtOnce * inner * 4;
+      staging.set(some, from);
+      this.#packing.threads.run(thread, this.#packing.piece, {
+        kind: 'floats',
+        args: [
+          ...([FLOATS[source], byteOffset + from, byteOffset + ROOM_BYTES] as const),
+          ...([this.#code, count, inner, this.#to, firstOutput + row, byteOffset] as const),
+        ],
+      });
     }
   }
 
@@ -112,23 +128,35 @@ class Panels {
     const dataRow = storedBytes(rows.format, inner);
     const numRows = numStored(rows, inner);
     const scaleRow = scales ? scales.length / numRows : 0;
-    const rowsAtOnce = wholePanels(this.#staging.length / (dataRow + scaleRow));
-    const { byteOffset } = this.#staging;
+    const rowsAtOnce = wholePanels(this.#stagingBytes / (dataRow + scaleRow));
     for (let row = 0; row < numRows; row += rowsAtOnce) {
       const count = Math.min(rowsAtOnce, numRows - row);
       const some = data.subarray(row * dataRow, (row + count) * dataRow);
-      this.#staging.set(some);
-      if (scales) this.#staging.set(scales.subarray(row * scaleRow, (row + count) * scaleRow), some.length);
+      const { thread, staging } = this.#threadFor(firstOutput + row, count);
+      const { byteOffset } = staging;
+      staging.set(some);
+      if (scales) staging.set(scales.subarray(row * scaleRow, (row + count) * scaleRow), some.length);
       const scalesAt = scales ? byteOffset + some.length : byteOffset;
-      this.#kernels.pack_stored(
-        ...([this.#code, source, byteOffset, dataRow, scalesAt, scaleRow || dataRow] as const),
-        ...([count, inner, this.#to, firstOutput + row] as const),
-      );
+      this.#packing.threads.run(thread, this.#packing.piece, {
+        kind: 'stored',
+        args: [
+          ...([this.#code, source, byteOffset, dataRow, scalesAt, scaleRow || dataRow] as const),
+          ...([count, inner, this.#to, firstOutput + row] as const),
+        ],
+      });
     }
   }
 }
 
+function stagingsIn({ staging, stagingBytes, numStagings }: ProgramLayout, memory: WebAssembly.Memory): Uint8Array[] {
+  return Array.from(
+    { length: numStagings },
+    (_, i) => new Uint8Array(memory.buffer, staging + i * stagingBytes, stagingBytes),
+  );
+}
+
 /** By the numbers that the kernels use. */
+const FLOATS = { f32: 0, f16: 1, bf16: 2 } as const;
 const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = { int8: 0, int4: 1, q8_0: 2, q4_0: 3 };
 
 /** For a group of eight rows, and the end of a row. */
@@ -146,5 +174,5 @@ function asBytes(values: Float32Array): Uint8Array {
 /** Bytes of the region through which weights pass: eight rows, or a MiB. */
 export function stagingBytesOf(specs: readonly WeightSpec[]): number {
   const widest = specs.reduce((most, { inner }) => Math.max(most, inner), 0);
-  return Math.max(1 << 20, LANES * widest * 6 + 2 * ROOM_BYTES);
+  return Math.ceil(Math.max(1 << 20, LANES * widest * 6 + 2 * ROOM_BYTES) / 64) * 64;
 }

@@ -57,17 +57,20 @@ export class MemoryPlan {
 const SMALLER =
   'use a smaller --weights format (int4 is the smallest), fewer --kv-blocks, smaller --chunk-tokens, a smaller model or a GPU';
 
-/** Memories of one program. @throws DeviceError when they are more than the machine has, or one of them more than can be addressed. */
-export function allocateAll(plans: readonly MemoryPlan[], machineBytes = ownMemory()): WebAssembly.Memory[] {
+/**
+ * Memories of one program. @throws DeviceError when they are more than its share of the machine, or one of them more than can be
+ * addressed.
+ */
+export function allocateAll(plans: readonly MemoryPlan[], machineBytes: number): WebAssembly.Memory[] {
   const needed = plans.reduce((sum, { totalBytes }) => sum + totalBytes, 0);
   // Memory is given when it is touched: a process that takes too much is killed then, without a word.
   if (needed > machineBytes)
-    throw new DeviceError(`this machine has ${formatMiB(machineBytes)} of memory: ${sizesOf(plans)}: ${SMALLER}`);
+    throw new DeviceError(`this engine may have ${formatMiB(machineBytes)} of memory: ${sizesOf(plans)}: ${SMALLER}`);
   return plans.map((plan) => plan.allocate());
 }
 
-/** What this process may have: the machine's, or its container's. */
-function ownMemory(): number {
+/** What processes here may have: the machine's, or their container's. */
+export function machineMemory(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Infinity);
 }
 

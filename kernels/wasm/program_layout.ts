@@ -9,6 +9,7 @@ import { drawRecord } from './ops/draw.ts';
 import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
 import type { PlacedOperation, Placement, StepRegions } from './ops/operation.ts';
 import { stagingBytesOf } from './load_weights.ts';
+import { packingThreads } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { Control } from './shared_step.ts';
 
@@ -25,7 +26,9 @@ export interface ProgramLayout {
   readonly scratchBytes: number;
   readonly spanRecords: SpanRecords & { readonly at: number };
   readonly staging: number;
+  /** Of each of them. */
   readonly stagingBytes: number;
+  readonly numStagings: number;
   readonly operations: readonly PlacedOperation[];
 }
 
@@ -82,7 +85,12 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   const scratchBytes = scratchBytesOf({ program, options });
   const scratch = plan.reserve('scratch', scratchBytes * numThreads);
   const stagingBytes = stagingBytesOf(Object.values(program.weights));
-  const staging = plan.reserve('staging', stagingBytes);
+  const weightTotal = Object.values(program.weights).reduce(
+    (sum, spec) => sum + weightBytes(spec, options.weightFormat),
+    0,
+  );
+  const numStagings = packingThreads(numThreads, weightTotal);
+  const staging = plan.reserve('staging', stagingBytes * numStagings);
   const records = spanRecordsOf(program, options, numThreads);
   const recordsBytes = records.maxTiles * records.maxSpans * records.spanBytes;
   const spanRecords = { ...records, at: plan.reserve('attention records', recordsBytes) };
@@ -92,7 +100,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   );
   return {
     ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes, spanRecords, operations },
+    ...{ staging, stagingBytes, numStagings, spanRecords, operations },
   };
 }
 

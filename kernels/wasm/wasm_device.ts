@@ -10,10 +10,10 @@ import type { Device, LoadOptions, WeightSource } from '../device.ts';
 import type { Program } from '../program.ts';
 import { RowDecoder } from '../stored_rows.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
-import { instantiate } from './kernel_exports.ts';
 import { loadWeights, progressOf } from './load_weights.ts';
 import { LoadedPiece } from './loaded_piece.ts';
-import { allocateAll } from './memory_plan.ts';
+import { allocateAll, machineMemory } from './memory_plan.ts';
+import { PackThreads } from './packing.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { piecesOf } from './pieces.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
@@ -29,8 +29,8 @@ export interface WasmDevice extends Device {
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<ProfiledExecutable>;
 }
 
-/** `hasRelaxed` false: plain SIMD although the runtime has more, for tests. */
-export function createWasmDevice(numThreads: number, hasRelaxed = true): WasmDevice {
+/** `hasRelaxed` false: plain SIMD although the runtime has more, for tests. `numSharing`: engines that divide the machine's memory. */
+export function createWasmDevice(numThreads: number, hasRelaxed = true, numSharing = 1): WasmDevice {
   assert(
     Number.isInteger(numThreads) && numThreads >= 1,
     `the wasm device needs at least one thread, not ${numThreads}`,
@@ -49,38 +49,48 @@ export function createWasmDevice(numThreads: number, hasRelaxed = true): WasmDev
     destroy: () => {
       lose('told to go');
     },
-    load: (program, weights, load) => loadProgram(program, weights, load, numThreads, kernels),
+    load: (program, weights, load) =>
+      loadProgram(program, weights, load, { numThreads, kernels, memoryBytes: machineMemory() / numSharing }),
     peaks: (nowMs, readBytes) => measurePeaks(kernels, numThreads, nowMs, readBytes),
   };
+}
+
+interface Machine {
+  readonly numThreads: number;
+  readonly kernels: CompiledKernels;
+  readonly memoryBytes: number;
 }
 
 async function loadProgram(
   program: Program,
   weights: WeightSource,
   options: LoadOptions,
-  numThreads: number,
-  kernels: CompiledKernels,
+  { numThreads, kernels, memoryBytes }: Machine,
 ): Promise<WasmExecutable> {
   const layoutOf = (part: Program): ProgramLayout => layOutProgram(part, options, numThreads);
   const cut = piecesOf(program, (part) => layoutOf(part).plan.fits);
   const layouts = cut.pieces.map((piece) => layoutOf(piece.program));
   // Before anything is read.
-  const memories = allocateAll(layouts.map(({ plan }) => plan));
+  const memories = allocateAll(
+    layouts.map(({ plan }) => plan),
+    memoryBytes,
+  );
   const pieces: LoadedPiece[] = [];
   const decoder = new RowDecoder();
   const onLoaded = progressOf(cut.pieces, options);
-  for (const [i, piece] of cut.pieces.entries()) {
-    const [layout, memory] = [layouts[i]!, memories[i]!];
-    await loadWeights(piece.program, weights, layout, instantiate(kernels.module, memory), {
-      memory,
-      options,
-      decoder,
-      onLoaded,
-    });
-    writeConstants(piece.program, layout, memory);
-    pieces.push(new LoadedPiece(piece, program, layout, options, memory));
+  const numPacking = Math.max(...layouts.map(({ numStagings }) => numStagings));
+  const threads = await PackThreads.start(kernels.module, memories, numPacking);
+  try {
+    for (const [i, piece] of cut.pieces.entries()) {
+      const [layout, memory] = [layouts[i]!, memories[i]!];
+      const load = { piece: i, memory, threads, options, decoder, onLoaded };
+      await loadWeights(piece.program, weights, layout, load);
+      writeConstants(piece.program, layout, memory);
+      pieces.push(new LoadedPiece(piece, program, layout, options, memory));
+    }
+  } finally {
+    await threads.close();
   }
   const steps = pieces.map(({ step }) => step);
-  const threads = await StepThreads.start(kernels.module, steps, numThreads);
-  return new WasmExecutable(program, options, cut, pieces, threads);
+  return new WasmExecutable(program, options, cut, pieces, await StepThreads.start(kernels.module, steps, numThreads));
 }

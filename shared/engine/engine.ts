@@ -216,7 +216,8 @@ export class Engine {
     if (!sequence) return;
     sequence.isFetching = false;
     if (sequence.phase.kind !== 'loading') return;
-    sequence.passUnseen(this.#options.blockSize, this.#windows);
+    // A prefill has what others fetch from it.
+    if (sequence.request.kind === 'decode') sequence.passUnseen(this.#options.blockSize, this.#windows);
     sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
   }
 

@@ -6,6 +6,7 @@ import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
 import { framesOf, type RecordLayout } from '../kv/record.ts';
+import { machineMemory } from '../../kernels/wasm/memory_plan.ts';
 import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import type { Model } from '../model/model_folder.ts';
@@ -36,7 +37,10 @@ export interface LoadModelOptions {
   /** Blocks of other numerics classes may be hit. */
   readonly isMixingNumerics?: boolean;
   readonly blockSize: number;
-  /** 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096; on webgpu what is left after the weights. */
+  /**
+   * 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096, and no more than an eighth of the machine's memory divided
+   * among the engines; on webgpu what is left after the weights.
+   */
   readonly numBlocks: number;
   /** 0: one per core. */
   readonly numThreads: number;
@@ -65,6 +69,8 @@ export interface LoadedModel {
 const DRAW_PAGE_BYTES = 64 * 2 ** 20;
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
+/** Of the machine's memory: what is not touched is not taken, and what is touched by long contexts should be there. */
+const AUTO_KV_PART = 8;
 /** Of a GPU's memory; 2 million tokens at 32 a block, and what the pool's indexes hold without strain. */
 const GPU_MAX_BLOCKS = 65_536;
 
@@ -115,7 +121,7 @@ async function loadOn(
       weightFormat: held.common,
       kvDtype,
       blockSize,
-      numBlocks: numBlocksOf(options.numBlocks, device, maxBlocksPerSequence, blockBytes),
+      numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, blockBytes),
       drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
       exportRanges: framesOf({ numLayers: program.kv.length, payloadBytes: blockBytes }),
       ...(onProgress ? { onProgress: progressOf(held.program, weights, onProgress) } : {}),
@@ -157,7 +163,7 @@ function progressOf({ weights: specs }: Program, weights: ModelWeights, onProgre
 }
 
 function numBlocksOf(
-  wanted: number,
+  { numBlocks: wanted, deviceSharing }: LoadModelOptions,
   device: Device,
   maxBlocksPerSequence: number,
   blockBytes: number,
@@ -165,7 +171,8 @@ function numBlocksOf(
   if (wanted > 0) return { min: wanted, max: wanted };
   if (device.kind === 'webgpu') return { min: maxBlocksPerSequence, max: GPU_MAX_BLOCKS };
   const fitting = Math.max(2 * maxBlocksPerSequence, Math.floor(AUTO_KV_BYTES / blockBytes));
-  const count = Math.min(AUTO_MAX_BLOCKS, fitting);
+  const most = Math.floor(machineMemory() / AUTO_KV_PART / deviceSharing / blockBytes);
+  const count = Math.max(1, Math.min(AUTO_MAX_BLOCKS, fitting, most));
   return { min: count, max: count };
 }
 

@@ -34,7 +34,7 @@ export async function autoDevice(): Promise<{ readonly device: string; readonly 
 /** @throws DeviceError for a name that is no device here. */
 export async function openDevice(choice: DeviceChoice): Promise<Device> {
   const { device: name } = choice;
-  if (name === 'wasm') return createWasmDevice(choice.numThreads || availableParallelism());
+  if (name === 'wasm') return createWasmDevice(choice.numThreads || availableParallelism(), true, choice.deviceSharing);
   const match = /^webgpu(?::(.+))?$/.exec(name);
   if (!match) {
     throw new DeviceError(

@@ -160,10 +160,14 @@ export class EngineInstance {
     return instance;
   }
 
-  /** Fetches that may wait here (P1): as many as sequences may, twice; with more decode instances than that some ask again. */
+  /**
+   * Fetches that may wait here (P1): as many as sequences may, twice, and where layers have windows each has two streams; with more decode
+   * instances than that some ask again.
+   */
   get maxFetchStreams(): number {
     const { maxWaiting, model } = this.#options.engine;
-    return 2 * (maxWaiting + model.maxNumSeqs);
+    const numStreams = this.info.windows?.some((window) => window > 0) ? 2 : 1;
+    return 2 * numStreams * (maxWaiting + model.maxNumSeqs);
   }
 
   /** Goes to work under the name and address of `member`. */

@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { goldenSuite } from '../engine/golden_suite.ts';
+import { windowSuite } from '../engine/window_suite.ts';
 import { bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
@@ -37,6 +38,8 @@ describe('as stored', () => {
 describe('fast', () => {
   goldenSuite({ device, kernelSet: 'fast' }, isSoftware ? ['llama-untied'] : goldenModels, 1e-2);
 });
+
+windowSuite(isSoftware ? ['gemma3'] : ['mistral', 'gemma3', 'qwen2-tied-window'], { device });
 
 /** Every model in every format on a real GPU; what compiles slowly in software is sampled. */
 const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', weightFormat: WeightFormat])[] =

@@ -107,7 +107,11 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
     let end = min((split + 1) * SPLIT, num_tokens);
     for (var first = split * SPLIT; first < end; first += TOKENS) {
       if (thread < TOKENS) {
-        let token = min(first + thread, num_tokens - 1);
+        // What no row of the item sees is not read: it may be no number, which is one even when it is multiplied by 0.
+        var token = min(first + thread, num_tokens - 1);
+        if (HAS_WINDOW == 1) {
+          token = max(token, max(first_position + 1, params.window) - params.window);
+        }
         let block = step[table + token / BLOCK_SIZE];
         token_at[thread] = block * 2 * plane_words + (token % BLOCK_SIZE * token_width + kv_head * HEAD_DIM) / select(1u, 2u, KV_F16 == 1);
       }

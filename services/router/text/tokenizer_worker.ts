@@ -64,9 +64,10 @@ export class TokenizerTools {
   #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): Uint32Array {
     refuseTooLong(text, maxCharacters);
     const fast = this.#fast;
-    if (fast && !this.#answers.isEmpty) {
+    const sections = fast && !this.#answers.isEmpty ? fast.sections(text) : [];
+    if (fast && this.#answers.mayHave(sections)) {
       const { before, after } = addSpecialTokens ? fast.ends : { before: [], after: [] };
-      return joined([...this.#answers.encode(fast.sections(text), before, fast), Uint32Array.from(after)]);
+      return joined([...this.#answers.encode(sections, before, fast), Uint32Array.from(after)]);
     }
     if (fast) return fast.encode(text, addSpecialTokens);
     return Uint32Array.from(this.#tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids);

@@ -21,11 +21,26 @@ const MAX_ANSWERS = 20_000;
 export class AnswerMemory {
   /** By prefix, then text; who was learned or found last at the end. */
   readonly #answers = new Map<bigint, Map<string, Uint32Array>>();
+  /** By text, how many answers have it. */
+  readonly #numOf = new Map<string, number>();
   #numCharacters = 0;
   #count = 0;
 
   get isEmpty(): boolean {
     return this.#count === 0;
+  }
+
+  /** Whether one of them may be an answer: most texts have none. */
+  mayHave(sections: readonly Section[]): boolean {
+    return sections.some(({ text, added }) => !added && this.#numOf.has(text));
+  }
+
+  #counted(text: string, by: 1 | -1): void {
+    this.#count += by;
+    this.#numCharacters += by * text.length;
+    const count = (this.#numOf.get(text) ?? 0) + by;
+    if (count > 0) this.#numOf.set(text, count);
+    else this.#numOf.delete(text);
   }
 
   learn({ prefix, text, ids }: Answer): void {
@@ -34,14 +49,12 @@ export class AnswerMemory {
     // What is touched goes to the end.
     this.#answers.delete(prefix);
     this.#answers.set(prefix, known.set(text, ids));
-    this.#numCharacters += text.length;
-    this.#count++;
+    this.#counted(text, 1);
     for (const [oldest, texts] of this.#answers) {
       for (const one of texts.keys()) {
         if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_ANSWERS) return;
         texts.delete(one);
-        this.#count--;
-        this.#numCharacters -= one.length;
+        this.#counted(one, -1);
       }
       this.#answers.delete(oldest);
     }

@@ -1,0 +1,6 @@
+/** The body of a thread that packs weights. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { servePacking, type PackWork } from './packing.ts';
+
+parentPort?.postMessage('ready');
+servePacking(workerData as PackWork);

@@ -1,0 +1,131 @@
+/**
+ * Blocks of which only those layers come that somebody sees: tokens are those of an engine that has all, and nobody else is given them (K1).
+ * Device memory is poisoned before, so that whatever is read unseen would show.
+ */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
+import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
+import { framesOf, narrowFrames, type FrameRange } from '../../shared/kv/record.ts';
+import { frameWindows } from '../../shared/kv/windows.ts';
+import { Harness } from '../support/engine_harness.ts';
+import { goldenFolder } from '../support/golden.ts';
+import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
+
+const [NUM_BLOCKS, CHUNK, LENGTH, NUM_NEW] = [32, 64, 330, 24];
+const blockSize = 32;
+/** Blocks before the tail. */
+const NUM_FULL = 10;
+
+export function windowSuite(names: readonly string[], options: Partial<LoadModelOptions> = {}): void {
+  describe.each(names)('%s, layers with windows', (name) => {
+    let model: LoadedModel;
+    let frames: readonly FrameRange[];
+    let windows: readonly number[];
+    let prompt: number[];
+    let hashes: readonly AnchoredHash[];
+    let payloads: Uint8Array[];
+    let want: number[];
+
+    beforeAll(async () => {
+      narrowFrames(1);
+      model = await loadModel({
+        ...{ ...loadDefaults, modelPath: goldenFolder(name), numBlocks: NUM_BLOCKS, chunkTokens: 512, ...options },
+      });
+      frames = framesOf(model.layout);
+      windows = frameWindows(
+        frames,
+        model.shape.layers.map(({ window }) => window),
+      );
+      assert(windows.some((window) => window > 0));
+      const random = new Random(12);
+      prompt = Array.from({ length: LENGTH }, () => random.below(250));
+      want = (await generate(model.executable, prompt, greedy, NUM_NEW)).map(({ token }) => token);
+      hashes = chainOf(model.layout.format, blockSize, prompt);
+      const source = new Harness(model, NUM_BLOCKS, CHUNK);
+      source.submit(prompt, 0, { kind: 'prefill', maxLength: prompt.length });
+      await source.run();
+      payloads = hashes.slice(0, NUM_FULL).map(() => new Uint8Array(model.executable.blockBytes));
+      const wanted = payloads.map((out, i) => ({ hash: hashes[i]!, out }));
+      assert((await source.engine.exportTo(wanted)).every((isHeld) => isHeld));
+    });
+    afterAll(async () => {
+      narrowFrames(64 << 10);
+      await model.executable.close();
+    });
+
+    /** Whether a row from `row` on sees a token of the block in that frame. */
+    const isSeen = (block: number, frame: number, row: number): boolean =>
+      windows[frame] === 0 || (block + 1) * blockSize - 1 >= row - windows[frame]! + 1;
+
+    /** A decode that was given what `comes` says of each frame; whether a token is right, and what it reports. */
+    async function decode(comes: (block: number, frame: number) => boolean): Promise<{ h: Harness; id: number }> {
+      const poison = new Uint8Array(model.executable.blockBytes).fill(0x7e);
+      const all = Array.from({ length: NUM_BLOCKS }, (_, i) => i);
+      await model.executable.importBlocks(
+        all,
+        all.map(() => poison),
+      );
+      const h = new Harness(model, NUM_BLOCKS, CHUNK, 8, windows);
+      const id = h.submit(prompt, NUM_NEW, { isFetching: true });
+      await h.engine.step();
+      for (const [blockIndex, payload] of payloads.entries())
+        for (const [frame, { offset, bytes }] of frames.entries())
+          if (comes(blockIndex, frame))
+            await h.engine.deliver(id, [{ blockIndex, frame, payload: payload.subarray(offset, offset + bytes) }]);
+      h.engine.proceed(id);
+      await h.run();
+      assert.deepEqual(h.outputs.get(id), want);
+      return { h, id };
+    }
+
+    test('what no row sees is not needed, and a block without it is nobody else’s', async () => {
+      const row = NUM_FULL * blockSize;
+      const numLeft = payloads.flatMap((_, block) =>
+        windows.filter((_window, frame) => !isSeen(block, frame, row)),
+      ).length;
+      assert(numLeft >= 7, `${numLeft} frames are left out`);
+      const { h, id } = await decode((block, frame) => isSeen(block, frame, row));
+      expect(h.reports.get(id)).toMatchObject({ fetchedTokens: row, computedTokens: LENGTH - row });
+      payloads.forEach((_, block) => {
+        const isWhole = windows.every((_window, frame) => isSeen(block, frame, row));
+        assert.equal(h.hashes.has(hashes[block]!.key), isWhole, `block ${block} is told of`);
+        assert.equal(h.engine.pool.find(hashes[block]!) !== undefined, isWhole, `block ${block} can be hit`);
+      });
+      // The next one has the same tokens, and not what is missing.
+      const again = h.submit(prompt, NUM_NEW);
+      await h.run();
+      assert.deepEqual(h.outputs.get(again), want);
+    });
+
+    test('a frame that is seen and did not come: its block is computed, and all that it needs for that', async () => {
+      const row = NUM_FULL * blockSize;
+      const [missing, lastFrame] = [NUM_FULL - 1, frames.length - 1];
+      const { h, id } = await decode(
+        (block, frame) => isSeen(block, frame, row) && !(block === missing && frame === lastFrame),
+      );
+      const report = h.reports.get(id)!;
+      assert.equal(report.fetchedTokens + report.computedTokens, LENGTH);
+      assert(report.computedTokens > LENGTH - row, `${report.computedTokens} tokens were computed`);
+    });
+
+    test('a fetch that ends half way: what came of it is used where nothing is missing', async () => {
+      const row = NUM_FULL * blockSize;
+      const { h, id } = await decode((block, frame) => block < 5 && isSeen(block, frame, row));
+      const report = h.reports.get(id)!;
+      assert.equal(report.computedTokens, LENGTH, 'rows in the middle see more than those at the end');
+      // What came was enough for a row in the middle.
+      const middle = await decode((block, frame) => block < 5 && isSeen(block, frame, 5 * blockSize));
+      expect(middle.h.reports.get(middle.id)).toMatchObject({
+        ...{ fetchedTokens: 5 * blockSize, computedTokens: LENGTH - 5 * blockSize },
+      });
+    });
+
+    test('whole blocks behind a gap are used, parted ones are computed', async () => {
+      await decode((block) => block !== 4);
+      await decode((block, frame) => block !== 4 && isSeen(block, frame, NUM_FULL * blockSize));
+      await decode((block) => block > 2);
+    });
+  });
+}
