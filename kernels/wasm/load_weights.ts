@@ -27,7 +27,7 @@ export async function loadWeights(
   layout: ProgramLayout,
   { piece, memory, threads, options, decoder, onLoaded }: WeightLoad,
 ): Promise<void> {
-  const stagings = stagingsIn(layout, memory);
+  const stagings = stagingsIn(layout, memory, threads.count);
   for (const [name, spec] of Object.entries(program.weights)) {
     const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
     let firstOutput = 0;
@@ -94,9 +94,7 @@ class Panels {
   #threadFor(firstOutput: number, count: number): { readonly thread: number; readonly staging: Uint8Array } {
     const { threads, stagings } = this.#packing;
     const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
-    const free = isWhole ? threads.next() : 0;
-    // A small piece has fewer regions than there are threads.
-    const thread = free < stagings.length ? free : 0;
+    const thread = isWhole ? threads.next() : 0;
     return { thread, staging: stagings[thread]! };
   }
 
@@ -148,9 +146,9 @@ class Panels {
   }
 }
 
-function stagingsIn({ staging, stagingBytes, numStagings }: ProgramLayout, memory: WebAssembly.Memory): Uint8Array[] {
+function stagingsIn({ staging, stagingBytes }: ProgramLayout, memory: WebAssembly.Memory, count: number): Uint8Array[] {
   return Array.from(
-    { length: numStagings },
+    { length: count },
     (_, i) => new Uint8Array(memory.buffer, staging + i * stagingBytes, stagingBytes),
   );
 }

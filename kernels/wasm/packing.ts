@@ -2,9 +2,9 @@
  * Rows into panels, on several threads while a model is loaded: each has a staging region, and whoever reads the file packs by itself when
  * all others have something to do.
  */
-import { once } from 'node:events';
-import { Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
 import { instantiate, type Kernels } from './kernel_exports.ts';
+import { readyWorkers } from './ready_workers.ts';
 
 /** More of them wait for the file. */
 const MAX_THREADS = 8;
@@ -99,22 +99,19 @@ export class PackThreads {
     memories: readonly WebAssembly.Memory[],
     numThreads: number,
   ): Promise<PackThreads> {
-    const helpers = Array.from({ length: numThreads - 1 }, () => {
-      const cells = new Int32Array(new SharedArrayBuffer(4 * Cell.count));
-      const workerData: PackWork = { module, memories, cells };
-      return { worker: new Worker(new URL('./packing_worker.js', import.meta.url), { workerData }), cells };
+    const works = Array.from({ length: numThreads - 1 }, (): PackWork => {
+      return { module, memories, cells: new Int32Array(new SharedArrayBuffer(4 * Cell.count)) };
     });
-    const threads = new PackThreads(
+    const workers = await readyWorkers('./packing_worker.js', works);
+    return new PackThreads(
       memories.map((memory) => instantiate(module, memory)),
-      helpers,
+      works.map(({ cells }, i) => ({ worker: workers[i]!, cells })),
     );
-    try {
-      await Promise.all(helpers.map(({ worker }) => once(worker, 'message')));
-    } catch (error) {
-      await threads.close();
-      throw error;
-    }
-    return threads;
+  }
+
+  /** The caller's thread among them. */
+  get count(): number {
+    return 1 + this.#helpers.length;
   }
 
   /** Whose staging region is free: 0 is the caller's own. */

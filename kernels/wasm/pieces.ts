@@ -45,14 +45,14 @@ export function piecesOf(program: Program, fits: (part: Program) => boolean): Pi
   for (const unit of units) {
     const last = held.at(-1)!;
     const more = merged([...last, unit]);
-    if (last.length === 0 || fits(pieceOf(program, more).program)) held[held.length - 1] = more;
+    if (fits(pieceOf(program, more).program)) held[held.length - 1] = more;
     else held.push([unit]);
   }
   return joined(program, held);
 }
 
 /** What stays together: in front of the layers, parts of layers, behind them. */
-function unitsOf({ operations, buffers }: Program): OpRange[] {
+function unitsOf({ operations }: Program): OpRange[] {
   const behind = operations.findIndex(({ kind }) => kind === 'gather_samples');
   const last = behind < 0 ? operations.length : behind;
   const cuts: number[] = [];
@@ -61,7 +61,7 @@ function unitsOf({ operations, buffers }: Program): OpRange[] {
     const operation = operations[op]!;
     const made = madeBy(operation);
     live = new Set([...[...live].filter((buffer) => buffer !== made), ...inputsOf(operation)]);
-    if (op <= last && [...live].filter((buffer) => buffer in buffers).length === 1) cuts.unshift(op);
+    if (op <= last && live.size === 1) cuts.unshift(op);
   }
   return [0, ...cuts].map((first, i) => ({ first, end: cuts[i] ?? operations.length }));
 }

@@ -9,7 +9,6 @@ import { drawRecord } from './ops/draw.ts';
 import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
 import type { PlacedOperation, Placement, StepRegions } from './ops/operation.ts';
 import { stagingBytesOf } from './load_weights.ts';
-import { packingThreads } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { Control } from './shared_step.ts';
 
@@ -26,14 +25,17 @@ export interface ProgramLayout {
   readonly scratchBytes: number;
   readonly spanRecords: SpanRecords & { readonly at: number };
   readonly staging: number;
-  /** Of each of them. */
+  /** Of each packing thread. */
   readonly stagingBytes: number;
-  readonly numStagings: number;
   readonly operations: readonly PlacedOperation[];
 }
 
-/** @throws DeviceError for shapes the kernels do not have. */
-export function layOutProgram(program: Program, options: LoadOptions, numThreads: number): ProgramLayout {
+/** `numPacking`: threads that pack its weights. @throws DeviceError for shapes the kernels do not have. */
+export function layOutProgram(
+  program: Program,
+  options: LoadOptions,
+  { numThreads, numPacking }: { readonly numThreads: number; readonly numPacking: number },
+): ProgramLayout {
   if (options.blockSize % 4 !== 0) {
     throw new DeviceError(`block_size must be a multiple of 4, not ${options.blockSize}`);
   }
@@ -85,12 +87,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   const scratchBytes = scratchBytesOf({ program, options });
   const scratch = plan.reserve('scratch', scratchBytes * numThreads);
   const stagingBytes = stagingBytesOf(Object.values(program.weights));
-  const weightTotal = Object.values(program.weights).reduce(
-    (sum, spec) => sum + weightBytes(spec, options.weightFormat),
-    0,
-  );
-  const numStagings = packingThreads(numThreads, weightTotal);
-  const staging = plan.reserve('staging', stagingBytes * numStagings);
+  const staging = plan.reserve('staging', stagingBytes * numPacking);
   const records = spanRecordsOf(program, options, numThreads);
   const recordsBytes = records.maxTiles * records.maxSpans * records.spanBytes;
   const spanRecords = { ...records, at: plan.reserve('attention records', recordsBytes) };
@@ -100,7 +97,7 @@ export function layOutProgram(program: Program, options: LoadOptions, numThreads
   );
   return {
     ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes, numStagings, spanRecords, operations },
+    ...{ staging, stagingBytes, spanRecords, operations },
   };
 }
 

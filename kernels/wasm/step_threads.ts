@@ -1,7 +1,8 @@
 /** The threads of one executable: the caller's, which is thread 0, and helpers that sleep until a step. */
 import { once } from 'node:events';
-import { Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
 import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
+import { readyWorkers } from './ready_workers.ts';
 import { StepThread, type OpRange } from './step.ts';
 import { Control, type SharedStep, type StepPiece } from './shared_step.ts';
 
@@ -35,16 +36,8 @@ export class StepThreads {
       barrier: cells(BARRIER_CELLS),
       numSpins: SPIN_US * spinsPerMicrosecond(),
     };
-    const workers = Array.from(
-      { length: numThreads - 1 },
-      (_, i) => new Worker(new URL('./step_worker.js', import.meta.url), { workerData: { shared, thread: i + 1 } }),
-    );
-    try {
-      await Promise.all(workers.map((worker) => once(worker, 'message')));
-    } catch (error) {
-      await Promise.all(workers.map((worker) => worker.terminate()));
-      throw error;
-    }
+    const helpers = Array.from({ length: numThreads - 1 }, (_, i) => ({ shared, thread: i + 1 }));
+    const workers = await readyWorkers('./step_worker.js', helpers);
     return new StepThreads(shared, workers);
   }
 

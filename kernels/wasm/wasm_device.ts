@@ -13,7 +13,8 @@ import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { loadWeights, progressOf } from './load_weights.ts';
 import { LoadedPiece } from './loaded_piece.ts';
 import { allocateAll, machineMemory } from './memory_plan.ts';
-import { PackThreads } from './packing.ts';
+import { PackThreads, packingThreads } from './packing.ts';
+import { weightBytes } from './panels.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
 import { piecesOf } from './pieces.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
@@ -67,7 +68,10 @@ async function loadProgram(
   options: LoadOptions,
   { numThreads, kernels, memoryBytes }: Machine,
 ): Promise<WasmExecutable> {
-  const layoutOf = (part: Program): ProgramLayout => layOutProgram(part, options, numThreads);
+  const specs = Object.values(program.weights);
+  const numBytes = specs.reduce((sum, spec) => sum + weightBytes(spec, options.weightFormat), 0);
+  const numPacking = packingThreads(numThreads, numBytes);
+  const layoutOf = (part: Program): ProgramLayout => layOutProgram(part, options, { numThreads, numPacking });
   const cut = piecesOf(program, (part) => layoutOf(part).plan.fits);
   const layouts = cut.pieces.map((piece) => layoutOf(piece.program));
   // Before anything is read.
@@ -78,7 +82,6 @@ async function loadProgram(
   const pieces: LoadedPiece[] = [];
   const decoder = new RowDecoder();
   const onLoaded = progressOf(cut.pieces, options);
-  const numPacking = Math.max(...layouts.map(({ numStagings }) => numStagings));
   const threads = await PackThreads.start(kernels.module, memories, numPacking);
   try {
     for (const [i, piece] of cut.pieces.entries()) {

@@ -24,6 +24,7 @@ import {
 } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
+import { widestOf } from '../kv/windows.ts';
 import { BlockPool } from './block_pool.ts';
 import { DrawBook, promptRequest } from './draw_book.ts';
 import { FirstStep } from './first_step.ts';
@@ -157,7 +158,7 @@ export class Engine {
     const { blockSize, frames } = options;
     const windows: readonly number[] = options.windows ?? frames.map(() => 0);
     this.#windows = windows;
-    this.#widest = windows.includes(0) ? 0 : Math.max(0, ...windows);
+    this.#widest = widestOf(windows);
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },
       onWhole: (block, hash) => {

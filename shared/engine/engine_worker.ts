@@ -1,8 +1,6 @@
 /** The engine thread: loads the model, runs the engine's loop, and ends in order when its device goes. */
 import { systemClock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
-import { framesOf } from '../kv/record.ts';
-import { frameWindows } from '../kv/windows.ts';
 import { shapeDigest } from '../model/model_shape.ts';
 import { EngineLoop } from './engine_loop.ts';
 import type { EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
@@ -41,12 +39,8 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     return undefined;
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
-  const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
+  const { executable, format, layout, windows, numBlocks, folder, shape, device, description, firstSteps } = model;
   const beat = new Int32Array(pulse);
-  const windows = frameWindows(
-    framesOf(layout),
-    shape.layers.map(({ window }) => window),
-  );
   const loop = new EngineLoop({
     ...{
       executable,

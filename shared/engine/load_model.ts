@@ -6,6 +6,7 @@ import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
 import { framesOf, type RecordLayout } from '../kv/record.ts';
+import { frameWindows } from '../kv/windows.ts';
 import { machineMemory } from '../../kernels/wasm/memory_plan.ts';
 import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
@@ -59,6 +60,8 @@ export interface LoadedModel {
   readonly executable: Executable;
   readonly format: Format;
   readonly layout: RecordLayout;
+  /** Of its records' frames, as {@link frameWindows} has them. */
+  readonly windows: readonly number[];
   readonly numBlocks: number;
   readonly maxModelLen: number;
   /** What steps take on this device. */
@@ -146,8 +149,24 @@ async function loadOn(
       blockSize,
       payloadBytes: blockBytes,
     };
+    const windows = frameWindows(
+      framesOf(layout),
+      shape.layers.map(({ window }) => window),
+    );
     const description = `${device.description}; weights: ${held.changes}${why}`;
-    return { folder, shape, device, description, executable, format, layout, numBlocks, maxModelLen, firstSteps };
+    return {
+      folder,
+      shape,
+      device,
+      description,
+      executable,
+      format,
+      layout,
+      windows,
+      numBlocks,
+      maxModelLen,
+      firstSteps,
+    };
   } finally {
     await weights.close();
   }

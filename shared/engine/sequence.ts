@@ -103,7 +103,7 @@ export class Sequence {
   letGo(window: number, blockSize: number): number[] {
     if (this.phase.kind !== 'running') return [];
     const { blocks } = this.phase;
-    const end = Math.min(Math.floor((this.numComputed - window + 1) / blockSize), blocks.length - 1);
+    const end = Math.min(numUnseen(window, this.numComputed, blockSize), blocks.length - 1);
     if (end <= this.firstHeld) return [];
     const gone = blocks.slice(this.firstHeld, end);
     const stays = blocks.slice(end);
@@ -148,7 +148,7 @@ export class Sequence {
   numFramesIn(blockSize: number, windows: readonly number[]): number {
     let fewest = Infinity;
     const end = this.hittableBlocks(blockSize);
-    const unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));
+    const unseen = unseenFrom(end, blockSize, windows);
     for (let index = this.numSubmitted / blockSize; index < end && fewest > 0; index++)
       if (!this.delivered.has(index)) fewest = Math.min(fewest, this.#firstMissing(index, unseen));
     return fewest;
@@ -166,15 +166,14 @@ export class Sequence {
    * whatever else begins with the same tokens would see what is missing.
    */
   passUnseen(blockSize: number, windows: readonly number[]): void {
-    if (windows.every((window) => window === 0)) return;
     const first = this.numSubmitted / blockSize;
     let end = this.hittableBlocks(blockSize);
-    let unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));
+    let unseen = unseenFrom(end, blockSize, windows);
     // Rows are computed from the first block on that is missing: they see more of those before it than later ones would.
     for (let index = end - 1; index >= first; index--) {
       if (this.delivered.has(index) || this.#firstMissing(index, unseen) === Infinity) continue;
       end = index;
-      unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));
+      unseen = unseenFrom(end, blockSize, windows);
     }
     for (let index = first; index < end; index++) {
       if (!this.delivered.delete(index)) this.numFetched += blockSize;
@@ -193,4 +192,9 @@ export class Sequence {
     const numBlocks = numPrefillBlocks(this.tokens.length, blockSize);
     return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.promptNext - 1) / blockSize)) : numBlocks;
   }
+}
+
+/** By frame, how many of the first blocks no row from block `end` on sees. */
+function unseenFrom(end: number, blockSize: number, windows: readonly number[]): number[] {
+  return windows.map((window) => numUnseen(window, end * blockSize, blockSize));
 }

@@ -6,10 +6,12 @@ export function frameWindows(
   frames: readonly Pick<FrameRange, 'firstLayer' | 'numLayers'>[],
   windows: readonly number[],
 ): number[] {
-  return frames.map(({ firstLayer, numLayers }) => {
-    const own = windows.slice(firstLayer, firstLayer + numLayers);
-    return own.includes(0) ? 0 : Math.max(0, ...own);
-  });
+  return frames.map(({ firstLayer, numLayers }) => widestOf(windows.slice(firstLayer, firstLayer + numLayers)));
+}
+
+/** Of several, 0 among them being the widest. */
+export function widestOf(windows: readonly number[]): number {
+  return windows.includes(0) ? 0 : Math.max(0, ...windows);
 }
 
 /** Blocks [0, that) are not seen through the window by the row at position `row`, nor by any after it. */

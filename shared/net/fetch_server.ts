@@ -145,23 +145,20 @@ async function* records(
         // Other streams find half of what is left.
         const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable(bytes) / 2));
         const ready = [lent, ...heldBehind(source, hashes, index, most, bytes)];
-        if (request.frames > 0) {
-          yield* inParts(partedRecords(ready), index, stream, request.frames, signal);
-          read(ready.length);
-          await stream.until(windowOf(bytes) / 2, signal);
-          continue;
-        }
-        stream.offer(
-          ready.map(({ slot, release }, i) => ({
-            index: pieceOf(index + i, undefined),
-            slot,
-            offset: 0,
-            bytes,
-            release,
-          })),
-        );
         read(ready.length);
-        yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
+        if (request.frames > 0) yield* inParts(partedRecords(ready), index, stream, request.frames, signal);
+        else {
+          stream.offer(
+            ready.map(({ slot, release }, i) => ({
+              index: pieceOf(index + i, undefined),
+              slot,
+              offset: 0,
+              bytes,
+              release,
+            })),
+          );
+          yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
+        }
         // More is told of when half of it is gone.
         await stream.until(windowOf(bytes) / 2, signal);
         continue;

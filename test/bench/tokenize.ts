@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Tokenizer } from '@huggingface/tokenizers';
+import { openLibrary } from '../../services/router/text/encoder/library.ts';
 import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
 import { projectPath } from '../support/project.ts';
@@ -101,13 +101,12 @@ function rate(text: string, ms: number): number {
 }
 
 function libraryRate({ tokenizer, config }: ReturnType<typeof readTextFiles>, text: string): number {
-  const Library = Tokenizer as unknown as new (json: unknown, config: unknown) => { encode(text: string): unknown };
-  const library = new Library(JSON.parse(tokenizer), JSON.parse(config));
+  const library = openLibrary(JSON.parse(tokenizer), JSON.parse(config));
   // It puts all tokens of a text on the stack at once: in parts.
   const parts = text.match(/[^]{1,20000}/g) ?? [];
   return rate(
     text,
-    timed(() => parts.forEach((part) => library.encode(part))),
+    timed(() => parts.forEach((part) => library.encode(part, { add_special_tokens: true }))),
   );
 }
 

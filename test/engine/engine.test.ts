@@ -9,8 +9,6 @@ import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
-import { frameWindows } from '../../shared/kv/windows.ts';
-import { framesOf } from '../../shared/kv/record.ts';
 import { Harness } from '../support/engine_harness.ts';
 import { goldenCases, goldenFolder, logitsAt } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
@@ -306,12 +304,8 @@ test('where every layer has a window, blocks that none sees any more serve other
   const [numBlocks, chunkTokens, maxTokens] = [14, 64, 280];
   const model = await loadModel({ ...loadDefaults, modelPath, numBlocks, chunkTokens });
   const own = await loadReference(modelPath, 'f16', 64);
-  const windows = frameWindows(
-    framesOf(model.layout),
-    model.shape.layers.map(({ window }) => window),
-  );
-  assert.deepEqual(new Set(windows), new Set([48]));
-  const h = new Harness(model, numBlocks, chunkTokens, 8, windows);
+  assert.deepEqual(new Set(model.windows), new Set([48]));
+  const h = new Harness(model, numBlocks, chunkTokens, 8, model.windows);
   const prompts = Array.from({ length: 4 }, () => Array.from({ length: 40 }, () => random.below(320)));
   const ids = prompts.map((prompt) => h.submit(prompt, maxTokens));
   let mostUsed = 0;

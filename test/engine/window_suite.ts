@@ -8,7 +8,6 @@ import { Random } from '../../shared/base/random.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
 import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
 import { framesOf, narrowFrames, type FrameRange } from '../../shared/kv/record.ts';
-import { frameWindows } from '../../shared/kv/windows.ts';
 import { Harness } from '../support/engine_harness.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
@@ -34,10 +33,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
         ...{ ...loadDefaults, modelPath: goldenFolder(name), numBlocks: NUM_BLOCKS, chunkTokens: 512, ...options },
       });
       frames = framesOf(model.layout);
-      windows = frameWindows(
-        frames,
-        model.shape.layers.map(({ window }) => window),
-      );
+      windows = model.windows;
       assert(windows.some((window) => window > 0));
       const random = new Random(12);
       prompt = Array.from({ length: LENGTH }, () => random.below(250));

@@ -335,7 +335,7 @@ export const mutants: readonly Mutant[] = [
     name: 'what rows before the missing block would see is not looked for',
     file: 'shared/engine/sequence.js',
     from: `end = index;
-            unseen = windows.map((window) => numUnseen(window, end * blockSize, blockSize));`,
+            unseen = unseenFrom(end, blockSize, windows);`,
     to: 'end = index;',
   },
   {

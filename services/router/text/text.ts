@@ -9,7 +9,7 @@ import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { generatedTokens, type Answer } from './encoder/answer_memory.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
-/** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 700 characters. */
+/** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 8,000 characters. */
 const LONG_CHARACTERS = 32_768;
 /** About. */
 const CHARACTERS_A_TOKEN = 4;

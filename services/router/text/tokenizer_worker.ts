@@ -1,14 +1,13 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
 import { createContext, Script } from 'node:vm';
 import { Template } from '@huggingface/jinja';
-import { Tokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
-import type { LibraryTokenizer } from './encoder/library.ts';
+import { openLibrary, type LibraryTokenizer } from './encoder/library.ts';
 import { REPLACEMENT } from './text_stream.ts';
 import { keepWholeLoops } from './whole_loops.ts';
 
@@ -33,10 +32,7 @@ export class TokenizerTools {
 
   constructor({ tokenizer, config, template }: TextFiles) {
     this.#config = JSON.parse(config) as Record<string, unknown>;
-    this.#tokenizer = new (Tokenizer as unknown as new (json: unknown, config: unknown) => LibraryTokenizer)(
-      JSON.parse(tokenizer),
-      this.#config,
-    );
+    this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
     const source = template ?? templateOf(this.#config['chat_template']);
     this.#template = source === undefined ? undefined : new Template(source);
   }

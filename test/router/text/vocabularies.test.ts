@@ -1,11 +1,11 @@
 /** Vocabularies that people have: pairs that the Rust reference made, and random texts against the library. Budget: 30 s. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { Tokenizer } from '@huggingface/tokenizers';
 import { describe, expect, test } from 'vitest';
 import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
-import type { LibraryTokenizer } from '../../../services/router/text/encoder/library.ts';
+import { openLibrary, type LibraryTokenizer } from '../../../services/router/text/encoder/library.ts';
 import { Random } from '../../../shared/base/random.ts';
+import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
 import { projectPath } from '../../support/project.ts';
 
@@ -17,11 +17,8 @@ const golden = JSON.parse(readFileSync(goldenFolder('vocabularies.json'), 'utf8'
 function libraryOf(name: string): LibraryTokenizer {
   const folder = projectPath(`node_modules/.cache/vocabularies/${name}`);
   assert(existsSync(folder), `${folder} is not there: \`npm test\` fetches it`);
-  const read = (file: string): unknown => JSON.parse(readFileSync(`${folder}/${file}`, 'utf8'));
-  return new (Tokenizer as unknown as new (json: unknown, config: unknown) => LibraryTokenizer)(
-    read('tokenizer.json'),
-    read('tokenizer_config.json'),
-  );
+  const { tokenizer, config } = readTextFiles(folder);
+  return openLibrary(JSON.parse(tokenizer), JSON.parse(config));
 }
 
 describe.each(Object.keys(golden.ids))('%s', (name) => {

@@ -49,12 +49,9 @@ export class AddedTokens {
     this.#longest = tokens.reduce((most, { content }) => Math.max(most, content.length), 0);
   }
 
-  get #all(): AddedToken[] {
-    return [...this.#single.values(), ...[...this.#longer.values()].flatMap(({ tokens }) => [...tokens.values()])];
-  }
-
   get ids(): number[] {
-    return this.#all.map(({ id }) => id);
+    const longer = [...this.#longer.values()].flatMap(({ tokens }) => [...tokens.values()]);
+    return [...this.#single.values(), ...longer].map(({ id }) => id);
   }
 
   /**

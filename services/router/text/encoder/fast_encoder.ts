@@ -129,11 +129,9 @@ export class FastEncoder {
     while (text.length - from > STRETCH + BEHIND) {
       const part = text.slice(from, from + STRETCH + BEHIND);
       const key = UNCUT + part;
-      const known = this.#stretches.get(key);
-      if (known) {
-        this.#touch(key, known);
-        out.addAll(known.ids);
-        from += known.length;
+      const numKnown = this.#addKnown(key, out);
+      if (numKnown > 0) {
+        from += numKnown;
         continue;
       }
       const { sections, length } = this.#added.leading(part);
@@ -196,11 +194,9 @@ export class FastEncoder {
     let from = 0;
     while (text.length - from > STRETCH + BEHIND) {
       const key = text.slice(from, from + STRETCH + BEHIND);
-      const known = this.#stretches.get(key);
-      if (known) {
-        this.#touch(key, known);
-        out.addAll(known.ids);
-        from += known.length;
+      const numKnown = this.#addKnown(key, out);
+      if (numKnown > 0) {
+        from += numKnown;
         continue;
       }
       const start = out.length;
@@ -217,20 +213,20 @@ export class FastEncoder {
   /** A text that ends here, such as what is between two added tokens: shorter than what is found by what is behind it. */
   #encodeRest(text: string, out: Ids): void {
     const isKept = text.length > MAX_PIECE && text.length < STRETCH + BEHIND;
-    const known = isKept ? this.#stretches.get(text) : undefined;
-    if (known) {
-      this.#touch(text, known);
-      out.addAll(known.ids);
-      return;
-    }
+    if (isKept && this.#addKnown(text, out) > 0) return;
     const start = out.length;
     this.#encodeUpTo(text, 0, text.length, out);
     if (isKept) this.#keep(text, { length: text.length, ids: out.since(start) });
   }
 
-  #touch(key: string, stretch: Stretch): void {
+  /** Ids of a stretch that was met before. @returns its characters; 0: it was not */
+  #addKnown(key: string, out: Ids): number {
+    const known = this.#stretches.get(key);
+    if (!known) return 0;
     this.#stretches.delete(key);
-    this.#stretches.set(key, stretch);
+    this.#stretches.set(key, known);
+    out.addAll(known.ids);
+    return known.length;
   }
 
   /** Whole pieces until one ends at `until` or behind it. @returns where */

@@ -1,4 +1,5 @@
 /** What is used of the tokenizer library: its own declarations do not resolve under NodeNext. */
+import { Tokenizer } from '@huggingface/tokenizers';
 
 interface Named {
   readonly constructor: { readonly name: string };
@@ -53,4 +54,9 @@ export interface LibraryTokenizer {
   decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string;
   token_to_id(token: string): number | undefined;
   get_vocab(): Map<string, number>;
+}
+
+/** Of tokenizer.json and tokenizer_config.json, parsed. @throws Error for a kind that it does not know. */
+export function openLibrary(tokenizer: unknown, config: unknown): LibraryTokenizer {
+  return new (Tokenizer as unknown as new (json: unknown, config: unknown) => LibraryTokenizer)(tokenizer, config);
 }
