@@ -1,12 +1,20 @@
 /** Rows of a tensor as a file stores them: integers of the very format that a device computes with are taken as they are, all else is decoded. */
 import assert from 'node:assert/strict';
-import { packRows, rowBytes, scalesPerRow, unpackRows, type PackedRows, type WeightFormat } from './weight_format.ts';
+import { blockRowBytes, blockValues, isBlocks, nibblesOfBlock, viewOf, type BlockFormat } from './stored_blocks.ts';
+import {
+  isInteger,
+  packRows,
+  rowBytes,
+  scalesPerRow,
+  unpackRows,
+  type IntegerFormat,
+  type PackedRows,
+  type WeightFormat,
+} from './weight_format.ts';
+import { uint4Rows, type NibbleFormat } from './zero_points.ts';
 
-/**
- * int8 and int4 lie as weight_format.ts has them; q8_0 and q4_0 are int8 and int4 in GGUF's blocks: 32 inputs with their scale before them,
- * of q4_0 the first 16 in the low nibbles; the others lie value by value. Little-endian.
- */
-type StoredFormat = WeightFormat | 'bf16' | 'q8_0' | 'q4_0';
+/** int8, int4 and uint4 lie as weight_format.ts has them, GGUF's blocks as stored_blocks.ts; the others value by value. Little-endian. */
+type StoredFormat = WeightFormat | 'bf16' | BlockFormat;
 
 export interface StoredRows {
   /** Of the rows that were asked for. */
@@ -14,7 +22,7 @@ export interface StoredRows {
   readonly format: StoredFormat;
   /** Whole rows; as valid as whoever gives them says. */
   readonly data: Uint8Array;
-  /** Of int8 and int4: f16 [rows][scalesPerRow]. */
+  /** Of int8, int4 and uint4: f16 [rows][scalesPerRow]. */
   readonly scales?: Uint8Array;
 }
 
@@ -23,13 +31,11 @@ export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
   return { rowStart, format: 'f32', data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) };
 }
 
-const BLOCK_BYTES = { q8_0: 34, q4_0: 18 } as const;
-
 /** Of one row. */
 export function storedBytes(format: StoredFormat, inner: number): number {
-  if (format === 'int8' || format === 'int4') return rowBytes(format, inner);
-  if (format === 'q8_0' || format === 'q4_0') return (inner / 32) * BLOCK_BYTES[format];
-  return inner * (format === 'f32' ? 4 : 2);
+  if (isBlocks(format)) return blockRowBytes(format, inner);
+  if (format === 'bf16') return inner * 2;
+  return isInteger(format) ? rowBytes(format, inner) : inner * (format === 'f32' ? 4 : 2);
 }
 
 /** @throws AssertionError when they are not whole rows. */
@@ -45,15 +51,29 @@ interface StoredIntegers {
   readonly scales: Uint8Array;
 }
 
+/** Integer formats that hold what is stored as it is. */
+const FITTING: Readonly<Partial<Record<StoredFormat, readonly WeightFormat[]>>> = {
+  int8: ['int8'],
+  q8_0: ['int8'],
+  int4: ['int4', 'int8', 'uint4'],
+  q4_0: ['int4', 'int8', 'uint4'],
+  uint4: ['uint4'],
+  q4_1: ['uint4'],
+  q4_k: ['uint4'],
+};
+
 /** Whether what is stored is of the very format that is wanted, or fits into it as it is. */
 export function fitsInto(stored: StoredFormat, wanted: WeightFormat): boolean {
-  if (stored === 'int4' || stored === 'q4_0') return wanted === 'int4' || wanted === 'int8';
-  return (stored === 'int8' || stored === 'q8_0') && wanted === 'int8';
+  return FITTING[stored]?.includes(wanted) === true;
 }
 
 /** What is stored in the very format that is wanted, or fits into it as it is; undefined when it has to be made. */
-function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number): StoredIntegers | undefined {
+function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number): PackedRows | undefined {
   if (!fitsInto(stored.format, format)) return undefined;
+  if (format === 'uint4') {
+    const { format: nibbles, data, scales } = stored;
+    return uint4Rows(nibbles as NibbleFormat, data, scales, numStored(stored, inner), inner);
+  }
   const rows = stored.format === 'q8_0' || stored.format === 'q4_0' ? fromBlocks(stored.format, stored, inner) : stored;
   const isWidened = format === 'int8' && rows.format === 'int4';
   const { data, scales } = rows;
@@ -61,7 +81,7 @@ function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number)
   assert(scales?.length === scaleBytes, `${rows.format} of ${inner} inputs comes with ${scaleBytes} bytes of scales`);
   const own = rows.format === 'int4' ? 'int4' : 'int8';
   const settled = withNormalScales(own, { data, scales }, inner);
-  return isWidened ? { data: widened(settled.data), scales: settled.scales } : settled;
+  return asPacked(isWidened ? { data: widened(settled.data), scales: settled.scales } : settled);
 }
 
 /** The smallest f16 that no GPU flushes to zero. */
@@ -89,23 +109,16 @@ function withNormalScales(format: 'int8' | 'int4', { data, scales }: StoredInteg
 
 function fromBlocks(format: 'q8_0' | 'q4_0', { data: blocks, rowStart }: StoredRows, inner: number): StoredRows {
   const own = format === 'q8_0' ? 'int8' : 'int4';
-  const bytes = BLOCK_BYTES[format];
   const groups = inner / 32;
-  const numRows = blocks.length / bytes / groups;
-  const [perRow, words] = [scalesPerRow(own, inner), (bytes - 2) / 4];
-  const out = new Uint32Array(numRows * groups * words);
-  const scales = new Uint16Array(numRows * perRow);
-  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  const [perRow, bytes] = [scalesPerRow(own, inner), format === 'q8_0' ? 34 : 18];
+  const numGroups = blocks.length / bytes;
+  const words = (bytes - 2) / 4;
+  const out = new Uint32Array(numGroups * words);
+  const scales = new Uint16Array((numGroups / groups) * perRow);
+  const view = viewOf(blocks);
   for (let block = 0, at = 0, to = 0; at < blocks.length; block++, at += bytes, to += words) {
-    if (words === 8) for (let i = 0; i < 8; i++) out[to + i] = view.getUint32(at + 2 + 4 * i, true);
-    else {
-      const [a, b] = [view.getUint32(at + 2, true), view.getUint32(at + 6, true)];
-      const [c, d] = [view.getUint32(at + 10, true), view.getUint32(at + 14, true)];
-      out[to] = (a & LOW_NIBBLES) | ((b & LOW_NIBBLES) << 4);
-      out[to + 1] = (c & LOW_NIBBLES) | ((d & LOW_NIBBLES) << 4);
-      out[to + 2] = ((a >>> 4) & LOW_NIBBLES) | (b & ~LOW_NIBBLES);
-      out[to + 3] = ((c >>> 4) & LOW_NIBBLES) | (d & ~LOW_NIBBLES);
-    }
+    if (own === 'int4') nibblesOfBlock(view, at + 2, out, to);
+    else for (let i = 0; i < 8; i++) out[to + i] = view.getUint32(at + 2 + 4 * i, true);
     scales[Math.floor(block / groups) * perRow + (block % groups)] = view.getUint16(at, true);
   }
   return { rowStart, format: own, data: new Uint8Array(out.buffer), scales: new Uint8Array(scales.buffer) };
@@ -138,6 +151,12 @@ function centred(bytes: number): number {
   return ((bytes | 0x80808080) - 0x08080808) ^ 0x80808080;
 }
 
+/** The integers that are not changed. */
+const OWN: Readonly<Record<IntegerFormat | 'q8_0' | 'q4_0', IntegerFormat>> = {
+  ...({ int8: 'int8', int4: 'int4', uint4: 'uint4' } as const),
+  ...({ q8_0: 'int8', q4_0: 'int4' } as const),
+};
+
 /** Decodes slice after slice into one array: a new one for each would take longer than the decoding. */
 export class RowDecoder {
   #floats = new Float32Array(0);
@@ -150,16 +169,19 @@ export class RowDecoder {
       if (data.byteOffset % 4 === 0) return new Float32Array(data.buffer, data.byteOffset, numValues);
       return new Float32Array(Uint8Array.from(data).buffer);
     }
+    if (format === 'q4_1' || format === 'q4_k' || format === 'q5_k') {
+      blockValues(format, data, this.#room(numValues), (half) => (f16Table ??= makeF16Table())[half]!);
+      return this.#room(numValues);
+    }
     if (format !== 'f16' && format !== 'bf16') {
-      const own = format === 'int4' || format === 'q4_0' ? 'int4' : 'int8';
+      const own = OWN[format];
       const integers = storedIntegers(own, rows, inner);
       assert(integers);
-      return unpackRows(own, asPacked(integers), inner);
+      return unpackRows(own, integers, inner);
     }
     const bytes = data.byteOffset % 2 === 0 ? data : Uint8Array.from(data);
     const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, numValues);
-    if (this.#floats.length < numValues) this.#floats = new Float32Array(numValues);
-    const out = this.#floats.subarray(0, numValues);
+    const out = this.#room(numValues);
     if (format === 'bf16') {
       const bits = new Uint32Array(out.buffer, 0, numValues);
       for (let i = 0; i < numValues; i++) bits[i] = halves[i]! << 16;
@@ -170,6 +192,11 @@ export class RowDecoder {
     return out;
   }
 
+  #room(numValues: number): Float32Array<ArrayBuffer> {
+    if (this.#floats.length < numValues) this.#floats = new Float32Array(numValues);
+    return this.#floats.subarray(0, numValues);
+  }
+
   /** Values of a vector, each with `offset` added; nobody else's. */
   vector(rows: StoredRows, offset = 0): Float32Array<ArrayBuffer> {
     return Float32Array.from(this.floats(rows, 1), (value) => value + offset);
@@ -177,8 +204,7 @@ export class RowDecoder {
 
   /** In the format that a device multiplies: integers of the same format are not rounded again. */
   packed(format: WeightFormat, rows: StoredRows, inner: number): PackedRows {
-    const integers = storedIntegers(format, rows, inner);
-    return integers ? asPacked(integers) : packRows(format, this.floats(rows, inner), inner);
+    return storedIntegers(format, rows, inner) ?? packRows(format, this.floats(rows, inner), inner);
   }
 }
 

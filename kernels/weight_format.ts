@@ -5,20 +5,28 @@
  *   f16    rounded to nearest, ties to even; beyond ±65504 saturated; below 2^-14 zero, because GPUs may flush subnormals
  *   int8   per output, groups of 32 inputs: q = round(w / scale) in [-127, 127], scale = f16(max |w| / 127)
  *   int4   same groups: q in [-8, 7], scale = f16(m / -8) where m is the value of largest magnitude (GGUF's Q4_0)
+ *   uint4  same groups: scale · (q - zero), q in [0, 15], scale = f16((high - low) / 15), zero = round(-low / scale), of the group's
+ *          highest and lowest value, and 0; zeros are f16, so that files may have other than whole ones
  *
  * Rows are padded with zeros to whole groups. A scale is never subnormal either. Packed rows, little-endian:
- * f16 two in a u32; int8 four in a u32; int4 eight in a u32, so that its low nibbles are inputs [8j, 8j + 4) and its high
- * nibbles [8j + 4, 8j + 8). Scales [outputs][groups padded to even] f16.
+ * f16 two in a u32; int8 four in a u32; int4 and uint4 eight in a u32, so that its low nibbles are inputs [8j, 8j + 4) and its high
+ * nibbles [8j + 4, 8j + 8). Scales [outputs][groups padded to even] f16; of uint4 [outputs][groups][scale, zero] f16.
  */
 import assert from 'node:assert/strict';
 
-export const weightFormats = ['f32', 'f16', 'int8', 'int4'] as const;
+export const weightFormats = ['f32', 'f16', 'int8', 'int4', 'uint4'] as const;
 export type WeightFormat = (typeof weightFormats)[number];
+/** Of groups with scales. */
+export type IntegerFormat = 'int8' | 'int4' | 'uint4';
+
+export function isInteger(format: WeightFormat): format is IntegerFormat {
+  return format === 'int8' || format === 'int4' || format === 'uint4';
+}
 
 /** Inputs that share a scale. */
 const GROUP_SIZE = 32;
 
-const BITS: Readonly<Record<WeightFormat, number>> = { f32: 32, f16: 16, int8: 8, int4: 4 };
+const BITS: Readonly<Record<WeightFormat, number>> = { f32: 32, f16: 16, int8: 8, int4: 4, uint4: 4 };
 
 export function paddedInner(inner: number): number {
   return Math.ceil(inner / GROUP_SIZE) * GROUP_SIZE;
@@ -29,9 +37,11 @@ export function rowBytes(format: WeightFormat, inner: number): number {
   return (paddedInner(inner) * BITS[format]) / 8;
 }
 
-/** f16 values from one output's scales to the next; 0 for formats that have none. */
+/** f16 values from one output's scales to the next, zeros included; 0 for formats that have none. */
 export function scalesPerRow(format: WeightFormat, inner: number): number {
-  return format === 'int8' || format === 'int4' ? Math.ceil(paddedInner(inner) / GROUP_SIZE / 2) * 2 : 0;
+  const groups = paddedInner(inner) / GROUP_SIZE;
+  if (format === 'uint4') return 2 * groups;
+  return format === 'int8' || format === 'int4' ? Math.ceil(groups / 2) * 2 : 0;
 }
 
 export interface PackedRows {
@@ -60,21 +70,23 @@ export function packRows(format: WeightFormat, values: Float32Array, inner: numb
 }
 
 /** The values of packed integers, [rows][inner] f32. */
-export function unpackRows(format: 'int8' | 'int4', { data, scales }: PackedRows, inner: number): Float32Array {
+export function unpackRows(format: IntegerFormat, { data, scales }: PackedRows, inner: number): Float32Array {
   const rowWords = rowBytes(format, inner) / 4;
   const perRow = scalesPerRow(format, inner);
   const numRows = data.length / rowWords;
   const out = new Float32Array(numRows * inner);
   for (let row = 0; row < numRows; row++) {
     for (let k = 0; k < inner; k++) {
-      const scale = fromHalf(scales[row * perRow + Math.floor(k / GROUP_SIZE)]!);
+      const group = Math.floor(k / GROUP_SIZE);
+      const at = row * perRow + (format === 'uint4' ? 2 * group : group);
       const word = (at: number): number => data[row * rowWords + at]!;
+      const nibble = (word(k >> 3) >> (8 * (k & 3) + (k & 4))) & 15;
       const q =
         format === 'int8'
           ? (word(k >> 2) << (24 - 8 * (k & 3))) >> 24
-          : ((word(k >> 3) >> (8 * (k & 3) + (k & 4))) & 15) - 8;
+          : nibble - (format === 'int4' ? 8 : fromHalf(scales[at + 1]!));
       // The 0 makes a plain zero of a negative one.
-      out[row * inner + k] = q * scale + 0;
+      out[row * inner + k] = q * fromHalf(scales[at]!) + 0;
     }
   }
   return out;
@@ -90,9 +102,10 @@ export function roundRows(format: WeightFormat, values: Float32Array, inner: num
   for (let start = 0; start < values.length; start += inner) {
     for (let k = 0; k < inner; k += GROUP_SIZE) {
       const group = values.subarray(start + k, start + Math.min(inner, k + GROUP_SIZE));
-      const scale = fromHalf(scaleOf(format, group));
+      const { half, zero } = scaleOf(format, group);
+      const scale = fromHalf(half);
       // The 0 makes a plain zero of a negative one.
-      for (let i = 0; i < group.length; i++) group[i] = quantum(format, group[i]!, scale) * scale + 0;
+      for (let i = 0; i < group.length; i++) group[i] = (quantum(format, group[i]!, scale, zero) - zero) * scale + 0;
     }
   }
 }
@@ -104,43 +117,54 @@ function packHalves(from: Float32Array, to: Uint32Array): void {
   }
 }
 
-function quantise(format: 'int8' | 'int4', from: Float32Array, to: Uint32Array, scales: Uint16Array): void {
+function quantise(format: IntegerFormat, from: Float32Array, to: Uint32Array, scales: Uint16Array): void {
   for (let group = 0; group * GROUP_SIZE < from.length; group++) {
     const start = group * GROUP_SIZE;
     const values = from.subarray(start, start + GROUP_SIZE);
-    const half = scaleOf(format, values);
+    const { half, zero } = scaleOf(format, values);
     const scale = fromHalf(half);
-    scales[group] = half;
+    if (format === 'uint4') scales.set([half, toNormalHalf(zero)], 2 * group);
+    else scales[group] = half;
     for (let i = 0; i < GROUP_SIZE; i++) {
-      const q = i < values.length ? quantum(format, values[i]!, scale) : 0;
+      const q = quantum(format, values[i] ?? 0, scale, zero);
       const k = start + i;
       if (format === 'int8') to[k >> 2]! |= (q & 0xff) << (8 * (k & 3));
-      else to[k >> 3]! |= (q + 8) << (8 * (k & 3) + (k & 4));
+      else to[k >> 3]! |= (format === 'int4' ? q + 8 : q) << (8 * (k & 3) + (k & 4));
     }
   }
 }
 
-/** A NaN or an infinity would make every value of the group one: the checkpoint is broken, and this says 0. */
-function scaleOf(format: 'int8' | 'int4', group: Float32Array): number {
+/** Bits of the scale, and which integer is nothing. A NaN would make every value of the group one: the checkpoint is broken, and it counts as 0. */
+function scaleOf(format: IntegerFormat, group: Float32Array): { half: number; zero: number } {
+  if (format === 'uint4') {
+    const [low, high] = group.reduce(([low, high], value) => [value < low ? value : low, value > high ? value : high], [
+      0, 0,
+    ] as [number, number]);
+    const exact = (high - low) / 15;
+    const half = exact < MIN_NORMAL ? 0x0400 : toNormalHalf(exact);
+    return { half, zero: Math.min(15, Math.round((0 - low) / fromHalf(half))) };
+  }
   let extreme = 0;
   for (const value of group) if (Math.abs(value) > Math.abs(extreme)) extreme = value;
   const exact = format === 'int8' ? Math.abs(extreme) / 127 : extreme / -8;
-  if (Math.abs(exact) < MIN_NORMAL) return exact < 0 ? 0x8400 : 0x0400;
-  return toNormalHalf(exact);
+  if (Math.abs(exact) < MIN_NORMAL) return { half: exact < 0 ? 0x8400 : 0x0400, zero: 0 };
+  return { half: toNormalHalf(exact), zero: 0 };
 }
 
-function quantum(format: 'int8' | 'int4', value: number, scale: number): number {
+function quantum(format: IntegerFormat, value: number, scale: number, zero: number): number {
   // A NaN is 0.
   const q = Math.round(value / scale) || 0;
+  if (format === 'uint4') return Math.max(0, Math.min(15, q + zero));
   return format === 'int8' ? Math.max(-127, Math.min(127, q)) : Math.max(-8, Math.min(7, q));
 }
 
-const MIN_NORMAL = 2 ** -14;
+/** The smallest f16 that no GPU flushes to zero. */
+export const MIN_NORMAL = 2 ** -14;
 const word = new Uint32Array(1);
 const float = new Float32Array(word.buffer);
 
 /** Bits of the nearest f16, ties to even, saturating; 0 below the normal range. */
-function toNormalHalf(value: number): number {
+export function toNormalHalf(value: number): number {
   float[0] = value;
   const bits = word[0]!;
   const sign = (bits >>> 16) & 0x8000;
@@ -152,7 +176,7 @@ function toNormalHalf(value: number): number {
 }
 
 /** The value of a normal f16 or zero. */
-function fromHalf(half: number): number {
+export function fromHalf(half: number): number {
   const magnitude = half & 0x7fff;
   word[0] = magnitude === 0 ? (half & 0x8000) << 16 : ((half & 0x8000) << 16) | ((magnitude << 13) + 0x38000000);
   return float[0]!;

@@ -4,9 +4,10 @@
 export const ROW_BLOCK = 96;
 /** Tokens of an attention span, in whole blocks, at least one. */
 export const SPAN = 128;
-/** Bytes of 32 inputs of a panel: eight scales f16, then the integers. */
+/** Bytes of 32 inputs of a panel: eight scales f16, of uint4 eight zeros f16, then the integers. */
 export const INT8_GROUP = 272;
 export const INT4_GROUP = 144;
+export const UINT4_GROUP = 160;
 /** Bytes of 32 quantised inputs of a row. */
 export const Q_GROUP_BYTES = 80;
 /** Most inputs of a slice of unpacked f16 weights, and groups of one of int4 weights. */

@@ -82,6 +82,18 @@ export interface Kernels {
     weight: number,
     firstOutput: number,
   ): void;
+  /** The same into uint4: `source` also 4 uint4, 5 Q4_1, 6 Q4_K. */
+  pack_uint4(
+    source: number,
+    data: number,
+    dataRow: number,
+    scales: number,
+    scaleRow: number,
+    rows: number,
+    inner: number,
+    weight: number,
+    firstOutput: number,
+  ): void;
   /** 1 when a multiply-add rounds once. */
   is_fused(scratch: number): number;
   multiply_add_loop(turns: number, scratch: number): void;

@@ -155,7 +155,9 @@ function stagingsIn({ staging, stagingBytes }: ProgramLayout, memory: WebAssembl
 
 /** By the numbers that the kernels use. */
 const FLOATS = { f32: 0, f16: 1, bf16: 2 } as const;
-const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = { int8: 0, int4: 1, q8_0: 2, q4_0: 3 };
+const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
+  ...{ int8: 0, int4: 1, q8_0: 2, q4_0: 3, uint4: 4, q4_1: 5, q4_k: 6 },
+};
 
 /** For a group of eight rows, and the end of a row. */
 const ROOM_BYTES = 640;

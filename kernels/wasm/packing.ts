@@ -4,6 +4,7 @@
  */
 import type { Worker } from 'node:worker_threads';
 import { instantiate, type Kernels } from './kernel_exports.ts';
+import { formatCodes } from './panels.ts';
 import { readyWorkers } from './ready_workers.ts';
 
 /** More of them wait for the file. */
@@ -37,8 +38,10 @@ export type PackJob =
         room: number,
       ];
     }
-  /** As `pack_stored` takes them. */
+  /** As `pack_stored` takes them; into uint4 as `pack_uint4` does. */
   | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> };
+
+const UINT4 = formatCodes.uint4;
 
 /** Cells of a helper, u32: what it has to do, for which memory, and its arguments. */
 const Cell = { state: 0, kind: 1, piece: 2, args: 3, count: 16 } as const;
@@ -54,7 +57,9 @@ export interface PackWork {
 
 function pack(kernels: Kernels, { kind, args }: PackJob): void {
   if (kind === 'stored') {
-    kernels.pack_stored(...args);
+    const [code, ...rest] = args;
+    if (code === UINT4) kernels.pack_uint4(...rest);
+    else kernels.pack_stored(...args);
     return;
   }
   const [source, from, values, code, count, inner, to, firstOutput, room] = args;

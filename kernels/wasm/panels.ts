@@ -1,7 +1,7 @@
 /** How weights and rows lie in the wasm device's memory: panels of eight outputs, rows of whole panels. */
 import { heldFormat, type WeightSpec } from '../program.ts';
-import type { WeightFormat } from '../weight_format.ts';
-import { INT4_GROUP, INT8_GROUP } from './kernel_constants.ts';
+import { isInteger, type WeightFormat } from '../weight_format.ts';
+import { INT4_GROUP, INT8_GROUP, UINT4_GROUP } from './kernel_constants.ts';
 
 /** Outputs of a panel, one lane each. */
 export const LANES = 8;
@@ -11,16 +11,17 @@ export function paddedWidth(width: number): number {
   return Math.ceil(width / LANES) * LANES;
 }
 
-/** A group of 32 inputs has 8 scales f16 before it. */
+/** A group of 32 inputs has 8 scales f16 before it, and of uint4 8 zeros. */
 const panelBytes: Readonly<Record<WeightFormat, (inner: number) => number>> = {
   f32: (inner) => 32 * inner,
   f16: (inner) => 16 * inner,
   int8: (inner) => INT8_GROUP * Math.ceil(inner / 32),
   int4: (inner) => INT4_GROUP * Math.ceil(inner / 32),
+  uint4: (inner) => UINT4_GROUP * Math.ceil(inner / 32),
 };
 
 /** By the numbers that the kernels use. */
-const formatCodes: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
+export const formatCodes: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
 
 export function formatCode(spec: WeightSpec, format: WeightFormat): number {
   return formatCodes[heldFormat(spec, format)];
@@ -35,7 +36,8 @@ export function weightBytes(spec: WeightSpec, format: WeightFormat): number {
   return (paddedWidth(spec.outputs) / LANES) * panelBytes[heldFormat(spec, format)](spec.inner);
 }
 
-/** Whether products with such weights quantise what they multiply. */
-export function isInteger(format: WeightFormat): format is 'int8' | 'int4' {
-  return format === 'int8' || format === 'int4';
+/** What products with such weights multiply. */
+export function productKind(format: WeightFormat): 'f32' | 'int8' | 'int4' {
+  if (!isInteger(format)) return 'f32';
+  return format === 'int8' ? 'int8' : 'int4';
 }

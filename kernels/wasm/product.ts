@@ -21,8 +21,8 @@ export const productParams = struct('LinearParams', {
 
 /** A thread's scratch: sums [ROW_BLOCK][8], a cache line, then a slice of weights that were unpacked. */
 const AFTER_SUMS = ROW_BLOCK * LANES * 4 + 64;
-/** Where quantised rows lie: after a slice of int4 as int8. */
-const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * INT8_GROUP;
+/** Where quantised rows lie: after a slice of int4 as int8, of uint4 with its eight zeros. */
+const QUANTISED_AT = AFTER_SUMS + SLICE_GROUPS * (INT8_GROUP + 16);
 
 /** `code`: of the weight's format. */
 export function productScratchBytes(code: number, inner: number, { maxRows, maxSamples }: LoadOptions): number {

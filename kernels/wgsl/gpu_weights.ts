@@ -195,10 +195,11 @@ export class WeightLoader {
   /** Random codes with scales that give each output's dot product a moderate size; vectors become ones. */
   async #fill({ format, inner, slices }: GpuWeight, seed: number): Promise<void> {
     const amplitude = Math.sqrt(3 / inner);
-    const kinds: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
+    const kinds: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 3 };
     for (const { data, scales } of slices) {
       await this.#fillWords(data, inner === 1 ? 5 : kinds[format], seed, amplitude);
-      if (scales) await this.#fillWords(scales, 4, seed, amplitude / (format === 'int8' ? 127 : 8));
+      if (scales)
+        await this.#fillWords(scales, format === 'uint4' ? 6 : 4, seed, amplitude / (format === 'int8' ? 127 : 8));
     }
   }
 

@@ -79,7 +79,7 @@ export interface LinearVariant {
 
 const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2 };
 
-const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3 };
+const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
 
 export function gateConstant(kind: Gate['kind']): number {
   return GATES[kind];

@@ -1,6 +1,6 @@
 /** What each matrix of a model is held in: as its file stores it where the device multiplies that, else what the device likes. */
 import type { Program, WeightSpec } from '../../kernels/program.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { IntegerFormat, WeightFormat } from '../../kernels/weight_format.ts';
 import type { ModelWeights } from '../model/weights.ts';
 
 export interface HeldFormats {
@@ -41,9 +41,10 @@ export function heldFormats(
   };
 }
 
-/** Integers of all parts, the wider ones where they differ: int4 are int8 too. */
-function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): 'int8' | 'int4' | undefined {
+/** Integers of all parts; where they differ, what holds them all: int4 are uint4 and int8 too, and beside int8 uint4 are rounded. */
+function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): IntegerFormat | undefined {
   const formats = new Set(parts.map(({ tensor }) => weights.integersOf(tensor)));
   if (formats.size === 0 || formats.has(undefined)) return undefined;
-  return formats.has('int8') ? 'int8' : 'int4';
+  if (formats.has('int8')) return 'int8';
+  return formats.has('uint4') ? 'uint4' : 'int4';
 }

@@ -10,7 +10,7 @@ import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
 import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
-import { rowsOfSlice, type ModelRows, type ModelWeights, type RowRange } from './weights.ts';
+import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from './weights.ts';
 import { RowReader } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
@@ -62,13 +62,13 @@ export class Checkpoint implements ModelWeights {
     return new Checkpoint(index, await openShards(folder, index), quantization);
   }
 
-  integersOf(tensor: string): 'int8' | 'int4' | undefined {
+  integersOf(tensor: string): ModelIntegers | undefined {
     const quantization = this.#quantization;
     const info = this.#tensors.get(tensor);
     if (info || !this.shapes.has(tensor)) return undefined;
-    if (quantization?.method === 'awq') return 'int8';
+    if (quantization?.method === 'awq') return 'uint4';
     if (quantization?.method !== 'gptq' || quantization.isActOrder) return undefined;
-    return quantization.isSymmetric ? 'int4' : 'int8';
+    return quantization.isSymmetric ? 'int4' : 'uint4';
   }
 
   storedAs(tensor: string): string {

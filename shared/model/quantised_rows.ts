@@ -1,6 +1,6 @@
 /**
  * Rows of a quantised matrix: as integers where devices can hold them value for value (int4 in groups of whole 32s that follow one another:
- * symmetric ones stay int4, less their zero points the others are int8), else in f32.
+ * symmetric ones are int4, the others uint4 with their zero points), else in f32.
  * Layouts are those of AutoGPTQ, AutoAWQ and compressed-tensors; `[rows][inner]` is a matrix's outputs and inputs.
  */
 import { halfValue } from './half_value.ts';
@@ -98,25 +98,28 @@ export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: numb
 }
 
 function int4Matrix(matrix: Int4): QuantisedMatrix {
-  const rowsOf = { int4: symmetricRows, int8: centredRows, f32: floatRows }[kindOf(matrix)];
-  return { rows: (first, count) => rowsOf(matrix, first, count) };
+  const kind = kindOf(matrix);
+  return {
+    rows: (first, count) => (kind === 'f32' ? floatRows(matrix, first, count) : nibbleRows(kind, matrix, first, count)),
+  };
 }
 
-function kindOf({ outputs, inner, scales, zero, groupSize }: Int4): 'int4' | 'int8' | 'f32' {
+function kindOf({ outputs, inner, scales, zero, groupSize }: Int4): 'int4' | 'uint4' | 'f32' {
   if (groupSize === 0 || groupSize % GROUP !== 0 || inner % GROUP !== 0) return 'f32';
   const numGroups = scales.length / outputs;
   for (let group = 0; group < numGroups; group++)
-    for (let output = 0; output < outputs; output++) if (zero(group, output) !== 8) return 'int8';
+    for (let output = 0; output < outputs; output++) if (zero(group, output) !== 8) return 'uint4';
   return 'int4';
 }
 
 /** Nibbles in order to the devices': low ones are inputs [8j, 8j + 4), high ones [8j + 4, 8j + 8). */
-function symmetricRows(
-  { outputs, inner, scales, octet, groupSize }: Int4,
+function nibbleRows(
+  kind: 'int4' | 'uint4',
+  { outputs, inner, scales, octet, zero, groupSize }: Int4,
   first: number,
   count: number,
 ): QuantisedRows {
-  const out = new IntegerRows('int4', count, inner);
+  const out = new IntegerRows(kind, count, inner);
   const [words, groups] = [inner / 8, inner / GROUP];
   for (let row = 0; row < count; row++) {
     const output = first + row;
@@ -124,36 +127,22 @@ function symmetricRows(
       const word = octet(j, output);
       out.words[row * words + j] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
     }
-    for (let group = 0; group < groups; group++)
-      out.setScale(row * groups + group, scales[Math.floor((group * GROUP) / groupSize) * outputs + output]!);
-  }
-  return out.rows();
-}
-
-/** Integers less their zero points: between -15 and 15. */
-function centredRows(
-  { outputs, inner, scales, octet, zero, groupSize }: Int4,
-  first: number,
-  count: number,
-): QuantisedRows {
-  const out = new IntegerRows('int8', count, inner);
-  const bytes = new Int8Array(out.words.buffer);
-  const [words, groups] = [inner / 8, inner / GROUP];
-  for (let row = 0; row < count; row++) {
-    const output = first + row;
     for (let group = 0; group < groups; group++) {
       const stored = Math.floor((group * GROUP) / groupSize);
-      const middle = zero(stored, output);
-      for (let j = 4 * group; j < 4 * (group + 1); j++) {
-        const word = octet(j, output);
-        const to = (row * words + j) * 8;
-        for (let i = 0; i < 8; i++) bytes[to + i] = ((word >>> (4 * i)) & 15) - middle;
-      }
-      out.setScale(row * groups + group, scales[stored * outputs + output]!);
+      const scale = scales[stored * outputs + output]!;
+      if (kind === 'int4') out.setScale(row * groups + group, scale);
+      else out.setScaleAndZero(row * groups + group, scale, WHOLE_HALVES[zero(stored, output)]!);
     }
   }
   return out.rows();
 }
+
+/** 0 to 15 in f16. */
+const WHOLE_HALVES = Uint16Array.from({ length: 16 }, (_, value) => {
+  if (value === 0) return 0;
+  const exponent = Math.floor(Math.log2(value));
+  return ((exponent + 15) << 10) | ((value << (10 - exponent)) & 0x3ff);
+});
 
 /** Four nibbles to the low nibbles of four bytes. */
 function spread(nibbles: number): number {

@@ -7,13 +7,16 @@ export interface RowRange {
   readonly firstRow?: number;
 }
 
+/** uint4 have a zero beside each scale. */
+export type ModelIntegers = 'int8' | 'int4' | 'uint4';
+
 /** As devices take them; see kernels/stored_rows.ts. */
 export interface ModelRows {
   /** Of the rows that were asked for. */
   readonly rowStart: number;
-  readonly format: 'f32' | 'f16' | 'bf16' | 'int8' | 'int4' | 'q8_0' | 'q4_0';
+  readonly format: 'f32' | 'f16' | 'bf16' | ModelIntegers | 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k';
   readonly data: Uint8Array;
-  /** Of int8 and int4. */
+  /** Of int8, int4 and uint4. */
   readonly scales?: Uint8Array;
 }
 
@@ -33,8 +36,8 @@ export interface ModelWeights {
   readonly path: string;
   /** Of every tensor that rows can be read of, whatever they are stored as; named as Hugging Face's models name them. */
   readonly shapes: ReadonlyMap<string, readonly number[]>;
-  /** Integers that rows of the tensor are given in, without a rounding; undefined: they are floats, or become some. */
-  integersOf(tensor: string): 'int8' | 'int4' | undefined;
+  /** Integers that rows of the tensor are given in, none of them rounded again; undefined: they are floats, or become some. */
+  integersOf(tensor: string): ModelIntegers | undefined;
   /** What the tensor is stored as, in the words of its file's format. */
   storedAs(tensor: string): string;
   /** Of the rows in their files, about: with what is read once for several. */

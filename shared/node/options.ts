@@ -152,7 +152,7 @@ export const engineOptions = {
   weights: option(
     'Model and engine',
     'FORMAT',
-    z.enum(['auto', 'f32', 'f16', 'int8', 'int4']),
+    z.enum(['auto', 'f32', 'f16', 'int8', 'int4', 'uint4']),
     'auto',
     'format of weights: f32, f16, int8, int4; auto: f16 on webgpu, int8 on wasm; one value per cluster',
   ),

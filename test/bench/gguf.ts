@@ -1,29 +1,37 @@
 /**
- * A model as a GGUF file (version 3), for peers that read those: Llama, weights in f16, Q8_0 or Q4_0, vectors in f32.
+ * A model as a GGUF file (version 3), for peers that read those: Llama, weights in f16, Q8_0, Q4_0, Q4_K or Q4_1, vectors in f32.
  *
- * Format: ggml's docs/gguf.md. int8 is Q8_0 and int4 is Q4_0, value for value. Rows of q and k are interleaved per head, as
+ * Format: ggml's docs/gguf.md. int8 is Q8_0 and int4 is Q4_0, value for value; uint4 is Q4_K, or Q4_1 where rows are no whole blocks of
+ * 256, with the same integers, and scales and minima as near as those have them. Rows of q and k are interleaved per head, as
  * llama.cpp's converter does, because its rotary embedding pairs neighbours. There is a vocabulary of invented words.
  */
 import assert from 'node:assert/strict';
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import type { WeightSource } from '../../kernels/device.ts';
 import { RowDecoder } from '../../kernels/stored_rows.ts';
-import { packRows, paddedInner, type WeightFormat } from '../../kernels/weight_format.ts';
+import { fromHalf, packRows, paddedInner, toNormalHalf, type WeightFormat } from '../../kernels/weight_format.ts';
+import { halfValue } from '../support/half.ts';
 import type { UniformModel } from './uniform_model.ts';
 
 export type GgufFormat = Exclude<WeightFormat, 'f32'>;
 
 const ALIGNMENT = 32;
 /** ggml's type numbers, and bytes of a row. */
-const types: Readonly<
-  Record<GgufFormat | 'f32', { readonly type: number; readonly rowBytes: (inner: number) => number }>
-> = {
-  f32: { type: 0, rowBytes: (inner) => 4 * inner },
-  f16: { type: 1, rowBytes: (inner) => 2 * inner },
-  int4: { type: 2, rowBytes: (inner) => (inner / 32) * 18 },
-  int8: { type: 8, rowBytes: (inner) => (inner / 32) * 34 },
-};
-const fileTypes: Readonly<Record<GgufFormat, number>> = { f16: 1, int4: 2, int8: 7 };
+const types = {
+  f32: { type: 0, rowBytes: (inner: number) => 4 * inner },
+  f16: { type: 1, rowBytes: (inner: number) => 2 * inner },
+  int4: { type: 2, rowBytes: (inner: number) => (inner / 32) * 18 },
+  q4_1: { type: 3, rowBytes: (inner: number) => (inner / 32) * 20 },
+  int8: { type: 8, rowBytes: (inner: number) => (inner / 32) * 34 },
+  q4_k: { type: 12, rowBytes: (inner: number) => (inner / 256) * 144 },
+} as const;
+const fileTypes: Readonly<Record<GgufFormat, number>> = { f16: 1, int4: 2, int8: 7, uint4: 15 };
+
+function typeOf(format: GgufFormat, inner: number): keyof typeof types {
+  if (inner === 1) return 'f32';
+  if (format !== 'uint4') return format;
+  return inner % 256 === 0 ? 'q4_k' : 'q4_1';
+}
 
 interface Tensor {
   readonly name: string;
@@ -43,7 +51,7 @@ export async function writeGguf(
 ): Promise<void> {
   assert.equal(config.hidden, config.heads * config.headDim, 'heads fill the hidden width');
   const tensors = tensorsOf(config);
-  const kindOf = ({ inner }: Tensor): (typeof types)['f32'] => types[inner === 1 ? 'f32' : format];
+  const kindOf = ({ inner }: Tensor): (typeof types)[keyof typeof types] => types[typeOf(format, inner)];
   const bytesOf = (tensor: Tensor): number => tensor.outputs * kindOf(tensor).rowBytes(tensor.inner);
   const header = new Writer();
   const entries = metadata(config, format);
@@ -136,6 +144,7 @@ function encode(format: GgufFormat, values: Float32Array, inner: number): Uint8A
   assert.equal(inner, paddedInner(inner), 'GGUF has no padding');
   const { data, scales } = packRows(format, values, inner);
   if (format === 'f16') return new Uint8Array(data.buffer);
+  if (format === 'uint4') return typeOf(format, inner) === 'q4_k' ? superBlocks(data, scales) : q4_1(data, scales);
   const numGroups = inner / 32;
   const perRow = scales.length / (values.length / inner);
   const blockBytes = format === 'int8' ? 34 : 18;
@@ -149,9 +158,58 @@ function encode(format: GgufFormat, values: Float32Array, inner: number): Uint8A
       out.set(packed.subarray(block * 32, (block + 1) * 32), to + 2);
       continue;
     }
-    // Ours: eight values in four bytes, low nibbles first. Q4_0: value j low, value j + 16 high, in byte j.
-    const nibble = (k: number): number => (packed[block * 16 + (k >> 3) * 4 + (k & 3)]! >> (k & 4)) & 15;
-    for (let j = 0; j < 16; j++) out[to + 2 + j] = nibble(j) | (nibble(j + 16) << 4);
+    putNibbles(packed, block, out, to + 2);
+  }
+  return out;
+}
+
+/** Ours: eight values in four bytes, low nibbles first. Q4_0 and Q4_1: value j low, value j + 16 high, in byte j. */
+function putNibbles(packed: Uint8Array, group: number, out: Uint8Array, to: number): void {
+  for (let j = 0; j < 16; j++) out[to + j] = nibbleOf(packed, group, j) | (nibbleOf(packed, group, j + 16) << 4);
+}
+
+function nibbleOf(packed: Uint8Array, group: number, k: number): number {
+  return (packed[group * 16 + (k >> 3) * 4 + (k & 3)]! >> (k & 4)) & 15;
+}
+
+function q4_1(data: Uint32Array<ArrayBuffer>, scales: Uint16Array): Uint8Array {
+  const packed = new Uint8Array(data.buffer);
+  const out = new Uint8Array((scales.length / 2) * 20);
+  for (let group = 0, to = 0; to < out.length; group++, to += 20) {
+    const [scale, zero] = [scales[2 * group]!, fromHalf(scales[2 * group + 1]!)];
+    out.set(new Uint8Array(Uint16Array.of(scale, toNormalHalf(-fromHalf(scale) * zero)).buffer), to);
+    putNibbles(packed, group, out, to + 4);
+  }
+  return out;
+}
+
+/** Of a positive value; those below 2^-14 too. */
+function toHalf(value: number): number {
+  return value < 2 ** -14 ? Math.round(value * 2 ** 24) : toNormalHalf(value);
+}
+
+/** Scales and minima of eight groups in six bits each, of the largest of them. */
+function superBlocks(data: Uint32Array<ArrayBuffer>, scales: Uint16Array): Uint8Array {
+  const packed = new Uint8Array(data.buffer);
+  const out = new Uint8Array((scales.length / 16) * 144);
+  for (let first = 0, to = 0; to < out.length; first += 8, to += 144) {
+    const ofGroups = Array.from({ length: 8 }, (_, j) => fromHalf(scales[2 * (first + j)]!));
+    const minima = ofGroups.map((scale, j) => scale * fromHalf(scales[2 * (first + j) + 1]!));
+    const [d, dmin] = [Math.max(...ofGroups) / 63, Math.max(...minima) / 63].map(toHalf) as [number, number];
+    const six = (value: number, unit: number): number => Math.min(63, Math.round(value / halfValue(unit)) || 0);
+    out.set(new Uint8Array(Uint16Array.of(d, dmin).buffer), to);
+    ofGroups.forEach((value, j) => {
+      const [scale, min] = [six(value, d), six(minima[j]!, dmin)];
+      if (j < 4) {
+        out[to + 4 + j]! |= scale;
+        out[to + 8 + j]! |= min;
+      } else {
+        out[to + 8 + j]! |= (scale & 15) | ((min & 15) << 4);
+        out[to + j]! |= (scale >> 4) << 6;
+        out[to + 4 + j]! |= (min >> 4) << 6;
+      }
+      for (let i = 0; i < 32; i++) out[to + 16 + 32 * (j >> 1) + i]! |= nibbleOf(packed, first + j, i) << (4 * (j & 1));
+    });
   }
   return out;
 }

@@ -60,19 +60,23 @@ export async function benchLoad({ shape, numThreads, say, onFigure }: LoadBenchO
   return figures;
 }
 
+const NAMES = {
+  ...{ int8: 'Q8_0 as int8', int4: 'Q4_0 as int4', uint4: 'Q4_K as uint4', f16: 'F16 as int8' },
+} as const satisfies Record<GgufFormat, string>;
+
 /** @returns names, what is loaded, and its files. */
 async function modelsOf(shape: string, say: (line: string) => void): Promise<[string, string, string[]][]> {
   const chosen = shapes[shape];
   if (!chosen) throw new Error(`no shape ${shape}`);
   const config = configOf(chosen, POSITIONS);
   const models: [string, string, string[]][] = [];
-  for (const format of ['int8', 'int4', 'f16'] as const satisfies GgufFormat[]) {
+  for (const format of ['int8', 'int4', 'uint4', 'f16'] as const satisfies GgufFormat[]) {
     const path = join(cacheFolder(), `${shape}-${format}-${GGUF_REVISION}.gguf`);
     if (!existsSync(path)) {
       say(`writing ${path}`);
       await writeGguf(path, config, format, randomWeights(decoderProgram(shapeOfUniform(config), 64), 7));
     }
-    models.push([{ int8: 'Q8_0 as int8', int4: 'Q4_0 as int4', f16: 'F16 as int8' }[format], path, [path]]);
+    models.push([NAMES[format], path, [path]]);
   }
   const folder = randomModelFolder(shape, config);
   models.push(['BF16 as int8', folder, [join(folder, 'model.safetensors')]]);

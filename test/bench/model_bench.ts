@@ -176,7 +176,8 @@ export class ModelBench {
       : await measure(() => Promise.resolve(Infinity));
     this.#pushRate(name, numTokens, ms, peerMs);
     const { perRow, perSample } = productValues(this.#config);
-    const kind = this.#options.format === 'f16' ? 'f32' : this.#options.format;
+    const { format } = this.#options;
+    const kind = format === 'f16' ? 'f32' : format === 'int8' ? 'int8' : 'int4';
     this.#pushOps(`${name}/products`, (2 * (numTokens * perRow + perSample)) / (ms / 1_000), kind);
     if (numTokens <= chunkTokens) await this.#profile(name, [this.#segment(numTokens, 0, 0, true)], ms);
     return numTokens / ms;

@@ -129,9 +129,9 @@ const STORED_BOUND = 0.06;
 test.each([
   ['gguf-q8_0', 'int8'],
   ['gguf-q4_0', 'int4'],
-  ['gguf-q4_k_m', 'int8'],
+  ['gguf-q4_k_m', 'uint4'],
   ['llama-gptq', 'int4'],
-  ['llama-awq', 'int8'],
+  ['llama-awq', 'uint4'],
 ])('%s is held in %s, as stored where that can be multiplied, near the reference', async (name, label) => {
   const { executable, device, format, folder } = await loadReference(goldenFolder(name), 'f16');
   expect(format.weightFormat.split('+')).toContain(label);

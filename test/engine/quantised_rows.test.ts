@@ -24,7 +24,8 @@ test.each([
   ['symmetric, groups of 64', 64, 0x77777777, 'int4'],
   ['symmetric, groups of 128', 128, 0x77777777, 'int4'],
   ['symmetric, groups of 16', 16, 0x77777777, 'f32'],
-  ['zero points', 32, undefined, 'int8'],
+  ['zero points', 32, undefined, 'uint4'],
+  ['zero points, groups of 64', 64, undefined, 'uint4'],
   ['zero points, groups of 16', 16, undefined, 'f32'],
 ] as const)('gptq, %s', (_name, groupSize, zeros, format) => {
   const [outputs, inner] = [24, 256];
@@ -95,7 +96,7 @@ test('fp8: e4m3 by scales of outputs, or of tiles at the edge', () => {
 test.each([
   ['llama-gptq', 'int4'],
   ['llama-gptq-actorder', 'f32'],
-  ['llama-awq', 'int8'],
+  ['llama-awq', 'uint4'],
   ['llama-fp8-channel', 'f32'],
   ['llama-fp8-block', 'f32'],
 ])('%s gives rows in %s', async (name, format) => {

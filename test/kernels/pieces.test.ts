@@ -121,7 +121,10 @@ test('tokens that are drawn, and given again by their slot, are those of one mem
 test.each([
   ['llama-odd', 'int8'],
   ['llama-odd', 'int4'],
+  ['llama-odd', 'uint4'],
   ['gguf-q4_0', 'auto'],
+  ['gguf-q4_k_m', 'auto'],
+  ['llama-awq', 'auto'],
   ['gguf-q8_0', 'auto'],
   ['llama-bf16', 'f16'],
   ['llama-f16-same-as-gguf', 'f32'],

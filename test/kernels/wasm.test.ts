@@ -35,6 +35,7 @@ test.each([
   ['llama-odd', 'f32', 'f32'],
   ['llama-odd', 'f16', 'f16'],
   ['llama-odd', 'int4', 'f16'],
+  ['llama-odd', 'uint4', 'f16'],
   ['gemma2', 'int8', 'f16'],
   ['qwen3-moe', 'int8', 'f16'],
   ['qwen3-moe', 'f16', 'f32'],

@@ -49,6 +49,7 @@ const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', w
         ['llama-head-dim', 'f32', 'f16'],
         ['llama-tied', 'f16', 'int8'],
         ['llama-bias', 'f16', 'int4'],
+        ['llama-head-dim', 'f16', 'uint4'],
         ['gemma2', 'f16', 'int8'],
         ['gemma3', 'f16', 'f32'],
         ['mixtral', 'f16', 'int4'],

@@ -1,6 +1,6 @@
 /** Rows of a table, out of the panels that products read. */
 import { half_value } from './halves.as';
-import { F16, F32, INT4_GROUP, INT8, INT8_GROUP, panel_bytes } from './panels.as';
+import { F16, F32, INT4, INT8, INT8_GROUP, panel_bytes, panel_group } from './panels.as';
 
 const SLOT_BIT: u32 = 0x80000000;
 
@@ -54,8 +54,10 @@ function dequantised(format: u32, panel: usize, i: usize, lane: usize): f32 {
     // The 0 makes a plain zero of a negative one.
     return q * half_value(load<u16>(group + (lane << 1))) + 0;
   }
-  const group = panel + (i >> 5) * INT4_GROUP;
-  const byte = load<u8>(group + 16 + ((within >> 2) << 4) + (lane << 1) + (within & 1)) as i32;
-  const q = ((byte >> ((((within >> 1) & 1) << 2) as i32)) & 15) - 8;
-  return (q as f32) * half_value(load<u16>(group + (lane << 1))) + 0;
+  const group = panel + (i >> 5) * panel_group(format);
+  const integers = format == INT4 ? group + 16 : group + 32;
+  const byte = load<u8>(integers + ((within >> 2) << 4) + (lane << 1) + (within & 1)) as i32;
+  const q = ((byte >> ((((within >> 1) & 1) << 2) as i32)) & 15) as f32;
+  const zero: f32 = format == INT4 ? 8 : half_value(load<u16>(group + (lane << 1), 16));
+  return (q - zero) * half_value(load<u16>(group + (lane << 1))) + 0;
 }

@@ -21,3 +21,25 @@ export function half_value(half: u16): f32 {
   const sign = ((half as u32) & 0x8000) << 16;
   return reinterpret<f32>(magnitude == 0 ? sign : sign | ((magnitude << 13) + 0x38000000));
 }
+
+/** As {@link normal_half}, four at a time, each in an i32. */
+// @ts-ignore: decorator
+@inline
+export function normal_halves(values: v128): v128 {
+  const sign = v128.and(i32x4.shr_u(values, 16), i32x4.splat(0x8000));
+  const magnitude = v128.and(values, i32x4.splat(0x7fffffff));
+  const even = v128.and(i32x4.shr_u(magnitude, 13), i32x4.splat(1));
+  const rounded = i32x4.add(i32x4.add(magnitude, i32x4.splat(0xfff)), even);
+  const half = i32x4.min_s(i32x4.shr_s(i32x4.sub(rounded, i32x4.splat(0x38000000)), 13), i32x4.splat(0x7bff));
+  const isNormal = i32x4.ge_s(magnitude, i32x4.splat(0x38800000));
+  return v128.or(sign, v128.and(half, isNormal));
+}
+
+/** The values of normal f16, four, each in an i32. */
+// @ts-ignore: decorator
+@inline
+export function half_values(halves: v128): v128 {
+  const sign = i32x4.shl(v128.and(halves, i32x4.splat(0x8000)), 16);
+  const magnitude = i32x4.shl(v128.and(halves, i32x4.splat(0x7fff)), 13);
+  return v128.or(sign, i32x4.add(magnitude, i32x4.splat(0x38000000)));
+}

@@ -34,3 +34,29 @@ export function add_halves(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: 
   v128.store(sums, madd(low_sums(a, b, correction), f32x4.mul(scaleA, scale), v128.load(sums)));
   v128.store(sums, madd(high_sums(a, b, correction), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
 }
+
+/** As {@link add_halves} for integers below 16: the zeros of the outputs come off by the sum of the row's integers. */
+// @ts-ignore: decorator
+@inline
+export function add_halves_less(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
+  const none = i32x4.splat(0);
+  less_zeros(sums, low_sums(a, b, none), scaleA, zeroA, end);
+  less_zeros(sums + 16, high_sums(a, b, none), scaleB, zeroB, end);
+}
+
+/** As {@link add_group} for integers below 16. */
+// @ts-ignore: decorator
+@inline
+export function add_group_less(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
+  less_zeros(sums, f32x4.convert_i32x4_s(a), scaleA, zeroA, end);
+  less_zeros(sums + 16, f32x4.convert_i32x4_s(b), scaleB, zeroB, end);
+}
+
+/** Said as a product and a difference, so that every path rounds alike (E2). */
+// @ts-ignore: decorator
+@inline
+function less_zeros(sums: usize, dots: v128, scales: v128, zeros: v128, end: usize): void {
+  const scale = f32x4.mul(scales, v128.load32_splat(end - Q_GROUP_BYTES));
+  const off = f32x4.mul(zeros, v128.load32_splat(end - Q_GROUP_BYTES, 8));
+  v128.store(sums, madd(f32x4.sub(dots, off), scale, v128.load(sums)));
+}

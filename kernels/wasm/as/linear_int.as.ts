@@ -3,17 +3,18 @@
  *
  *   q        x [rows ≤ ROW_BLOCK], quantised per row and group of 32 inputs (quantise.as.ts)
  *   w        packed [panels][groups]: 8 scales f16, then for int8 [16 pairs of inputs][8 outputs][2] i8, for int4
- *            [8][8 outputs][2] bytes whose low nibbles are inputs 4j and 4j + 1, the high ones 4j + 2 and 4j + 3, each plus 8
+ *            [8][8 outputs][2] bytes whose low nibbles are inputs 4j and 4j + 1, the high ones 4j + 2 and 4j + 3, each plus 8;
+ *            uint4 has 8 zeros f16 after its scales, and integers as they are
  *   scratch  sums [ROW_BLOCK][8] f32, a cache line, a slice of int4 as int8
  *
  * Dot products within a group are exact integers: i16 pairs multiplied and added to i32, at most 32 · 127 · 127. int4 with
  * relaxed SIMD multiplies i8 by the nibble as it is, 0 to 15, which is the seven-bit operand that makes the instruction exact
- * (pairs ≤ 3,810, eight of them within i16), and the 8s are taken off at the end; with plain SIMD it becomes int8 slice by slice. Groups are then scaled and added in order, one accumulator
- * per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
+ * (pairs ≤ 3,810, eight of them within i16), and the 8s, or uint4's zeros, are taken off at the end; with plain SIMD it becomes int8 slice
+ * by slice. Groups are then scaled and added in order, one accumulator per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
-import { add_group, add_halves } from './int_groups.as';
-import { four_panels_int4, four_panels_int8 } from './linear_int_row.as';
-import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, INT4, INT4_GROUP, INT8_GROUP, LinearParams, SINK } from './panels.as';
+import { add_group, add_group_less, add_halves, add_halves_less } from './int_groups.as';
+import { four_panels_int4, four_panels_int8, four_panels_uint4 } from './linear_int_row.as';
+import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, INT4_GROUP, INT8, INT8_GROUP, LinearParams, panel_group, SINK, UINT4, UINT4_GROUP } from './panels.as';
 import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, touch } from './simd.as';
 
@@ -32,12 +33,14 @@ export function linear_int(
   scratch: usize,
 ): void {
   const w = params.weight;
-  const isInt4: u32 = params.format == INT4 ? 1 : 0;
+  const format = params.format;
+  const isInt4: u32 = format == INT8 ? 0 : 1;
+  const isLess: u32 = format == UINT4 ? 1 : 0;
   const yStride = params.outStride;
   const y = params.out + (first as usize) * yStride;
   const inner = params.inner;
   const groups = (inner + 31) >> 5;
-  const groupBytes = isInt4 ? INT4_GROUP : INT8_GROUP;
+  const groupBytes = panel_group(format);
   const unpacked = scratch + AFTER_SUMS;
   const panelBytes = (groups as usize) * groupBytes;
   const qStride = (groups as usize) * Q_GROUP_BYTES;
@@ -50,7 +53,10 @@ export function linear_int(
     for (const end = panelStart + quarter; panel < end; panel++) {
       const wPanels = w + (panel as usize) * panelBytes;
       if (!isInt4) four_panels_int8(q, wPanels, apart, groups, scratch);
-      else if (ASC_FEATURE_RELAXED_SIMD) four_panels_int4(q, wPanels, apart, groups, scratch);
+      else if (ASC_FEATURE_RELAXED_SIMD) {
+        if (isLess) four_panels_uint4(q, wPanels, apart, groups, scratch);
+        else four_panels_int4(q, wPanels, apart, groups, scratch);
+      }
       finish_four(params, y, scratch, panel, quarter);
     }
     panel = panelStart + 4 * quarter;
@@ -65,8 +71,13 @@ export function linear_int(
       touch(from + (count as usize) * groupBytes, (count as usize) * groupBytes, scratch + SINK);
       const qSlice = q + (group as usize) * Q_GROUP_BYTES;
       if (!isInt4) tiles_int8(qSlice, qStride, from, count, scratch, rows);
-      else if (ASC_FEATURE_RELAXED_SIMD) tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
-      else {
+      else if (ASC_FEATURE_RELAXED_SIMD) {
+        if (isLess) tiles_uint4_relaxed(qSlice, qStride, from, count, scratch, rows);
+        else tiles_int4_relaxed(qSlice, qStride, from, count, scratch, rows);
+      } else if (isLess) {
+        uint4_to_int8(from, unpacked, count);
+        tiles_uint8(qSlice, qStride, unpacked, count, scratch, rows);
+      } else {
         int4_to_int8(from, unpacked, count);
         tiles_int8(qSlice, qStride, unpacked, count, scratch, rows);
       }
@@ -80,36 +91,73 @@ export function linear_int(
 
 function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile(4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= rows; row += 2) tile(2, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < rows) tile(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+}
+
+/** Of uint4 in bytes, its scales and zeros before them. */
+function tiles_uint8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+  let row: u32 = 0;
+  for (; row + 4 <= rows; row += 4) tile(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
 /** Groups of int4 as groups of int8, for plain SIMD. */
 function int4_to_int8(from: usize, to: usize, count: u32): void {
-  const mask = i8x16.splat(15);
   const eight = i8x16.splat(8);
   for (let group: u32 = 0; group < count; group++) {
     v128.store(to, v128.load(from));
-    for (let i: usize = 0; i < 128; i += 16) {
-      const v = v128.load(from + i, 16);
-      v128.store(to + 2 * i, i8x16.sub(v128.and(v, mask), eight), 16);
-      v128.store(to + 2 * i, i8x16.sub(v128.and(i16x8.shr_u(v, 4), mask), eight), 32);
-    }
+    nibbles_to_bytes(from + 16, to + 16, eight);
     from += INT4_GROUP;
     to += INT8_GROUP;
+  }
+}
+
+/** Groups of uint4 with their integers in bytes. */
+function uint4_to_int8(from: usize, to: usize, count: u32): void {
+  const none = i8x16.splat(0);
+  for (let group: u32 = 0; group < count; group++) {
+    v128.store(to, v128.load(from));
+    v128.store(to, v128.load(from, 16), 16);
+    nibbles_to_bytes(from + 32, to + 32, none);
+    from += UINT4_GROUP;
+    to += INT8_GROUP + 16;
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function nibbles_to_bytes(from: usize, to: usize, less: v128): void {
+  const mask = i8x16.splat(15);
+  for (let i: usize = 0; i < 128; i += 16) {
+    const v = v128.load(from + i);
+    v128.store(to + 2 * i, i8x16.sub(v128.and(v, mask), less));
+    v128.store(to + 2 * i, i8x16.sub(v128.and(i16x8.shr_u(v, 4), mask), less), 16);
   }
 }
 
 function tiles_int4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
   for (; row + 4 <= rows; row += 4) {
-    tile_relaxed(4, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+    tile_relaxed(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
   }
   for (; row + 2 <= rows; row += 2) {
-    tile_relaxed(2, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+    tile_relaxed(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
   }
-  if (row < rows) tile_relaxed(1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile_relaxed(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+}
+
+function tiles_uint4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+  let row: u32 = 0;
+  for (; row + 4 <= rows; row += 4) {
+    tile_relaxed(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  }
+  for (; row + 2 <= rows; row += 2) {
+    tile_relaxed(2, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  }
+  if (row < rows) tile_relaxed(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
 // @ts-ignore: decorator
@@ -118,10 +166,10 @@ function at(q: usize, qStride: usize, row: u32): usize {
   return q + (row as usize) * qStride;
 }
 
-/** sums[rows][8] += q[rows, count groups] · w; `rows` is a constant, so that each size is its own code. */
+/** sums[rows][8] += q[rows, count groups] · w; `rows` and `isLess` (uint4) are constants, so that each has its own code. */
 // @ts-ignore: decorator
 @inline
-function tile(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
   let q1 = q0 + qStride,
     q2 = q1 + qStride,
     q3 = q2 + qStride;
@@ -135,7 +183,7 @@ function tile(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: 
       a3 = a0,
       b3 = a0;
     const scaleAt = w;
-    w += 16;
+    w += isLess ? 32 : 16;
     // One pair of inputs a turn: with more, the compiler holds so many loads ahead that sums leave their registers.
     for (const last = w + 256; w < last; w += 16) {
       const wa = v128.load_ext<i8>(w);
@@ -167,11 +215,22 @@ function tile(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: 
     q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
-    add_group(sums, a0, b0, scaleA, scaleB, q0);
-    if (rows > 1) add_group(sums + 32, a1, b1, scaleA, scaleB, q1);
-    if (rows > 2) {
-      add_group(sums + 64, a2, b2, scaleA, scaleB, q2);
-      add_group(sums + 96, a3, b3, scaleA, scaleB, q3);
+    if (isLess) {
+      const zeroA = load4_f16(scaleAt + 16);
+      const zeroB = load4_f16(scaleAt + 24);
+      add_group_less(sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
+      if (rows > 1) add_group_less(sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
+      if (rows > 2) {
+        add_group_less(sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
+        add_group_less(sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
+      }
+    } else {
+      add_group(sums, a0, b0, scaleA, scaleB, q0);
+      if (rows > 1) add_group(sums + 32, a1, b1, scaleA, scaleB, q1);
+      if (rows > 2) {
+        add_group(sums + 64, a2, b2, scaleA, scaleB, q2);
+        add_group(sums + 96, a3, b3, scaleA, scaleB, q3);
+      }
     }
   }
 }
@@ -179,7 +238,7 @@ function tile(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: 
 /** As {@link tile} for int4: i16 lanes are outputs, half of a group's pairs each in `a` and `b`. */
 // @ts-ignore: decorator
 @inline
-function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
+function tile_relaxed(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count: u32, sums: usize): void {
   let q1 = q0 + qStride,
     q2 = q1 + qStride,
     q3 = q2 + qStride;
@@ -194,7 +253,7 @@ function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32
       a3 = a0,
       b3 = a0;
     const scaleAt = w;
-    w += 16;
+    w += isLess ? 32 : 16;
     for (const last = w + 128; w < last; w += 16) {
       const v = v128.load(w);
       const low = v128.and(v, mask);
@@ -222,11 +281,22 @@ function tile_relaxed(rows: i32, q0: usize, qStride: usize, w: usize, count: u32
     q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
-    add_halves(sums, a0, b0, scaleA, scaleB, q0);
-    if (rows > 1) add_halves(sums + 32, a1, b1, scaleA, scaleB, q1);
-    if (rows > 2) {
-      add_halves(sums + 64, a2, b2, scaleA, scaleB, q2);
-      add_halves(sums + 96, a3, b3, scaleA, scaleB, q3);
+    if (isLess) {
+      const zeroA = load4_f16(scaleAt + 16);
+      const zeroB = load4_f16(scaleAt + 24);
+      add_halves_less(sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
+      if (rows > 1) add_halves_less(sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
+      if (rows > 2) {
+        add_halves_less(sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
+        add_halves_less(sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
+      }
+    } else {
+      add_halves(sums, a0, b0, scaleA, scaleB, q0);
+      if (rows > 1) add_halves(sums + 32, a1, b1, scaleA, scaleB, q1);
+      if (rows > 2) {
+        add_halves(sums + 64, a2, b2, scaleA, scaleB, q2);
+        add_halves(sums + 96, a3, b3, scaleA, scaleB, q3);
+      }
     }
   }
 }

@@ -1,6 +1,6 @@
 /** Products of integers with one row, as in decode at batch 1: four panels side by side, at the speed of memory. See linear_int.as.ts. */
-import { add_halves } from './int_groups.as';
-import { INT4_GROUP, INT8_GROUP } from './panels.as';
+import { add_halves, add_halves_less } from './int_groups.as';
+import { INT4_GROUP, INT8_GROUP, UINT4_GROUP } from './panels.as';
 import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd } from './simd.as';
 
@@ -71,12 +71,26 @@ export function four_panels_int8(q: usize, w0: usize, apart: usize, groups: u32,
   v128.store(sums, sh, 112);
 }
 
-/** sums[4][8] = one row · four panels of int4, as {@link tile_relaxed}. */
+/** sums[4][8] = one row · four panels of int4. */
 export function four_panels_int4(q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+  four_panels_of_nibbles(0, q, w0, apart, groups, sums);
+}
+
+/** sums[4][8] = one row · four panels of uint4. */
+export function four_panels_uint4(q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
+  four_panels_of_nibbles(1, q, w0, apart, groups, sums);
+}
+
+/** As {@link tile_relaxed}; `isLess` (uint4) is a constant. */
+// @ts-ignore: decorator
+@inline
+function four_panels_of_nibbles(isLess: i32, q: usize, w0: usize, apart: usize, groups: u32, sums: usize): void {
   let w1 = w0 + apart,
     w2 = w1 + apart,
     w3 = w2 + apart;
   const mask = i8x16.splat(15);
+  const first: usize = isLess ? 32 : 16;
+  const groupBytes = isLess ? UINT4_GROUP : INT4_GROUP;
   memory.fill(sums, 0, 128);
   for (const last = q + (groups as usize) * Q_GROUP_BYTES; q < last; q += Q_GROUP_BYTES) {
     let a = i32x4.splat(0),
@@ -90,27 +104,31 @@ export function four_panels_int4(q: usize, w0: usize, apart: usize, groups: u32,
     for (let turn: usize = 0; turn < 128; turn += 16) {
       const x = v128.load32_splat(q + (turn >> 1), 16);
       const y = v128.load32_splat(q + (turn >> 1), 20);
-      let v = v128.load(w0 + turn, 16);
+      let v = v128.load(w0 + turn + first);
       a = i16x8.add(a, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       b = i16x8.add(b, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
-      v = v128.load(w1 + turn, 16);
+      v = v128.load(w1 + turn + first);
       c = i16x8.add(c, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       d = i16x8.add(d, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
-      v = v128.load(w2 + turn, 16);
+      v = v128.load(w2 + turn + first);
       e = i16x8.add(e, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       f = i16x8.add(f, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
-      v = v128.load(w3 + turn, 16);
+      v = v128.load(w3 + turn + first);
       g = i16x8.add(g, i16x8.relaxed_dot_i8x16_i7x16_s(x, v128.and(v, mask)));
       h = i16x8.add(h, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
     }
     const end = q + Q_GROUP_BYTES;
-    add_halves(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), end);
-    w0 += INT4_GROUP;
-    add_halves(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), end);
-    w1 += INT4_GROUP;
-    add_halves(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), end);
-    w2 += INT4_GROUP;
-    add_halves(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), end);
-    w3 += INT4_GROUP;
+    if (isLess) add_halves_less(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), load4_f16(w0 + 16), load4_f16(w0 + 24), end);
+    else add_halves(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), end);
+    w0 += groupBytes;
+    if (isLess) add_halves_less(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), load4_f16(w1 + 16), load4_f16(w1 + 24), end);
+    else add_halves(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), end);
+    w1 += groupBytes;
+    if (isLess) add_halves_less(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), load4_f16(w2 + 16), load4_f16(w2 + 24), end);
+    else add_halves(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), end);
+    w2 += groupBytes;
+    if (isLess) add_halves_less(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), load4_f16(w3 + 16), load4_f16(w3 + 24), end);
+    else add_halves(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), end);
+    w3 += groupBytes;
   }
 }

@@ -5,6 +5,7 @@ export const F32: u32 = 0;
 export const F16: u32 = 1;
 export const INT8: u32 = 2;
 export const INT4: u32 = 3;
+export const UINT4: u32 = 4;
 
 // @ts-ignore: decorator
 @unmanaged
@@ -22,9 +23,17 @@ export class LinearParams {
   scale: f32;
 }
 
-/** Bytes of 32 inputs of a panel: 8 scales f16, then the integers. */
+/** Bytes of 32 inputs of a panel: 8 scales f16, of uint4 8 zeros f16, then the integers. */
 export const INT8_GROUP: usize = 272;
 export const INT4_GROUP: usize = 144;
+export const UINT4_GROUP: usize = 160;
+
+// @ts-ignore: decorator
+@inline
+export function panel_group(format: u32): usize {
+  if (format == INT8) return INT8_GROUP;
+  return format == INT4 ? INT4_GROUP : UINT4_GROUP;
+}
 
 /** From one panel to the next. */
 // @ts-ignore: decorator
@@ -32,7 +41,7 @@ export const INT4_GROUP: usize = 144;
 export function panel_bytes(format: u32, inner: u32): usize {
   if (format == F32) return (inner as usize) << 5;
   if (format == F16) return (inner as usize) << 4;
-  return (((inner + 31) >> 5) as usize) * (format == INT8 ? INT8_GROUP : INT4_GROUP);
+  return (((inner + 31) >> 5) as usize) * panel_group(format);
 }
 
 /** Most rows of a call: they are kept in cache while weights stream past them. */

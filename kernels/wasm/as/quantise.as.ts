@@ -1,21 +1,21 @@
 /**
  * Rows of activations as integers, per group of 32 inputs: scale = max |x| / 127, q = x · (127 / max |x|) rounded to nearest even.
  *
- *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), 8 bytes unused, then 32 inputs in the form that the product reads:
- *         i16 each, or, for int4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
+ *   q     [rows][groups]: scale f32, -8 · Σ q i32 (for relaxed int4), Σ q f32 (for uint4), 4 bytes unused, then 32 inputs in the form that the product reads:
+ *         i16 each, or, for int4 and uint4 with relaxed SIMD, every pair of i8 twice (k, k + 1, k, k + 1)
  *   last  room for 32 f32, where a row's last inputs are filled up with zeros
  *
  * A row by itself, so its bits do not depend on its neighbours (E2).
  */
 
-import { INT4, LinearParams } from './panels.as';
+import { INT4, LinearParams, UINT4 } from './panels.as';
 
 /** Bytes of one row's group. */
 export const Q_GROUP_BYTES: usize = 80;
 
 /** Rows [first, first + rows) of a product's input. */
 export function quantise(params: LinearParams, first: u32, rows: u32, q: usize, last: usize): void {
-  const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && params.format == INT4 ? 1 : 0;
+  const isPaired: u32 = ASC_FEATURE_RELAXED_SIMD && (params.format == INT4 || params.format == UINT4) ? 1 : 0;
   const inner = params.inner;
   const xStride = params.xStride;
   const x = params.x + (first as usize) * xStride;
@@ -67,6 +67,7 @@ function group(x: usize, q: usize, isPaired: u32): void {
     i32x4.extract_lane(sums, 2) +
     i32x4.extract_lane(sums, 3);
   store<i32>(q, -8 * sum, 4);
+  store<f32>(q, sum as f32, 8);
 }
 
 /** Eight values as i16. */

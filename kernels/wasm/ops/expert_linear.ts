@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../device.ts';
 import { heldFormat } from '../../program.ts';
-import { formatCode, isInteger, LANES, weightBytes } from '../panels.ts';
+import { formatCode, LANES, productKind, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 
@@ -69,7 +69,7 @@ export const expertLinear = operation('expert_linear', {
       // Of as many experts as there are places, or all.
       bytes: (weightBytes(weight, weightFormat) * Math.min(places, op.experts)) / op.experts,
       flops: 2 * places * weight.inner * outputs,
-      kind: isInteger(held) ? held : 'f32',
+      kind: productKind(held),
     };
   },
   scratchBytes: (op, { program, options }) => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { heldFormat } from '../../program.ts';
 import { ROW_BLOCK } from '../kernel_constants.ts';
-import { formatCode, isInteger, LANES, paddedWidth, weightBytes } from '../panels.ts';
+import { formatCode, LANES, paddedWidth, productKind, weightBytes } from '../panels.ts';
 import { numRows, operation } from './operation.ts';
 import { productParams, ProductRun, productScratchBytes } from '../product.ts';
 
@@ -45,7 +45,7 @@ export const linear = operation('linear', {
       // Where rows are many, weights come from cache most times, and computing is what costs.
       bytes: rows <= ROW_BLOCK ? weightBytes(weight, weightFormat) : 0,
       flops: 2 * rows * weight.inner * weight.outputs,
-      kind: isInteger(held) ? held : 'f32',
+      kind: productKind(held),
     };
   },
   scratchBytes: (op, { program, options }) => {

@@ -45,6 +45,7 @@ fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
   for (var quad = thread; quad < params.quads; quad += WORKGROUP_SIZE) {
     let chunk = weight[(output * params.quads + quad) / QUADS_PER_CHUNK];
     let scale = scale_of(output, quad / 8, params.scales_per_output);
-    out[row * params.out_stride / 4 + quad] = quad_of(chunk, quad % QUADS_PER_CHUNK) * scale * params.scale;
+    let zero = zero_of(output, quad / 8, params.scales_per_output);
+    out[row * params.out_stride / 4 + quad] = quad_of(chunk, quad % QUADS_PER_CHUNK, zero) * scale * params.scale;
   }
 }

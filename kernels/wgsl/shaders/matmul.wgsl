@@ -50,7 +50,8 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
       for (var i = 0u; i < 4; i++) {
         let output = min(first + lines * 4 + i, params.outputs - 1);
         let quad = group * 8 + k;
-        v[i] = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
+        let zero = zero_of(rows.base + output, group, params.scales_per_output);
+        v[i] = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK, zero);
       }
     }
     for (var j = 0u; j < 4; j++) {

@@ -56,7 +56,8 @@ fn matmul_subgroup_matrix(
       x_tile[line * LINE_QUADS + k] = vec4<Element>(v);
       let output = min(first + line, params.outputs - 1);
       let quad = group * 8 + k;
-      let w = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK);
+      let zero = zero_of(rows.base + output, group, params.scales_per_output);
+      let w = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK, zero);
       w_tile[line * LINE_QUADS + k] = vec4<Element>(w * scale_of(rows.base + output, group, params.scales_per_output));
     }
     workgroupBarrier();

@@ -64,16 +64,18 @@ fn matvec(
   for (var chunk = thread; chunk < chunks; chunk += WORKGROUP_SIZE) {
     var loaded: array<vec4u, ROWS>;
     var factor: array<f32, ROWS>;
+    var zero: array<f32, ROWS>;
     for (var r = 0u; r < ROWS; r++) {
       let output = min(first + r, params.outputs - 1);
       loaded[r] = weight[(rows.base + output) * chunks + chunk];
       factor[r] = scale_of(rows.base + output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
+      zero[r] = zero_of(rows.base + output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
     }
     for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
       let at = chunk * QUADS_PER_CHUNK + quad;
       var w: array<vec4f, ROWS>;
       for (var r = 0u; r < ROWS; r++) {
-        w[r] = quad_of(loaded[r], quad) * factor[r];
+        w[r] = quad_of(loaded[r], quad, zero[r]) * factor[r];
       }
       for (var column = 0u; column < COLUMNS; column++) {
         var v = x[min(first_row + column, num_rows - 1) * stride + at];

@@ -46,12 +46,13 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
       let at = unit % count;
       let group = start + at;
       let output = min(first + r, params.outputs - 1);
+      let zero = zero_of(rows.base + output, group, params.scales_per_output);
       var sums = array<f32, COLUMNS>();
       for (var c = 0u; c < bound(CHUNKS_PER_GROUP); c++) {
         let chunk = group * CHUNKS_PER_GROUP + c;
         let loaded = weight[(rows.base + output) * chunks + chunk];
         for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
-          let w = quad_of(loaded, quad);
+          let w = quad_of(loaded, quad, zero);
           let k = chunk * QUADS_PER_CHUNK + quad;
           for (var column = 0u; column < COLUMNS; column++) {
             var v = x[min(first_row + column, num_rows - 1) * stride + k];

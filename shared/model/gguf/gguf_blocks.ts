@@ -7,7 +7,7 @@ import { IntegerRows } from '../integer_rows.ts';
 import type { ModelRows } from '../weights.ts';
 
 /** As rows come out. */
-type Kept = 'f32' | 'f16' | 'bf16' | 'int8' | 'int4';
+type Kept = 'f32' | 'f16' | 'bf16' | 'int8' | 'int4' | 'uint4';
 
 export interface BlockType {
   readonly name: string;
@@ -28,13 +28,13 @@ export const blockTypes: ReadonlyMap<number, BlockType> = new Map([
   [0, plain('F32', 'f32', 4)],
   [1, plain('F16', 'f16', 2)],
   [30, plain('BF16', 'bf16', 2)],
-  [2, stored('Q4_0', 'q4_0', 18, 'int4')],
-  [8, stored('Q8_0', 'q8_0', 34, 'int8')],
+  [2, stored('Q4_0', 'q4_0', 32, 18, 'int4')],
+  [8, stored('Q8_0', 'q8_0', 32, 34, 'int8')],
+  [3, stored('Q4_1', 'q4_1', 32, 20, 'uint4')],
+  [12, stored('Q4_K', 'q4_k', 256, 144, 'uint4')],
+  [13, stored('Q5_K', 'q5_k', 256, 176, 'f32')],
   [6, { name: 'Q5_0', values: 32, bytes: 22, kept: 'int8', decode: q5_0 }],
-  [3, floats('Q4_1', 32, 20, q4_1)],
   [7, floats('Q5_1', 32, 24, q5_1)],
-  [12, floats('Q4_K', 256, 144, q4_K)],
-  [13, floats('Q5_K', 256, 176, q5_K)],
   [14, floats('Q6_K', 256, 210, q6_K)],
 ]);
 
@@ -42,9 +42,9 @@ function plain(name: string, format: 'f32' | 'f16' | 'bf16', bytes: number): Blo
   return { name, values: 1, bytes, kept: format, decode: (data) => ({ format, data }) };
 }
 
-/** What devices take as it is. */
-function stored(name: string, format: 'q4_0' | 'q8_0', bytes: number, kept: Kept): BlockType {
-  return { name, values: 32, bytes, kept, decode: (data) => ({ format, data }) };
+/** What devices take as it is, or decode. */
+function stored(name: string, format: ModelRows['format'], values: number, bytes: number, kept: Kept): BlockType {
+  return { name, values, bytes, kept, decode: (data) => ({ format, data }) };
 }
 
 function floats(name: string, values: number, bytes: number, unpack: Unpack): BlockType {
@@ -76,16 +76,6 @@ function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'r
   return out.rows();
 }
 
-/** value = d · q + m */
-function q4_1(view: DataView, at: number, out: Float32Array, to: number): void {
-  const [d, m] = [halfAt(view, at), halfAt(view, at + 2)];
-  for (let j = 0; j < 16; j++) {
-    const nibbles = view.getUint8(at + 4 + j);
-    out[to + j] = d * (nibbles & 15) + m;
-    out[to + j + 16] = d * (nibbles >> 4) + m;
-  }
-}
-
 /** value = d · q + m, q's fifth bits by themselves */
 function q5_1(view: DataView, at: number, out: Float32Array, to: number): void {
   const [d, m, high] = [halfAt(view, at), halfAt(view, at + 2), view.getUint32(at + 4, true)];
@@ -93,49 +83,6 @@ function q5_1(view: DataView, at: number, out: Float32Array, to: number): void {
     const nibbles = view.getUint8(at + 8 + j);
     out[to + j] = d * ((nibbles & 15) | (((high >>> j) & 1) << 4)) + m;
     out[to + j + 16] = d * ((nibbles >> 4) | (((high >>> (j + 16)) & 1) << 4)) + m;
-  }
-}
-
-/** Scale and minimum of each 32 of a super-block's 256 values: six bits each, twelve bytes in all. */
-function scalesAndMins(view: DataView, at: number, scales: Float32Array, mins: Float32Array): void {
-  const byte = (i: number): number => view.getUint8(at + 4 + i);
-  const [d, dmin] = [halfAt(view, at), halfAt(view, at + 2)];
-  for (let j = 0; j < 8; j++) {
-    const scale = j < 4 ? byte(j) & 63 : (byte(j + 4) & 15) | ((byte(j - 4) >> 6) << 4);
-    const min = j < 4 ? byte(j + 4) & 63 : (byte(j + 4) >> 4) | ((byte(j) >> 6) << 4);
-    scales[j] = d * scale;
-    mins[j] = dmin * min;
-  }
-}
-
-const scales = new Float32Array(8);
-const mins = new Float32Array(8);
-
-/** value = d · scale · q - dmin · min; 32 bytes hold 64 values, their low nibbles the first 32 of them. */
-function q4_K(view: DataView, at: number, out: Float32Array, to: number): void {
-  scalesAndMins(view, at, scales, mins);
-  for (let half = 0; half < 4; half++) {
-    const [s0 = 0, s1 = 0] = [scales[2 * half], scales[2 * half + 1]];
-    const [m0 = 0, m1 = 0] = [mins[2 * half], mins[2 * half + 1]];
-    for (let i = 0; i < 32; i++) {
-      const nibbles = view.getUint8(at + 16 + 32 * half + i);
-      out[to + 64 * half + i] = s0 * (nibbles & 15) - m0;
-      out[to + 64 * half + 32 + i] = s1 * (nibbles >> 4) - m1;
-    }
-  }
-}
-
-/** As Q4_K, q's fifth bits by themselves: bit j of byte i is that of value i in the j-th 32. */
-function q5_K(view: DataView, at: number, out: Float32Array, to: number): void {
-  scalesAndMins(view, at, scales, mins);
-  for (let half = 0; half < 4; half++) {
-    const [s0 = 0, s1 = 0] = [scales[2 * half], scales[2 * half + 1]];
-    const [m0 = 0, m1 = 0] = [mins[2 * half], mins[2 * half + 1]];
-    for (let i = 0; i < 32; i++) {
-      const [nibbles, high] = [view.getUint8(at + 48 + 32 * half + i), view.getUint8(at + 16 + i) >> (2 * half)];
-      out[to + 64 * half + i] = s0 * ((nibbles & 15) | ((high & 1) << 4)) - m0;
-      out[to + 64 * half + 32 + i] = s1 * ((nibbles >> 4) | ((high & 2) << 3)) - m1;
-    }
   }
 }
 

@@ -1,7 +1,7 @@
 /** Weights in GGUF files, under the names and in the order of rows that Hugging Face's models have. */
 import { ModelError } from '../model_folder.ts';
 import { RowReader } from '../row_reader.ts';
-import { rowsOfSlice, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
+import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
 import type { TensorPlace } from './gguf_families.ts';
 import type { GgufFiles, GgufTensor } from './gguf_file.ts';
 
@@ -43,9 +43,9 @@ export class GgufWeights implements ModelWeights {
     this.shapes = new Map([...placed].map(([name, { shape }]) => [name, shape]));
   }
 
-  integersOf(tensor: string): 'int8' | 'int4' | undefined {
+  integersOf(tensor: string): ModelIntegers | undefined {
     const kept = this.#placed.get(tensor)?.tensor.type.kept;
-    return kept === 'int8' || kept === 'int4' ? kept : undefined;
+    return kept === 'int8' || kept === 'int4' || kept === 'uint4' ? kept : undefined;
   }
 
   storedAs(tensor: string): string {

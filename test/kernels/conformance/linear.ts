@@ -1,12 +1,15 @@
 import { describe, test } from 'vitest';
 import {
+  isInteger,
   packRows,
   roundRows,
+  scalesPerRow,
   unpackRows,
   weightFormats,
+  type IntegerFormat,
   type PackedRows,
-  type WeightFormat,
 } from '../../../kernels/weight_format.ts';
+import { RowDecoder, storedBytes, type StoredRows } from '../../../kernels/stored_rows.ts';
 import { gates } from './gates.ts';
 import { close, loaded, noise, segments, type Conformance } from './suite.ts';
 
@@ -42,10 +45,8 @@ function toNearestEven(value: number): number {
   return floor % 2 === 0 ? floor : floor + 1;
 }
 
-const isInteger = (format: WeightFormat): format is 'int8' | 'int4' => format === 'int8' || format === 'int4';
-
 /** Rows whose largest integers are not the format's largest, as another writer of files leaves them: rounded again, they would change. */
-function storedIntegers(format: 'int8' | 'int4', outputs: number, inner: number): PackedRows {
+function storedIntegers(format: IntegerFormat, outputs: number, inner: number): PackedRows {
   const packed = packRows(format, noise(outputs * inner), inner);
   // Two thirds of each, towards zero.
   const bytes = new Uint8Array(packed.data.buffer);
@@ -55,6 +56,27 @@ function storedIntegers(format: 'int8' | 'int4', outputs: number, inner: number)
       format === 'int8' ? Math.trunc((((byte << 24) >> 24) * 2) / 3) : less(byte & 15) | (less(byte >> 4) << 4);
   });
   return packed;
+}
+
+/** Blocks of random integers; of some the scale is 0, negative, subnormal or no number, and the minimum as well. */
+function strangeRows(format: 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k', outputs: number, inner: number): StoredRows {
+  const random = (below: number): number => Math.floor(((noise(1)[0]! + 1) / 2) * below) % below;
+  const data = Uint8Array.from({ length: outputs * storedBytes(format, inner) }, () => random(256));
+  const half = (): number => {
+    const odd = [0, 0x8000, 0x0001, 0x83ff, 0x0200, 0x7c00, 0xfe00];
+    return random(6) === 0 ? odd[random(odd.length)]! : (random(2) << 15) | (0x2400 + random(0x0c00));
+  };
+  const scales = Uint16Array.from(
+    { length: outputs * scalesPerRow(format === 'int4' ? 'int4' : 'uint4', inner) },
+    half,
+  );
+  if (format === 'int4' || format === 'uint4')
+    return { rowStart: 0, format, data, scales: new Uint8Array(scales.buffer) };
+  const [step, numHalves] = { q4_0: [18, 1], q4_1: [20, 2], q4_k: [144, 2] }[format] as [number, number];
+  const view = new DataView(data.buffer);
+  for (let at = 0; at < data.length; at += step)
+    for (let i = 0; i < numHalves; i++) view.setUint16(at + 2 * i, half(), true);
+  return { rowStart: 0, format, data };
 }
 
 export function linearConformance(device: Conformance): void {
@@ -153,12 +175,44 @@ export function linearConformance(device: Conformance): void {
       });
     }
 
+    for (const [stored, inner] of [
+      ['int4', 96],
+      ['uint4', 96],
+      ['q4_0', 96],
+      ['q4_1', 96],
+      ['q4_k', 512],
+    ] as const) {
+      test(`${stored} is uint4 as it is, whatever its scales and minima are`, async () => {
+        const [rows, outputs] = [2, 29];
+        const weight = strangeRows(stored, outputs, inner);
+        const executable = await loaded(
+          device,
+          {
+            operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
+            buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
+            weights: { w: { outputs, inner, parts: [{ tensor: 'w', outputs }] } },
+          },
+          { w: weight },
+          { weightFormat: 'uint4' },
+        );
+        const x = noise(rows * inner);
+        await executable.write('x', x);
+        await executable.run(segments(rows));
+        const multiplied = quantisesActivations ? quantised(x, inner) : x;
+        const kept = unpackRows('uint4', new RowDecoder().packed('uint4', weight, inner), inner);
+        close(await executable.read('out', rows), product(multiplied, kept, inner), linearTolerance);
+        await executable.close();
+      });
+    }
+
     for (const [format, rows, hidden, inner, gate = 'silu_mul'] of [
       ['f32', 1, 65, 34],
       ['f16', 1, 64, 33],
       ['int8', 3, 96, 40],
       ['int4', 1, 100, 17],
       ['int4', 33, 64, 70],
+      ['uint4', 1, 100, 17],
+      ['uint4', 33, 64, 70],
       ['f16', 70, 40, 130],
       ['f16', 2, 40, 26, 'gelu_mul'],
       ['int8', 40, 64, 34, 'gelu_mul'],

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { roundRows, weightFormats } from '../../../kernels/weight_format.ts';
+import { isInteger, roundRows, weightFormats } from '../../../kernels/weight_format.ts';
 import { product, quantised } from './linear.ts';
 import { close, loaded, noise, segments, type Conformance } from './suite.ts';
 
@@ -94,7 +94,7 @@ export function mixtureConformance(device: Conformance): void {
         1e-7,
       );
       roundRows(format, weight, inner);
-      const isQuantised = quantisesActivations && (format === 'int8' || format === 'int4');
+      const isQuantised = quantisesActivations && isInteger(format);
       const made = places.map(({ expert, row }) => {
         const own = weight.subarray(expert * outputs * inner, (expert + 1) * outputs * inner);
         return product(isQuantised ? quantised(rowOf(row), inner) : rowOf(row), own, inner);
