@@ -47,6 +47,8 @@ export interface DecoderTraits {
       'isTied' | 'hasNormOffset' | 'embeddingScale' | 'branchScale' | 'logitScale' | 'logitCap' | 'ropes'
     >
   >;
+  /** What is not said is Llama's. */
+  readonly activation?: string;
   /** Of layer i, where it is a mixture. */
   readonly mixtureOf?: (layer: number) => Pick<LayerShape, 'inner' | 'experts'> | undefined;
   /** Tokens that layer i sees; 0: all. */
@@ -60,7 +62,7 @@ export interface DecoderTraits {
 /** @throws ModelError */
 export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): ModelShape {
   const raw = config.read(decoderSchema);
-  const named = raw.hidden_activation ?? raw.hidden_act ?? refuse(config, 'no hidden_act');
+  const named = raw.hidden_activation ?? raw.hidden_act ?? traits.activation ?? 'silu';
   const activation = activations[named] ?? refuse(config, `hidden_act ${JSON.stringify(named)}`);
   const heads = raw.num_attention_heads;
   const kvHeads = raw.num_key_value_heads ?? heads;

@@ -40,6 +40,7 @@ function gemmaShape(
   const capOf = (said: number | null | undefined, absent: number): number =>
     said === undefined ? absent : (said ?? 0);
   return decoderShape(config, {
+    activation: 'gelu_pytorch_tanh',
     layer: {
       ...{ qkNorm, norms: 'both', hasMlpBias: false },
       scoreScale: raw.query_pre_attn_scalar ** -0.5,

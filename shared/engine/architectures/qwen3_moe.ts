@@ -7,7 +7,9 @@ import { optionalWindows } from './decoder_windows.ts';
 
 const schema = z.looseObject({
   moe_intermediate_size: z.int().positive(),
-  num_experts: z.int().positive(),
+  /** As transformers 5 writes it, the other name. */
+  num_experts: z.int().positive().nullish(),
+  num_local_experts: z.int().positive().nullish(),
   num_experts_per_tok: z.int().positive(),
   norm_topk_prob: z.boolean().nullish(),
   decoder_sparse_step: z.int().positive().nullish(),
@@ -22,7 +24,8 @@ export const qwen3Moe: Architecture = {
   shape: (config) => {
     const raw = config.read(schema);
     const windows = optionalWindows(config);
-    const { num_experts: count, num_experts_per_tok: perToken, norm_topk_prob: isNormalised } = raw;
+    const { num_experts_per_tok: perToken, norm_topk_prob: isNormalised } = raw;
+    const count = raw.num_experts ?? raw.num_local_experts ?? refuse(config, 'no num_experts');
     if (perToken > count) refuse(config, `${perToken} of ${count} experts for each token`);
     const experts = { count, perToken, isNormalised: isNormalised ?? false };
     const isMixture = (layer: number): boolean =>
