@@ -191,7 +191,7 @@ test('what transformers leaves out of a configuration, because it is its default
   assert.equal(shapeWith({ hidden_act: undefined }).layers[0]?.activation, 'silu');
   const capped = shapeWith({ ...gemma, sliding_window: 40, hidden_act: undefined, hidden_activation: undefined });
   assert.equal(capped.layers[0]?.activation, 'gelu_tanh');
-  assert.deepEqual([capped.layers[0]?.scoreCap, capped.logitCap], [50, 30]);
+  assert.deepEqual([capped.layers[0].scoreCap, capped.logitCap], [50, 30]);
   const plainly = { attn_logit_softcapping: null, final_logit_softcapping: null, sliding_window: 40 };
   assert.deepEqual(shapeWith({ ...gemma, ...plainly }).logitCap, 0);
 });
