@@ -3,6 +3,8 @@
  * is a driver: a worker thread, or in tests this very thread.
  */
 
+import type { Transferable } from 'node:worker_threads';
+
 /** What a thread's module exports as `start`: gives an object whose methods can be called from outside. */
 export type Start<D, M extends object, E> = (data: D, emit: (event: E) => void) => M | Promise<M>;
 
@@ -21,8 +23,8 @@ export type ResultOf<M, K extends keyof M> = M[K] extends Method ? Awaited<Retur
 export interface Thread<M> {
   /** One at a time, in order. @throws Failure `cancelled` when `signal` aborts before it has begun; Error when the thread died. */
   call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>>;
-  /** Without an answer, and without waiting for calls before it. */
-  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>): void;
+  /** Without an answer, and without waiting for calls before it. `transfer`: what of the argument is its own from now on. */
+  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer?: readonly Transferable[]): void;
   /** Ends it where it is. */
   close(): Promise<void>;
 }

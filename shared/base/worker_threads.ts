@@ -5,7 +5,7 @@
  * MAX_PENDING wait (P1). A worker that dies fails every open call.
  */
 import assert from 'node:assert/strict';
-import { Worker } from 'node:worker_threads';
+import { Worker, type Transferable } from 'node:worker_threads';
 import { Failure, isFailureCode } from './failure.ts';
 import type { ArgumentOf, NameOf, ResultOf, Thread, ThreadListener, Threads } from './threads.ts';
 
@@ -112,8 +112,8 @@ export class WorkerThread<M, E> implements Thread<M> {
     });
   }
 
-  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>): void {
-    this.#worker.postMessage({ id: undefined, method, argument } satisfies Call);
+  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer: readonly Transferable[] = []): void {
+    this.#worker.postMessage({ id: undefined, method, argument } satisfies Call, transfer);
   }
 
   #post(): void {

@@ -217,7 +217,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     if (values.peer !== undefined) oneOf(values.peer, ['tokenizers']);
     const hasPeer = values.peer !== undefined;
     if (hasPeer) engines['peer'] = `tokenizers ${tokenizersPeer.version} (Rust), one thread`;
-    return Promise.resolve(benchTokenize({ kinds: tokenizerKinds, hasPeer, say, onFigure }));
+    return benchTokenize({ kinds: tokenizerKinds, hasPeer, say, onFigure });
   },
   load: () => {
     const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, shapeNames)[0] ?? '1b');

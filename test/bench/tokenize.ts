@@ -1,14 +1,17 @@
 /**
  * Text to token ids: English and code of this repository by every tokenizer that tests have, by a thread that begins, by one that
- * has met such text, and where the text but its end is known; beside the library and, when asked for, the Rust package on one thread.
+ * has met such text, where the text but its end is known, and where two threads share one that is not; beside the library and, when asked for, the Rust package on one thread.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { openLibrary } from '../../services/router/text/encoder/library.ts';
-import { TokenizerTools } from '../../services/router/text/tokenizer_worker.ts';
-import { readTextFiles } from '../../shared/model/text_files.ts';
+import { TokenizerTools, type start } from '../../services/router/text/tokenizer_worker.ts';
+import { linkEnds } from '../../shared/base/thread_link.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
+import { readTextFiles, type TextFiles } from '../../shared/model/text_files.ts';
 import { projectPath } from '../support/project.ts';
 import { withReference, type Figure } from './figures.ts';
 import { pythonWith } from './python_peer.ts';
@@ -34,8 +37,10 @@ export const tokenizerKinds = [
 const LIBRARY_CHARACTERS = 200_000;
 const KNOWN_CHARACTERS = 400_000;
 const TURNS = 5;
+/** The helper is done with all then. */
+const PAUSE_MS = 20;
 
-export function benchTokenize({ kinds, hasPeer, say, onFigure }: TokenizeBenchOptions): Figure[] {
+export async function benchTokenize({ kinds, hasPeer, say, onFigure }: TokenizeBenchOptions): Promise<Figure[]> {
   const figures: Figure[] = [];
   const note = (figure: Figure): void => {
     figures.push(figure);
@@ -66,8 +71,42 @@ export function benchTokenize({ kinds, hasPeer, say, onFigure }: TokenizeBenchOp
     if (rust !== undefined)
       note(withReference(`tokenize/${kind}/begins, peer`, best.begins, 'MB/s', 'Rust tokenizers', rust));
     note({ name: `tokenize/${kind}/400,000 known characters and a few`, value: best.known, unit: 'ms' });
+    const { one, two } = await unknownMs(files, text);
+    note(withReference(`tokenize/${kind}/400,000 unknown characters, two threads`, two, 'ms', 'one', one));
   }
   return figures;
+}
+
+/** Texts of words that were met and in an order that was not: medians. */
+async function unknownMs(files: TextFiles, text: string): Promise<{ readonly one: number; readonly two: number }> {
+  const module = { url: new URL('../../services/router/text/tokenizer_worker.js', import.meta.url) };
+  const helper = workerThreads.spawn<typeof start>(module, files, {
+    onDeath: (error) => {
+      throw error;
+    },
+  });
+  await helper.call('addedIds', undefined);
+  const [lent, taken] = linkEnds();
+  helper.tell('lendHand', lent, [lent]);
+  const [alone, helped] = [new TokenizerTools(files), new TokenizerTools(files)];
+  helped.takeHand(taken);
+  const times = { one: [] as number[], two: [] as number[] };
+  for (let turn = 0; turn < 3 * TURNS; turn++) {
+    const from = (turn * 90_001) % (text.length - KNOWN_CHARACTERS);
+    const some = text.slice(from, from + KNOWN_CHARACTERS).replaceAll('e', String.fromCharCode(97 + turn));
+    for (const [name, tools] of [
+      ['one', alone],
+      ['two', helped],
+    ] as const) {
+      const ms = timed(() => tools.encode({ text: some, addSpecialTokens: true, maxCharacters: Infinity }));
+      if (turn >= TURNS) times[name].push(ms);
+      await setTimeout(PAUSE_MS);
+    }
+  }
+  taken.close();
+  await helper.close();
+  const median = (values: number[]): number => values.sort((a, b) => a - b)[values.length >> 1] ?? NaN;
+  return { one: median(times.one), two: median(times.two) };
 }
 
 function folderOf(kind: string): string {

@@ -3,6 +3,7 @@
  * serves token ids only.
  */
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
@@ -17,7 +18,8 @@ const CHARACTERS_A_TOKEN = 4;
 const NAMES_AT_ONCE = 1_024;
 
 /**
- * Threads: the text of streams that run waits for nothing else; short prompts wait for no long one; and what clients ask of
+ * Threads: the text of streams that run waits for nothing else; short prompts wait for no long one, but for a part of one, with which
+ * their thread helps while it has nothing to do; and what clients ask of
  * /tokenize and /detokenize, however much, waits for itself, on a thread that begins with the first of it.
  */
 interface Workers {
@@ -59,6 +61,9 @@ export class TextCodec {
     const longest = await long.call('longestToken', undefined);
     // Both have their encoders ready then.
     const [addedIds] = await Promise.all([prompts.call('addedIds', undefined), long.call('addedIds', undefined)]);
+    const [lent, taken] = linkEnds();
+    prompts.tell('lendHand', lent, [lent]);
+    long.tell('takeHand', taken, [taken]);
     const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
     return new TextCodec(workers, maxTokens * longest, addedIds);
   }

@@ -3,11 +3,13 @@ import { createContext, Script } from 'node:vm';
 import { Template } from '@huggingface/jinja';
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
+import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { openLibrary, type LibraryTokenizer } from './encoder/library.ts';
+import { PartedText, serveParts } from './encoder/parts.ts';
 import { REPLACEMENT } from './text_stream.ts';
 import { keepWholeLoops } from './whole_loops.ts';
 
@@ -40,6 +42,16 @@ export class TokenizerTools {
   get #fast(): FastEncoder | undefined {
     this.#encoder ??= { fast: FastEncoder.create(this.#tokenizer) };
     return this.#encoder.fast;
+  }
+
+  /** Encodes parts of long texts for the thread at the other end. */
+  lendHand(end: LinkEnd): void {
+    serveParts(new ThreadLink(end), () => this.#fast);
+  }
+
+  /** Has parts of long texts encoded by the thread at the other end. */
+  takeHand(end: LinkEnd): void {
+    this.#fast?.partWith(new PartedText(new ThreadLink(end)));
   }
 
   /** Special tokens are text, or an object that holds it. */

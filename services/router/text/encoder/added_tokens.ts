@@ -14,6 +14,9 @@ export interface Section {
   readonly added: AddedToken | undefined;
 }
 
+/** Of a text that is looked at, this part is done with. */
+const LEAST_SHARE = 16;
+
 /** Tokens that begin with the same one or two code units: some vocabularies have thousands, of a few lengths. */
 interface Group {
   /** Of their contents, longest first. */
@@ -56,18 +59,21 @@ export class AddedTokens {
 
   /**
    * Sections from the start of a text that goes on behind `length`, the last of them an added token: they are what they would be of the whole text.
-   * @returns none when no such token ends in its second half.
+   * `most`: where the last ends at most.
+   * @returns none when all such tokens end so early that a long text would be looked at many times over
    */
-  leading(text: string): { readonly sections: Section[]; readonly length: number } {
+  leading(text: string, most = Infinity): { readonly sections: Section[]; readonly length: number } {
     const sections = this.split(text);
     // What is in front of white space that belongs to nobody is not known from the sections alone.
     if (sections.some(({ added }) => added?.lstrip || added?.rstrip)) return { sections: [], length: 0 };
     let [end, count, length] = [0, 0, 0];
     sections.forEach(({ text: part, added }, i) => {
       end += part.length;
-      if (added && end + this.#longest <= text.length) [count, length] = [i + 1, end];
+      if (added && end <= most && end + this.#longest <= text.length) [count, length] = [i + 1, end];
     });
-    return length < text.length / 2 ? { sections: [], length: 0 } : { sections: sections.slice(0, count), length };
+    return length < Math.min(most, text.length) / LEAST_SHARE
+      ? { sections: [], length: 0 }
+      : { sections: sections.slice(0, count), length };
   }
 
   /** Empty sections are left out. */

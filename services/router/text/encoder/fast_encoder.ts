@@ -8,15 +8,13 @@ import { createBytePairs } from './byte_pairs.ts';
 import { Ids } from './ids.ts';
 import type { LibraryTokenizer } from './library.ts';
 import { byteEncoder, characterEncoder, libraryIds } from './piece_encoders.ts';
+import { PARTED, type PartedText, type PartStretch, type StretchEncoder, type StretchKind } from './parts.ts';
 import { NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
+import { BEHIND, STRETCH, StretchMemory } from './stretches.ts';
 
 /** Pieces are remembered up to this length, and so many of them (P1). */
 const MAX_PIECE = 64;
 const MAX_PIECES = 200_000;
-/** Stretches: of so many characters, found again by them and those just behind. All together at most so many (P1). */
-const STRETCH = 4_096;
-const BEHIND = 128;
-const MAX_STRETCH_CHARACTERS = 16 * 2 ** 20;
 /** In front of stretches that added tokens have not cut yet: no text has it. */
 const UNCUT = '\udc00\ud800';
 
@@ -24,12 +22,10 @@ const PROBE =
   "  The quick brown fox's 1234567 jumps, isn't it? It's OVER!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
   'déjà vu — naïve café Å Ångström, ﬁ ½ ² 你好，世界。こんにちは мир 한국어 العربية हिन्दी ไทย 🙂👩‍👩‍👧 \u00a0\u2003x\u0000y   z\u3000 ';
 
-interface Stretch {
-  readonly length: number;
-  readonly ids: Uint32Array;
-}
+/** Pieces until what comes before a cut does not matter any more. */
+const SETTLING = 8;
 
-export class FastEncoder {
+export class FastEncoder implements StretchEncoder {
   readonly #library: LibraryTokenizer;
   readonly #added: AddedTokens;
   /** Found in text that was normalised. */
@@ -40,8 +36,9 @@ export class FastEncoder {
   readonly #isPlainNormal: boolean;
   readonly #ends: FastEncoder['ends'];
   readonly #known = new Map<string, Uint32Array>();
-  readonly #stretches = new Map<string, Stretch>();
-  #stretchCharacters = 0;
+  readonly #stretches = new StretchMemory();
+  /** Has long texts encoded by another thread too. */
+  #parted: PartedText | undefined;
 
   /** Undefined for a tokenizer of another kind. */
   static create(library: LibraryTokenizer): FastEncoder | undefined {
@@ -123,25 +120,73 @@ export class FastEncoder {
     return out.taken();
   }
 
+  /** From now on long texts are. */
+  partWith(parted: PartedText): void {
+    this.#parted = parted;
+  }
+
   /** Stretches of a text in which added tokens are everywhere, such as ends of lines, as they are before that cuts them. @returns the rest */
   #encodeLeading(text: string, out: Ids): string {
+    const from = this.#encodeStretches('uncut', text, out);
+    return from === 0 ? text : text.slice(from);
+  }
+
+  /** @returns where what is left begins: less than a stretch, or what none can be told of */
+  #encodeStretches(kind: StretchKind, text: string, out: Ids): number {
     let from = 0;
+    let isParted = false;
     while (text.length - from > STRETCH + BEHIND) {
-      const part = text.slice(from, from + STRETCH + BEHIND);
-      const key = UNCUT + part;
-      const numKnown = this.#addKnown(key, out);
-      if (numKnown > 0) {
-        from += numKnown;
+      const known = this.#stretches.get(keyOf(kind, text, from));
+      if (known) {
+        out.addAll(known.ids);
+        from += known.length;
         continue;
       }
-      const { sections, length } = this.#added.leading(part);
-      if (length === 0) break;
-      const start = out.length;
-      for (const section of sections) this.#encodeSection(section, out);
-      this.#keep(key, { length, ids: out.since(start) });
-      from += length;
+      const isLong: boolean = !isParted && text.length - from > PARTED && (kind === 'uncut' || this.#pieces.canBeCut);
+      isParted ||= isLong;
+      const parts = isLong ? (this.#parted?.stretches(this, kind, text, from) ?? []) : [];
+      const next = parts.length > 0 ? parts : [this.stretch(kind, text, from, Infinity)];
+      for (const stretch of next) {
+        if (!stretch) return from;
+        out.addAll(stretch.ids);
+        if (stretch.isFound) this.#stretches.keep(keyOf(kind, text, from), stretch);
+        from += stretch.length;
+      }
     }
-    return from === 0 ? text : text.slice(from);
+    return from;
+  }
+
+  stretch(kind: StretchKind, text: string, from: number, cut: number): PartStretch | undefined {
+    return kind === 'uncut' ? this.#uncutStretch(text, from, cut) : this.#plainStretch(text, from, cut);
+  }
+
+  cutAfter(kind: StretchKind, text: string, at: number): number | undefined {
+    if (kind === 'uncut') {
+      const { sections, length } = this.#added.leading(text.slice(at, at + STRETCH));
+      return sections.length > 0 ? at + length : undefined;
+    }
+    // Not between the halves of a character.
+    let cut = /[\udc00-\udfff]/.test(text.charAt(at)) ? at + 1 : at;
+    for (let i = 0; i < SETTLING; i++) cut = this.#pieces.endOf(text, cut);
+    return cut < at + STRETCH ? cut : undefined;
+  }
+
+  #uncutStretch(text: string, from: number, cut: number): PartStretch | undefined {
+    const part = text.slice(from, from + STRETCH + BEHIND);
+    const { sections, length } = this.#added.leading(part, cut - from);
+    if (length === 0) return undefined;
+    const out = new Ids();
+    for (const section of sections) this.#encodeSection(section, out);
+    return { length, ids: out.taken(), isFound: true };
+  }
+
+  #plainStretch(text: string, from: number, cut: number): PartStretch {
+    const out = new Ids();
+    const end = this.#encodeUpTo(text, from, Math.min(from + STRETCH, cut), out);
+    // What decides where a piece ends is seen when the piece behind it has ended too, and some characters of the one after.
+    const next = end < text.length ? this.#pieces.endOf(text, end) : end;
+    const isFound = next > end && next - from <= STRETCH + BEHIND - 4;
+    return { length: end - from, ids: out.taken(), isFound };
   }
 
   /** What comes before and after a whole text. */
@@ -185,48 +230,23 @@ export class FastEncoder {
 
   #encodePlain(text: string, out: Ids): void {
     const start = out.length;
-    this.#encodeStretches(text, out);
+    const from = this.#encodeStretches('plain', text, out);
+    this.#encodeRest(from === 0 ? text : text.slice(from), out);
     const { fuse_unk: fuses, unk_token_id: unknown } = this.#library.model;
     if (fuses && unknown !== undefined) out.fuse(unknown, start);
-  }
-
-  #encodeStretches(text: string, out: Ids): void {
-    let from = 0;
-    while (text.length - from > STRETCH + BEHIND) {
-      const key = text.slice(from, from + STRETCH + BEHIND);
-      const numKnown = this.#addKnown(key, out);
-      if (numKnown > 0) {
-        from += numKnown;
-        continue;
-      }
-      const start = out.length;
-      const end = this.#encodeUpTo(text, from, from + STRETCH, out);
-      // What decides where a piece ends is seen when the piece behind it has ended too, and some characters of the one after.
-      const next = end < text.length ? this.#pieces.endOf(text, end) : end;
-      if (next > end && next - from <= STRETCH + BEHIND - 4)
-        this.#keep(key, { length: end - from, ids: out.since(start) });
-      from = end;
-    }
-    this.#encodeRest(from === 0 ? text : text.slice(from), out);
   }
 
   /** A text that ends here, such as what is between two added tokens: shorter than what is found by what is behind it. */
   #encodeRest(text: string, out: Ids): void {
     const isKept = text.length > MAX_PIECE && text.length < STRETCH + BEHIND;
-    if (isKept && this.#addKnown(text, out) > 0) return;
+    const known = isKept ? this.#stretches.get(text) : undefined;
+    if (known) {
+      out.addAll(known.ids);
+      return;
+    }
     const start = out.length;
     this.#encodeUpTo(text, 0, text.length, out);
-    if (isKept) this.#keep(text, { length: text.length, ids: out.since(start) });
-  }
-
-  /** Ids of a stretch that was met before. @returns its characters; 0: it was not */
-  #addKnown(key: string, out: Ids): number {
-    const known = this.#stretches.get(key);
-    if (!known) return 0;
-    this.#stretches.delete(key);
-    this.#stretches.set(key, known);
-    out.addAll(known.ids);
-    return known.length;
+    if (isKept) this.#stretches.keep(text, { length: text.length, ids: out.since(start) });
   }
 
   /** Whole pieces until one ends at `until` or behind it. @returns where */
@@ -249,16 +269,12 @@ export class FastEncoder {
     }
     return ids;
   }
+}
 
-  #keep(key: string, stretch: Stretch): void {
-    this.#stretches.set(key, stretch);
-    this.#stretchCharacters += key.length;
-    for (const oldest of this.#stretches.keys()) {
-      if (this.#stretchCharacters <= MAX_STRETCH_CHARACTERS) return;
-      this.#stretches.delete(oldest);
-      this.#stretchCharacters -= oldest.length;
-    }
-  }
+/** What a stretch is found again by. */
+function keyOf(kind: StretchKind, text: string, from: number): string {
+  const part = text.slice(from, from + STRETCH + BEHIND);
+  return kind === 'uncut' ? UNCUT + part : part;
 }
 
 function addedOf(

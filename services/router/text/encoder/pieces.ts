@@ -2,6 +2,8 @@
 import type { LibraryPreTokenizer } from './library.ts';
 
 export interface Pieces {
+  /** Whether pieces from an end of one on are the same, whatever was in front of it. */
+  readonly canBeCut: boolean;
   /** The end of the piece that begins at `from`. */
   endOf(text: string, from: number): number;
 }
@@ -22,7 +24,7 @@ export function patternPieces(preTokenizer: LibraryPreTokenizer, type: string): 
   if (!isByteLevel || patterns.length === 0 || patterns.length > 2) return undefined;
   const [outer, inner] = patterns.map((pattern) => new RegExp(pattern.source, `${pattern.flags.replace('g', '')}y`));
   if (!outer) return undefined;
-  if (!inner) return { endOf: (text, from) => matchEnd(outer, text, from) };
+  if (!inner) return { canBeCut: true, endOf: (text, from) => matchEnd(outer, text, from) };
   return nested(outer, inner);
 }
 
@@ -63,6 +65,8 @@ function matchEnd(pattern: RegExp, text: string, from: number): number {
 function nested(outer: RegExp, inner: RegExp): Pieces {
   let [known, start, end, part] = ['', -1, -1, ''];
   return {
+    // An end within an outer piece is none of what begins there.
+    canBeCut: false,
     endOf: (text, from) => {
       if (text !== known || from < start || from >= end) {
         [known, start, end] = [text, from, matchEnd(outer, text, from)];
@@ -77,6 +81,7 @@ const ASCII = 128;
 
 /** Of tokenizers that cut nothing: between two characters that no token has side by side. */
 export class NeighbourPieces implements Pieces {
+  readonly canBeCut = true;
   readonly #ascii = new Uint8Array(ASCII * ASCII);
   readonly #others = new Set<number>();
 

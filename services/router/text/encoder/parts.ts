@@ -1,0 +1,157 @@
+/**
+ * Long texts by two threads: a text is cut where pieces end as far as can be seen from there, each takes the next part that nobody has, and
+ * what the parts have is the whole text's where each ends at the cut where the next begins. Where one does not, what follows is encoded again
+ * from there, so that ids never depend on where a text was cut.
+ */
+import type { ThreadLink } from '../../../../shared/base/thread_link.ts';
+import { BEHIND, STRETCH, type Stretch } from './stretches.ts';
+
+/** What stretches are made of: text in which added tokens may be, or text between those. */
+export type StretchKind = 'uncut' | 'plain';
+
+/** A stretch of a part; one that is not found again is not worth remembering. */
+export interface PartStretch extends Stretch {
+  readonly isFound: boolean;
+}
+
+/** What has stretches of text encoded. */
+export interface StretchEncoder {
+  /** The stretch from `from` on, which ends at `cut` or before it, or with the piece that lies across; undefined: none can be told. */
+  stretch(kind: StretchKind, text: string, from: number, cut: number): PartStretch | undefined;
+  /** A place behind `at`, where a piece ends most likely. */
+  cutAfter(kind: StretchKind, text: string, at: number): number | undefined;
+}
+
+/** Text that is left, from which a second thread is worth its messages. */
+export const PARTED = 65_536;
+/** A millisecond or two: as long may what the other thread is for have to wait. */
+const PART = 16_384;
+/** The other thread is lost, or has no time at all: what it has is encoded again. */
+const MAX_WAIT_MS = 250;
+/** Cells: the next part that nobody has, and parts that the other thread is done with. */
+const Cell = { next: 0, done: 1 } as const;
+
+export interface Work {
+  readonly id: number;
+  readonly kind: StretchKind;
+  readonly text: string;
+  readonly cuts: readonly number[];
+  readonly cells: Int32Array;
+}
+
+export interface Part {
+  readonly id: number;
+  readonly index: number;
+  readonly stretches: readonly PartStretch[];
+}
+
+function encodePart(encoder: StretchEncoder, { kind, text, cuts }: Work, index: number): PartStretch[] {
+  const stretches: PartStretch[] = [];
+  const end = cuts[index + 1]!;
+  for (let at = cuts[index]!; at < end;) {
+    const stretch = encoder.stretch(kind, text, at, end);
+    if (!stretch) break;
+    stretches.push(stretch);
+    at += stretch.length;
+  }
+  return stretches;
+}
+
+/** Helps whoever has the other end, a part at a time: what this thread is for comes between. */
+export function serveParts(link: ThreadLink<Part, Work>, encoder: () => StretchEncoder | undefined): void {
+  link.serve((work) => () => {
+    const { id, text, cuts, cells } = work;
+    const own = encoder();
+    const index = own ? Atomics.add(cells, Cell.next, 1) : cuts.length;
+    if (!own || index + 1 >= cuts.length) return false;
+    const stretches = encodePart(own, work, index);
+    // What ends with the text that is here may go on in the whole one.
+    const end = stretches.reduce((at, { length }) => at + length, cuts[index]!);
+    link.post({ id, index, stretches: end + BEHIND > text.length ? [] : stretches });
+    Atomics.add(cells, Cell.done, 1);
+    Atomics.notify(cells, Cell.done);
+    return true;
+  });
+}
+
+export class PartedText {
+  readonly #link: ThreadLink<Work, Part>;
+  #nextId = 0;
+  /** Parts that the other thread has encoded. */
+  numTaken = 0;
+
+  constructor(link: ThreadLink<Work, Part>) {
+    this.#link = link;
+  }
+
+  /** Stretches in order from `from` on, not to the end of the text; none when it cannot be cut. */
+  stretches(encoder: StretchEncoder, kind: StretchKind, text: string, from: number): PartStretch[] {
+    const cuts = cutsOf(encoder, kind, text, from);
+    if (cuts.length < 3) return [];
+    const [start, last] = [cuts[0]!, cuts.at(-1)!];
+    const id = this.#nextId++;
+    const cells = new Int32Array(new SharedArrayBuffer(8));
+    const theirs = {
+      ...{ id, kind, cells },
+      ...{ text: text.slice(start, last + STRETCH + BEHIND), cuts: cuts.map((cut) => cut - start) },
+    };
+    this.#link.post(theirs);
+    const own: Work = { ...theirs, text, cuts };
+    const parts: (readonly PartStretch[] | undefined)[] = [];
+    let numOwn = 0;
+    for (let index = Atomics.add(cells, Cell.next, 1); index + 1 < cuts.length; numOwn++) {
+      parts[index] = encodePart(encoder, own, index);
+      index = Atomics.add(cells, Cell.next, 1);
+    }
+    this.#collect(own, parts, cuts.length - 1 - numOwn);
+    return joined(encoder, own, parts);
+  }
+
+  /** Parts that the other thread has taken. */
+  #collect({ id, cells }: Work, parts: (readonly PartStretch[] | undefined)[], count: number): void {
+    for (let done = Atomics.load(cells, Cell.done); done < count; done = Atomics.load(cells, Cell.done))
+      if (Atomics.wait(cells, Cell.done, done, MAX_WAIT_MS) === 'timed-out') break;
+    for (const part of this.#link.arrived()) {
+      // One that was waited for in vain comes later.
+      if (part.id !== id) continue;
+      parts[part.index] = part.stretches;
+      this.numTaken++;
+    }
+  }
+}
+
+/** Places `PART` apart, about; the last leaves a text that is longer than a stretch. */
+function cutsOf(encoder: StretchEncoder, kind: StretchKind, text: string, from: number): number[] {
+  const cuts = [from];
+  for (let at = from + PART; at + STRETCH + 2 * BEHIND < text.length; at += PART) {
+    const cut = encoder.cutAfter(kind, text, at);
+    if (cut !== undefined && cut > cuts.at(-1)! && cut + STRETCH + BEHIND < text.length) cuts.push(cut);
+  }
+  return cuts;
+}
+
+/** Part after part; what does not begin where the one before it ended is encoded again from there. */
+function joined(
+  encoder: StretchEncoder,
+  work: Work,
+  parts: readonly (readonly PartStretch[] | undefined)[],
+): PartStretch[] {
+  const all: PartStretch[] = [];
+  let at = work.cuts[0]!;
+  for (let index = 0; index + 1 < work.cuts.length; index++) {
+    const [cut, end] = [work.cuts[index]!, work.cuts[index + 1]!];
+    // Nobody's, or no more than its beginning.
+    const part = (at === cut ? parts[index] : undefined) ?? [];
+    for (const stretch of part) {
+      all.push(stretch);
+      at += stretch.length;
+    }
+    while (at < end) {
+      const stretch = encoder.stretch(work.kind, work.text, at, end);
+      if (!stretch) return all;
+      all.push(stretch);
+      at += stretch.length;
+    }
+  }
+  return all;
+}
