@@ -1,6 +1,6 @@
 /** From a model folder to an engine-ready executable: device, program, weights, format. */
 import type { Clock } from '../base/clock.ts';
-import { DeviceError, type Device, type Executable, type Segment } from '../../kernels/device.ts';
+import { DeviceError, type Device, type Executable } from '../../kernels/device.ts';
 import { kvBlockBytes, type KvDtype, type Program } from '../../kernels/program.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
@@ -21,7 +21,7 @@ import { checkTensors } from './check_tensors.ts';
 import { heldFormats } from './held_formats.ts';
 import { ropesServed } from './architectures/decoder_rope.ts';
 import { autoDevice, openDevice } from './open_device.ts';
-import { Draws, neutralSampling } from './sampler.ts';
+import { warmUp } from './warm_up.ts';
 
 export interface LoadModelOptions {
   readonly modelPath: string;
@@ -130,7 +130,12 @@ async function loadOn(
       ...(onProgress ? { onProgress: progressOf(held.program, weights, onProgress) } : {}),
     });
     const { numBlocks } = executable;
-    const firstSteps = await warmUp(executable, options, maxModelLen, numBlocks, clock);
+    const firstSteps = await warmUp(executable, {
+      ...options,
+      maxModelLen,
+      numBlocks,
+      nowMs: clock && (() => clock.nowMs()),
+    });
     const numericsClass = `${device.numericsClass}/w-${held.label}`;
     const format: Format = {
       model: weights.fingerprint(JSON.stringify({ ...shape, ropes: ropesServed(shape.ropes, maxModelLen) })),
@@ -193,46 +198,4 @@ function numBlocksOf(
   const most = Math.floor(machineMemory() / AUTO_KV_PART / deviceSharing / blockBytes);
   const count = Math.max(1, Math.min(AUTO_MAX_BLOCKS, fitting, most));
   return { min: count, max: count };
-}
-
-/** Steps at the start, so that no request pays for first times: pipelines are made lazily, and so is memory. */
-const WARM_UP_STEPS = 3;
-/** And more of them while there is time, which tell what steps take. */
-const BENCHMARK_MS = 200;
-const MAX_BENCHMARK_STEPS = 50;
-
-/**
- * Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten.
- * @returns the fastest of either kind; without a clock nothing
- */
-async function warmUp(
-  executable: Executable,
-  { chunkTokens, blockSize }: LoadModelOptions,
-  maxModelLen: number,
-  numBlocks: number,
-  clock: Pick<Clock, 'nowMs'> | undefined,
-): Promise<StepTimes[]> {
-  const numTokens = Math.min(64, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
-  if (numTokens < 1) return [];
-  const blockTable = Array.from({ length: Math.ceil((numTokens + 1) / blockSize) }, (_, i) => i);
-  const draw = { ...new Draws(neutralSampling).at(numTokens), slot: 0 };
-  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, draw }];
-  const nowMs = (): number => clock?.nowMs() ?? 0;
-  const best = { prompt: Infinity, token: Infinity };
-  const timed = async (kind: 'prompt' | 'token', segment: Segment): Promise<void> => {
-    const startMs = nowMs();
-    await executable.run([segment]);
-    best[kind] = Math.min(best[kind], nowMs() - startMs);
-  };
-  const startMs = nowMs();
-  for (let step = 0; step < MAX_BENCHMARK_STEPS; step++) {
-    if (step >= WARM_UP_STEPS && (!clock || nowMs() - startMs > BENCHMARK_MS)) break;
-    await timed('prompt', { tokens: new Array<number>(numTokens).fill(0), start: 0, blockTable });
-    await timed('token', { tokens: [0], start: numTokens, blockTable, samples });
-  }
-  if (!clock) return [];
-  return [
-    { tokenRows: 1, promptRows: 0, ms: best.token },
-    { tokenRows: 0, promptRows: numTokens, ms: best.prompt },
-  ];
 }

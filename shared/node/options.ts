@@ -154,7 +154,7 @@ export const engineOptions = {
     'FORMAT',
     z.enum(['auto', 'f32', 'f16', 'int8', 'int4', 'uint4']),
     'auto',
-    'format of weights: f32, f16, int8, int4; auto: f16 on webgpu, int8 on wasm; one value per cluster',
+    'format of weights: f32, f16, int8, int4, uint4; auto: as the file has them, else f16 on webgpu, int8 on wasm; one value per cluster',
   ),
   kv_dtype: option(
     'Model and engine',

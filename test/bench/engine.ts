@@ -17,7 +17,7 @@ import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { shapeOfUniform, uniformTensors, type UniformModel } from './uniform_model.ts';
 import type { Figure } from './figures.ts';
-import { writeGguf } from './gguf.ts';
+import { ggufName, ggufPositions, writeGguf } from './gguf.ts';
 import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from './llama_peer.ts';
 import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
 import { randomWeights } from './random_weights.ts';
@@ -105,10 +105,6 @@ const CHUNK_TOKENS = 2_048;
 const BLOCK_SIZE = 32;
 const SEED = 7;
 const SERIAL_STEPS = 200;
-/** Goes up when what is written changes, so that an old file is not taken for it. */
-const GGUF_REVISION = 1;
-/** Contexts that a file says it is for, whatever is measured. */
-const GGUF_POSITIONS = 32_768;
 
 const now = (): number => performance.now();
 
@@ -300,14 +296,10 @@ export async function peerModel(
   say: (line: string) => void,
 ): Promise<PeerModel | undefined> {
   if (!peer || format === 'f32') return undefined;
-  if (config.experts || config.window) {
-    say(`${shape}: without a peer, files are only written of plain Llamas`);
-    return undefined;
-  }
-  const path = join(cacheFolder(), `${shape}-${format}-${GGUF_REVISION}.gguf`);
+  const path = join(cacheFolder(), ggufName(shape, format));
   if (!existsSync(path)) {
     say(`writing ${path}`);
-    await writeGguf(path, { ...config, maxPositions: GGUF_POSITIONS }, format, weights);
+    await writeGguf(path, { ...config, maxPositions: ggufPositions }, format, weights);
   }
   return peer.load(path, numThreads);
 }

@@ -6,11 +6,16 @@ import { join } from 'node:path';
 import { test } from 'vitest';
 import { roundRows } from '../../kernels/weight_format.ts';
 import { RowDecoder } from '../../kernels/stored_rows.ts';
+import type { WeightSource } from '../../kernels/device.ts';
+import { checkTensors } from '../../shared/engine/check_tensors.ts';
+import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
+import type { ModelShape } from '../../shared/model/model_shape.ts';
+import { openModel } from '../../shared/model/open_model.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { halfValue } from '../support/half.ts';
 import { writeGguf, type GgufFormat } from './gguf.ts';
 import { randomWeights } from './random_weights.ts';
-import { shapeOfUniform } from './uniform_model.ts';
+import { shapeOfUniform, uniformTensors } from './uniform_model.ts';
 
 const config = {
   ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 300, maxPositions: 64 },
@@ -129,3 +134,56 @@ test.each([
     }
   },
 );
+
+const kinds = {
+  mixture: { ...config, headDim: 32, experts: { count: 4, perToken: 2 } },
+  windowed: { ...config, headDim: 32, layers: 6, window: 32 },
+};
+test.each(Object.entries(kinds))('a %s file is what our own reader takes for the same model', async (name, model) => {
+  const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+  const weights = randomWeights(decoderProgram(shapeOfUniform(model), 64, uniformTensors), 7);
+  const valuesOf = async (from: WeightSource, tensor: string, outputs: number, inner: number): Promise<number[]> => {
+    const decoder = new RowDecoder();
+    const values: number[] = [];
+    for await (const rows of from.slices({ tensor, outputs })) values.push(...decoder.floats(rows, inner));
+    return values;
+  };
+  try {
+    const path = join(folder, 'model.gguf');
+    await writeGguf(path, model, 'int8', weights);
+    const opened = await openModel(path);
+    const [read, wanted] = [shapeOf(opened), shapeOfUniform(model)];
+    const facts = ({ layers, vocabSize, hidden }: ModelShape): unknown => [
+      ...[vocabSize, hidden],
+      layers.map(({ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts }) => ({
+        ...{ heads, kvHeads, headDim, inner, window, qkNorm, norms, experts },
+      })),
+    ];
+    assert.deepEqual(facts(read), facts(wanted));
+    const stored = await opened.openWeights();
+    try {
+      checkTensors(programOf(opened.config, read, 64), stored.shapes, path);
+      const tensors = [
+        ['self_attn.q_proj', 'self_attn.q_proj', 4 * 32, 64],
+        ['self_attn.o_proj', 'self_attn.o_proj', 64, 4 * 32],
+        ...(name === 'mixture'
+          ? ([
+              ['mlp.gate', 'block_sparse_moe.gate', 4, 64],
+              ['mlp.experts.3.down_proj', 'block_sparse_moe.experts.3.w2', 64, 128],
+              ['mlp.experts.1.up_proj', 'block_sparse_moe.experts.1.w3', 128, 64],
+            ] as const)
+          : ([['mlp.down_proj', 'mlp.down_proj', 64, 128]] as const)),
+      ] as const;
+      for (const [from, to, outputs, inner] of tensors) {
+        const [source, own] = [`model.layers.1.${from}.weight`, `model.layers.1.${to}.weight`];
+        const want = Float32Array.from(await valuesOf(weights, source, outputs, inner));
+        if (from !== 'mlp.gate') roundRows('int8', want, inner);
+        assert.deepEqual(await valuesOf(stored, own, outputs, inner), [...want], own);
+      }
+    } finally {
+      await stored.close();
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

@@ -1,9 +1,10 @@
 /**
- * A model as a GGUF file (version 3), for peers that read those: Llama, weights in f16, Q8_0, Q4_0, Q4_K or Q4_1, vectors in f32.
+ * A model as a GGUF file (version 3), for peers that read those: Llama, Mixtral for mixtures of experts, Gemma 3 for layers with windows;
+ * weights in f16, Q8_0, Q4_0, Q4_K or Q4_1, vectors and routers in f32. Gemma 3 has another activation than the model that is measured.
  *
  * Format: ggml's docs/gguf.md. int8 is Q8_0 and int4 is Q4_0, value for value; uint4 is Q4_K, or Q4_1 where rows are no whole blocks of
- * 256, with the same integers, and scales and minima as near as those have them. Rows of q and k are interleaved per head, as
- * llama.cpp's converter does, because its rotary embedding pairs neighbours. There is a vocabulary of invented words.
+ * 256, with the same integers, and scales and minima as near as those have them. Rows of q and k are interleaved per head for Llama, as
+ * llama.cpp's converter does, because its rotary embedding pairs neighbours there. There is a vocabulary of invented words.
  */
 import assert from 'node:assert/strict';
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
@@ -13,9 +14,19 @@ import { fromHalf, packRows, paddedInner, toNormalHalf, type WeightFormat } from
 import { halfValue } from '../support/half.ts';
 import type { UniformModel } from './uniform_model.ts';
 
+/** Goes up when what is written changes, so that an old file is not taken for it. */
+const REVISION = 1;
+/** Contexts that a file says it is for, whatever is measured. */
+export const ggufPositions = 32_768;
+
+export function ggufName(shape: string, format: GgufFormat): string {
+  return `${shape}-${format}-${REVISION}.gguf`;
+}
+
 export type GgufFormat = Exclude<WeightFormat, 'f32'>;
 
 const ALIGNMENT = 32;
+const SUPER_BLOCK = 256;
 /** ggml's type numbers, and bytes of a row. */
 const types = {
   f32: { type: 0, rowBytes: (inner: number) => 4 * inner },
@@ -27,19 +38,22 @@ const types = {
 } as const;
 const fileTypes: Readonly<Record<GgufFormat, number>> = { f16: 1, int4: 2, int8: 7, uint4: 15 };
 
-function typeOf(format: GgufFormat, inner: number): keyof typeof types {
-  if (inner === 1) return 'f32';
+function typeOf(format: GgufFormat, { inner, isFloat }: Pick<Tensor, 'inner' | 'isFloat'>): keyof typeof types {
+  if (isFloat) return 'f32';
   if (format !== 'uint4') return format;
-  return inner % 256 === 0 ? 'q4_k' : 'q4_1';
+  return inner % SUPER_BLOCK === 0 ? 'q4_k' : 'q4_1';
 }
 
 interface Tensor {
   readonly name: string;
-  readonly source: string;
+  /** One, or one of each expert. */
+  readonly sources: readonly string[];
+  /** Of each source. */
   readonly outputs: number;
   readonly inner: number;
   /** Heads whose rows are interleaved; 0: none. */
   readonly heads: number;
+  readonly isFloat: boolean;
 }
 
 /** Writes beside `path` first, so that a file of that name is a whole one. */
@@ -49,17 +63,19 @@ export async function writeGguf(
   format: GgufFormat,
   source: WeightSource,
 ): Promise<void> {
-  assert.equal(config.hidden, config.heads * config.headDim, 'heads fill the hidden width');
+  assert(!config.experts || !config.window, 'a mixture with windows is of no kind that peers know');
   const tensors = tensorsOf(config);
-  const kindOf = ({ inner }: Tensor): (typeof types)[keyof typeof types] => types[typeOf(format, inner)];
-  const bytesOf = (tensor: Tensor): number => tensor.outputs * kindOf(tensor).rowBytes(tensor.inner);
+  const kindOf = (tensor: Tensor): (typeof types)[keyof typeof types] => types[typeOf(format, tensor)];
+  const bytesOf = (tensor: Tensor): number =>
+    tensor.sources.length * tensor.outputs * kindOf(tensor).rowBytes(tensor.inner);
   const header = new Writer();
   const entries = metadata(config, format);
   header.bytes(Buffer.from('GGUF')).u32(3).u64(tensors.length).u64(entries.length);
   for (const [key, write] of entries) write(header.text(key));
   let offset = 0;
   for (const tensor of tensors) {
-    const dims = tensor.inner === 1 ? [tensor.outputs] : [tensor.inner, tensor.outputs];
+    const matrix = tensor.inner === 1 ? [tensor.outputs] : [tensor.inner, tensor.outputs];
+    const dims = tensor.sources.length > 1 ? [...matrix, tensor.sources.length] : matrix;
     header.text(tensor.name).u32(dims.length);
     for (const dim of dims) header.u64(dim);
     header.u32(kindOf(tensor).type).u64(offset);
@@ -77,9 +93,7 @@ export async function writeGguf(
     for (const tensor of tensors) {
       let numBytes = 0;
       for await (const values of wholeRows(source, tensor)) {
-        numBytes += put(
-          tensor.inner === 1 ? new Uint8Array(values.slice().buffer) : encode(format, values, tensor.inner),
-        );
+        numBytes += put(tensor.isFloat ? new Uint8Array(values.slice().buffer) : encode(format, values, tensor.inner));
       }
       assert.equal(numBytes, bytesOf(tensor), tensor.name);
       put(Buffer.alloc(aligned(numBytes) - numBytes));
@@ -94,41 +108,69 @@ export async function writeGguf(
   }
 }
 
-function tensorsOf({ hidden, inner, heads, kvHeads, headDim, layers, vocabSize }: UniformModel): Tensor[] {
-  const plain = (name: string, source: string, outputs: number, width: number): Tensor => ({
-    ...{ name: `${name}.weight`, source: `${source}.weight`, outputs, inner: width, heads: 0 },
+function tensorsOf(config: UniformModel): Tensor[] {
+  const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, experts, window } = config;
+  const matrix = (name: string, source: string, outputs: number, width: number): Tensor => ({
+    ...{ name: `${name}.weight`, sources: [`${source}.weight`], outputs, inner: width, heads: 0, isFloat: width === 1 },
   });
-  const tensors = [plain('token_embd', 'model.embed_tokens', vocabSize, hidden)];
+  const norm = (name: string, source: string, width = hidden): Tensor => matrix(name, source, width, 1);
+  const rotated = (tensor: Tensor, numHeads: number): Tensor => ({ ...tensor, heads: window ? 0 : numHeads });
+  const tensors = [matrix('token_embd', 'model.embed_tokens', vocabSize, hidden)];
   for (let layer = 0; layer < layers; layer++) {
     const [to, from] = [`blk.${layer}`, `model.layers.${layer}`];
+    const [attention, mlp] = [`${from}.self_attn`, `${from}.mlp`];
+    const ofAll = (name: string, module: string, outputs: number, width: number): Tensor => ({
+      ...matrix(`${to}.${name}`, '', outputs, width),
+      sources: Array.from({ length: experts?.count ?? 0 }, (_, i) => `${mlp}.experts.${i}.${module}.weight`),
+    });
     tensors.push(
-      plain(`${to}.attn_norm`, `${from}.input_layernorm`, hidden, 1),
-      { ...plain(`${to}.attn_q`, `${from}.self_attn.q_proj`, heads * headDim, hidden), heads },
-      { ...plain(`${to}.attn_k`, `${from}.self_attn.k_proj`, kvHeads * headDim, hidden), heads: kvHeads },
-      plain(`${to}.attn_v`, `${from}.self_attn.v_proj`, kvHeads * headDim, hidden),
-      plain(`${to}.attn_output`, `${from}.self_attn.o_proj`, hidden, heads * headDim),
-      plain(`${to}.ffn_norm`, `${from}.post_attention_layernorm`, hidden, 1),
-      plain(`${to}.ffn_gate`, `${from}.mlp.gate_proj`, inner, hidden),
-      plain(`${to}.ffn_up`, `${from}.mlp.up_proj`, inner, hidden),
-      plain(`${to}.ffn_down`, `${from}.mlp.down_proj`, hidden, inner),
+      norm(`${to}.attn_norm`, `${from}.input_layernorm`),
+      rotated(matrix(`${to}.attn_q`, `${attention}.q_proj`, heads * headDim, hidden), heads),
+      rotated(matrix(`${to}.attn_k`, `${attention}.k_proj`, kvHeads * headDim, hidden), kvHeads),
+      matrix(`${to}.attn_v`, `${attention}.v_proj`, kvHeads * headDim, hidden),
+      matrix(`${to}.attn_output`, `${attention}.o_proj`, hidden, heads * headDim),
     );
+    if (window)
+      tensors.push(
+        norm(`${to}.attn_q_norm`, `${attention}.q_norm`, headDim),
+        norm(`${to}.attn_k_norm`, `${attention}.k_norm`, headDim),
+        norm(`${to}.post_attention_norm`, `${from}.post_attention_layernorm`),
+        norm(`${to}.ffn_norm`, `${from}.pre_feedforward_layernorm`),
+        norm(`${to}.post_ffw_norm`, `${from}.post_feedforward_layernorm`),
+      );
+    else tensors.push(norm(`${to}.ffn_norm`, `${from}.post_attention_layernorm`));
+    if (experts)
+      tensors.push(
+        { ...matrix(`${to}.ffn_gate_inp`, `${mlp}.gate`, experts.count, hidden), isFloat: true },
+        ofAll('ffn_gate_exps', 'gate_proj', inner, hidden),
+        ofAll('ffn_up_exps', 'up_proj', inner, hidden),
+        ofAll('ffn_down_exps', 'down_proj', hidden, inner),
+      );
+    else
+      tensors.push(
+        matrix(`${to}.ffn_gate`, `${mlp}.gate_proj`, inner, hidden),
+        matrix(`${to}.ffn_up`, `${mlp}.up_proj`, inner, hidden),
+        matrix(`${to}.ffn_down`, `${mlp}.down_proj`, hidden, inner),
+      );
   }
-  tensors.push(plain('output_norm', 'model.norm', hidden, 1), plain('output', 'lm_head', vocabSize, hidden));
+  tensors.push(norm('output_norm', 'model.norm'), matrix('output', 'lm_head', vocabSize, hidden));
   return tensors;
 }
 
 /** A tensor's slices; one whose rows change places comes as a whole. */
 async function* wholeRows(
   source: WeightSource,
-  { source: name, outputs, inner, heads }: Tensor,
+  { sources, outputs, inner, heads }: Tensor,
 ): AsyncGenerator<Float32Array> {
   const decoder = new RowDecoder();
   if (heads === 0) {
-    for await (const rows of source.slices({ tensor: name, outputs })) yield decoder.floats(rows, inner);
+    for (const tensor of sources)
+      for await (const rows of source.slices({ tensor, outputs })) yield decoder.floats(rows, inner);
     return;
   }
   const all = new Float32Array(outputs * inner);
-  for await (const rows of source.slices({ tensor: name, outputs }))
+  const [tensor = ''] = sources;
+  for await (const rows of source.slices({ tensor, outputs }))
     all.set(decoder.floats(rows, inner), rows.rowStart * inner);
   const headDim = outputs / heads;
   const interleaved = new Float32Array(all.length);
@@ -144,7 +186,7 @@ function encode(format: GgufFormat, values: Float32Array, inner: number): Uint8A
   assert.equal(inner, paddedInner(inner), 'GGUF has no padding');
   const { data, scales } = packRows(format, values, inner);
   if (format === 'f16') return new Uint8Array(data.buffer);
-  if (format === 'uint4') return typeOf(format, inner) === 'q4_k' ? superBlocks(data, scales) : q4_1(data, scales);
+  if (format === 'uint4') return inner % SUPER_BLOCK === 0 ? superBlocks(data, scales) : q4_1(data, scales);
   const numGroups = inner / 32;
   const perRow = scales.length / (values.length / inner);
   const blockBytes = format === 'int8' ? 34 : 18;
@@ -218,6 +260,8 @@ type Entry = readonly [key: string, write: (writer: Writer) => void];
 
 function metadata(config: UniformModel, format: GgufFormat): Entry[] {
   const { hidden, inner, heads, kvHeads, headDim, layers, vocabSize, epsilon, ropeTheta, maxPositions } = config;
+  const { experts, window } = config;
+  const kind = window ? 'gemma3' : 'llama';
   const u32 = (key: string, value: number): Entry => [key, (w) => w.u32(UINT32).u32(value)];
   const f32 = (key: string, value: number): Entry => [key, (w) => w.u32(FLOAT32).f32(value)];
   const text = (key: string, value: string): Entry => [key, (w) => w.u32(STRING).text(value)];
@@ -229,19 +273,25 @@ function metadata(config: UniformModel, format: GgufFormat): Entry[] {
     },
   ];
   return [
-    text('general.architecture', 'llama'),
+    text('general.architecture', kind),
     text('general.name', 'random'),
     u32('general.file_type', fileTypes[format]),
-    u32('llama.block_count', layers),
-    u32('llama.context_length', maxPositions),
-    u32('llama.embedding_length', hidden),
-    u32('llama.feed_forward_length', inner),
-    u32('llama.attention.head_count', heads),
-    u32('llama.attention.head_count_kv', kvHeads),
-    f32('llama.attention.layer_norm_rms_epsilon', epsilon),
-    u32('llama.rope.dimension_count', headDim),
-    f32('llama.rope.freq_base', ropeTheta),
-    u32('llama.vocab_size', vocabSize),
+    u32(`${kind}.block_count`, layers),
+    u32(`${kind}.context_length`, maxPositions),
+    u32(`${kind}.embedding_length`, hidden),
+    u32(`${kind}.feed_forward_length`, inner),
+    u32(`${kind}.attention.head_count`, heads),
+    u32(`${kind}.attention.head_count_kv`, kvHeads),
+    u32(`${kind}.attention.key_length`, headDim),
+    u32(`${kind}.attention.value_length`, headDim),
+    f32(`${kind}.attention.layer_norm_rms_epsilon`, epsilon),
+    u32(`${kind}.rope.dimension_count`, headDim),
+    f32(`${kind}.rope.freq_base`, ropeTheta),
+    u32(`${kind}.vocab_size`, vocabSize),
+    ...(window ? [u32(`${kind}.attention.sliding_window`, window)] : []),
+    ...(experts
+      ? [u32(`${kind}.expert_count`, experts.count), u32(`${kind}.expert_used_count`, experts.perToken)]
+      : []),
     text('tokenizer.ggml.model', 'llama'),
     list('tokenizer.ggml.tokens', STRING, (w, token) => w.text(word(token).text)),
     list('tokenizer.ggml.scores', FLOAT32, (w, token) => w.f32(-token)),

@@ -16,6 +16,7 @@ const model = await loadModel(
     last = performance.now();
     first ||= last;
   },
+  { nowMs: () => performance.now() },
 );
 const loaded: Loaded = {
   weightsMs: last - first,

@@ -2,7 +2,6 @@
  * A store's disk tier, as the store uses it, on a real disk: beside the same bytes written to and read from a plain file in the same run.
  * Within the page cache, and beyond it: written with fdatasync, read after the pages were let go.
  */
-import { execFileSync } from 'node:child_process';
 import { close, fdatasync, open, read, rmSync, write } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -19,6 +18,7 @@ import type { DiskReader, start as startReader } from '../../services/store/disk
 import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
 import { MAX_BATCH, MAX_BATCH_BYTES } from '../../services/store/write_behind.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
+import { letGo } from './page_cache.ts';
 import { layoutOf, recordsOf } from './transfer_records.ts';
 
 export interface StoreBenchOptions {
@@ -243,12 +243,6 @@ async function readTier(tier: DiskTier, { slab, bytes, hashes }: Sealed, latenci
     slab.release(slot);
   };
   await Promise.all(Array.from({ length: NUM_READERS }, one));
-}
-
-/** The file's pages leave the page cache: GNU dd knows how. */
-function letGo(path: string): void {
-  execFileSync('sync', [path]);
-  execFileSync('dd', [`if=${path}`, 'iflag=nocache', 'count=0'], { stdio: 'ignore' });
 }
 
 async function benchRecovery(count: number, folder: string, push: (figure: Figure) => void): Promise<void> {

@@ -1,0 +1,66 @@
+/**
+ * Steps at the start, so that no request pays for first times: pipelines are made lazily, and so is memory. While there is time they tell
+ * what steps take.
+ */
+import type { Executable, Segment } from '../../kernels/device.ts';
+import { Draws, neutralSampling } from './sampler.ts';
+import type { StepTimes } from './step_pace.ts';
+
+export interface WarmUpOptions {
+  /** Tokens of a prompt that a step takes at most, and a sequence. */
+  readonly chunkTokens: number;
+  readonly maxModelLen: number;
+  readonly blockSize: number;
+  readonly numBlocks: number;
+  /** A steady clock; without one steps are run and nothing is told. */
+  readonly nowMs?: (() => number) | undefined;
+}
+
+/** All of it, where a few steps take less. */
+const BENCHMARK_MS = 200;
+const MAX_STEPS = 50;
+/** Of each kind: the first pays for what is made lazily. */
+const LEAST_STEPS = 2;
+/** Rows of prompts: few at first, then as many as are worth more, if that takes no more than half the time. */
+const FEW_ROWS = 8;
+const MANY_ROWS = 64;
+
+/**
+ * Runs prompts and single tokens through block 0 and on, which nobody uses yet; what they write is overwritten.
+ * @returns the fastest of either kind; without a clock nothing
+ */
+export async function warmUp(
+  executable: Pick<Executable, 'run'>,
+  { chunkTokens, maxModelLen, blockSize, numBlocks, nowMs: steadyMs }: WarmUpOptions,
+): Promise<StepTimes[]> {
+  const most = Math.min(MANY_ROWS, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
+  if (most < 1) return [];
+  const blockTable = Array.from({ length: Math.ceil((most + 1) / blockSize) }, (_, i) => i);
+  const draw = { ...new Draws(neutralSampling).at(most), slot: 0 };
+  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, draw }];
+  const nowMs = steadyMs ?? (() => 0);
+  const timed = async (segment: Segment): Promise<number> => {
+    const startMs = nowMs();
+    await executable.run([segment]);
+    return nowMs() - startMs;
+  };
+  let rows = Math.min(FEW_ROWS, most);
+  const best = { prompt: Infinity, token: Infinity };
+  const startMs = nowMs();
+  for (let [step, done] = [0, 0]; step < MAX_STEPS; step++) {
+    if (done >= LEAST_STEPS) {
+      if (rows < most && (best.prompt * most) / rows < BENCHMARK_MS / 2)
+        [rows, done, best.prompt] = [most, 0, Infinity];
+      else if (!steadyMs || nowMs() - startMs > BENCHMARK_MS) break;
+    }
+    const prompt = await timed({ tokens: new Array<number>(rows).fill(0), start: 0, blockTable });
+    const token = await timed({ tokens: [0], start: rows, blockTable, samples });
+    [best.prompt, best.token] = [Math.min(best.prompt, prompt), Math.min(best.token, token)];
+    done++;
+  }
+  if (!steadyMs) return [];
+  return [
+    { tokenRows: 1, promptRows: 0, ms: best.token },
+    { tokenRows: 0, promptRows: rows, ms: best.prompt },
+  ];
+}
