@@ -9,7 +9,7 @@ import { messageOf } from '../base/failure.ts';
 import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
-import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
+import { awqMatrix, type AwqTensors, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
 import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from './weights.ts';
 import { RowReader } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
@@ -123,25 +123,17 @@ export class Checkpoint implements ModelWeights {
       new Uint32Array((await this.#whole(`${module}.${name}`, 'I32')).buffer);
     const halves = async (name: string): Promise<Uint16Array> =>
       new Uint16Array((await this.#whole(`${module}.${name}`, 'F16')).buffer);
+    const integers = async (): Promise<AwqTensors> => ({
+      ...{ qweight: await words('qweight'), qzeros: await words('qzeros'), scales: await halves('scales') },
+    });
     try {
       switch (quantization?.method) {
         case 'gptq': {
           const groupOf = this.#tensors.has(`${module}.g_idx`) ? await words('g_idx') : undefined;
-          const tensors = {
-            qweight: await words('qweight'),
-            qzeros: await words('qzeros'),
-            scales: await halves('scales'),
-          };
-          return gptqMatrix({ ...tensors, groupOf }, outputs, inner, quantization.zeroOffset);
+          return gptqMatrix({ ...(await integers()), groupOf }, outputs, inner, quantization.zeroOffset);
         }
-        case 'awq': {
-          const tensors = {
-            qweight: await words('qweight'),
-            qzeros: await words('qzeros'),
-            scales: await halves('scales'),
-          };
-          return awqMatrix(tensors, outputs, inner);
-        }
+        case 'awq':
+          return awqMatrix(await integers(), outputs, inner);
         case 'fp8': {
           const bytes = await this.#whole(tensor, 'F8_E4M3');
           const { values, tile } = await this.#fp8Scales(module, outputs, inner, quantization.tile);

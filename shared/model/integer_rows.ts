@@ -20,15 +20,16 @@ export class IntegerRows {
     this.#scales = new Uint16Array(rows * this.#perRow);
   }
 
-  /** Of a group, counted over all rows; f16. */
-  setScale(group: number, half: number): void {
-    this.#scales[Math.floor(group / this.#groups) * this.#perRow + (group % this.#groups)] = half;
+  /** Of a row's group; f16. */
+  setScale(row: number, group: number, half: number): void {
+    this.#scales[row * this.#perRow + group] = half;
   }
 
   /** Of uint4: f16 both. */
-  setScaleAndZero(group: number, half: number, zero: number): void {
-    this.#scales[2 * group] = half;
-    this.#scales[2 * group + 1] = zero;
+  setScaleAndZero(row: number, group: number, half: number, zero: number): void {
+    const at = row * this.#perRow + 2 * group;
+    this.#scales[at] = half;
+    this.#scales[at + 1] = zero;
   }
 
   rows(): Omit<ModelRows, 'rowStart'> {

@@ -14,7 +14,7 @@ type QuantisedRows = Omit<ModelRows, 'rowStart'>;
 
 /** Of a whole matrix. */
 export interface QuantisedMatrix {
-  /** Rows [first, first + count). */
+  /** Rows [first, first + count), until others are asked for. */
   rows(first: number, count: number): QuantisedRows;
 }
 
@@ -24,8 +24,8 @@ interface Int4 {
   readonly inner: number;
   /** f16 [groups][outputs] */
   readonly scales: Uint16Array;
-  /** The integer of output `o` at eight inputs from 8·`octet` on, input by input in its nibbles. */
-  readonly octet: (octet: number, output: number) => number;
+  /** Of outputs [8·`eight`, 8·`eight` + 8): their integers at inputs [8·`octet`, 8·`octet` + 8), a word each, as devices have them. */
+  readonly words: (octet: number, eight: number, to: Uint32Array) => void;
   readonly zero: (group: number, output: number) => number;
   /** The group of each input. */
   readonly groupOf: (input: number) => number;
@@ -57,7 +57,13 @@ export function gptqMatrix(
   if (given?.some((group) => group >= numGroups)) throw new Error(`g_idx names a group beyond its ${numGroups}`);
   return int4Matrix({
     ...{ outputs, inner, scales },
-    octet: (octet, output) => qweight[octet * outputs + output]!,
+    words: (octet, eight, to) => {
+      const at = octet * outputs + 8 * eight;
+      for (let i = 0; i < 8; i++) {
+        const word = qweight[at + i]!;
+        to[i] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
+      }
+    },
     // A nibble holds the zero less one, whatever that is.
     zero: (group, output) => {
       const word = qzeros[group * (outputs / 8) + (output >> 3)]!;
@@ -81,26 +87,63 @@ export interface AwqTensors {
 const AWQ_NIBBLE = [0, 4, 1, 5, 2, 6, 3, 7] as const;
 
 export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: number, inner: number): QuantisedMatrix {
-  const words = outputs / 8;
+  const width = outputs / 8;
   const groupSize = inner / (scales.length / outputs);
-  const at = (values: Uint32Array, row: number, output: number): number =>
-    (values[row * words + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15;
   return int4Matrix({
     ...{ outputs, inner, scales, groupSize },
-    octet: (octet, output) => {
-      let word = 0;
-      for (let i = 0; i < 8; i++) word |= at(qweight, 8 * octet + i, output) << (4 * i);
-      return word;
+    words: (octet, eight, to) => {
+      transposed(qweight, 8 * octet * width + eight, width, to);
     },
-    zero: (group, output) => at(qzeros, group, output),
+    zero: (group, output) => (qzeros[group * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15,
     groupOf: (input) => Math.floor(input / groupSize),
   });
 }
 
+/**
+ * Eight words, an input each with eight outputs in AWQ's order, become eight of an output each with eight inputs in the devices': nibbles
+ * change places with those of the word next to it, then pairs with pairs two words on, then halves with halves four words on.
+ */
+function transposed(from: Uint32Array, at: number, width: number, to: Uint32Array): void {
+  // Inputs in the devices' order, which is 0, 4, 1, 5, 2, 6, 3, 7 in the nibbles of a word.
+  let [a, b, c, d] = [from[at]!, from[at + 4 * width]!, from[at + width]!, from[at + 5 * width]!];
+  let [e, f, g, h] = [from[at + 2 * width]!, from[at + 6 * width]!, from[at + 3 * width]!, from[at + 7 * width]!];
+  let t = ((a >>> 4) ^ b) & 0x0f0f0f0f;
+  [a, b] = [a ^ (t << 4), b ^ t];
+  t = ((c >>> 4) ^ d) & 0x0f0f0f0f;
+  [c, d] = [c ^ (t << 4), d ^ t];
+  t = ((e >>> 4) ^ f) & 0x0f0f0f0f;
+  [e, f] = [e ^ (t << 4), f ^ t];
+  t = ((g >>> 4) ^ h) & 0x0f0f0f0f;
+  [g, h] = [g ^ (t << 4), h ^ t];
+  t = ((a >>> 8) ^ c) & 0x00ff00ff;
+  [a, c] = [a ^ (t << 8), c ^ t];
+  t = ((b >>> 8) ^ d) & 0x00ff00ff;
+  [b, d] = [b ^ (t << 8), d ^ t];
+  t = ((e >>> 8) ^ g) & 0x00ff00ff;
+  [e, g] = [e ^ (t << 8), g ^ t];
+  t = ((f >>> 8) ^ h) & 0x00ff00ff;
+  [f, h] = [f ^ (t << 8), h ^ t];
+  // Outputs in AWQ's order: word 0 of the result is output 0, word 1 is output 2, and so on.
+  t = ((a >>> 16) ^ e) & 0xffff;
+  [to[0], to[1]] = [a ^ (t << 16), e ^ t];
+  t = ((b >>> 16) ^ f) & 0xffff;
+  [to[2], to[3]] = [b ^ (t << 16), f ^ t];
+  t = ((c >>> 16) ^ g) & 0xffff;
+  [to[4], to[5]] = [c ^ (t << 16), g ^ t];
+  t = ((d >>> 16) ^ h) & 0xffff;
+  [to[6], to[7]] = [d ^ (t << 16), h ^ t];
+}
+
 function int4Matrix(matrix: Int4): QuantisedMatrix {
   const kind = kindOf(matrix);
+  if (kind === 'f32') return { rows: (first, count) => floatRows(matrix, first, count) };
+  let held: { readonly count: number; readonly rows: IntegerRows } | undefined;
   return {
-    rows: (first, count) => (kind === 'f32' ? floatRows(matrix, first, count) : nibbleRows(kind, matrix, first, count)),
+    rows: (first, count) => {
+      if (held?.count !== count) held = { count, rows: new IntegerRows(kind, count, matrix.inner) };
+      fillNibbles(held.rows, kind, matrix, first, count);
+      return held.rows.rows();
+    },
   };
 }
 
@@ -112,29 +155,40 @@ function kindOf({ outputs, inner, scales, zero, groupSize }: Int4): 'int4' | 'ui
   return 'int4';
 }
 
-/** Nibbles in order to the devices': low ones are inputs [8j, 8j + 4), high ones [8j + 4, 8j + 8). */
-function nibbleRows(
-  kind: 'int4' | 'uint4',
-  { outputs, inner, scales, octet, zero, groupSize }: Int4,
+/** Words of rows [first, first + count), as the file has them: all outputs of an octet, then those of the next. */
+function eachWord(
+  { inner, words }: Int4,
   first: number,
   count: number,
-): QuantisedRows {
-  const out = new IntegerRows(kind, count, inner);
-  const [words, groups] = [inner / 8, inner / GROUP];
-  for (let row = 0; row < count; row++) {
-    const output = first + row;
-    for (let j = 0; j < words; j++) {
-      const word = octet(j, output);
-      out.words[row * words + j] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
-    }
-    for (let group = 0; group < groups; group++) {
-      const stored = Math.floor((group * GROUP) / groupSize);
-      const scale = scales[stored * outputs + output]!;
-      if (kind === 'int4') out.setScale(row * groups + group, scale);
-      else out.setScaleAndZero(row * groups + group, scale, WHOLE_HALVES[zero(stored, output)]!);
+  use: (row: number, octet: number, word: number) => void,
+): void {
+  const eight = new Uint32Array(8);
+  const [start, end] = [first >> 3, Math.ceil((first + count) / 8)];
+  for (let octet = 0; octet < inner / 8; octet++) {
+    for (let i = start; i < end; i++) {
+      words(octet, i, eight);
+      const row = 8 * i - first;
+      const last = Math.min(8, count - row);
+      for (let j = Math.max(0, -row); j < last; j++) use(row + j, octet, eight[j]!);
     }
   }
-  return out.rows();
+}
+
+function fillNibbles(out: IntegerRows, kind: 'int4' | 'uint4', matrix: Int4, first: number, count: number): void {
+  const { outputs, inner, scales, zero, groupSize } = matrix;
+  const [perRow, groups] = [inner / 8, inner / GROUP];
+  const { words } = out;
+  eachWord(matrix, first, count, (row, octet, word) => {
+    words[row * perRow + octet] = word;
+  });
+  for (let group = 0; group < groups; group++) {
+    const stored = Math.floor((group * GROUP) / groupSize);
+    for (let row = 0; row < count; row++) {
+      const scale = scales[stored * outputs + first + row]!;
+      if (kind === 'int4') out.setScale(row, group, scale);
+      else out.setScaleAndZero(row, group, scale, WHOLE_HALVES[zero(stored, first + row)]!);
+    }
+  }
 }
 
 /** 0 to 15 in f16. */
@@ -144,32 +198,33 @@ const WHOLE_HALVES = Uint16Array.from({ length: 16 }, (_, value) => {
   return ((exponent + 15) << 10) | ((value << (10 - exponent)) & 0x3ff);
 });
 
-/** Four nibbles to the low nibbles of four bytes. */
+/** Four nibbles to the low nibbles of four bytes: of a device's word these are inputs [8j, 8j + 4), the high ones [8j + 4, 8j + 8). */
 function spread(nibbles: number): number {
   const pairs = (nibbles | (nibbles << 8)) & 0x00ff00ff;
   return (pairs | (pairs << 4)) & 0x0f0f0f0f;
 }
 
-function floatRows(
-  { outputs, inner, scales, octet, zero, groupOf }: Int4,
-  first: number,
-  count: number,
-): QuantisedRows {
+function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
+  const { outputs, inner, scales, zero, groupOf } = matrix;
   const values = new Float32Array(count * inner);
   const numGroups = scales.length / outputs;
-  const [factors, zeros] = [new Float32Array(numGroups), new Int32Array(numGroups)];
-  for (let row = 0; row < count; row++) {
-    const output = first + row;
-    for (let group = 0; group < numGroups; group++) {
-      factors[group] = halfValue(scales[group * outputs + output]!);
-      zeros[group] = zero(group, output);
-    }
-    for (let input = 0, word = 0; input < inner; input++) {
-      if ((input & 7) === 0) word = octet(input >> 3, output);
-      const group = groupOf(input);
-      values[row * inner + input] = factors[group]! * (((word >>> (4 * (input & 7))) & 15) - zeros[group]!);
+  const [factors, zeros] = [new Float32Array(numGroups * count), new Float32Array(numGroups * count)];
+  for (let group = 0; group < numGroups; group++) {
+    for (let row = 0; row < count; row++) {
+      factors[group * count + row] = halfValue(scales[group * outputs + first + row]!);
+      zeros[group * count + row] = zero(group, first + row);
     }
   }
+  const groups = Uint32Array.from({ length: inner }, (_, input) => groupOf(input) * count);
+  eachWord(matrix, first, count, (row, octet, word) => {
+    const at = row * inner + 8 * octet;
+    for (let i = 0; i < 8; i++) {
+      const group = groups[8 * octet + i]! + row;
+      // Inputs i and i + 4 are in a byte's low and high nibble.
+      const integer = (word >>> (i < 4 ? 8 * i : 8 * i - 28)) & 15;
+      values[at + i] = factors[group]! * (integer - zeros[group]!);
+    }
+  });
   return { format: 'f32', data: new Uint8Array(values.buffer) };
 }
 

@@ -6,6 +6,8 @@ import { readFully } from './read_fully.ts';
 
 /** Slices that are read ahead, by other threads. */
 const AHEAD = 3;
+/** Of what is read whole, by several of them at once. */
+const PART_BYTES = 2 << 20;
 
 export interface RowRun {
   readonly file: FileHandle;
@@ -67,7 +69,14 @@ export class RowReader {
     label: string,
   ): Promise<Uint8Array<ArrayBuffer>> {
     const bytes = new Uint8Array(numBytes);
-    await readFully(run.file, Buffer.from(bytes.buffer), run.start, run.path);
+    const reads: Promise<void>[] = [];
+    for (let from = 0; from < numBytes; from += PART_BYTES) {
+      const part = Buffer.from(bytes.buffer, from, Math.min(PART_BYTES, numBytes - from));
+      reads.push(readFully(run.file, part, run.start + from, run.path));
+    }
+    // A file that is closed while it is read fails somebody else.
+    await Promise.allSettled(reads);
+    await Promise.all(reads);
     this.#hashes.set(label, xxh64(bytes).toString(16));
     this.doneBytes += numBytes;
     return bytes;

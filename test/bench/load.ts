@@ -12,7 +12,7 @@ import { withReference, type Figure } from './figures.ts';
 import { ggufName, ggufPositions, writeGguf, type GgufFormat } from './gguf.ts';
 import { cacheFolder } from './llama_peer.ts';
 import { letGo } from './page_cache.ts';
-import { randomModelFolder } from './random_model.ts';
+import { randomModelFolder, type RandomFormat } from './random_model.ts';
 import { randomWeights } from './random_weights.ts';
 import { shapeOfUniform } from './uniform_model.ts';
 
@@ -71,6 +71,12 @@ const NAMES = {
   ...{ int8: 'Q8_0 as int8', int4: 'Q4_0 as int4', uint4: 'Q4_K as uint4', f16: 'F16 as int8' },
 } as const satisfies Record<GgufFormat, string>;
 
+const folders = [
+  ['bf16', 'BF16 as int8'],
+  ['awq', 'AWQ as uint4'],
+  ['gptq', 'GPTQ as uint4'],
+] as const satisfies readonly (readonly [RandomFormat, string])[];
+
 /** @returns names, what is loaded, and its files. */
 async function modelsOf(shape: string, say: (line: string) => void): Promise<[string, string, string[]][]> {
   const chosen = shapes[shape];
@@ -85,8 +91,10 @@ async function modelsOf(shape: string, say: (line: string) => void): Promise<[st
     }
     models.push([NAMES[format], path, [path]]);
   }
-  const folder = randomModelFolder(shape, config);
-  models.push(['BF16 as int8', folder, [join(folder, 'model.safetensors')]]);
+  for (const [format, name] of folders) {
+    const folder = randomModelFolder(shape, config, format);
+    models.push([name, folder, [join(folder, 'model.safetensors')]]);
+  }
   return models;
 }
 

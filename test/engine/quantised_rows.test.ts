@@ -83,6 +83,28 @@ test('awq: outputs lie in the order 0 2 4 6 1 3 5 7', () => {
   }
 });
 
+test('rows from the middle of eight on are those of the whole matrix, one after the other', () => {
+  const [outputs, inner] = [40, 64];
+  const common = { qzeros: words((2 * outputs) / 8), scales: halves(2 * outputs) };
+  const awq = awqMatrix({ ...common, qweight: words((inner * outputs) / 8) }, outputs, inner);
+  const gptq = gptqMatrix(
+    { ...common, qweight: words((inner / 8) * outputs), groupOf: Uint32Array.from({ length: inner }, (_, i) => i & 1) },
+    ...([outputs, inner, 1] as const),
+  );
+  for (const matrix of [awq, gptq]) {
+    const whole = decoded(matrix, 0, outputs, inner);
+    for (const [first, count] of [
+      [0, 8],
+      [3, 2],
+      [5, 7],
+      [6, 20],
+      [31, 9],
+      [39, 1],
+    ] as const)
+      expect(decoded(matrix, first, count, inner)).toEqual(whole.slice(first * inner, (first + count) * inner));
+  }
+});
+
 test('fp8: e4m3 by scales of outputs, or of tiles at the edge', () => {
   const bytes = Uint8Array.from([0x00, 0x01, 0x08, 0x38, 0x7e, 0xfe, 0xb8, 0x80]);
   const values = [0, 2 ** -9, 2 ** -6, 1, 448, -448, -1, 0];

@@ -64,6 +64,7 @@ function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'r
   const out = new IntegerRows('int8', rows, inner);
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   const bytes = new Int8Array(out.words.buffer);
+  const groups = inner / 32;
   for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 22, to += 32) {
     const high = view.getUint32(at + 2, true);
     for (let j = 0; j < 16; j++) {
@@ -71,7 +72,7 @@ function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'r
       bytes[to + j] = ((nibbles & 15) | (((high >>> j) & 1) << 4)) - 16;
       bytes[to + j + 16] = ((nibbles >> 4) | (((high >>> (j + 16)) & 1) << 4)) - 16;
     }
-    out.setScale(block, view.getUint16(at, true));
+    out.setScale(Math.floor(block / groups), block % groups, view.getUint16(at, true));
   }
   return out.rows();
 }
