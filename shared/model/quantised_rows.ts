@@ -24,8 +24,8 @@ interface Int4 {
   readonly inner: number;
   /** f16 [groups][outputs] */
   readonly scales: Uint16Array;
-  /** Of outputs [8·`eight`, 8·`eight` + 8): their integers at inputs [8·`octet`, 8·`octet` + 8), a word each, as devices have them. */
-  readonly words: (octet: number, eight: number, to: Uint32Array) => void;
+  /** Puts the integers of rows [first, first + count) into [count][inner / 8], as the devices' words. */
+  readonly fill: (words: Uint32Array, first: number, count: number) => void;
   readonly zero: (group: number, output: number) => number;
   /** The group of each input. */
   readonly groupOf: (input: number) => number;
@@ -57,11 +57,13 @@ export function gptqMatrix(
   if (given?.some((group) => group >= numGroups)) throw new Error(`g_idx names a group beyond its ${numGroups}`);
   return int4Matrix({
     ...{ outputs, inner, scales },
-    words: (octet, eight, to) => {
-      const at = octet * outputs + 8 * eight;
-      for (let i = 0; i < 8; i++) {
-        const word = qweight[at + i]!;
-        to[i] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
+    fill: (words, first, count) => {
+      for (let octet = 0; octet < inner / 8; octet++) {
+        const at = octet * outputs + first;
+        for (let row = 0, to = octet; row < count; row++, to += inner / 8) {
+          const word = qweight[at + row]!;
+          words[to] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
+        }
       }
     },
     // A nibble holds the zero less one, whatever that is.
@@ -91,8 +93,17 @@ export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: numb
   const groupSize = inner / (scales.length / outputs);
   return int4Matrix({
     ...{ outputs, inner, scales, groupSize },
-    words: (octet, eight, to) => {
-      transposed(qweight, 8 * octet * width + eight, width, to);
+    fill: (words, first, count) => {
+      const eight = new Uint32Array(8);
+      const last = first + count;
+      for (let octet = 0; octet < inner / 8; octet++) {
+        for (let start = first - (first % 8); start < last; start += 8) {
+          transposed(qweight, 8 * octet * width + start / 8, width, eight);
+          const stop = Math.min(8, last - start);
+          for (let i = Math.max(0, first - start); i < stop; i++)
+            words[(start + i - first) * (inner / 8) + octet] = eight[i]!;
+        }
+      }
     },
     zero: (group, output) => (qzeros[group * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15,
     groupOf: (input) => Math.floor(input / groupSize),
@@ -141,7 +152,7 @@ function int4Matrix(matrix: Int4): QuantisedMatrix {
   return {
     rows: (first, count) => {
       if (held?.count !== count) held = { count, rows: new IntegerRows(kind, count, matrix.inner) };
-      fillNibbles(held.rows, kind, matrix, first, count);
+      fillIntegers(held.rows, kind, matrix, first, count);
       return held.rows.rows();
     },
   };
@@ -155,32 +166,10 @@ function kindOf({ outputs, inner, scales, zero, groupSize }: Int4): 'int4' | 'ui
   return 'int4';
 }
 
-/** Words of rows [first, first + count), as the file has them: all outputs of an octet, then those of the next. */
-function eachWord(
-  { inner, words }: Int4,
-  first: number,
-  count: number,
-  use: (row: number, octet: number, word: number) => void,
-): void {
-  const eight = new Uint32Array(8);
-  const [start, end] = [first >> 3, Math.ceil((first + count) / 8)];
-  for (let octet = 0; octet < inner / 8; octet++) {
-    for (let i = start; i < end; i++) {
-      words(octet, i, eight);
-      const row = 8 * i - first;
-      const last = Math.min(8, count - row);
-      for (let j = Math.max(0, -row); j < last; j++) use(row + j, octet, eight[j]!);
-    }
-  }
-}
-
-function fillNibbles(out: IntegerRows, kind: 'int4' | 'uint4', matrix: Int4, first: number, count: number): void {
+function fillIntegers(out: IntegerRows, kind: 'int4' | 'uint4', matrix: Int4, first: number, count: number): void {
   const { outputs, inner, scales, zero, groupSize } = matrix;
-  const [perRow, groups] = [inner / 8, inner / GROUP];
-  const { words } = out;
-  eachWord(matrix, first, count, (row, octet, word) => {
-    words[row * perRow + octet] = word;
-  });
+  const groups = inner / GROUP;
+  matrix.fill(out.words, first, count);
   for (let group = 0; group < groups; group++) {
     const stored = Math.floor((group * GROUP) / groupSize);
     for (let row = 0; row < count; row++) {
@@ -216,15 +205,18 @@ function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
     }
   }
   const groups = Uint32Array.from({ length: inner }, (_, input) => groupOf(input) * count);
-  eachWord(matrix, first, count, (row, octet, word) => {
-    const at = row * inner + 8 * octet;
-    for (let i = 0; i < 8; i++) {
-      const group = groups[8 * octet + i]! + row;
-      // Inputs i and i + 4 are in a byte's low and high nibble.
-      const integer = (word >>> (i < 4 ? 8 * i : 8 * i - 28)) & 15;
-      values[at + i] = factors[group]! * (integer - zeros[group]!);
+  const perRow = inner / 8;
+  const words = new Uint32Array(count * perRow);
+  matrix.fill(words, first, count);
+  for (let row = 0; row < count; row++) {
+    for (let input = 0; input < inner; input++) {
+      const group = groups[input]! + row;
+      // Inputs i and i + 4 of an octet are in a byte's low and high nibble.
+      const i = input & 7;
+      const integer = (words[row * perRow + (input >> 3)]! >>> (i < 4 ? 8 * i : 8 * i - 28)) & 15;
+      values[row * inner + input] = factors[group]! * (integer - zeros[group]!);
     }
-  });
+  }
   return { format: 'f32', data: new Uint8Array(values.buffer) };
 }
 
