@@ -1,6 +1,7 @@
 /** Rows of a tensor as a file stores them: integers of the very format that a device computes with are taken as they are, all else is decoded. */
 import assert from 'node:assert/strict';
 import { blockRowBytes, blockValues, isBlocks, nibblesOfBlock, viewOf, type BlockFormat } from './stored_blocks.ts';
+import { isColumns, rowsOfColumns, type ColumnFormat } from './stored_columns.ts';
 import {
   isInteger,
   packRows,
@@ -13,8 +14,11 @@ import {
 } from './weight_format.ts';
 import { uint4Rows, type NibbleFormat } from './zero_points.ts';
 
-/** int8, int4 and uint4 lie as weight_format.ts has them, GGUF's blocks as stored_blocks.ts; the others value by value. Little-endian. */
-type StoredFormat = WeightFormat | 'bf16' | BlockFormat;
+/**
+ * int8, int4 and uint4 lie as weight_format.ts has them, GGUF's blocks as stored_blocks.ts, rows side by side as stored_columns.ts; the
+ * others value by value. Little-endian.
+ */
+type StoredFormat = WeightFormat | 'bf16' | BlockFormat | ColumnFormat;
 
 export interface StoredRows {
   /** Of the rows that were asked for. */
@@ -22,8 +26,10 @@ export interface StoredRows {
   readonly format: StoredFormat;
   /** Whole rows; as valid as whoever gives them says. */
   readonly data: Uint8Array;
-  /** Of int8, int4 and uint4: f16 [rows][scalesPerRow]. */
+  /** Of int8, int4 and uint4: f16 [rows][scalesPerRow]. Of rows side by side: as they are stored. */
   readonly scales?: Uint8Array;
+  /** Of rows side by side that have any. */
+  readonly zeros?: Uint8Array;
 }
 
 /** Rows of f32, from `rowStart` on. */
@@ -35,6 +41,7 @@ export function floatRows(values: Float32Array, rowStart = 0): StoredRows {
 export function storedBytes(format: StoredFormat, inner: number): number {
   if (isBlocks(format)) return blockRowBytes(format, inner);
   if (format === 'bf16') return inner * 2;
+  if (format === 'gptq' || format === 'awq') return inner / 2;
   return isInteger(format) ? rowBytes(format, inner) : inner * (format === 'f32' ? 4 : 2);
 }
 
@@ -63,13 +70,15 @@ const FITTING: Readonly<Partial<Record<StoredFormat, readonly WeightFormat[]>>> 
 };
 
 /** Whether what is stored is of the very format that is wanted, or fits into it as it is. */
-export function fitsInto(stored: StoredFormat, wanted: WeightFormat): boolean {
-  return FITTING[stored]?.includes(wanted) === true;
+export function fitsInto(stored: StoredRows, wanted: WeightFormat): boolean {
+  const format = !isColumns(stored) ? stored.format : stored.zeros ? 'uint4' : 'int4';
+  return FITTING[format]?.includes(wanted) === true;
 }
 
 /** What is stored in the very format that is wanted, or fits into it as it is; undefined when it has to be made. */
 function storedIntegers(format: WeightFormat, stored: StoredRows, inner: number): PackedRows | undefined {
-  if (!fitsInto(stored.format, format)) return undefined;
+  if (!fitsInto(stored, format)) return undefined;
+  if (isColumns(stored)) return storedIntegers(format, { rowStart: 0, ...rowsOfColumns(stored, inner) }, inner);
   if (format === 'uint4') {
     const { format: nibbles, data, scales } = stored;
     return uint4Rows(nibbles as NibbleFormat, data, scales, numStored(stored, inner), inner);
@@ -163,6 +172,7 @@ export class RowDecoder {
 
   /** [rows][inner] f32, valid until the next call; may be a view of what was stored. */
   floats(rows: StoredRows, inner: number): Float32Array {
+    if (isColumns(rows)) return this.floats({ rowStart: 0, ...rowsOfColumns(rows, inner) }, inner);
     const { format, data } = rows;
     const numValues = numStored(rows, inner) * inner;
     if (format === 'f32') {
@@ -174,7 +184,7 @@ export class RowDecoder {
       return this.#room(numValues);
     }
     if (format !== 'f16' && format !== 'bf16') {
-      const own = OWN[format];
+      const own = OWN[format as keyof typeof OWN];
       const integers = storedIntegers(own, rows, inner);
       assert(integers);
       return unpackRows(own, integers, inner);

@@ -94,6 +94,19 @@ export interface Kernels {
     weight: number,
     firstOutput: number,
   ): void;
+  /** Rows side by side into int4 or uint4, whole eights: `source` 0 GPTQ, 1 AWQ; `zeros` 0: none; `groupInputs` share a scale. */
+  pack_columns(
+    format: number,
+    source: number,
+    data: number,
+    scales: number,
+    zeros: number,
+    rows: number,
+    inner: number,
+    groupInputs: number,
+    weight: number,
+    firstOutput: number,
+  ): void;
   /** 1 when a multiply-add rounds once. */
   is_fused(scratch: number): number;
   multiply_add_loop(turns: number, scratch: number): void;

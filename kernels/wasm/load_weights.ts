@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
 import { heldFormat, type Program, type WeightSpec } from '../program.ts';
+import { isColumns, isSound, rowsOfColumns, type StoredColumns } from '../stored_columns.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../stored_rows.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { PackThreads } from './packing.ts';
@@ -82,10 +83,14 @@ class Panels {
 
   /** Rows of the weight from `firstOutput` on. */
   put(rows: StoredRows, decoder: RowDecoder, firstOutput: number): void {
+    if (isColumns(rows)) {
+      if (!this.#putColumns(rows, firstOutput))
+        this.put({ rowStart: rows.rowStart, ...rowsOfColumns(rows, this.#inner) }, decoder, firstOutput);
+      return;
+    }
     const integers = INTEGERS[rows.format];
     if (this.#inner === 1) this.#putFloats('f32', asBytes(decoder.vector(rows, this.#offset)), firstOutput);
-    else if (integers !== undefined && fitsInto(rows.format, this.#format))
-      this.#putIntegers(integers, rows, firstOutput);
+    else if (integers !== undefined && fitsInto(rows, this.#format)) this.#putIntegers(integers, rows, firstOutput);
     else if (rows.format === 'f16' || rows.format === 'bf16') this.#putFloats(rows.format, rows.data, firstOutput);
     else this.#putFloats('f32', asBytes(decoder.floats(rows, this.#inner)), firstOutput);
   }
@@ -118,6 +123,31 @@ class Panels {
         ],
       });
     }
+  }
+
+  /** Whole panels of them; false for those that have to be taken row by row. */
+  #putColumns(rows: StoredColumns & StoredRows, firstOutput: number): boolean {
+    const { format, data, scales, zeros = NONE } = rows;
+    const count = numStored(rows, this.#inner);
+    const { thread, staging } = this.#threadFor(firstOutput, count);
+    const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
+    const fits = data.length + scales.length + zeros.length <= staging.length;
+    const isHeld = (this.#format === 'int4' || this.#format === 'uint4') && fitsInto(rows, this.#format);
+    if (!isWhole || !fits || !isHeld || !isSound(scales) || !isSound(zeros)) return false;
+    const { byteOffset } = staging;
+    const [scalesAt, zerosAt] = [data.length, data.length + scales.length];
+    staging.set(data);
+    staging.set(scales, scalesAt);
+    staging.set(zeros, zerosAt);
+    this.#packing.threads.run(thread, this.#packing.piece, {
+      kind: 'columns',
+      args: [
+        ...([this.#code, COLUMNS[format], byteOffset, byteOffset + scalesAt] as const),
+        ...([zeros.length > 0 ? byteOffset + zerosAt : 0, count, this.#inner] as const),
+        ...([(2 * count * this.#inner) / scales.length, this.#to, firstOutput] as const),
+      ],
+    });
+    return true;
   }
 
   #putIntegers(source: number, rows: StoredRows, firstOutput: number): void {
@@ -158,6 +188,9 @@ const FLOATS = { f32: 0, f16: 1, bf16: 2 } as const;
 const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
   ...{ int8: 0, int4: 1, q8_0: 2, q4_0: 3, uint4: 4, q4_1: 5, q4_k: 6 },
 };
+
+const COLUMNS: Readonly<Record<StoredColumns['format'], number>> = { gptq: 0, awq: 1 };
+const NONE = new Uint8Array();
 
 /** For a group of eight rows, and the end of a row. */
 const ROOM_BYTES = 640;

@@ -39,7 +39,11 @@ export type PackJob =
       ];
     }
   /** As `pack_stored` takes them; into uint4 as `pack_uint4` does. */
-  | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> };
+  | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> }
+  | { readonly kind: 'columns'; readonly args: Parameters<Kernels['pack_columns']> };
+
+/** By the numbers that helpers are told. */
+const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJob['kind'][];
 
 const UINT4 = formatCodes.uint4;
 
@@ -56,6 +60,10 @@ export interface PackWork {
 }
 
 function pack(kernels: Kernels, { kind, args }: PackJob): void {
+  if (kind === 'columns') {
+    kernels.pack_columns(...args);
+    return;
+  }
   if (kind === 'stored') {
     const [code, ...rest] = args;
     if (code === UINT4) kernels.pack_uint4(...rest);
@@ -78,7 +86,7 @@ export function servePacking({ module, memories, cells }: PackWork): void {
     if (state === State.idle) continue;
     const args: unknown = [...words.subarray(Cell.args)];
     const own = kernels[words[Cell.piece] ?? 0];
-    if (own) pack(own, { kind: words[Cell.kind] === 0 ? 'floats' : 'stored', args } as PackJob);
+    if (own) pack(own, { kind: KINDS[words[Cell.kind] ?? 0], args } as PackJob);
     Atomics.store(cells, Cell.state, State.idle);
     Atomics.notify(cells, Cell.state);
   }
@@ -131,7 +139,7 @@ export class PackThreads {
       pack(this.#kernels[piece]!, job);
       return;
     }
-    cells[Cell.kind] = job.kind === 'floats' ? 0 : 1;
+    cells[Cell.kind] = KINDS.indexOf(job.kind);
     cells[Cell.piece] = piece;
     job.args.forEach((value, i) => {
       cells[Cell.args + i] = value;

@@ -1,14 +1,15 @@
 /**
- * Rows of a quantised matrix: as integers where devices can hold them value for value (int4 in groups of whole 32s that follow one another:
- * symmetric ones are int4, the others uint4 with their zero points), else in f32.
+ * Rows of a quantised matrix: side by side, as their files have them, where devices can hold them value for value (int4 in groups of whole
+ * 32s that follow one another: symmetric ones are int4, the others uint4 with their zero points), else in f32.
  * Layouts are those of AutoGPTQ, AutoAWQ and compressed-tensors; `[rows][inner]` is a matrix's outputs and inputs.
  */
 import { halfValue } from './half_value.ts';
-import { IntegerRows } from './integer_rows.ts';
 import type { ModelRows } from './weights.ts';
 
 /** Inputs that share a scale in the devices' int4. */
 const GROUP = 32;
+/** The zero of symmetric integers. */
+const MIDDLE = 8;
 
 type QuantisedRows = Omit<ModelRows, 'rowStart'>;
 
@@ -24,8 +25,10 @@ interface Int4 {
   readonly inner: number;
   /** f16 [groups][outputs] */
   readonly scales: Uint16Array;
-  /** Puts the integers of rows [first, first + count) into [count][inner / 8], as the devices' words. */
-  readonly fill: (words: Uint32Array, first: number, count: number) => void;
+  readonly format: 'gptq' | 'awq';
+  /** As kernels/stored_columns.ts has them. */
+  readonly words: Uint32Array;
+  readonly integer: (input: number, output: number) => number;
   readonly zero: (group: number, output: number) => number;
   /** The group of each input. */
   readonly groupOf: (input: number) => number;
@@ -57,15 +60,8 @@ export function gptqMatrix(
   if (given?.some((group) => group >= numGroups)) throw new Error(`g_idx names a group beyond its ${numGroups}`);
   return int4Matrix({
     ...{ outputs, inner, scales },
-    fill: (words, first, count) => {
-      for (let octet = 0; octet < inner / 8; octet++) {
-        const at = octet * outputs + first;
-        for (let row = 0, to = octet; row < count; row++, to += inner / 8) {
-          const word = qweight[at + row]!;
-          words[to] = spread(word & 0xffff) | (spread(word >>> 16) << 4);
-        }
-      }
-    },
+    ...({ format: 'gptq', words: qweight } as const),
+    integer: (input, output) => (qweight[(input >> 3) * outputs + output]! >>> (4 * (input & 7))) & 15,
     // A nibble holds the zero less one, whatever that is.
     zero: (group, output) => {
       const word = qzeros[group * (outputs / 8) + (output >> 3)]!;
@@ -91,92 +87,85 @@ const AWQ_NIBBLE = [0, 4, 1, 5, 2, 6, 3, 7] as const;
 export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: number, inner: number): QuantisedMatrix {
   const width = outputs / 8;
   const groupSize = inner / (scales.length / outputs);
+  const at = (values: Uint32Array, row: number, output: number): number =>
+    (values[row * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15;
   return int4Matrix({
     ...{ outputs, inner, scales, groupSize },
-    fill: (words, first, count) => {
-      const eight = new Uint32Array(8);
-      const last = first + count;
-      for (let octet = 0; octet < inner / 8; octet++) {
-        for (let start = first - (first % 8); start < last; start += 8) {
-          transposed(qweight, 8 * octet * width + start / 8, width, eight);
-          const stop = Math.min(8, last - start);
-          for (let i = Math.max(0, first - start); i < stop; i++)
-            words[(start + i - first) * (inner / 8) + octet] = eight[i]!;
-        }
-      }
-    },
-    zero: (group, output) => (qzeros[group * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15,
+    ...({ format: 'awq', words: qweight } as const),
+    integer: (input, output) => at(qweight, input, output),
+    zero: (group, output) => at(qzeros, group, output),
     groupOf: (input) => Math.floor(input / groupSize),
   });
 }
 
-/**
- * Eight words, an input each with eight outputs in AWQ's order, become eight of an output each with eight inputs in the devices': nibbles
- * change places with those of the word next to it, then pairs with pairs two words on, then halves with halves four words on.
- */
-function transposed(from: Uint32Array, at: number, width: number, to: Uint32Array): void {
-  // Inputs in the devices' order, which is 0, 4, 1, 5, 2, 6, 3, 7 in the nibbles of a word.
-  let [a, b, c, d] = [from[at]!, from[at + 4 * width]!, from[at + width]!, from[at + 5 * width]!];
-  let [e, f, g, h] = [from[at + 2 * width]!, from[at + 6 * width]!, from[at + 3 * width]!, from[at + 7 * width]!];
-  let t = ((a >>> 4) ^ b) & 0x0f0f0f0f;
-  [a, b] = [a ^ (t << 4), b ^ t];
-  t = ((c >>> 4) ^ d) & 0x0f0f0f0f;
-  [c, d] = [c ^ (t << 4), d ^ t];
-  t = ((e >>> 4) ^ f) & 0x0f0f0f0f;
-  [e, f] = [e ^ (t << 4), f ^ t];
-  t = ((g >>> 4) ^ h) & 0x0f0f0f0f;
-  [g, h] = [g ^ (t << 4), h ^ t];
-  t = ((a >>> 8) ^ c) & 0x00ff00ff;
-  [a, c] = [a ^ (t << 8), c ^ t];
-  t = ((b >>> 8) ^ d) & 0x00ff00ff;
-  [b, d] = [b ^ (t << 8), d ^ t];
-  t = ((e >>> 8) ^ g) & 0x00ff00ff;
-  [e, g] = [e ^ (t << 8), g ^ t];
-  t = ((f >>> 8) ^ h) & 0x00ff00ff;
-  [f, h] = [f ^ (t << 8), h ^ t];
-  // Outputs in AWQ's order: word 0 of the result is output 0, word 1 is output 2, and so on.
-  t = ((a >>> 16) ^ e) & 0xffff;
-  [to[0], to[1]] = [a ^ (t << 16), e ^ t];
-  t = ((b >>> 16) ^ f) & 0xffff;
-  [to[2], to[3]] = [b ^ (t << 16), f ^ t];
-  t = ((c >>> 16) ^ g) & 0xffff;
-  [to[4], to[5]] = [c ^ (t << 16), g ^ t];
-  t = ((d >>> 16) ^ h) & 0xffff;
-  [to[6], to[7]] = [d ^ (t << 16), h ^ t];
-}
-
 function int4Matrix(matrix: Int4): QuantisedMatrix {
-  const kind = kindOf(matrix);
-  if (kind === 'f32') return { rows: (first, count) => floatRows(matrix, first, count) };
-  let held: { readonly count: number; readonly rows: IntegerRows } | undefined;
+  const { inner, groupSize } = matrix;
+  if (groupSize === 0 || groupSize % GROUP !== 0 || inner % GROUP !== 0)
+    return { rows: (first, count) => floatRows(matrix, first, count) };
+  const columns = new Columns(matrix);
   return {
-    rows: (first, count) => {
-      if (held?.count !== count) held = { count, rows: new IntegerRows(kind, count, matrix.inner) };
-      fillIntegers(held.rows, kind, matrix, first, count);
-      return held.rows.rows();
-    },
+    // Files have whole eights, and are asked for such.
+    rows: (first, count) =>
+      first % 8 === 0 && count % 8 === 0 ? columns.take(first, count) : floatRows(matrix, first, count),
   };
 }
 
-function kindOf({ outputs, inner, scales, zero, groupSize }: Int4): 'int4' | 'uint4' | 'f32' {
-  if (groupSize === 0 || groupSize % GROUP !== 0 || inner % GROUP !== 0) return 'f32';
-  const numGroups = scales.length / outputs;
-  for (let group = 0; group < numGroups; group++)
-    for (let output = 0; output < outputs; output++) if (zero(group, output) !== 8) return 'uint4';
-  return 'int4';
+/** Words from which a copy of its own is faster. */
+const LONG = 64;
+
+/** Rows [start, start + count), whole eights, of what the file has beside others. */
+function columnsOf({ words, outputs }: Int4, perWord: number, start: number, count: number, out: Uint32Array): void {
+  const [width, some, first] = [outputs / perWord, count / perWord, start / perWord];
+  for (let from = first, to = 0; from < words.length; from += width, to += some) {
+    if (some >= LONG) out.set(words.subarray(from, from + some), to);
+    else for (let i = 0; i < some; i++) out[to + i] = words[from + i]!;
+  }
 }
 
-function fillIntegers(out: IntegerRows, kind: 'int4' | 'uint4', matrix: Int4, first: number, count: number): void {
-  const { outputs, inner, scales, zero, groupSize } = matrix;
-  const groups = inner / GROUP;
-  matrix.fill(out.words, first, count);
-  for (let group = 0; group < groups; group++) {
-    const stored = Math.floor((group * GROUP) / groupSize);
-    for (let row = 0; row < count; row++) {
-      const scale = scales[stored * outputs + first + row]!;
-      if (kind === 'int4') out.setScale(row, group, scale);
-      else out.setScaleAndZero(row, group, scale, WHOLE_HALVES[zero(stored, first + row)]!);
+/** Some rows' columns, in memory that the next ones take. */
+class Columns {
+  readonly #matrix: Int4;
+  /** f16 [groups][outputs] */
+  readonly #zeros: Uint16Array | undefined;
+  #words = new Uint32Array(0);
+
+  constructor(matrix: Int4) {
+    this.#matrix = matrix;
+    const { outputs, scales, zero } = matrix;
+    const zeros = new Uint16Array(scales.length);
+    let isSymmetric = true;
+    for (let group = 0, at = 0; at < zeros.length; group++) {
+      for (let output = 0; output < outputs; output++, at++) {
+        const value = zero(group, output);
+        isSymmetric &&= value === MIDDLE;
+        zeros[at] = WHOLE_HALVES[value]!;
+      }
     }
+    this.#zeros = isSymmetric ? undefined : zeros;
+  }
+
+  take(start: number, count: number): QuantisedRows {
+    const { format, scales, inner } = this.#matrix;
+    const numWords = (count * inner) / 8;
+    if (this.#words.length < numWords) this.#words = new Uint32Array(numWords);
+    columnsOf(this.#matrix, format === 'awq' ? 8 : 1, start, count, this.#words);
+    return {
+      ...{
+        format,
+        data: new Uint8Array(this.#words.buffer, 0, 4 * numWords),
+        scales: this.#some(scales, start, count),
+      },
+      ...(this.#zeros ? { zeros: this.#some(this.#zeros, start, count) } : {}),
+    };
+  }
+
+  #some(halves: Uint16Array, start: number, count: number): Uint8Array {
+    const { outputs } = this.#matrix;
+    const numGroups = halves.length / outputs;
+    const out = new Uint16Array(numGroups * count);
+    for (let group = 0; group < numGroups; group++)
+      out.set(halves.subarray(group * outputs + start, group * outputs + start + count), group * count);
+    return new Uint8Array(out.buffer);
   }
 }
 
@@ -187,14 +176,8 @@ const WHOLE_HALVES = Uint16Array.from({ length: 16 }, (_, value) => {
   return ((exponent + 15) << 10) | ((value << (10 - exponent)) & 0x3ff);
 });
 
-/** Four nibbles to the low nibbles of four bytes: of a device's word these are inputs [8j, 8j + 4), the high ones [8j + 4, 8j + 8). */
-function spread(nibbles: number): number {
-  const pairs = (nibbles | (nibbles << 8)) & 0x00ff00ff;
-  return (pairs | (pairs << 4)) & 0x0f0f0f0f;
-}
-
 function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
-  const { outputs, inner, scales, zero, groupOf } = matrix;
+  const { outputs, inner, scales, integer, zero, groupOf } = matrix;
   const values = new Float32Array(count * inner);
   const numGroups = scales.length / outputs;
   const [factors, zeros] = [new Float32Array(numGroups * count), new Float32Array(numGroups * count)];
@@ -204,18 +187,11 @@ function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
       zeros[group * count + row] = zero(group, first + row);
     }
   }
-  const groups = Uint32Array.from({ length: inner }, (_, input) => groupOf(input) * count);
-  const perRow = inner / 8;
-  const words = new Uint32Array(count * perRow);
-  matrix.fill(words, first, count);
-  for (let row = 0; row < count; row++) {
-    for (let input = 0; input < inner; input++) {
-      const group = groups[input]! + row;
-      // Inputs i and i + 4 of an octet are in a byte's low and high nibble.
-      const i = input & 7;
-      const integer = (words[row * perRow + (input >> 3)]! >>> (i < 4 ? 8 * i : 8 * i - 28)) & 15;
-      values[row * inner + input] = factors[group]! * (integer - zeros[group]!);
-    }
+  // Rows lie side by side in the file.
+  for (let input = 0; input < inner; input++) {
+    const group = groupOf(input) * count;
+    for (let row = 0; row < count; row++)
+      values[row * inner + input] = factors[group + row]! * (integer(input, first + row) - zeros[group + row]!);
   }
   return { format: 'f32', data: new Uint8Array(values.buffer) };
 }

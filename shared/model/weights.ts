@@ -14,10 +14,12 @@ export type ModelIntegers = 'int8' | 'int4' | 'uint4';
 export interface ModelRows {
   /** Of the rows that were asked for. */
   readonly rowStart: number;
-  readonly format: 'f32' | 'f16' | 'bf16' | ModelIntegers | 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k';
+  readonly format: 'f32' | 'f16' | 'bf16' | ModelIntegers | 'q8_0' | 'q4_0' | 'q4_1' | 'q4_k' | 'q5_k' | 'gptq' | 'awq';
   readonly data: Uint8Array;
-  /** Of int8, int4 and uint4. */
+  /** Of int8, int4, uint4, gptq and awq. */
   readonly scales?: Uint8Array;
+  /** Of gptq and awq. */
+  readonly zeros?: Uint8Array;
 }
 
 /** A slice has at most this many values (4 MiB as f32), so loading holds no second copy; and devices take eight rows together. */

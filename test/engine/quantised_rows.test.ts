@@ -37,9 +37,11 @@ test.each([
     groupOf: undefined,
   };
   const matrix = gptqMatrix(tensors, outputs, inner, 1);
-  expect(matrix.rows(0, 1).format).toBe(format);
+  const whole = matrix.rows(8, 16);
+  const held = { int4: ['gptq', false], uint4: ['gptq', true], f32: ['f32', false] }[format];
+  expect([whole.format, whole.zeros !== undefined]).toEqual(held);
   const expected: number[] = [];
-  for (let output = 5; output < 12; output++) {
+  for (let output = 0; output < outputs; output++) {
     for (let input = 0; input < inner; input++) {
       const group = Math.floor(input / groupSize);
       const q = nibble(tensors.qweight[(input >> 3) * outputs + output]!, input & 7);
@@ -47,7 +49,10 @@ test.each([
       expected.push(halfValue(tensors.scales[group * outputs + output]!) * (q - zero) + 0);
     }
   }
-  expect(decoded(matrix, 5, 7, inner)).toEqual(expected.map(Math.fround).map((value) => value + 0));
+  const values = expected.map(Math.fround).map((value) => value + 0);
+  expect(decoded(matrix, 0, outputs, inner)).toEqual(values);
+  expect(decoded(matrix, 16, 8, inner)).toEqual(values.slice(16 * inner));
+  expect(decoded(matrix, 5, 7, inner)).toEqual(values.slice(5 * inner, 12 * inner));
 });
 
 test('gptq in act order takes each input’s group, and refuses one that is not there', () => {
@@ -73,13 +78,16 @@ test('awq: outputs lie in the order 0 2 4 6 1 3 5 7', () => {
   const order = [0, 2, 4, 6, 1, 3, 5, 7];
   const at = (all: Uint32Array, row: number, output: number): number =>
     nibble(all[row * 2 + (output >> 3)]!, order.indexOf(output & 7));
-  for (const output of [0, 1, 6, 13]) {
+  const matrix = awqMatrix(tensors, outputs, inner);
+  const whole = decoded(matrix, 0, outputs, inner).map((value) => value + 0);
+  for (let output = 0; output < outputs; output++) {
     const expected = Array.from({ length: inner }, (_, input) => {
       const group = input >> 5;
       const scale = halfValue(tensors.scales[group * outputs + output]!);
       return Math.fround(scale * (at(tensors.qweight, input, output) - at(tensors.qzeros, group, output))) + 0;
     });
-    expect(decoded(awqMatrix(tensors, outputs, inner), output, 1, inner).map((value) => value + 0)).toEqual(expected);
+    expect(whole.slice(output * inner, (output + 1) * inner)).toEqual(expected);
+    expect(decoded(matrix, output, 1, inner).map((value) => value + 0)).toEqual(expected);
   }
 });
 
@@ -116,9 +124,9 @@ test('fp8: e4m3 by scales of outputs, or of tiles at the edge', () => {
 });
 
 test.each([
-  ['llama-gptq', 'int4'],
+  ['llama-gptq', 'gptq'],
   ['llama-gptq-actorder', 'f32'],
-  ['llama-awq', 'uint4'],
+  ['llama-awq', 'awq'],
   ['llama-fp8-channel', 'f32'],
   ['llama-fp8-block', 'f32'],
 ])('%s gives rows in %s', async (name, format) => {

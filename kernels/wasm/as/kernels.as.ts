@@ -9,6 +9,7 @@ export { linear_int, SLICE_GROUPS } from './linear_int.as';
 export { combine, number_places, permute, route } from './mixture.as';
 export { pack_stored, widen } from './pack.as';
 export { pack_rows } from './pack_floats.as';
+export { pack_columns } from './pack_columns.as';
 export { pack_uint4 } from './pack_uint4.as';
 export { INT4_GROUP, INT8_GROUP, ROW_BLOCK, UINT4_GROUP } from './panels.as';
 export { is_fused, multiply_add_loop, multiply_add_loop_int, multiply_add_loop_int4, read_loop } from './peaks.as';

@@ -3,7 +3,6 @@
  * integers can hold value for value become those; the others become f32.
  */
 import { halfValue } from '../half_value.ts';
-import { IntegerRows } from '../integer_rows.ts';
 import type { ModelRows } from '../weights.ts';
 
 /** As rows come out. */
@@ -61,10 +60,12 @@ function floats(name: string, values: number, bytes: number, unpack: Unpack): Bl
 
 /** value = d · (q - 16), q's fifth bits by themselves: five bits are less than eight. */
 function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
-  const out = new IntegerRows('int8', rows, inner);
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  const bytes = new Int8Array(out.words.buffer);
+  const bytes = new Int8Array(rows * inner);
   const groups = inner / 32;
+  // As kernels/weight_format.ts has them: an even number.
+  const perRow = Math.ceil(groups / 2) * 2;
+  const scales = new Uint16Array(rows * perRow);
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   for (let block = 0, at = 0, to = 0; at < data.length; block++, at += 22, to += 32) {
     const high = view.getUint32(at + 2, true);
     for (let j = 0; j < 16; j++) {
@@ -72,9 +73,9 @@ function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'r
       bytes[to + j] = ((nibbles & 15) | (((high >>> j) & 1) << 4)) - 16;
       bytes[to + j + 16] = ((nibbles >> 4) | (((high >>> (j + 16)) & 1) << 4)) - 16;
     }
-    out.setScale(Math.floor(block / groups), block % groups, view.getUint16(at, true));
+    scales[Math.floor(block / groups) * perRow + (block % groups)] = view.getUint16(at, true);
   }
-  return out.rows();
+  return { format: 'int8', data: new Uint8Array(bytes.buffer), scales: new Uint8Array(scales.buffer) };
 }
 
 /** value = d · q + m, q's fifth bits by themselves */

@@ -9,7 +9,8 @@ import {
   type IntegerFormat,
   type PackedRows,
 } from '../../../kernels/weight_format.ts';
-import { RowDecoder, storedBytes, type StoredRows } from '../../../kernels/stored_rows.ts';
+import type { ColumnFormat } from '../../../kernels/stored_columns.ts';
+import { floatRows, RowDecoder, storedBytes, type StoredRows } from '../../../kernels/stored_rows.ts';
 import { gates } from './gates.ts';
 import { close, loaded, noise, segments, type Conformance } from './suite.ts';
 
@@ -77,6 +78,27 @@ function strangeRows(format: 'int4' | 'uint4' | 'q4_0' | 'q4_1' | 'q4_k', output
   for (let at = 0; at < data.length; at += step)
     for (let i = 0; i < numHalves; i++) view.setUint16(at + 2 * i, half(), true);
   return { rowStart: 0, format, data };
+}
+
+/** Rows side by side, of groups of 64 inputs; `strange`: with scales that devices do not take as they are. */
+function columns(
+  format: ColumnFormat,
+  hasZeros: boolean,
+  outputs: number,
+  inner: number,
+  strange: boolean,
+): StoredRows {
+  const random = (below: number): number => Math.floor(((noise(1)[0]! + 1) / 2) * below) % below;
+  const halves = (next: (at: number) => number): Uint8Array =>
+    new Uint8Array(Uint16Array.from({ length: (inner / 64) * outputs }, (_, at) => next(at)).buffer);
+  const odd = [0x0001, 0x83ff, 0x7c00, 0];
+  const scales = halves((at) => (strange && at % 5 === 0 ? odd[at % 4]! : 0x2400 + random(0x0c00)));
+  const whole = [0x3c00, 0x4000, 0x4200, 0x4400, 0x4700, 0x4800, 0x4b80, 0];
+  return {
+    ...{ rowStart: 0, format, scales },
+    data: Uint8Array.from({ length: (outputs * inner) / 2 }, () => random(256)),
+    ...(hasZeros ? { zeros: halves(() => whole[random(whole.length)]!) } : {}),
+  };
 }
 
 export function linearConformance(device: Conformance): void {
@@ -201,6 +223,53 @@ export function linearConformance(device: Conformance): void {
         const multiplied = quantisesActivations ? quantised(x, inner) : x;
         const kept = unpackRows('uint4', new RowDecoder().packed('uint4', weight, inner), inner);
         close(await executable.read('out', rows), product(multiplied, kept, inner), linearTolerance);
+        await executable.close();
+      });
+    }
+
+    for (const [stored, held, hasZeros, strange] of [
+      ['gptq', 'int4', false, false],
+      ['gptq', 'int4', false, true],
+      ['gptq', 'uint4', false, false],
+      ['gptq', 'uint4', true, false],
+      ['gptq', 'int8', false, false],
+      ['awq', 'uint4', true, false],
+      ['awq', 'uint4', true, true],
+      ['awq', 'int4', false, false],
+    ] as const) {
+      test(`${stored}${hasZeros ? ' with zeros' : ''} is ${held} as it is${strange ? ', whatever its scales are' : ''}, in parts`, async () => {
+        // The second part begins in the middle of a panel.
+        const [rows, inner, parts] = [2, 128, { a: 40, b: 5, c: 24 }];
+        const outputs = Object.values(parts).reduce((a, b) => a + b);
+        const stores = {
+          a: columns(stored, hasZeros, parts.a, inner, strange),
+          b: floatRows(noise(parts.b * inner)),
+          c: columns(stored, hasZeros, parts.c, inner, strange),
+        };
+        const executable = await loaded(
+          device,
+          {
+            operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
+            buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
+            weights: {
+              w: {
+                outputs,
+                inner,
+                parts: Object.entries(parts).map(([tensor, count]) => ({ tensor, outputs: count })),
+              },
+            },
+          },
+          stores,
+          { weightFormat: held },
+        );
+        const x = noise(rows * inner);
+        await executable.write('x', x);
+        await executable.run(segments(rows));
+        const multiplied = quantisesActivations ? quantised(x, inner) : x;
+        const kept = Object.values(stores).flatMap((part) => [
+          ...unpackRows(held, new RowDecoder().packed(held, part, inner), inner),
+        ]);
+        close(await executable.read('out', rows), product(multiplied, Float32Array.from(kept), inner), linearTolerance);
         await executable.close();
       });
     }

@@ -1,0 +1,77 @@
+/** Four-bit integers of rows side by side, as GPTQ and AWQ files have them, into panels; kernels/stored_columns.ts is the reference. */
+import { INT4_GROUP, panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
+
+const GPTQ: u32 = 0;
+/** 8 in f16. */
+const EIGHT: u16 = 0x4800;
+
+/** Scales and zeros (0: none, all are 8) are f16 [inner / groupInputs][rows]; rows and `firstOutput` are whole eights. */
+export function pack_columns(
+  format: u32,
+  source: u32,
+  data: usize,
+  scales: usize,
+  zeros: usize,
+  rows: u32,
+  inner: u32,
+  groupInputs: u32,
+  w: usize,
+  firstOutput: u32,
+): void {
+  const panelBytes = panel_bytes(format, inner);
+  const isUint4 = format == UINT4;
+  const head: usize = isUint4 ? 32 : 16;
+  const step: usize = isUint4 ? UINT4_GROUP : INT4_GROUP;
+  for (let row: u32 = 0; row < rows; row += 8) {
+    let panel = w + (((firstOutput + row) >> 3) as usize) * panelBytes;
+    for (let input: u32 = 0; input < inner; input += 32) {
+      const at = (((input / groupInputs) * rows + row) as usize) << 1;
+      v128.store(panel, v128.load(scales + at));
+      if (isUint4) v128.store(panel, zeros ? v128.load(zeros + at) : i16x8.splat(EIGHT), 16);
+      if (source == GPTQ) store_gptq(panel + head, data + ((((input >> 3) * rows + row) as usize) << 2), (rows as usize) << 2);
+      else store_awq(panel + head, data + (((input * rows + row) as usize) >> 1), (rows as usize) >> 1);
+      panel += step;
+    }
+  }
+}
+
+/** 32 inputs, eight in each word of eight rows; `apart`: bytes to the next eight. */
+// @ts-ignore: decorator
+@inline
+function store_gptq(to: usize, from: usize, apart: usize): void {
+  for (const end = to + 128; to < end; to += 32, from += apart) {
+    const a = v128.load(from);
+    const b = v128.load(from, 16);
+    v128.store(to, apart_by_eight(i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29)));
+    v128.store(to, apart_by_eight(i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)), 16);
+  }
+}
+
+/** Of a | b << 4 | c << 8 | d << 12 in each u16: a | b << 8 | c << 4 | d << 12. */
+// @ts-ignore: decorator
+@inline
+function apart_by_eight(fours: v128): v128 {
+  const outer = v128.and(fours, i16x8.splat(0xf00f as i16));
+  const up = i16x8.shl(v128.and(fours, i16x8.splat(0x00f0)), 4);
+  const down = i16x8.shr_u(v128.and(fours, i16x8.splat(0x0f00)), 4);
+  return v128.or(outer, v128.or(up, down));
+}
+
+/** 32 inputs, each with eight rows in a word, in the nibbles 0, 4, 1, 5, 2, 6, 3, 7; `apart`: bytes to the next input. */
+// @ts-ignore: decorator
+@inline
+function store_awq(to: usize, from: usize, apart: usize): void {
+  const mask: u32 = 0x0f0f0f0f;
+  for (const end = to + 128; to < end; to += 16, from += apart << 2) {
+    const a = load<u32>(from);
+    const b = load<u32>(from + apart);
+    const c = load<u32>(from + 2 * apart);
+    const d = load<u32>(from + 3 * apart);
+    // Bytes of even nibbles are rows 0, 4, 1, 5, of odd ones 2, 6, 3, 7: a and c of each, then b and d.
+    let all = i32x4.splat((a & mask) | ((c & mask) << 4));
+    all = i32x4.replace_lane(all, 1, (b & mask) | ((d & mask) << 4));
+    all = i32x4.replace_lane(all, 2, ((a >> 4) & mask) | (c & ~mask));
+    all = i32x4.replace_lane(all, 3, ((b >> 4) & mask) | (d & ~mask));
+    v128.store(to, i8x16.shuffle(all, all, 0, 4, 2, 6, 8, 12, 10, 14, 1, 5, 3, 7, 9, 13, 11, 15));
+  }
+}
