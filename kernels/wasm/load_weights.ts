@@ -42,6 +42,8 @@ export async function loadWeights(
     assert(firstOutput === spec.outputs, `weight ${name}: parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
   threads.settle();
+  // Now they are.
+  onLoaded(0);
 }
 
 interface WeightLoad {

@@ -21,7 +21,7 @@ const BENCHMARK_MS = 200;
 const MAX_STEPS = 50;
 /** Of each kind: the first pays for what is made lazily. */
 const LEAST_STEPS = 2;
-/** Rows of prompts: few at first, then as many as are worth more, if that takes no more than half the time. */
+/** Rows of prompts: few at first, then as many as are worth more, if that would take no more than half the time. */
 const FEW_ROWS = 8;
 const MANY_ROWS = 64;
 
@@ -49,7 +49,9 @@ export async function warmUp(
   const startMs = nowMs();
   for (let [step, done] = [0, 0]; step < MAX_STEPS; step++) {
     if (done >= LEAST_STEPS) {
-      if (rows < most && (best.prompt * most) / rows < BENCHMARK_MS / 2)
+      // Of few rows most is what any step takes.
+      const rowMs = rows > 1 ? Math.max(0, best.prompt - best.token) / (rows - 1) : best.prompt;
+      if (rows < most && best.prompt + (most - rows) * rowMs < BENCHMARK_MS / 2)
         [rows, done, best.prompt] = [most, 0, Infinity];
       else if (!steadyMs || nowMs() - startMs > BENCHMARK_MS) break;
     }

@@ -14,7 +14,7 @@ import { cacheFolder } from './llama_peer.ts';
 import { letGo } from './page_cache.ts';
 import { randomModelFolder, type RandomFormat } from './random_model.ts';
 import { randomWeights } from './random_weights.ts';
-import { shapeOfUniform } from './uniform_model.ts';
+import { shapeOfUniform, uniformTensors } from './uniform_model.ts';
 
 export interface LoadBenchOptions {
   readonly shape: string;
@@ -87,11 +87,17 @@ async function modelsOf(shape: string, say: (line: string) => void): Promise<[st
     const path = join(cacheFolder(), ggufName(shape, format));
     if (!existsSync(path)) {
       say(`writing ${path}`);
-      await writeGguf(path, config, format, randomWeights(decoderProgram(shapeOfUniform(config), 64), 7));
+      await writeGguf(
+        path,
+        config,
+        format,
+        randomWeights(decoderProgram(shapeOfUniform(config), 64, uniformTensors), 7),
+      );
     }
     models.push([NAMES[format], path, [path]]);
   }
-  for (const [format, name] of folders) {
+  // Folders are written of plain Llamas only.
+  for (const [format, name] of config.experts || config.window ? [] : folders) {
     const folder = randomModelFolder(shape, config, format);
     models.push([name, folder, [join(folder, 'model.safetensors')]]);
   }

@@ -7,14 +7,14 @@ import { warmUp } from '../../shared/engine/warm_up.ts';
 const options = { chunkTokens: 512, maxModelLen: 4_096, blockSize: 32, numBlocks: 100 };
 
 /** A device on which a row takes so long, and steps of a number of rows that was never seen so much more. */
-function deviceOf(rowMs: number, firstMs: number) {
+function deviceOf(rowMs: number, firstMs: number, stepMs = 0) {
   const device = { nowMs: 0, steps: [] as number[], last: -1 };
   const seen = new Set<number>();
   return Object.assign(device, {
     run: ([segment]: readonly Segment[]) => {
       assert.ok(segment);
       const rows = segment.tokens.length;
-      device.nowMs += rows * rowMs + (seen.has(rows) ? 0 : firstMs);
+      device.nowMs += stepMs + rows * rowMs + (seen.has(rows) ? 0 : firstMs);
       device.steps.push(rows);
       device.last = Math.max(device.last, segment.start + rows - 1);
       seen.add(rows);
@@ -47,6 +47,18 @@ for (const { name, rowMs, firstMs, promptRows, mostMs } of cases)
     );
     assert.ok(device.nowMs <= mostMs, `${device.nowMs} ms`);
   });
+
+test('a device whose steps take long, however many rows they have, is asked for many', async () => {
+  const device = deviceOf(0.25, 0, 20);
+  const [token, prompt] = await warmUp(device, { ...options, nowMs: () => device.nowMs });
+  assert.deepEqual(
+    [token, prompt],
+    [
+      { tokenRows: 1, promptRows: 0, ms: 20.25 },
+      { tokenRows: 0, promptRows: 64, ms: 36 },
+    ],
+  );
+});
 
 test('rows that a step, a sequence and the pool hold, and steps without a clock too', async () => {
   const bounds = [{ chunkTokens: 5 }, { maxModelLen: 6 }, { blockSize: 2, numBlocks: 3 }];

@@ -137,3 +137,35 @@ test('merges go by rank and from the left, in short pieces and long ones', () =>
   expect(merged(`a?${'b'.repeat(41)}`)).toBe(`a ?${' bb'.repeat(20)} b`);
   expect(createBytePairs(ids, [['b', 'a']])).toBeUndefined();
 });
+
+describe('patterns that no tokenizer here has', () => {
+  const split = (Regex: string) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false });
+  const cutBy = (...patterns: string[]): LibraryTokenizer =>
+    libraryOf(goldenFolder('tokenizers/llama3'), (tokenizer) => {
+      tokenizer['pre_tokenizer'] = {
+        type: 'Sequence',
+        pretokenizers: [
+          ...patterns.map(split),
+          { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: false },
+        ],
+      };
+    });
+
+  test('one that looks far ahead is left to the library', () => {
+    const far = cutBy(String.raw`\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))|[^\p{N}]+|\p{N}`);
+    expect(FastEncoder.create(far)).toBe(undefined);
+    expect(FastEncoder.create(cutBy(String.raw`\p{N}{1,3}|[^\p{N}]+(?!\S)|[^\p{N}]+`))).not.toBe(undefined);
+  });
+
+  test('one within another begins where the other does, however long a text is, and however often', () => {
+    const library = cutBy(String.raw`\p{N}{1,3}|[^\p{N}]+`, String.raw`\p{N}{1,2}|[^\p{N}]+`);
+    const encoder = FastEncoder.create(library);
+    assert(encoder);
+    for (const length of [10_000, 10_001, 9_000, 10_002]) {
+      for (const text of ['1'.repeat(length), `a${'12345'.repeat(length / 5)} and more`]) {
+        const expected = library.encode(text, { add_special_tokens: false }).ids;
+        assert.deepEqual([...encoder.encode(text, false)], expected);
+      }
+    }
+  });
+});

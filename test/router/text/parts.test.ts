@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';
 import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
 import { openLibrary } from '../../../services/router/text/encoder/library.ts';
-import { PartedText, type StretchEncoder } from '../../../services/router/text/encoder/parts.ts';
+import { PartedText, serveParts, type Part, type StretchEncoder } from '../../../services/router/text/encoder/parts.ts';
 import type { start } from '../../../services/router/text/tokenizer_worker.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { linkEnds, ThreadLink } from '../../../shared/base/thread_link.ts';
@@ -101,6 +101,30 @@ describe.each(folders)('%s', (_name, folder) => {
   });
 });
 
+test('a helper whose encoder fails, and a part that is too long for it: it says that it has nothing', async () => {
+  const [lent, taken] = linkEnds();
+  links.push(new ThreadLink(lent));
+  let numAsked = 0;
+  const failing: StretchEncoder = {
+    stretch: () => {
+      numAsked++;
+      throw new RangeError('Maximum call stack size exceeded');
+    },
+    cutAfter: () => undefined,
+  };
+  serveParts(new ThreadLink(lent), () => failing);
+  const cells = new Int32Array(new SharedArrayBuffer(8));
+  const cuts = [0, 16_384, 32_768, 99_000];
+  taken.postMessage({ id: 99, kind: 'plain', text: prose.slice(0, 100_000), cuts, cells });
+  await expect.poll(() => Atomics.load(cells, 1)).toBe(3);
+  const parts = [...new ThreadLink<never, Part>(taken).arrived()];
+  assert.deepEqual(
+    parts,
+    [0, 1, 2].map((index) => ({ id: 99, index, stretches: [] })),
+  );
+  expect(numAsked).toBe(2);
+});
+
 test('another thread takes its share, between what else it does', async () => {
   const texts = readTextFiles(goldenFolder('tokenizers/llama3'));
   const library = openLibrary(JSON.parse(texts.tokenizer), JSON.parse(texts.config));
@@ -124,6 +148,13 @@ test('another thread takes its share, between what else it does', async () => {
       assert.deepEqual([...(await short)], [...whole.encode('short', false)]);
     }
     expect(hand.numTaken).toBeGreaterThan(0);
+    // A piece that no call stack holds, and one that would take long: whoever asks hears of it, the helper goes on, and quickly.
+    for (const piece of ['='.repeat(1_200_000), 'a'.repeat(2_000_000)]) {
+      const text = `${longText(random, [], 50_000)}${piece}${longText(random, [], 50_000)}`;
+      const started = helper.call('encode', { text: 'short', addSpecialTokens: false, maxCharacters: 100 });
+      assert.deepEqual([...parted.encode(text, true)], [...whole.encode(text, true)]);
+      assert.deepEqual([...(await started)], [...whole.encode('short', false)]);
+    }
     // It dies in the middle of it: what it had is encoded here.
     const text = longText(random, [], 400_000);
     void helper.close();

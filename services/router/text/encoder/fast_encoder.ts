@@ -10,7 +10,7 @@ import type { LibraryTokenizer } from './library.ts';
 import { byteEncoder, characterEncoder, libraryIds } from './piece_encoders.ts';
 import { PARTED, type PartedText, type PartStretch, type StretchEncoder, type StretchKind } from './parts.ts';
 import { NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
-import { BEHIND, STRETCH, StretchMemory } from './stretches.ts';
+import { BEHIND, ownCopy, STRETCH, StretchMemory } from './stretches.ts';
 
 /** Pieces are remembered up to this length, and so many of them (P1). */
 const MAX_PIECE = 64;
@@ -142,7 +142,7 @@ export class FastEncoder implements StretchEncoder {
         from += known.length;
         continue;
       }
-      const isLong: boolean = !isParted && text.length - from > PARTED && (kind === 'uncut' || this.#pieces.canBeCut);
+      const isLong: boolean = !isParted && text.length - from > PARTED;
       isParted ||= isLong;
       const parts = isLong ? (this.#parted?.stretches(this, kind, text, from) ?? []) : [];
       const next = parts.length > 0 ? parts : [this.stretch(kind, text, from, Infinity)];
@@ -167,8 +167,8 @@ export class FastEncoder implements StretchEncoder {
     }
     // Not between the halves of a character.
     let cut = /[\udc00-\udfff]/.test(text.charAt(at)) ? at + 1 : at;
-    for (let i = 0; i < SETTLING; i++) cut = this.#pieces.endOf(text, cut);
-    return cut < at + STRETCH ? cut : undefined;
+    for (let i = 0; i < SETTLING && cut < text.length; i++) cut = this.#pieces.endOf(text, cut);
+    return cut;
   }
 
   #uncutStretch(text: string, from: number, cut: number): PartStretch | undefined {
@@ -249,9 +249,9 @@ export class FastEncoder implements StretchEncoder {
     if (isKept) this.#stretches.keep(text, { length: text.length, ids: out.since(start) });
   }
 
-  /** Whole pieces until one ends at `until` or behind it. @returns where */
+  /** Whole pieces until one ends at `until` or behind it, where what follows can do without them. @returns where */
   #encodeUpTo(text: string, from: number, until: number, out: Ids): number {
-    while (from < until) {
+    while (from < until || (from < text.length && !this.#pieces.isCut(text, from))) {
       const end = this.#pieces.endOf(text, from);
       out.addAll(this.#idsOf(text.slice(from, end)));
       from = end;
@@ -265,7 +265,7 @@ export class FastEncoder implements StretchEncoder {
     const ids = this.#encodePiece(piece);
     if (piece.length <= MAX_PIECE) {
       if (this.#known.size >= MAX_PIECES) this.#known.clear();
-      this.#known.set(piece, ids);
+      this.#known.set(ownCopy(piece), ids);
     }
     return ids;
   }

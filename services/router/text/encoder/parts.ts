@@ -24,8 +24,9 @@ export interface StretchEncoder {
 
 /** Text that is left, from which a second thread is worth its messages. */
 export const PARTED = 65_536;
-/** A millisecond or two: as long may what the other thread is for have to wait. */
+/** A millisecond or two: as long may what the other thread is for have to wait. Longer ones, with a long piece in them, are left alone. */
 const PART = 16_384;
+const MAX_PART = 2 * PART;
 /** The other thread is lost, or has no time at all: what it has is encoded again. */
 const MAX_WAIT_MS = 250;
 /** Cells: the next part that nobody has, and parts that the other thread is done with. */
@@ -64,7 +65,12 @@ export function serveParts(link: ThreadLink<Part, Work>, encoder: () => StretchE
     const own = encoder();
     const index = own ? Atomics.add(cells, Cell.next, 1) : cuts.length;
     if (!own || index + 1 >= cuts.length) return false;
-    const stretches = encodePart(own, work, index);
+    let stretches: PartStretch[] = [];
+    try {
+      if (cuts[index + 1]! - cuts[index]! <= MAX_PART) stretches = encodePart(own, work, index);
+    } catch {
+      // The other thread meets it too, and has somebody to tell.
+    }
     // What ends with the text that is here may go on in the whole one.
     const end = stretches.reduce((at, { length }) => at + length, cuts[index]!);
     link.post({ id, index, stretches: end + BEHIND > text.length ? [] : stretches });
@@ -120,12 +126,13 @@ export class PartedText {
   }
 }
 
-/** Places `PART` apart, about; the last leaves a text that is longer than a stretch. */
+/** Places `PART` apart, about, or where a long piece ends; the last leaves a text that is longer than a stretch. */
 function cutsOf(encoder: StretchEncoder, kind: StretchKind, text: string, from: number): number[] {
   const cuts = [from];
-  for (let at = from + PART; at + STRETCH + 2 * BEHIND < text.length; at += PART) {
+  for (let at = from + PART; at + STRETCH + 2 * BEHIND < text.length;) {
     const cut = encoder.cutAfter(kind, text, at);
     if (cut !== undefined && cut > cuts.at(-1)! && cut + STRETCH + BEHIND < text.length) cuts.push(cut);
+    at = Math.max(at + PART, cut ?? 0);
   }
   return cuts;
 }

@@ -2,11 +2,13 @@
 import type { LibraryPreTokenizer } from './library.ts';
 
 export interface Pieces {
-  /** Whether pieces from an end of one on are the same, whatever was in front of it. */
-  readonly canBeCut: boolean;
   /** The end of the piece that begins at `from`. */
   endOf(text: string, from: number): number;
+  /** Whether what begins here, where the piece that was asked for last ended, is the same without what is in front of it. */
+  isCut(text: string, at: number): boolean;
 }
+
+const isAlwaysCut = (): boolean => true;
 
 /** As a byte-level tokenizer's patterns say, which are the library's; undefined for a kind that is not known here. */
 export function patternPieces(preTokenizer: LibraryPreTokenizer, type: string): Pieces | undefined {
@@ -17,15 +19,19 @@ export function patternPieces(preTokenizer: LibraryPreTokenizer, type: string): 
     if (pattern === undefined) return undefined;
     if (pattern !== null) patterns.push(pattern);
   }
-  // What is behind a piece is seen by its own pattern only.
-  if (patterns.some(({ source }) => source.includes('(?<') || source.includes('^)') || source.includes('\\b')))
-    return undefined;
+  if (patterns.some(({ source }) => seesFar(source))) return undefined;
   const isByteLevel = parts.at(-1)?.add_prefix_space === false;
   if (!isByteLevel || patterns.length === 0 || patterns.length > 2) return undefined;
   const [outer, inner] = patterns.map((pattern) => new RegExp(pattern.source, `${pattern.flags.replace('g', '')}y`));
   if (!outer) return undefined;
-  if (!inner) return { canBeCut: true, endOf: (text, from) => matchEnd(outer, text, from) };
+  if (!inner) return { endOf: (text, from) => matchEnd(outer, text, from), isCut: isAlwaysCut };
   return nested(outer, inner);
+}
+
+/** What is behind a piece is seen by its own pattern only, and that sees no more than what is there: a character that is no space. */
+function seesFar(source: string): boolean {
+  const rest = source.replaceAll(/\(\?!\\(?:S|P\{White_Space\})\)/g, '');
+  return /\(\?(?:[<=!])|\^\)|\\b/.test(rest);
 }
 
 /** null: the part cuts nothing; undefined: it is not known. */
@@ -61,18 +67,25 @@ function matchEnd(pattern: RegExp, text: string, from: number): number {
   return at;
 }
 
+/** Characters from which it shows whether an outer piece would end where it does. */
+const SEEN = 256;
+
 /** Pieces of pieces: the inner pattern sees the outer piece and nothing else. */
 function nested(outer: RegExp, inner: RegExp): Pieces {
   let [known, start, end, part] = ['', -1, -1, ''];
   return {
-    // An end within an outer piece is none of what begins there.
-    canBeCut: false,
     endOf: (text, from) => {
       if (text !== known || from < start || from >= end) {
         [known, start, end] = [text, from, matchEnd(outer, text, from)];
         part = text.slice(start, end);
       }
       return start + matchEnd(inner, part, from - start);
+    },
+    isCut: (text, at) => {
+      if (at <= start || at >= end) return true;
+      // Outer pieces without a bound may be as long as a text.
+      const some = text.slice(at, at + SEEN);
+      return matchEnd(outer, some, 0) === Math.min(end - at, some.length);
     },
   };
 }
@@ -81,7 +94,7 @@ const ASCII = 128;
 
 /** Of tokenizers that cut nothing: between two characters that no token has side by side. */
 export class NeighbourPieces implements Pieces {
-  readonly canBeCut = true;
+  readonly isCut = isAlwaysCut;
   readonly #ascii = new Uint8Array(ASCII * ASCII);
   readonly #others = new Set<number>();
 

@@ -6,6 +6,11 @@ export const BEHIND = 128;
 /** All together at most so many (P1). */
 const MAX_CHARACTERS = 16 * 2 ** 20;
 
+/** A part of a text would keep all of the text. */
+export function ownCopy(part: string): string {
+  return ` ${part}`.slice(1);
+}
+
 export interface Stretch {
   readonly length: number;
   readonly ids: Uint32Array;
@@ -26,7 +31,7 @@ export class StretchMemory {
   /** The oldest go. */
   keep(key: string, stretch: Stretch): void {
     if (this.#stretches.has(key)) return;
-    this.#stretches.set(key, stretch);
+    this.#stretches.set(ownCopy(key), stretch);
     this.#characters += key.length;
     for (const oldest of this.#stretches.keys()) {
       if (this.#characters <= MAX_CHARACTERS) return;
