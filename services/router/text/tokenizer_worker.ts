@@ -68,9 +68,13 @@ export class TokenizerTools {
     return id === undefined ? [] : [id];
   }
 
-  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are, `invalid_request` for a piece without an end. */
   #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): Uint32Array {
     refuseTooLong(text, maxCharacters);
+    return withinStack(() => this.#idsOf(text, addSpecialTokens));
+  }
+
+  #idsOf(text: string, addSpecialTokens: boolean): Uint32Array {
     const fast = this.#fast;
     const sections = fast && !this.#answers.isEmpty ? fast.sections(text) : [];
     if (fast && this.#answers.mayHave(sections)) {
@@ -183,7 +187,7 @@ export class TokenizerTools {
     const rendered = json === undefined ? { text: text ?? '', addSpecialTokens: hasSpecialTokens } : this.#render(json);
     refuseTooLong(rendered.text, maxCharacters);
     const options = { add_special_tokens: rendered.addSpecialTokens };
-    const { ids, tokens } = this.#tokenizer.encode(rendered.text, options);
+    const { ids, tokens } = withinStack(() => this.#tokenizer.encode(rendered.text, options));
     return { count: ids.length, tokens: JSON.stringify(ids), strings: JSON.stringify(hasStrings ? tokens : null) };
   }
 
@@ -234,6 +238,16 @@ function joined(parts: readonly Uint32Array[]): Uint32Array {
     at += part.length;
   }
   return all;
+}
+
+/** The library keeps as much of a piece on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
+function withinStack<T>(encode: () => T): T {
+  try {
+    return encode();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new Failure('invalid_request', 'the text has a word that is too long to be tokenized: put breaks into it');
+  }
 }
 
 /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */

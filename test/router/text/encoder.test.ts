@@ -5,6 +5,8 @@ import { describe, expect, test } from 'vitest';
 import { createBytePairs } from '../../../services/router/text/encoder/byte_pairs.ts';
 import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
 import { openLibrary, type LibraryTokenizer } from '../../../services/router/text/encoder/library.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
+import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
@@ -168,4 +170,14 @@ describe('patterns that no tokenizer here has', () => {
       }
     }
   });
+});
+
+test('a piece that the library has no stack for is refused, and says so', () => {
+  const tools = new TokenizerTools(readTextFiles(goldenFolder('tokenizers/unigram')));
+  const text = `a ${'='.repeat(300_000)} b`;
+  const request = { text, addSpecialTokens: false, maxCharacters: Infinity };
+  const isClear = (error: unknown): boolean =>
+    error instanceof Failure && error.code === 'invalid_request' && error.message.includes('put breaks');
+  assert.throws(() => tools.encode(request), isClear);
+  expect(tools.encode({ text: 'a = b', addSpecialTokens: false, maxCharacters: Infinity }).length).toBeGreaterThan(1);
 });
