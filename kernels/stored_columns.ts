@@ -1,5 +1,5 @@
 /** Four-bit integers as GPTQ and AWQ files have them, rows side by side. */
-import { scalesPerRow } from './weight_format.ts';
+import { isSoundHalf, scalesPerRow } from './weight_format.ts';
 
 /**
  *   gptq  words [inner / 8][rows]: eight inputs of a row, the first in the lowest nibble
@@ -115,10 +115,7 @@ function asHalves(bytes: Uint8Array): Uint16Array {
   return new Uint16Array(Uint8Array.from(bytes).buffer);
 }
 
-/** Whether devices can take scales and zeros as they are: no number among them that is none, or that a GPU would flush. */
+/** Whether devices can take scales and zeros as they are. */
 export function isSound(halves: Uint8Array): boolean {
-  return asHalves(halves).every((half) => {
-    const exponent = half & 0x7c00;
-    return exponent !== 0x7c00 && (exponent !== 0 || (half & 0x3ff) === 0);
-  });
+  return asHalves(halves).every(isSoundHalf);
 }

@@ -4,6 +4,7 @@ import { blockRowBytes, blockValues, isBlocks, nibblesOfBlock, viewOf, type Bloc
 import { isColumns, rowsOfColumns, type ColumnFormat } from './stored_columns.ts';
 import {
   isInteger,
+  isSoundHalf,
   packRows,
   rowBytes,
   scalesPerRow,
@@ -99,16 +100,12 @@ const MIN_NORMAL = 0x0400;
 /** A scale that a GPU would flush becomes the smallest that it does not, and the integers follow; one that is no number is 0. */
 function withNormalScales(format: 'int8' | 'int4', { data, scales }: StoredIntegers, inner: number): StoredIntegers {
   const halves = new Uint16Array(Uint8Array.from(scales).buffer);
-  const isOdd = (half: number): boolean => {
-    const exponent = half & 0x7c00;
-    return exponent === 0x7c00 || (exponent === 0 && (half & 0x3ff) !== 0);
-  };
-  if (!halves.some(isOdd)) return { data, scales };
+  if (halves.every(isSoundHalf)) return { data, scales };
   const mended = Int8Array.from(data);
   const [perRow, groups, bytes] = [scalesPerRow(format, inner), Math.ceil(inner / 32), format === 'int8' ? 32 : 16];
   halves.forEach((half, at) => {
     const group = Math.floor(at / perRow) * groups + (at % perRow);
-    if (!isOdd(half) || at % perRow >= groups) return;
+    if (isSoundHalf(half) || at % perRow >= groups) return;
     const isSmall = (half & 0x7c00) === 0;
     if (isSmall) rescale(format, mended.subarray(group * bytes, (group + 1) * bytes), (half & 0x3ff) / 1_024);
     halves[at] = isSmall ? (half & 0x8000) | MIN_NORMAL : 0;

@@ -175,6 +175,12 @@ export function toNormalHalf(value: number): number {
   return sign | ((rounded - 0x38000000) >>> 13);
 }
 
+/** Whether a GPU takes an f16 for what it is: a number, and none that it would flush to zero. */
+export function isSoundHalf(half: number): boolean {
+  const exponent = half & 0x7c00;
+  return exponent !== 0x7c00 && (exponent !== 0 || (half & 0x3ff) === 0);
+}
+
 /** The value of a normal f16 or zero. */
 export function fromHalf(half: number): number {
   const magnitude = half & 0x7fff;

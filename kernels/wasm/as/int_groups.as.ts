@@ -2,10 +2,18 @@
 import { Q_GROUP_BYTES } from './quantise.as';
 import { madd } from './simd.as';
 
-/** `end` is where the row's group ends: its scale and correction lie at the group's start. */
+/**
+ * `end` is where the row's group ends: its scale, correction and sum lie at the group's start. `isLess` is a constant: integers are below
+ * 16, and the zeros of the outputs come off by the sum of the row's integers.
+ */
 // @ts-ignore: decorator
 @inline
-export function add_group(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, end: usize): void {
+export function add_group(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
+  if (isLess) {
+    less_zeros(sums, f32x4.convert_i32x4_s(a), scaleA, zeroA, end);
+    less_zeros(sums + 16, f32x4.convert_i32x4_s(b), scaleB, zeroB, end);
+    return;
+  }
   const scale = v128.load32_splat(end - Q_GROUP_BYTES);
   v128.store(sums, madd(f32x4.convert_i32x4_s(a), f32x4.mul(scaleA, scale), v128.load(sums)));
   v128.store(sums, madd(f32x4.convert_i32x4_s(b), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
@@ -26,30 +34,20 @@ function high_sums(a: v128, b: v128, correction: v128): v128 {
   return f32x4.convert_i32x4_s(i32x4.add(sum, correction));
 }
 
+/** As {@link add_group}, of {@link low_sums} and {@link high_sums}; without zeros what each integer is too high comes off. */
 // @ts-ignore: decorator
 @inline
-export function add_halves(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, end: usize): void {
+export function add_halves(isLess: i32, sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
+  if (isLess) {
+    const none = i32x4.splat(0);
+    less_zeros(sums, low_sums(a, b, none), scaleA, zeroA, end);
+    less_zeros(sums + 16, high_sums(a, b, none), scaleB, zeroB, end);
+    return;
+  }
   const scale = v128.load32_splat(end - Q_GROUP_BYTES);
   const correction = v128.load32_splat(end - Q_GROUP_BYTES, 4);
   v128.store(sums, madd(low_sums(a, b, correction), f32x4.mul(scaleA, scale), v128.load(sums)));
   v128.store(sums, madd(high_sums(a, b, correction), f32x4.mul(scaleB, scale), v128.load(sums, 16)), 16);
-}
-
-/** As {@link add_halves} for integers below 16: the zeros of the outputs come off by the sum of the row's integers. */
-// @ts-ignore: decorator
-@inline
-export function add_halves_less(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
-  const none = i32x4.splat(0);
-  less_zeros(sums, low_sums(a, b, none), scaleA, zeroA, end);
-  less_zeros(sums + 16, high_sums(a, b, none), scaleB, zeroB, end);
-}
-
-/** As {@link add_group} for integers below 16. */
-// @ts-ignore: decorator
-@inline
-export function add_group_less(sums: usize, a: v128, b: v128, scaleA: v128, scaleB: v128, zeroA: v128, zeroB: v128, end: usize): void {
-  less_zeros(sums, f32x4.convert_i32x4_s(a), scaleA, zeroA, end);
-  less_zeros(sums + 16, f32x4.convert_i32x4_s(b), scaleB, zeroB, end);
 }
 
 /** Said as a product and a difference, so that every path rounds alike (E2). */

@@ -12,7 +12,7 @@
  * (pairs ≤ 3,810, eight of them within i16), and the 8s, or uint4's zeros, are taken off at the end; with plain SIMD it becomes int8 slice
  * by slice. Groups are then scaled and added in order, one accumulator per output, so bits depend neither on the tile nor on relaxed integer instructions (E2).
  */
-import { add_group, add_group_less, add_halves, add_halves_less } from './int_groups.as';
+import { add_group, add_halves } from './int_groups.as';
 import { four_panels_int4, four_panels_int8, four_panels_uint4 } from './linear_int_row.as';
 import { AFTER_SUMS, FEW_ROWS, finish8, finish_four, INT4_GROUP, INT8, INT8_GROUP, LinearParams, panel_group, SINK, UINT4, UINT4_GROUP } from './panels.as';
 import { Q_GROUP_BYTES } from './quantise.as';
@@ -90,18 +90,21 @@ export function linear_int(
 }
 
 function tiles_int8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
-  let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= rows; row += 2) tile(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < rows) tile(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  tiles(0, q, qStride, w, count, sums, rows);
 }
 
 /** Of uint4 in bytes, its scales and zeros before them. */
 function tiles_uint8(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+  tiles(1, q, qStride, w, count, sums, rows);
+}
+
+// @ts-ignore: decorator
+@inline
+function tiles(isLess: i32, q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) tile(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  for (; row + 2 <= rows; row += 2) tile(2, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  if (row < rows) tile(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile(4, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile(2, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile(1, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
 /** Groups of int4 as groups of int8, for plain SIMD. */
@@ -139,25 +142,20 @@ function nibbles_to_bytes(from: usize, to: usize, less: v128): void {
 }
 
 function tiles_int4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
-  let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) {
-    tile_relaxed(4, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  }
-  for (; row + 2 <= rows; row += 2) {
-    tile_relaxed(2, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  }
-  if (row < rows) tile_relaxed(1, 0, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  tiles_relaxed(0, q, qStride, w, count, sums, rows);
 }
 
 function tiles_uint4_relaxed(q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
+  tiles_relaxed(1, q, qStride, w, count, sums, rows);
+}
+
+// @ts-ignore: decorator
+@inline
+function tiles_relaxed(isLess: i32, q: usize, qStride: usize, w: usize, count: u32, sums: usize, rows: u32): void {
   let row: u32 = 0;
-  for (; row + 4 <= rows; row += 4) {
-    tile_relaxed(4, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  }
-  for (; row + 2 <= rows; row += 2) {
-    tile_relaxed(2, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
-  }
-  if (row < rows) tile_relaxed(1, 1, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 4 <= rows; row += 4) tile_relaxed(4, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  for (; row + 2 <= rows; row += 2) tile_relaxed(2, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
+  if (row < rows) tile_relaxed(1, isLess, at(q, qStride, row), qStride, w, count, sums + ((row as usize) << 5));
 }
 
 // @ts-ignore: decorator
@@ -215,22 +213,13 @@ function tile(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usize, count
     q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
-    if (isLess) {
-      const zeroA = load4_f16(scaleAt + 16);
-      const zeroB = load4_f16(scaleAt + 24);
-      add_group_less(sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
-      if (rows > 1) add_group_less(sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
-      if (rows > 2) {
-        add_group_less(sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
-        add_group_less(sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
-      }
-    } else {
-      add_group(sums, a0, b0, scaleA, scaleB, q0);
-      if (rows > 1) add_group(sums + 32, a1, b1, scaleA, scaleB, q1);
-      if (rows > 2) {
-        add_group(sums + 64, a2, b2, scaleA, scaleB, q2);
-        add_group(sums + 96, a3, b3, scaleA, scaleB, q3);
-      }
+    const zeroA = isLess ? load4_f16(scaleAt + 16) : scaleA;
+    const zeroB = isLess ? load4_f16(scaleAt + 24) : scaleB;
+    add_group(isLess, sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
+    if (rows > 1) add_group(isLess, sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
+    if (rows > 2) {
+      add_group(isLess, sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
+      add_group(isLess, sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
     }
   }
 }
@@ -281,22 +270,13 @@ function tile_relaxed(rows: i32, isLess: i32, q0: usize, qStride: usize, w: usiz
     q3 += 16;
     const scaleA = load4_f16(scaleAt);
     const scaleB = load4_f16(scaleAt + 8);
-    if (isLess) {
-      const zeroA = load4_f16(scaleAt + 16);
-      const zeroB = load4_f16(scaleAt + 24);
-      add_halves_less(sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
-      if (rows > 1) add_halves_less(sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
-      if (rows > 2) {
-        add_halves_less(sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
-        add_halves_less(sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
-      }
-    } else {
-      add_halves(sums, a0, b0, scaleA, scaleB, q0);
-      if (rows > 1) add_halves(sums + 32, a1, b1, scaleA, scaleB, q1);
-      if (rows > 2) {
-        add_halves(sums + 64, a2, b2, scaleA, scaleB, q2);
-        add_halves(sums + 96, a3, b3, scaleA, scaleB, q3);
-      }
+    const zeroA = isLess ? load4_f16(scaleAt + 16) : scaleA;
+    const zeroB = isLess ? load4_f16(scaleAt + 24) : scaleB;
+    add_halves(isLess, sums, a0, b0, scaleA, scaleB, zeroA, zeroB, q0);
+    if (rows > 1) add_halves(isLess, sums + 32, a1, b1, scaleA, scaleB, zeroA, zeroB, q1);
+    if (rows > 2) {
+      add_halves(isLess, sums + 64, a2, b2, scaleA, scaleB, zeroA, zeroB, q2);
+      add_halves(isLess, sums + 96, a3, b3, scaleA, scaleB, zeroA, zeroB, q3);
     }
   }
 }

@@ -1,5 +1,5 @@
 /** Products of integers with one row, as in decode at batch 1: four panels side by side, at the speed of memory. See linear_int.as.ts. */
-import { add_halves, add_halves_less } from './int_groups.as';
+import { add_halves } from './int_groups.as';
 import { INT4_GROUP, INT8_GROUP, UINT4_GROUP } from './panels.as';
 import { Q_GROUP_BYTES } from './quantise.as';
 import { load4_f16, madd } from './simd.as';
@@ -118,17 +118,24 @@ function four_panels_of_nibbles(isLess: i32, q: usize, w0: usize, apart: usize, 
       h = i16x8.add(h, i16x8.relaxed_dot_i8x16_i7x16_s(y, v128.and(i16x8.shr_u(v, 4), mask)));
     }
     const end = q + Q_GROUP_BYTES;
-    if (isLess) add_halves_less(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), load4_f16(w0 + 16), load4_f16(w0 + 24), end);
-    else add_halves(sums, a, b, load4_f16(w0), load4_f16(w0 + 8), end);
+    add_panel(isLess, sums, a, b, w0, end);
     w0 += groupBytes;
-    if (isLess) add_halves_less(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), load4_f16(w1 + 16), load4_f16(w1 + 24), end);
-    else add_halves(sums + 32, c, d, load4_f16(w1), load4_f16(w1 + 8), end);
+    add_panel(isLess, sums + 32, c, d, w1, end);
     w1 += groupBytes;
-    if (isLess) add_halves_less(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), load4_f16(w2 + 16), load4_f16(w2 + 24), end);
-    else add_halves(sums + 64, e, f, load4_f16(w2), load4_f16(w2 + 8), end);
+    add_panel(isLess, sums + 64, e, f, w2, end);
     w2 += groupBytes;
-    if (isLess) add_halves_less(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), load4_f16(w3 + 16), load4_f16(w3 + 24), end);
-    else add_halves(sums + 96, g, h, load4_f16(w3), load4_f16(w3 + 8), end);
+    add_panel(isLess, sums + 96, g, h, w3, end);
     w3 += groupBytes;
   }
+}
+
+/** A group of a panel, which begins at `w`. */
+// @ts-ignore: decorator
+@inline
+function add_panel(isLess: i32, sums: usize, a: v128, b: v128, w: usize, end: usize): void {
+  const scaleA = load4_f16(w);
+  const scaleB = load4_f16(w + 8);
+  const zeroA = isLess ? load4_f16(w + 16) : scaleA;
+  const zeroB = isLess ? load4_f16(w + 24) : scaleB;
+  add_halves(isLess, sums, a, b, scaleA, scaleB, zeroA, zeroB, end);
 }
