@@ -57,12 +57,11 @@ export interface Kernels {
     spanBytes: number,
     scratch: number,
   ): void;
-  /** f16 (`source` 1) or bf16 (2) as f32. */
-  widen(source: number, from: number, count: number, to: number): void;
-  /** Rows of f32 into the panels of a weight, from output `firstOutput` on; `room`: 640 bytes. */
+  /** Rows of f32 (`source` 0), f16 (1) or bf16 (2) into the panels of a weight, from output `firstOutput` on; `room`: `ROOM` bytes. */
   pack_rows(
-    format: number,
+    source: number,
     values: number,
+    format: number,
     rows: number,
     inner: number,
     weight: number,

@@ -28,7 +28,7 @@ export async function loadWeights(
   layout: ProgramLayout,
   { piece, memory, threads, options, decoder, onLoaded }: WeightLoad,
 ): Promise<void> {
-  const stagings = stagingsIn(layout, memory, threads.count);
+  const stagings = stagingsIn(layout, memory);
   for (const [name, spec] of Object.entries(program.weights)) {
     const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
     let firstOutput = 0;
@@ -98,30 +98,28 @@ class Panels {
   }
 
   /** A helper for whole panels; a panel that is made in parts is made by one thread. */
-  #threadFor(firstOutput: number, count: number): { readonly thread: number; readonly staging: Uint8Array } {
+  #stagingFor(firstOutput: number, count: number): { readonly free: number; readonly staging: Uint8Array } {
     const { threads, stagings } = this.#packing;
     const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
-    const thread = isWhole ? threads.next() : 0;
-    return { thread, staging: stagings[thread]! };
+    const free = isWhole ? threads.next() : 0;
+    return { free, staging: stagings[free]! };
   }
 
   #putFloats(source: 'f32' | 'f16' | 'bf16', data: Uint8Array, firstOutput: number): void {
     const inner = this.#inner;
-    const storedBytes = source === 'f32' ? 4 : 2;
-    const rowsAtOnce = wholePanels((this.#stagingBytes - ROOM_BYTES) / (inner * 6));
-    const numRows = data.length / (inner * storedBytes);
+    const rowBytes = inner * (source === 'f32' ? 4 : 2);
+    const rowsAtOnce = wholePanels((this.#stagingBytes - ROOM_BYTES) / rowBytes);
+    const numRows = data.length / rowBytes;
     for (let row = 0; row < numRows; row += rowsAtOnce) {
       const count = Math.min(rowsAtOnce, numRows - row);
-      const some = data.subarray(row * inner * storedBytes, (row + count) * inner * storedBytes);
-      const { thread, staging } = this.#threadFor(firstOutput + row, count);
+      const { free, staging } = this.#stagingFor(firstOutput + row, count);
       const { byteOffset } = staging;
-      const from = source === 'f32' ? ROOM_BYTES : ROOM_BYTES + rowsAtOnce * inner * 4;
-      staging.set(some, from);
-      this.#packing.threads.run(thread, this.#packing.piece, {
+      staging.set(data.subarray(row * rowBytes, (row + count) * rowBytes), ROOM_BYTES);
+      this.#packing.threads.run(free, this.#packing.piece, {
         kind: 'floats',
         args: [
-          ...([FLOATS[source], byteOffset + from, byteOffset + ROOM_BYTES] as const),
-          ...([this.#code, count, inner, this.#to, firstOutput + row, byteOffset] as const),
+          ...([FLOATS[source], byteOffset + ROOM_BYTES, this.#code] as const),
+          ...([count, inner, this.#to, firstOutput + row, byteOffset] as const),
         ],
       });
     }
@@ -131,7 +129,7 @@ class Panels {
   #putColumns(rows: StoredColumns & StoredRows, firstOutput: number): boolean {
     const { format, data, scales, zeros = NONE } = rows;
     const count = numStored(rows, this.#inner);
-    const { thread, staging } = this.#threadFor(firstOutput, count);
+    const { free, staging } = this.#stagingFor(firstOutput, count);
     const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
     const fits = data.length + scales.length + zeros.length <= staging.length;
     const isHeld = (this.#format === 'int4' || this.#format === 'uint4') && fitsInto(rows, this.#format);
@@ -141,7 +139,7 @@ class Panels {
     staging.set(data);
     staging.set(scales, scalesAt);
     staging.set(zeros, zerosAt);
-    this.#packing.threads.run(thread, this.#packing.piece, {
+    this.#packing.threads.run(free, this.#packing.piece, {
       kind: 'columns',
       args: [
         ...([this.#code, COLUMNS[format], byteOffset, byteOffset + scalesAt] as const),
@@ -162,12 +160,12 @@ class Panels {
     for (let row = 0; row < numRows; row += rowsAtOnce) {
       const count = Math.min(rowsAtOnce, numRows - row);
       const some = data.subarray(row * dataRow, (row + count) * dataRow);
-      const { thread, staging } = this.#threadFor(firstOutput + row, count);
+      const { free, staging } = this.#stagingFor(firstOutput + row, count);
       const { byteOffset } = staging;
       staging.set(some);
       if (scales) staging.set(scales.subarray(row * scaleRow, (row + count) * scaleRow), some.length);
       const scalesAt = scales ? byteOffset + some.length : byteOffset;
-      this.#packing.threads.run(thread, this.#packing.piece, {
+      this.#packing.threads.run(free, this.#packing.piece, {
         kind: 'stored',
         args: [
           ...([this.#code, source, byteOffset, dataRow, scalesAt, scaleRow || dataRow] as const),
@@ -178,9 +176,9 @@ class Panels {
   }
 }
 
-function stagingsIn({ staging, stagingBytes }: ProgramLayout, memory: WebAssembly.Memory, count: number): Uint8Array[] {
+function stagingsIn({ staging, stagingBytes, numStagings }: ProgramLayout, memory: WebAssembly.Memory): Uint8Array[] {
   return Array.from(
-    { length: count },
+    { length: numStagings },
     (_, i) => new Uint8Array(memory.buffer, staging + i * stagingBytes, stagingBytes),
   );
 }
@@ -194,8 +192,8 @@ const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
 const COLUMNS: Readonly<Record<StoredColumns['format'], number>> = { gptq: 0, awq: 1 };
 const NONE = new Uint8Array();
 
-/** For a group of eight rows, and the end of a row. */
-const ROOM_BYTES = 640;
+/** For a group of eight rows, see quanta.as.ts. */
+const ROOM_BYTES = 1_408;
 
 /** As many rows as fill panels, where there are as many; eight fit, see {@link stagingBytesOf}. */
 function wholePanels(rows: number): number {
@@ -209,5 +207,5 @@ function asBytes(values: Float32Array): Uint8Array {
 /** Bytes of the region through which weights pass: eight rows, or a MiB. */
 export function stagingBytesOf(specs: readonly WeightSpec[]): number {
   const widest = specs.reduce((most, { inner }) => Math.max(most, inner), 0);
-  return Math.ceil(Math.max(1 << 20, LANES * widest * 6 + 2 * ROOM_BYTES) / 64) * 64;
+  return Math.ceil(Math.max(1 << 20, LANES * widest * 4 + ROOM_BYTES) / 64) * 64;
 }

@@ -1,6 +1,6 @@
 /**
- * Rows into panels, on several threads while a model is loaded: each has a staging region, and whoever reads the file packs by itself when
- * all others have something to do.
+ * Rows into panels, on several threads while a model is loaded: every job that waits has a staging region, and whoever reads the file packs
+ * by itself when all others have enough to do.
  */
 import type { Worker } from 'node:worker_threads';
 import { instantiate, type Kernels } from './kernel_exports.ts';
@@ -23,31 +23,26 @@ export function packingThreads(numThreads: number, weightBytes: number): number 
 
 /** Rows that lie in a staging region. */
 export type PackJob =
-  /** f32 (`source` 0), f16 (1) or bf16 (2) at `from`; `values` is where f32 is, or what is widened goes. */
-  | {
-      readonly kind: 'floats';
-      readonly args: readonly [
-        source: number,
-        from: number,
-        values: number,
-        code: number,
-        count: number,
-        inner: number,
-        to: number,
-        firstOutput: number,
-        room: number,
-      ];
-    }
+  /** As `pack_rows` takes them. */
+  | { readonly kind: 'floats'; readonly args: Parameters<Kernels['pack_rows']> }
   /** As `pack_stored` takes them; into uint4 as `pack_uint4` does. */
   | { readonly kind: 'stored'; readonly args: Parameters<Kernels['pack_stored']> }
   | { readonly kind: 'columns'; readonly args: Parameters<Kernels['pack_columns']> };
+
+/** Jobs of a helper: one is there when another is done, whatever its giver does meanwhile. */
+const SLOTS = 2;
+
+/** Staging regions of so many threads: the caller has one. */
+export function stagingsFor(numThreads: number): number {
+  return 1 + (numThreads - 1) * SLOTS;
+}
 
 /** By the numbers that helpers are told. */
 const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJob['kind'][];
 
 const UINT4 = formatCodes.uint4;
 
-/** Cells of a helper, u32: what it has to do, for which memory, and its arguments. */
+/** Cells of a slot, u32: what is to be done, for which memory, and its arguments. */
 const Cell = { state: 0, kind: 1, piece: 2, args: 3, count: 16 } as const;
 const State = { idle: 0, job: 1, stop: 2 } as const;
 /** A job takes milliseconds. */
@@ -56,7 +51,8 @@ const LOST_MS = 60_000;
 export interface PackWork {
   readonly module: WebAssembly.Module;
   readonly memories: readonly WebAssembly.Memory[];
-  readonly cells: Int32Array;
+  /** In turn. */
+  readonly slots: readonly Int32Array[];
 }
 
 function pack(kernels: Kernels, { kind, args }: PackJob): void {
@@ -70,20 +66,17 @@ function pack(kernels: Kernels, { kind, args }: PackJob): void {
     else kernels.pack_stored(...args);
     return;
   }
-  const [source, from, values, code, count, inner, to, firstOutput, room] = args;
-  if (source > 0) kernels.widen(source, from, count * inner, values);
-  kernels.pack_rows(code, values, count, inner, to, firstOutput, room);
+  kernels.pack_rows(...args);
 }
 
 /** The body of a helper: does jobs until it is told to stop. */
-export function servePacking({ module, memories, cells }: PackWork): void {
+export function servePacking({ module, memories, slots }: PackWork): void {
   const kernels = memories.map((memory) => instantiate(module, memory));
-  const words = new Uint32Array(cells.buffer, cells.byteOffset, cells.length);
-  for (;;) {
-    Atomics.wait(cells, Cell.state, State.idle);
-    const state = Atomics.load(cells, Cell.state);
-    if (state === State.stop) return;
-    if (state === State.idle) continue;
+  for (let turn = 0; ; turn = (turn + 1) % slots.length) {
+    const cells = slots[turn]!;
+    while (Atomics.load(cells, Cell.state) === State.idle) Atomics.wait(cells, Cell.state, State.idle);
+    if (Atomics.load(cells, Cell.state) === State.stop) return;
+    const words = new Uint32Array(cells.buffer, cells.byteOffset, cells.length);
     const args: unknown = [...words.subarray(Cell.args)];
     const own = kernels[words[Cell.piece] ?? 0];
     if (own) pack(own, { kind: KINDS[words[Cell.kind] ?? 0], args } as PackJob);
@@ -92,9 +85,52 @@ export function servePacking({ module, memories, cells }: PackWork): void {
   }
 }
 
-interface Helper {
+class Helper {
   readonly worker: Worker;
-  readonly cells: Int32Array;
+  readonly #slots: readonly Int32Array[];
+  #turn = 0;
+
+  constructor(worker: Worker, slots: readonly Int32Array[]) {
+    this.worker = worker;
+    this.#slots = slots;
+  }
+
+  /** Which slot is next: jobs are done in turn. */
+  get turn(): number {
+    return this.#turn;
+  }
+
+  /** The next one is among them when there are any. */
+  get numFree(): number {
+    return this.#slots.filter((cells) => Atomics.load(cells, Cell.state) === State.idle).length;
+  }
+
+  /** In the slot that is next. */
+  give(piece: number, { kind, args }: PackJob): void {
+    const cells = this.#slots[this.#turn]!;
+    this.#turn = (this.#turn + 1) % this.#slots.length;
+    cells[Cell.kind] = KINDS.indexOf(kind);
+    cells[Cell.piece] = piece;
+    args.forEach((value, i) => {
+      cells[Cell.args + i] = value;
+    });
+    Atomics.store(cells, Cell.state, State.job);
+    Atomics.notify(cells, Cell.state);
+  }
+
+  settle(): void {
+    for (const cells of this.#slots)
+      if (Atomics.wait(cells, Cell.state, State.job, LOST_MS) === 'timed-out')
+        throw new Error('a packing thread is lost');
+  }
+
+  async close(): Promise<void> {
+    for (const cells of this.#slots) {
+      Atomics.store(cells, Cell.state, State.stop);
+      Atomics.notify(cells, Cell.state);
+    }
+    await this.worker.terminate();
+  }
 }
 
 export class PackThreads {
@@ -113,53 +149,37 @@ export class PackThreads {
     numThreads: number,
   ): Promise<PackThreads> {
     const works = Array.from({ length: numThreads - 1 }, (): PackWork => {
-      return { module, memories, cells: new Int32Array(new SharedArrayBuffer(4 * Cell.count)) };
+      const slots = Array.from({ length: SLOTS }, () => new Int32Array(new SharedArrayBuffer(4 * Cell.count)));
+      return { module, memories, slots };
     });
     const workers = await readyWorkers('./packing_worker.js', works);
     return new PackThreads(
       memories.map((memory) => instantiate(module, memory)),
-      works.map(({ cells }, i) => ({ worker: workers[i]!, cells })),
+      works.map(({ slots }, i) => new Helper(workers[i]!, slots)),
     );
   }
 
-  /** The caller's thread among them. */
-  get count(): number {
-    return 1 + this.#helpers.length;
-  }
-
-  /** Whose staging region is free: 0 is the caller's own. */
+  /** Which staging region is free, below {@link stagingsFor}: 0 is the caller's own. */
   next(): number {
-    return 1 + this.#helpers.findIndex(({ cells }) => Atomics.load(cells, Cell.state) === State.idle);
+    const free = this.#helpers.map(({ numFree }) => numFree);
+    const most = Math.max(0, ...free);
+    if (most === 0) return 0;
+    const helper = free.indexOf(most);
+    return 1 + helper * SLOTS + this.#helpers[helper]!.turn;
   }
 
-  /** `thread`: of {@link next}. The caller's own is done when this returns. */
-  run(thread: number, piece: number, job: PackJob): void {
-    const cells = this.#helpers[thread - 1]?.cells;
-    if (!cells) {
-      pack(this.#kernels[piece]!, job);
-      return;
-    }
-    cells[Cell.kind] = KINDS.indexOf(job.kind);
-    cells[Cell.piece] = piece;
-    job.args.forEach((value, i) => {
-      cells[Cell.args + i] = value;
-    });
-    Atomics.store(cells, Cell.state, State.job);
-    Atomics.notify(cells, Cell.state);
+  /** `staging`: of {@link next}. The caller's own is done when this returns. */
+  run(staging: number, piece: number, job: PackJob): void {
+    if (staging === 0) pack(this.#kernels[piece]!, job);
+    else this.#helpers[Math.floor((staging - 1) / SLOTS)]!.give(piece, job);
   }
 
   /** Until all that was given is done. @throws Error when a helper is lost. */
   settle(): void {
-    for (const { cells } of this.#helpers)
-      if (Atomics.wait(cells, Cell.state, State.job, LOST_MS) === 'timed-out')
-        throw new Error('a packing thread is lost');
+    for (const helper of this.#helpers) helper.settle();
   }
 
   async close(): Promise<void> {
-    for (const { cells } of this.#helpers) {
-      Atomics.store(cells, Cell.state, State.stop);
-      Atomics.notify(cells, Cell.state);
-    }
-    await Promise.all(this.#helpers.map(({ worker }) => worker.terminate()));
+    await Promise.all(this.#helpers.map((helper) => helper.close()));
   }
 }

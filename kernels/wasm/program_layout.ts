@@ -9,6 +9,7 @@ import { drawRecord } from './ops/draw.ts';
 import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
 import type { PlacedOperation, Placement, StepRegions } from './ops/operation.ts';
 import { stagingBytesOf } from './load_weights.ts';
+import { stagingsFor } from './packing.ts';
 import { formatCode, paddedWidth, weightBytes } from './panels.ts';
 import { Control } from './shared_step.ts';
 
@@ -25,8 +26,9 @@ export interface ProgramLayout {
   readonly scratchBytes: number;
   readonly spanRecords: SpanRecords & { readonly at: number };
   readonly staging: number;
-  /** Of each packing thread. */
+  /** Of each region. */
   readonly stagingBytes: number;
+  readonly numStagings: number;
   readonly operations: readonly PlacedOperation[];
 }
 
@@ -87,7 +89,8 @@ export function layOutProgram(
   const scratchBytes = scratchBytesOf({ program, options });
   const scratch = plan.reserve('scratch', scratchBytes * numThreads);
   const stagingBytes = stagingBytesOf(Object.values(program.weights));
-  const staging = plan.reserve('staging', stagingBytes * numPacking);
+  const numStagings = stagingsFor(numPacking);
+  const staging = plan.reserve('staging', stagingBytes * numStagings);
   const records = spanRecordsOf(program, options, numThreads);
   const recordsBytes = records.maxTiles * records.maxSpans * records.spanBytes;
   const spanRecords = { ...records, at: plan.reserve('attention records', recordsBytes) };
@@ -97,7 +100,7 @@ export function layOutProgram(
   );
   return {
     ...{ plan, weights, buffers, regions, kv, blockBytes, rope, scratch, scratchBytes },
-    ...{ staging, stagingBytes, spanRecords, operations },
+    ...{ staging, stagingBytes, numStagings, spanRecords, operations },
   };
 }
 

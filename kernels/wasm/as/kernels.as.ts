@@ -7,7 +7,7 @@ export { gelu_mul, silu_mul } from './gates.as';
 export { linear_float, SLICE } from './linear_float.as';
 export { linear_int, SLICE_GROUPS } from './linear_int.as';
 export { combine, number_places, permute, route } from './mixture.as';
-export { pack_stored, widen } from './pack.as';
+export { pack_stored } from './pack.as';
 export { pack_rows } from './pack_floats.as';
 export { pack_columns } from './pack_columns.as';
 export { pack_uint4 } from './pack_uint4.as';

@@ -6,11 +6,6 @@
  */
 import { Q4_0, Q8_0, ROWS_INT4, ROWS_INT8, store_int4, store_int8 } from './panel_lanes.as';
 import { INT8, panel_bytes, panel_group } from './panels.as';
-import { load4_f16 } from './simd.as';
-
-/** What floats lie in. */
-const FROM_F16: u32 = 1;
-const FROM_BF16: u32 = 2;
 
 /** Bytes from one group to the next. */
 // @ts-ignore: decorator
@@ -19,32 +14,6 @@ function group_bytes(source: u32): usize {
   if (source == ROWS_INT8) return 32;
   if (source == ROWS_INT4) return 16;
   return source == Q8_0 ? 34 : 18;
-}
-
-/** to[i] = from[i] in f32, for a whole number of fours and the rest; exact. */
-export function widen(source: u32, from: usize, count: u32, to: usize): void {
-  const end = to + ((count as usize) << 2);
-  if (source == FROM_BF16) {
-    for (; to + 16 <= end; to += 16, from += 8) v128.store(to, i32x4.shl(v128.load_ext<u16>(from), 16));
-    for (; to < end; to += 4, from += 2) store<u32>(to, (load<u16>(from) as u32) << 16);
-    return;
-  }
-  const last = i32x4.splat(0x7bff);
-  const broken = i32x4.splat(0x7f800000);
-  for (; to < end; to += 16, from += 8) {
-    // What is no number stays none.
-    const isBroken = i32x4.gt_s(v128.and(v128.load_ext<u16>(from), i32x4.splat(0x7fff)), last);
-    const value = v128.or(load4_f16(from), v128.and(isBroken, broken));
-    if (to + 16 <= end) v128.store(to, value);
-    else for (let i: usize = 0; to + (i << 2) < end; i++) store<f32>(to + (i << 2), lane_of(value, i as u32));
-  }
-}
-
-// @ts-ignore: decorator
-@inline
-function lane_of(v: v128, i: u32): f32 {
-  if (i == 0) return f32x4.extract_lane(v, 0);
-  return i == 1 ? f32x4.extract_lane(v, 1) : f32x4.extract_lane(v, 2);
 }
 
 /**
