@@ -169,11 +169,15 @@ export class OfferIntake {
       arrived = [];
       await this.#write(writes, signal);
     };
-    const take = async (): Promise<ArrivalSlot> => {
+    const take = (): ArrivalSlot | Promise<ArrivalSlot> => {
+      const slot = dram.takeSlot(bytes);
+      return slot === undefined ? takeLater() : { slot, bytes: slotBytes(slab.memory, slot, bytes) };
+    };
+    const takeLater = async (): Promise<ArrivalSlot> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
+        await flush();
         const slot = dram.takeSlot(bytes);
         if (slot !== undefined) return { slot, bytes: slotBytes(slab.memory, slot, bytes) };
-        await flush();
         await pause(this.#line.clock, this.#line.random, SLOT_PAUSE_MS, signal);
       }
       throw new Failure('overloaded', 'every DRAM slot is in use');
@@ -183,17 +187,19 @@ export class OfferIntake {
     };
     let [numTaken, numSeen] = [0, 0];
     try {
-      for await (const { index, slot, fault } of stream.records({ take, giveBack })) {
-        numSeen++;
-        const hash = hashes[index];
-        if (!hash || fault !== undefined) {
-          this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
-          giveBack(slot);
-          continue;
+      for await (const arrivals of stream.records({ take, giveBack })) {
+        for (const { index, slot, fault } of arrivals) {
+          numSeen++;
+          const hash = hashes[index];
+          if (!hash || fault !== undefined) {
+            this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
+            giveBack(slot);
+            continue;
+          }
+          const write = this.#tiers.accept({ hash, format, slot, bytes });
+          numTaken++;
+          if (write) arrived.push(write);
         }
-        const write = this.#tiers.accept({ hash, format, slot, bytes });
-        numTaken++;
-        if (write) arrived.push(write);
         if (arrived.length >= WRITE_BATCH) await flush();
       }
     } catch (error) {

@@ -61,6 +61,7 @@ async function build(
   );
   const tiers = new StoreTiers({
     ...{ worker, readers, mover, dramBytes: config.dram_bytes, diskBytes: config.disk_bytes, announcer, clock, log },
+    isShared: config.transport === 'auto',
     openDisk: async () => {
       folder ??= await folders.claim(config.data_dir, folderName, fail);
       return worker.call('open', { path: environment(), budgetBytes: config.disk_bytes });
@@ -83,6 +84,8 @@ async function build(
     maxStreams: MAX_FETCH_STREAMS,
     lanes: beside?.host,
   });
+  // Before that, what is put into the slab would be lost.
+  await tiers.attached;
   const opened = tiers.disk.start().then(() => {
     log.info({ recovered: tiers.disk.size }, 'open');
   });

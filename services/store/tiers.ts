@@ -32,6 +32,8 @@ export interface StoreTiersOptions {
   readonly worker: Thread<DiskThread>;
   readonly readers: readonly Thread<DiskReader>[];
   readonly mover: Mover;
+  /** Processes of this host may read records where they lie. */
+  readonly isShared: boolean;
   readonly dramBytes: number;
   readonly diskBytes: number;
   readonly openDisk: DiskTierOptions['open'];
@@ -64,12 +66,15 @@ export class StoreTiers implements BlockSource {
   readonly #rising = new Map<BlockKey, Promise<void>>();
   readonly slab: Slab;
   readonly dram: RecordCache;
+  /** Nothing may be put into the slab before. */
+  readonly attached: Promise<void>;
   /** Offers of a block that is here, of the same numerics class and with other bytes. */
   numDivergent = 0;
 
   constructor(options: StoreTiersOptions) {
     this.#options = options;
-    const { worker, readers, mover, dramBytes, diskBytes, log, announcer, openDisk, records, clock, signal } = options;
+    const { worker, readers, mover, isShared, dramBytes, diskBytes, log, announcer, openDisk, records, clock, signal } =
+      options;
     this.slab = new Slab(dramBytes);
     this.dram = new RecordCache(this.slab, {
       onEvict: ({ hash }) => {
@@ -80,9 +85,10 @@ export class StoreTiers implements BlockSource {
     });
     // Each thread takes its calls in order, and one that dies is heard of elsewhere.
     const { memory } = this.slab;
-    const attached = [worker.call('attach', memory), mover.call('attach', memory)];
+    const attached = [worker.call('attach', memory), mover.call('attach', { memory, isShared })];
     for (const reader of readers) attached.push(reader.call('attach', memory));
-    Promise.all(attached).catch(() => undefined);
+    this.attached = Promise.all(attached).then(() => undefined);
+    this.attached.catch(() => undefined);
     this.disk = new DiskTier({
       ...{ worker, readers, records, log, clock, signal, open: openDisk, budgetBytes: diskBytes },
       onStored: (key) => {

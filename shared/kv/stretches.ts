@@ -12,6 +12,8 @@ export interface Stretch {
 
 /** Free stretches that are too small for a slot are looked at no more than so many times for one. */
 const MAX_LOOKS = 64;
+/** Of places that were free and are not: more of them are swept. */
+const MAX_STALE = 1_024;
 
 export class Stretches {
   readonly numBytes: number;
@@ -24,6 +26,8 @@ export class Stretches {
   readonly #free = new Map<number, number>();
   readonly #freeEnds = new Map<number, number>();
   #numFree = 0;
+  /** Where free stretches begin, or began: the one that was freed last is looked at first. */
+  #recent: number[] = [];
 
   /** Of `numBytes`; slots begin at multiples of `alignment`. `used`: slots that are taken, in order. @throws Error when they overlap. */
   constructor(numBytes: number, alignment: number, used: readonly Stretch[] = []) {
@@ -70,6 +74,14 @@ export class Stretches {
 
   /** What was used before is used again before what lies behind all of it: a file grows no further, memory that is warm stays so. */
   #freeFor(length: number): number | undefined {
+    for (let start = this.#recent.at(-1); start !== undefined; start = this.#recent.at(-1)) {
+      const free = this.#free.get(start) ?? 0;
+      const isLast = start + free === this.numBytes;
+      if (free >= length && !isLast) return start;
+      // One that is too short stays: it may not be for the next.
+      if (free > 0 && !isLast) break;
+      this.#recent.pop();
+    }
     let looks = 0;
     for (const [start, free] of this.#free) {
       if (free >= length && start + free < this.numBytes) return start;
@@ -113,6 +125,8 @@ export class Stretches {
     if (bytes <= 0) return;
     this.#free.set(start, bytes);
     this.#freeEnds.set(start + bytes, start);
+    this.#recent.push(start);
+    if (this.#recent.length > MAX_STALE + 2 * this.#free.size) this.#recent = [...this.#free.keys()];
   }
 
   #removeFree(start: number, bytes: number): void {

@@ -2,16 +2,14 @@
  * One Fetch call for a run of blocks, and its stream of a lane if it has one. Records go into slots as they come, a bounded number ahead of
  * whoever reads them, in order.
  */
-import { Failure, messageOf } from '../base/failure.ts';
-import { Pushed } from '../base/pushed.ts';
+import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import { FRAME_BYTES, type FrameRange } from '../kv/record.ts';
 import type { FetchReply } from '../protocol/messages.ts';
 import type { ComingRecord, PulledStream, TransferWay } from './lane.ts';
-import { pieceOf, windowOf } from './mover/lane_frames.ts';
+import { pieceOf, readyOf, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
-import type { WantedRecord } from './mover/pulled_lanes.ts';
 
 /** A slot to write one record into. */
 export interface ArrivalSlot {
@@ -21,7 +19,8 @@ export interface ArrivalSlot {
 
 /** Where records go. */
 export interface Slots {
-  readonly take: () => Promise<ArrivalSlot>;
+  /** At once where there is one. */
+  readonly take: () => ArrivalSlot | Promise<ArrivalSlot>;
   readonly giveBack: (slot: number) => void;
 }
 
@@ -41,6 +40,7 @@ export interface Arrived {
 /** Something that comes, and what it is. */
 interface Coming extends ComingRecord {
   readonly index: number;
+  readonly slot: number;
   readonly frame: number | undefined;
   readonly bytes: number;
 }
@@ -79,12 +79,17 @@ export interface FetchAttemptOptions {
 export type Moved = Record<TransferWay, number>;
 
 const NOTHING = Buffer.alloc(0);
+const NO_DIGEST = '' as Digest;
 /** Of microtasks: a slot that is free is there by then. */
 const SOON = 8;
 
 export class FetchAttempt {
   readonly #options: FetchAttemptOptions;
-  readonly #coming = new Pushed<Coming>();
+  /** In the order in which they are read. */
+  readonly #coming: Coming[] = [];
+  /** Nothing more will be asked for, and why. */
+  #ended: { readonly error: Failure | undefined } | undefined;
+  #wakeReader: () => void = () => undefined;
   /** Records that are on their way or wait to be read. */
   readonly #window: number;
   /** Taken, and not handed on. */
@@ -104,6 +109,11 @@ export class FetchAttempt {
   constructor(options: FetchAttemptOptions) {
     this.#options = options;
     this.#window = windowOf(options.recordBytes);
+    const { stream } = options;
+    if (stream)
+      stream.onArrival = () => {
+        this.#wakeReader();
+      };
     const { signal } = options.link;
     signal.addEventListener('abort', () => {
       options.stream?.giveUp(signal.reason);
@@ -111,32 +121,64 @@ export class FetchAttempt {
     });
   }
 
-  /** Once. @throws Failure when the call or its lane breaks. */
-  async *records(slots: Slots): AsyncGenerator<Arrived> {
+  /**
+   * Once. Each time those that are there, to be read at once: whoever has read one has its slot.
+   * @throws Failure when the call or its lane breaks.
+   */
+  async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
     this.#pump(slots).then(
       () => {
-        this.#coming.end();
+        this.#endWith(undefined);
       },
       (error: unknown) => {
-        this.#coming.end(error);
+        this.#endWith(asFailure(error));
         // Whoever ends a call takes back what lay ready for it.
         this.#options.stream?.giveUp(error);
       },
     );
     try {
-      for await (const { index, slot, frame, bytes, arrival } of this.#coming) {
-        const { fault, way } = await this.#options.watched(arrival, () => false);
-        this.#options.moved[way] += bytes;
-        const isLast = frame === undefined || frame === this.#options.wanted.at(-1);
-        if (isLast) {
-          this.#held.delete(slot);
-          this.#makeRoom();
-        }
-        yield { index, slot, frame, isLast, fault };
+      for (;;) {
+        const [next] = this.#coming;
+        const arrival = next?.arrival;
+        if (arrival && 'error' in arrival) throw arrival.error;
+        if (arrival) yield this.#arrived();
+        else if (next) await this.#options.watched(this.#somethingNew(), () => false);
+        else if (!this.#ended) await this.#somethingNew();
+        else if (this.#ended.error) throw this.#ended.error;
+        else return;
       }
     } finally {
       this.#isOver = true;
       this.#end(slots);
+    }
+  }
+
+  #endWith(error: Failure | undefined): void {
+    this.#ended = { error };
+    this.#wakeReader();
+  }
+
+  #somethingNew(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wakeReader = resolve;
+    });
+  }
+
+  /** Those in front that are there. */
+  *#arrived(): Generator<Arrived> {
+    const { moved, wanted } = this.#options;
+    for (;;) {
+      const [next] = this.#coming;
+      if (!next?.arrival || 'error' in next.arrival) return;
+      const { index, slot, frame, bytes, arrival } = next;
+      this.#coming.shift();
+      moved[next.arrival.way] += bytes;
+      const isLast = frame === undefined || frame === wanted.at(-1);
+      if (isLast) {
+        this.#held.delete(slot);
+        this.#makeRoom();
+      }
+      yield { index, slot, frame, isLast, fault: (arrival as { readonly fault: string | undefined }).fault };
     }
   }
 
@@ -186,23 +228,31 @@ export class FetchAttempt {
     const { index: first, numReady, totalBytes } = reply;
     const ready = hashes.slice(first, first + numReady);
     const isNext = first === this.#numAsked && totalBytes === recordBytes && ready.length === numReady;
-    if (!stream || !isNext || this.#group || numReady > this.#window) throw this.#wrong(reply);
+    if (!stream || !isNext || this.#group || numReady > readyOf(recordBytes)) throw this.#wrong(reply);
     this.#numAsked += numReady;
     // Who was before has a slot before.
     await this.#acquired;
-    let batch: WantedRecord[] = [];
+    let coming: Coming[] = [];
     const flush = (): void => {
-      const from = batch[0]?.index ?? 0;
-      stream.ask(batch).forEach((coming, i) => {
-        this.#coming.push({ ...coming, index: from + i, frame: undefined, bytes: recordBytes });
-      });
-      batch = [];
+      stream.ask(
+        {
+          indices: coming.map(({ index }) => index),
+          slots: coming.map(({ slot }) => slot),
+          digests: coming.map(({ index }) => hashes[index]?.digest ?? NO_DIGEST),
+          bytes: recordBytes,
+        },
+        coming,
+      );
+      this.#coming.push(...coming);
+      coming = [];
     };
-    for (const [i, { digest }] of ready.entries()) {
-      const taking = this.#take(slots);
-      if (batch.length > 0 && !(await isSoon(taking))) flush();
-      const { slot } = await taking;
-      batch.push({ index: first + i, slot, bytes: recordBytes, digest });
+    for (let index = first; index < first + numReady; index++) {
+      let taken = this.#take(slots);
+      if (taken instanceof Promise) {
+        if (coming.length > 0 && !(await isSoon(taken))) flush();
+        taken = await taken;
+      }
+      coming.push({ index, slot: taken.slot, frame: undefined, bytes: recordBytes, arrival: undefined });
     }
     flush();
   }
@@ -240,26 +290,30 @@ export class FetchAttempt {
   /** Of blocks [fromBlock, toBlock) of the group, of the frames that are wanted [fromPart, toPart). */
   #askPieces(group: Group, fromBlock: number, toBlock: number, fromPart: number, toPart: number): void {
     const { hashes, frames, wanted: parts, stream } = this.#options;
-    const wanted: WantedRecord[] = [];
-    const whose: Pick<Coming, 'index' | 'frame' | 'bytes'>[] = [];
+    const slots = group.slots.slice(fromBlock, toBlock);
+    if (slots.length === 0 || !stream) return;
     for (const [ahead, frame] of parts.slice(fromPart, toPart).entries()) {
       const range = frames[frame];
       if (!range) continue;
       const { offset, bytes } = range;
-      for (const [behind, slot] of group.slots.slice(fromBlock, toBlock).entries()) {
-        const block = fromBlock + behind;
-        const index = group.first + block;
-        const digest = hashes[index]?.digest ?? ('' as Digest);
-        const said =
-          group.described[fromPart + ahead]?.subarray(block * FRAME_BYTES, (block + 1) * FRAME_BYTES) ?? NOTHING;
-        wanted.push({ index: pieceOf(index, frame), slot, bytes, digest, frame: { range, offset, said } });
-        whose.push({ index, frame, bytes });
-      }
-    }
-    if (wanted.length === 0 || !stream) return;
-    for (const [i, coming] of stream.ask(wanted).entries()) {
-      const own = whose[i];
-      if (own) this.#coming.push({ ...coming, ...own });
+      const described = group.described[fromPart + ahead] ?? NOTHING;
+      const coming = slots.map((slot, i): Coming => {
+        return { index: group.first + fromBlock + i, slot, frame, bytes, arrival: undefined };
+      });
+      const said = slots.map((_, i) =>
+        described.subarray((fromBlock + i) * FRAME_BYTES, (fromBlock + i + 1) * FRAME_BYTES),
+      );
+      stream.ask(
+        {
+          indices: coming.map(({ index }) => pieceOf(index, frame)),
+          slots,
+          digests: coming.map(({ index }) => hashes[index]?.digest ?? NO_DIGEST),
+          bytes,
+          frame: { range, offset, said },
+        },
+        coming,
+      );
+      this.#coming.push(...coming);
     }
   }
 
@@ -283,24 +337,41 @@ export class FetchAttempt {
     this.#arriving = undefined;
     const own = this.#numAsked++;
     // A mover that fails is a fault like any other.
+    const coming: Coming = { index: own, slot, frame: undefined, bytes: recordBytes, arrival: undefined };
+    this.#coming.push(coming);
     const verified = mover.call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } });
-    const arrival = verified.catch(messageOf).then((fault) => ({ fault, way: 'call' as const }));
-    this.#coming.push({ index: own, slot, frame: undefined, bytes: recordBytes, arrival });
+    void verified.catch(messageOf).then((fault) => {
+      coming.arrival = { fault, way: 'call' };
+      this.#wakeReader();
+    });
   }
 
-  async #take({ take, giveBack }: Slots): Promise<ArrivalSlot> {
-    const { signal } = this.#options.link;
+  #take(slots: Slots): ArrivalSlot | Promise<ArrivalSlot> {
     if (this.#held.size >= this.#window) this.#isFull = true;
+    if (this.#isFull || this.#isOver || this.#options.link.signal.aborted) return this.#takeLater(slots);
+    const taken = slots.take();
+    if (taken instanceof Promise) return this.#taken(taken, slots);
+    this.#held.add(taken.slot);
+    return taken;
+  }
+
+  async #takeLater(slots: Slots): Promise<ArrivalSlot> {
+    const { signal } = this.#options.link;
     while (this.#isFull && !signal.aborted) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
     }
-    const taken = await take();
+    signal.throwIfAborted();
+    return this.#taken(slots.take(), slots);
+  }
+
+  async #taken(taking: ArrivalSlot | Promise<ArrivalSlot>, { giveBack }: Slots): Promise<ArrivalSlot> {
+    const taken = await taking;
     // Nobody is there any more to give it back.
     if (this.#isOver) giveBack(taken.slot);
     else this.#held.add(taken.slot);
-    signal.throwIfAborted();
+    this.#options.link.signal.throwIfAborted();
     return taken;
   }
 

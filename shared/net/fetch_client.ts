@@ -38,10 +38,10 @@ export interface FetchOptions {
 
 export interface FetchStream {
   /**
-   * Records in order; the last one may be short of the run. A block whose frames have begun to come may begin anew, when its stream broke.
+   * Records in order, each time those that are there; whoever has read one has its slot. The last one may be short of the run. A block whose frames have begun to come may begin anew, when its stream broke.
    * @throws Failure when the stream breaks.
    */
-  records(slots: Slots): AsyncGenerator<Arrived>;
+  records(slots: Slots): AsyncGenerator<Iterable<Arrived>>;
   cancel(): void;
 }
 
@@ -138,7 +138,13 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
   // Whoever reads hears of it.
   attempt.catch(() => undefined);
   let numDone = 0;
-  async function* records(slots: Slots): AsyncGenerator<Arrived> {
+  function* counted(some: Iterable<Arrived>, first: number): Generator<Arrived> {
+    for (const arrived of some) {
+      if (arrived.isLast) numDone++;
+      yield { ...arrived, index: first + arrived.index };
+    }
+  }
+  async function* records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
     let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
     let busyUntilMs = 0;
     let numBefore = -1;
@@ -151,10 +157,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
       for (;;) {
         try {
           const first = numDone;
-          for await (const arrived of (await attempt).records(slots)) {
-            if (arrived.isLast) numDone++;
-            yield { ...arrived, index: first + arrived.index };
-          }
+          for await (const some of (await attempt).records(slots)) yield counted(some, first);
           return;
         } catch (error) {
           const failure = asFailure(error);

@@ -8,7 +8,7 @@ import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '
 import { HASH_BYTES, packKeys, unpackHashes } from '../protocol/packing.ts';
 import type { BlockSource, GrowingBlocks } from './block_source.ts';
 import type { LaneHost, ServedStream } from './lane_host.ts';
-import { pieceOf, windowOf } from './mover/lane_frames.ts';
+import { pieceOf, readyOf } from './mover/lane_frames.ts';
 import { answering, answeringOnce, type Handler } from './network.ts';
 
 /** Records come in slices of at most this: what a reader that stops holds up. */
@@ -136,7 +136,7 @@ async function* records(
         const isWhole = yield* inParts(lent, index, stream, request.frames, signal);
         if (!isWhole) break;
         read(lent.blocks.length);
-        await stream.until(windowOf(lent.recordBytes) / 2, signal);
+        await stream.until(readyOf(lent.recordBytes) / 2, signal);
         continue;
       }
       if ('frames' in lent) throw new Failure('internal', 'frames go over lanes');
@@ -149,18 +149,13 @@ async function* records(
         if (request.frames > 0) yield* inParts(partedRecords(ready), index, stream, request.frames, signal);
         else {
           stream.offer(
-            ready.map(({ slot, release }, i) => ({
-              index: pieceOf(index + i, undefined),
-              slot,
-              offset: 0,
-              bytes,
-              release,
-            })),
+            ready.map(({ slot, release }, i) => ({ index: pieceOf(index + i, undefined), slot, release })),
+            { offset: 0, bytes },
           );
           yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
         }
         // More is told of when half of it is gone.
-        await stream.until(windowOf(bytes) / 2, signal);
+        await stream.until(readyOf(bytes) / 2, signal);
         continue;
       }
       if (stream && stream.numReady > 0) {
@@ -200,9 +195,8 @@ async function* inParts(
       const described = await growth.described(frame, signal);
       if (!described || signal.aborted) return false;
       stream.offer(
-        blocks.map(({ slot, hold }, i) => {
-          return { index: pieceOf(index + i, frame), slot, offset, bytes, release: hold() };
-        }),
+        blocks.map(({ slot, hold }, i) => ({ index: pieceOf(index + i, frame), slot, release: hold() })),
+        { offset, bytes },
       );
       const said = { frame: frame + 1, described: Buffer.concat(described) };
       yield { index, offset: 0, totalBytes, data: NOTHING, numReady: blocks.length, ...said };

@@ -6,8 +6,9 @@ import type { Clock } from '../base/clock.ts';
 import { asFailure, Failure } from '../base/failure.ts';
 import { OVER } from '../base/signal.ts';
 import type { Digest } from '../kv/block_key.ts';
+import type { ArrivedRecords } from './mover/arrivals.ts';
 import type { Mover } from './mover/mover.ts';
-import type { ArrivedRecord, WantedRecord } from './mover/pulled_lanes.ts';
+import type { WantedRecords } from './mover/pulled_lanes.ts';
 
 const IDLE_MS = 120_000;
 /** A record that is dropped while it comes, and takes longer than this: its lane is given up. */
@@ -80,8 +81,8 @@ export class Lane {
     });
   }
 
-  arrived({ stream, index, fault, isShared }: ArrivedRecord): void {
-    this.#streams.get(stream)?.arrived(index, { fault, way: isShared ? 'memory' : 'socket' });
+  arrived({ stream, indices, faults, isShared }: ArrivedRecords): void {
+    this.#streams.get(stream)?.arrived(indices, faults, isShared ? 'memory' : 'socket');
   }
 
   dropped(stream: number): void {
@@ -111,27 +112,23 @@ export class Lane {
 
 /** On its way into a slot, or there. */
 export interface ComingRecord {
-  readonly slot: number;
-  /** When it is there. Rejects with a Failure when the lane is lost. */
-  readonly arrival: Promise<LaneArrival>;
+  arrival: Arrival | undefined;
 }
 
 /** What a record came by. */
 export type TransferWay = 'memory' | 'socket' | 'call';
 
-export interface LaneArrival {
-  /** Why it cannot be used. */
-  readonly fault: string | undefined;
-  readonly way: TransferWay;
-}
-
-interface Waiter {
-  readonly resolve: (arrival: LaneArrival) => void;
-  readonly reject: (error: Error) => void;
-}
+/** It is in its slot, or will not be. */
+export type Arrival =
+  | {
+      /** Why it cannot be used. */
+      readonly fault: string | undefined;
+      readonly way: TransferWay;
+    }
+  | { readonly error: Failure };
 
 interface StreamLine {
-  readonly ask: (records: readonly WantedRecord[]) => void;
+  readonly ask: (records: WantedRecords) => void;
   readonly drop: () => void;
 }
 
@@ -139,7 +136,9 @@ interface StreamLine {
 export class PulledStream {
   readonly number: number;
   readonly #line: StreamLine;
-  readonly #waiting = new Map<number, Waiter>();
+  readonly #waiting = new Map<number, ComingRecord>();
+  /** What has been asked for is there, or will not come. */
+  onArrival: () => void = () => undefined;
   readonly #end = new AbortController();
   #isClosed = false;
 
@@ -158,26 +157,23 @@ export class PulledStream {
     return this.#waiting.size;
   }
 
-  /** @throws Failure when it is closed. */
-  ask(records: readonly WantedRecord[]): ComingRecord[] {
+  /** `coming`: of each of them, in that order, told when it is there. @throws Failure when it is closed. */
+  ask(records: WantedRecords, coming: readonly ComingRecord[]): void {
     // What it is asked for now would come into slots that are given back.
     if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
-    const coming = records.map(({ slot, index }) => {
-      const arrival = new Promise<LaneArrival>((resolve, reject) => {
-        this.#waiting.set(index, { resolve, reject });
-      });
-      // Whoever gives up before does not hear of it.
-      arrival.catch(() => undefined);
-      return { slot, arrival };
-    });
+    for (const [i, index] of records.indices.entries()) {
+      const one = coming[i];
+      if (one) this.#waiting.set(index, one);
+    }
     this.#line.ask(records);
-    return coming;
   }
 
   /** Nobody waits for what is still to come; it may come all the same. */
   giveUp(reason: unknown): void {
-    for (const { reject } of this.#waiting.values()) reject(asFailure(reason));
+    const error = asFailure(reason);
+    for (const coming of this.#waiting.values()) coming.arrival = { error };
     this.#waiting.clear();
+    this.onArrival();
   }
 
   /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
@@ -195,9 +191,13 @@ export class PulledStream {
     return ended;
   }
 
-  arrived(index: number, arrival: LaneArrival): void {
-    this.#waiting.get(index)?.resolve(arrival);
-    this.#waiting.delete(index);
+  arrived(indices: readonly number[], faults: readonly (string | undefined)[], way: TransferWay): void {
+    for (const [i, index] of indices.entries()) {
+      const coming = this.#waiting.get(index);
+      if (coming) coming.arrival = { fault: faults[i], way };
+      this.#waiting.delete(index);
+    }
+    this.onArrival();
   }
 
   lost(reason: string): void {

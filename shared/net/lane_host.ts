@@ -8,13 +8,15 @@ import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import { OVER } from '../base/signal.ts';
 import type { LaneReply, LaneRequest } from '../protocol/messages.ts';
-import { LANE_TOKEN_BYTES, windowOf } from './mover/lane_frames.ts';
+import { LANE_TOKEN_BYTES, readyOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { MoverEvent } from './mover/mover_worker.ts';
-import type { OfferedRecord } from './mover/served_lanes.ts';
+import type { OfferedRecords } from './mover/served_lanes.ts';
 
 /** A record in its slot, or a frame of one, that can be asked for; whoever sent it releases it. */
-export interface ReadyRecord extends OfferedRecord {
+export interface ReadyRecord {
+  readonly index: number;
+  readonly slot: number;
   readonly release: () => void;
 }
 
@@ -109,8 +111,8 @@ interface ServedStreamOptions {
 
 export class ServedStream {
   readonly #options: ServedStreamOptions;
-  /** Offered and not sent. */
-  readonly #ready = new Map<number, ReadyRecord>();
+  /** Offered and not sent, and what releases each. */
+  readonly #ready = new Map<number, () => void>();
   #wake: () => void = () => undefined;
   readonly #over = new AbortController();
 
@@ -128,19 +130,19 @@ export class ServedStream {
 
   /** So many more records of this size may lie ready. */
   room(recordBytes: number): number {
-    return this.#isOver ? 0 : windowOf(recordBytes) - this.#ready.size;
+    return this.#isOver ? 0 : readyOf(recordBytes) - this.#ready.size;
   }
 
-  /** From now on they can be asked for. */
-  offer(ready: readonly ReadyRecord[]): void {
+  /** From now on they can be asked for: all of them, or the same part of each. */
+  offer(ready: readonly ReadyRecord[], { offset, bytes }: Pick<OfferedRecords, 'offset' | 'bytes'>): void {
     if (this.#isOver) {
       for (const { release } of ready) release();
       return;
     }
-    for (const record of ready) this.#ready.set(record.index, record);
-    const records = ready.map(({ index, slot, offset, bytes }) => ({ index, slot, offset, bytes }));
+    for (const { index, release } of ready) this.#ready.set(index, release);
+    const [indices, slots] = [ready.map(({ index }) => index), ready.map(({ slot }) => slot)];
     const { mover, lane, number } = this.#options;
-    mover.tell('offer', { lane, stream: number, records });
+    mover.tell('offer', { lane, stream: number, records: { indices, slots, offset, bytes } });
   }
 
   /** Until no more than `most` lie ready. @throws Failure when the lane is lost, or `signal` aborts. */
@@ -164,7 +166,7 @@ export class ServedStream {
 
   sent(indices: readonly number[]): void {
     for (const index of indices) {
-      this.#ready.get(index)?.release();
+      this.#ready.get(index)?.();
       this.#ready.delete(index);
     }
     this.#wake();
@@ -184,7 +186,7 @@ export class ServedStream {
   over(): void {
     if (this.#isOver) return;
     this.#over.abort(OVER);
-    for (const { release } of this.#ready.values()) release();
+    for (const release of this.#ready.values()) release();
     this.#ready.clear();
     this.#options.onOver();
     this.#wake();

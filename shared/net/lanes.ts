@@ -150,7 +150,7 @@ export class Lanes {
       this.#open.get(event.lane)?.lost(event.reason);
       this.#open.delete(event.lane);
     } else if (event.kind === 'arrived')
-      for (const record of event.records) this.#open.get(record.lane)?.arrived(record);
+      for (const arrived of event.arrivals) this.#open.get(arrived.lane)?.arrived(arrived);
     else if (event.kind === 'dropped') this.#open.get(event.lane)?.dropped(event.stream);
   }
 }

@@ -91,13 +91,15 @@ export class BlockFetcher {
             this.#options.window.give(slot);
           },
         };
-        for await (const arrival of stream.records(slots)) {
-          const block = source.start + arrival.index;
-          const fault = this.#deliver(job, block, arrival);
-          if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
-          const range = arrival.frame === undefined ? undefined : this.#frames[arrival.frame];
-          fetchedBytes += range?.bytes ?? recordBytes(this.#options.layout);
-          if (arrival.isLast) reached = block + 1;
+        for await (const arrivals of stream.records(slots)) {
+          for (const arrival of arrivals) {
+            const block = source.start + arrival.index;
+            const fault = this.#deliver(job, block, arrival);
+            if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
+            const range = arrival.frame === undefined ? undefined : this.#frames[arrival.frame];
+            fetchedBytes += range?.bytes ?? recordBytes(this.#options.layout);
+            if (arrival.isLast) reached = block + 1;
+          }
         }
         if (reached < source.end) {
           reason = `${source.address} has no block ${reached}`;
@@ -156,17 +158,17 @@ export class BlockFetcher {
         for (const [index, hash] of hashes.entries()) {
           const lent = await outbox.lend(hash, job.context.requestId, 0, job.signal);
           if (!lent) return;
-          const { slot, bytes } = await take().catch((error: unknown) => {
+          let slot: number;
+          try {
+            const taken = await take();
+            taken.bytes.set(lent.record);
+            ({ slot } = taken);
+          } finally {
             lent.release();
-            throw error;
-          });
-          bytes.set(lent.record);
-          lent.release();
+          }
           const want = { format: layout.format, digest: hash.digest };
-          yield {
-            ...{ index, slot, frame: undefined, isLast: true },
-            fault: await line.mover.call('verify', { slot, bytes: lent.record.length, want }).catch(messageOf),
-          };
+          const fault = await line.mover.call('verify', { slot, bytes: lent.record.length, want }).catch(messageOf);
+          yield [{ index, slot, frame: undefined, isLast: true, fault }];
         }
       },
       cancel: () => undefined,

@@ -147,7 +147,7 @@ export class EngineInstance {
     }
     const slab = new Slab(numSlots * slotSize);
     const mover = startMover(options.threads, onDeath, options.tls);
-    await mover.call('attach', slab.memory);
+    await mover.call('attach', { memory: slab.memory, isShared: options.transfer.transport === 'auto' });
     host.attach(slab.memory, preambleBytes(layout));
     const instance = new EngineInstance(options, host, mover, slab);
     const { clock, stepTimeoutMs, onHang } = options;

@@ -326,7 +326,7 @@ class Getter {
     const mover = startMover(workerThreads, (error) => {
       throw error;
     });
-    await mover.call('attach', slab.memory);
+    await mover.call('attach', { memory: slab.memory, isShared: true });
     const network = new GrpcNetwork('', systemClock);
     const stopped = new AbortController();
     const { signal } = stopped;
@@ -359,18 +359,18 @@ class Getter {
     const giveBack = (slot: number): void => {
       this.#slab.release(slot);
     };
-    const take = async (): Promise<ArrivalSlot> => {
-      for (;;) {
-        const slot = this.#slab.allocate(this.#bytes);
-        if (slot !== undefined) return { slot, bytes: slotBytes(this.#slab.memory, slot, this.#bytes) };
-        await systemClock.turn();
-      }
+    const take = (): ArrivalSlot | Promise<ArrivalSlot> => {
+      const slot = this.#slab.allocate(this.#bytes);
+      if (slot === undefined) return systemClock.turn().then(take);
+      return { slot, bytes: slotBytes(this.#slab.memory, slot, this.#bytes) };
     };
     let numHere = 0;
-    for await (const { slot, fault } of this.#open(hashes).records({ take, giveBack })) {
-      if (fault !== undefined) throw new Error(fault);
-      numHere++;
-      giveBack(slot);
+    for await (const arrivals of this.#open(hashes).records({ take, giveBack })) {
+      for (const { slot, fault } of arrivals) {
+        if (fault !== undefined) throw new Error(fault);
+        numHere++;
+        giveBack(slot);
+      }
     }
     if (numHere < hashes.length) throw new Error(`${numHere} of ${hashes.length} records came`);
     return numHere * this.#bytes;

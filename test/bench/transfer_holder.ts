@@ -23,6 +23,10 @@ const layout = layoutOf(Number(recordKiB));
 const { bytes, hashes } = recordsOf(layout, Number(numRecords));
 const wanted = new WantedKeys();
 const slab = new Slab(2 * hashes.length * slotLength(bytes));
+const mover = startMover(workerThreads, (error) => {
+  throw error;
+});
+await mover.call('attach', { memory: slab.memory, isShared: true });
 const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
 for (const hash of hashes) {
   const slot = cache.takeSlot(bytes) ?? 0;
@@ -31,10 +35,6 @@ for (const hash of hashes) {
   sealRecord(record, layout, hash);
   cache.put({ hash, slot, bytes, format: layout.format });
 }
-const mover = startMover(workerThreads, (error) => {
-  throw error;
-});
-await mover.call('attach', slab.memory);
 const network = new GrpcNetwork('', systemClock);
 const { signal } = new AbortController();
 const lanes = new LaneHost({

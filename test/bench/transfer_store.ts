@@ -31,9 +31,17 @@ const [network, log, clock] = [new GrpcNetwork('', systemClock), silentLog, syst
 const announcer = new Announcer('s', () => undefined, clock, signal);
 const noDisk = { call: () => Promise.resolve() } as unknown as Thread<DiskThread>;
 const tiers = new StoreTiers({
-  ...{ worker: noDisk, readers: [], mover, dramBytes: 2 * hashes.length * slotLength(bytes), diskBytes: 0 },
+  ...{
+    worker: noDisk,
+    readers: [],
+    mover,
+    isShared: true,
+    dramBytes: 2 * hashes.length * slotLength(bytes),
+    diskBytes: 0,
+  },
   ...{ announcer, clock, signal, log, records: () => '', openDisk: () => Promise.reject(new Error('no disk')) },
 });
+await tiers.attached;
 const place = { transport: transport as 'auto' | 'bulk' | 'grpc', bind: '', bulk_port: 0 };
 const beside = lanesOf(place, mover, { network, clock, log, newId }, signal);
 const line = { network, clock, random: new Random(1), mover, lanes: beside?.lanes, moved: nothingMoved() };

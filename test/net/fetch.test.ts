@@ -68,9 +68,11 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
   const got: number[] = [];
   const slot = { slot: 0, bytes: new Uint8Array(BYTES) };
   const records = stream.records({ take: () => Promise.resolve(slot), giveBack: () => undefined });
-  for await (const { index } of records) {
-    assert.equal(slot.bytes[0], index);
-    got.push(index);
+  for await (const arrivals of records) {
+    for (const { index } of arrivals) {
+      assert.equal(slot.bytes[0], index);
+      got.push(index);
+    }
   }
   return got;
 }

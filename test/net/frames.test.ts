@@ -1,5 +1,5 @@
 /**
- * Blocks that a holder is still computing come frame by frame over a lane: real TCP, real gRPC and /dev/shm, an outbox whose engine is
+ * Blocks that a holder is still computing come frame by frame over a lane: real TCP, real gRPC and shared memory, an outbox whose engine is
  * played by the test. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
@@ -26,7 +26,7 @@ import { createFetchHandlers, type FetchHandlers, type FetchServerCounters } fro
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { sharedFiles } from '../../shared/net/mover/host_memory.ts';
+import { systemMemory } from '../../shared/net/mover/host_memory.ts';
 import type { Listener } from '../../shared/net/network.ts';
 import { Outbox } from '../../shared/node/outbox.ts';
 import type { FetchReply } from '../../shared/protocol/messages.ts';
@@ -68,7 +68,7 @@ class Holder {
 
   constructor(isShared: boolean, signal: AbortSignal, numSlots = 64) {
     this.slab = new Slab(numSlots * slotLength(BYTES));
-    const mover = inlineMover(this.slab, sharedFiles);
+    const mover = inlineMover(this.slab, systemMemory);
     this.outbox = new Outbox({
       ...{ layout, slab: this.slab, numSlots, mover, clock: systemClock, log: silentLog },
       announcer: new Announcer('holder', () => undefined, systemClock, signal),
@@ -148,7 +148,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     holder = new Holder(isShared, stopped.signal, numSlots);
     address = await holder.listen(network, handlers?.(holder));
     slab = new Slab(32 * slotLength(BYTES));
-    const mover = inlineMover(slab, sharedFiles);
+    const mover = inlineMover(slab, systemMemory);
     const { signal } = stopped;
     const lanes = new Lanes({ network, mover, isShared, clock: systemClock, log: silentLog, signal });
     line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
@@ -183,11 +183,13 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     const seen: Seen[] = [];
     const payloads = new Map<number, Buffer>();
     const all = async (): Promise<void> => {
-      for await (const { index, slot, frame, isLast, fault } of stream.records(slots)) {
-        seen.push({ index, frame, isLast, fault });
-        if (!isLast) continue;
-        payloads.set(index, Buffer.from(slotBytes(slab.memory, slot + START, layout.payloadBytes)));
-        slots.giveBack(slot);
+      for await (const arrivals of stream.records(slots)) {
+        for (const { index, slot, frame, isLast, fault } of arrivals) {
+          seen.push({ index, frame, isLast, fault });
+          if (!isLast) continue;
+          payloads.set(index, Buffer.from(slotBytes(slab.memory, slot + START, layout.payloadBytes)));
+          slots.giveBack(slot);
+        }
       }
     };
     return { seen, payloads, done: all() };

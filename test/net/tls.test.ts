@@ -18,7 +18,7 @@ import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { sharedFiles } from '../../shared/net/mover/host_memory.ts';
+import { systemMemory } from '../../shared/net/mover/host_memory.ts';
 import { headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
 import type { LaneReply } from '../../shared/protocol/messages.ts';
@@ -66,6 +66,7 @@ async function holder(
   const stopped = new AbortController();
   const network = new GrpcNetwork('', systemClock, tls);
   const slab = new Slab(NUM_BLOCKS * slotLength(BYTES));
+  const mover = inlineMover(slab, systemMemory, undefined, laneTls === 'none' ? undefined : laneTls);
   const wanted = new WantedKeys();
   const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
   for (const hash of hashes) {
@@ -74,7 +75,6 @@ async function holder(
     sealRecord(slotBytes(slab.memory, slot, BYTES), layout, hash);
     cache.put({ hash, slot, bytes: BYTES, format: layout.format });
   }
-  const mover = inlineMover(slab, sharedFiles, undefined, laneTls === 'none' ? undefined : laneTls);
   const lanes = new LaneHost({
     ...{ mover, newId, clock: systemClock, log: silentLog, signal: stopped.signal },
     ...{ isShared: false, host: '127.0.0.1', port: 0 },
@@ -106,7 +106,7 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tl
     network.close();
   });
   const slab = new Slab(64 * slotLength(BYTES));
-  const mover = inlineMover(slab, sharedFiles, undefined, laneTls);
+  const mover = inlineMover(slab, systemMemory, undefined, laneTls);
   const lanes = new Lanes({ network, mover, isShared: false, clock: systemClock, log: silentLog, signal });
   await lanes.to(address, true);
   const moved = nothingMoved();
@@ -117,11 +117,13 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tl
   });
   const slots = slotsOf(slab, BYTES, signal);
   let next = 0;
-  for await (const { index, slot, fault } of stream.records(slots)) {
-    assert.equal(fault, undefined);
-    assert.equal(index, next);
-    assert.equal(slotBytes(slab.memory, slot, BYTES).at(-1), Number(hashes[next++]!.key & 0xffn));
-    slots.giveBack(slot);
+  for await (const arrivals of stream.records(slots)) {
+    for (const { index, slot, fault } of arrivals) {
+      assert.equal(fault, undefined);
+      assert.equal(index, next);
+      assert.equal(slotBytes(slab.memory, slot, BYTES).at(-1), Number(hashes[next++]!.key & 0xffn));
+      slots.giveBack(slot);
+    }
   }
   assert.equal(next, NUM_BLOCKS);
   return moved;

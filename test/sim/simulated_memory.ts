@@ -2,73 +2,61 @@
  * Memory that simulated processes of one host share: a driver of shared/net/mover/host_memory.ts. Half of all processes are on each of two
  * hosts.
  */
-import type { BorrowedMemory, HostMemory, LentMemory } from '../../shared/net/mover/host_memory.ts';
+import { slotBytes } from '../../shared/kv/slab.ts';
+import type { BorrowedMemory, HostMemory, OwnMemory } from '../../shared/net/mover/host_memory.ts';
 import type { SimFabric } from './simulated_network.ts';
 import type { SimProcess } from './simulation.ts';
 
-/** Of one lane: more goes over its socket. */
-const MAX_PLACES = 4;
-
-interface Shared {
-  readonly proof: Buffer;
-  readonly records: Map<number, Buffer>;
-}
+/** Of four records one goes over its lane's socket. */
+const SENT_EVERY = 4;
 
 export class SimMemories {
   readonly #fabric: SimFabric;
-  readonly #shared = new Map<string, Shared>();
-  #nextPlace = 0;
-  #numMade = 0;
-  /** Of every record that is put into any. */
-  readonly onPut: (record: Uint8Array, from: SimProcess) => void;
+  /** By name; what a process that died has left can be read still. */
+  readonly #shared = new Map<string, OwnMemory>();
+  /** Of every record, or frame of one, that is to be read where it lies. */
+  readonly onLent: (record: Uint8Array, from: SimProcess) => void;
 
-  constructor(fabric: SimFabric, onPut: SimMemories['onPut']) {
+  constructor(fabric: SimFabric, onLent: SimMemories['onLent']) {
     this.#fabric = fabric;
-    this.onPut = onPut;
+    this.onLent = onLent;
   }
 
   of(process: SimProcess): HostMemory {
     const host = `host ${process.name.charCodeAt(process.name.length - 1) % 2}`;
     return {
       host,
-      create: (name, proof) => this.#lend(`${host}/${name}/${this.#numMade++}`, proof, process),
-      open: (path, proof) => {
-        const found = path.startsWith(host) ? this.#shared.get(path) : undefined;
-        return found?.proof.equals(proof) ? this.#borrow(found) : undefined;
+      attach: (memory, isShared) => {
+        let numAsked = 0;
+        const own: OwnMemory = {
+          name: isShared ? `${host}/${process.name}/${this.#shared.size}` : '',
+          bytes: (slot, length) => slotBytes(memory, slot, length),
+          placeOf: (start, end) => {
+            if (++numAsked % SENT_EVERY === 0) return undefined;
+            this.onLent(slotBytes(memory, start, end - start), process);
+            return start;
+          },
+        };
+        if (isShared) this.#shared.set(own.name, own);
+        return own;
+      },
+      open: (name) => {
+        const found = name.startsWith(host) ? this.#shared.get(name) : undefined;
+        return found && this.#borrow(found);
       },
     };
   }
 
-  #lend(path: string, proof: Buffer, process: SimProcess): LentMemory {
-    const records = new Map<number, Buffer>();
-    this.#shared.set(path, { proof: Buffer.from(proof), records });
-    return {
-      path,
-      put: (record) => {
-        if (records.size >= MAX_PLACES) return undefined;
-        this.onPut(record, process);
-        const place = this.#nextPlace++;
-        records.set(place, Buffer.from(record));
-        return place;
-      },
-      free: (place) => records.delete(place),
-      close: () => {
-        this.#shared.delete(path);
-        records.clear();
-      },
-    };
-  }
-
-  #borrow({ records }: Shared): BorrowedMemory {
+  #borrow(own: OwnMemory): BorrowedMemory {
     const { faults } = this.#fabric;
     return {
-      get: (place, from, into) => {
-        // Nothing is left of it when its holder has gone.
-        into.set(records.get(place)?.subarray(from, from + into.length) ?? []);
-        if (!this.#fabric.isFaulty(faults.flipsPerMillion)) return;
+      at: (place, length) => {
+        const record = Buffer.from(own.bytes(place, length));
+        if (!this.#fabric.isFaulty(faults.flipsPerMillion)) return record;
         this.#fabric.numFlips++;
-        const at = this.#fabric.below(into.length);
-        into[at] = (into[at] ?? 0) ^ (1 << this.#fabric.below(8));
+        const at = this.#fabric.below(length);
+        record[at] = (record[at] ?? 0) ^ (1 << this.#fabric.below(8));
+        return record;
       },
       close: () => undefined,
     };

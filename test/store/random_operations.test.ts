@@ -64,6 +64,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
   const tiers = new StoreTiers({
     ...{ worker, readers, dramBytes: DRAM_BYTES, diskBytes: DISK_BYTES, announcer, clock: systemClock },
     mover: { call: () => Promise.resolve() } as unknown as Mover,
+    isShared: false,
     openDisk: () => worker.call('open', { path, budgetBytes: DISK_BYTES }),
     records: () => join(path, RECORDS),
     signal: stopped.signal,

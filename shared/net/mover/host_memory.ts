@@ -1,179 +1,96 @@
 /**
- * Memory that processes of one host share, beside a lane: its holder writes records into it, and their asker reads them from there, a copy
- * each, without a socket. Who gives it is a driver: a file of a memory file system, a simulated one in tests.
+ * Memory that processes of one host share, beside a lane: records lie in their holder's slab, and their asker copies them from there into
+ * its own, once, without a socket. Who gives it is a driver: the system's, a simulated one in tests.
  *
- * The file has a name only until both have it open, some milliseconds: nothing is left behind by whoever is killed after that, and what is
- * left by one who was killed before is taken away by the next.
+ * Whoever is gone, or is taken to be, may find that what it reads is another record meanwhile: an asker judges its copy (K2), never what it
+ * copied from.
  */
-import {
-  closeSync,
-  constants,
-  fstatSync,
-  ftruncateSync,
-  openSync,
-  readdirSync,
-  readSync,
-  statSync,
-  unlinkSync,
-  writeSync,
-} from 'node:fs';
 import { bootId } from '../../base/boot_id.ts';
-import { Stretches } from '../../kv/stretches.ts';
+import {
+  mapPublished,
+  plainBytes,
+  publish,
+  type MappedMemory,
+  type PublishedMemory,
+} from '../../base/native_memory.ts';
+import type { SlabMemory } from '../../kv/slab.ts';
 
-/** Where Linux has one; elsewhere lanes go over their sockets. */
-const FOLDER = '/dev/shm';
-const NAME = /^\/dev\/shm\/penstock-[\w-]{1,24}$/;
-/** In front of the records: what shows that both have the same file. */
-const PROOF_BYTES = 4_096;
-const MIN_PROOF_BYTES = 16;
-const ALIGNMENT = 4_096;
-const STALE_MS = 60_000;
-/** Of one lane; a file system that is smaller is a failed write, and that record goes over the socket. */
-const MEMORY_BYTES = 32 << 20;
-
-/** A holder's end. */
-export interface LentMemory {
-  /** How its asker finds it. */
-  readonly path: string;
-  /** Copies a record in. @returns where, undefined when there is no room: then it goes another way. */
-  put(record: Uint8Array): number | undefined;
-  /** Its asker has read it. @returns false when nothing was there. */
-  free(place: number): boolean;
-  close(): void;
+/** This process's slab. */
+export interface OwnMemory {
+  /** How others of this host find it; empty: they do not. */
+  readonly name: string;
+  bytes(slot: number, length: number): Uint8Array;
+  /** Where others find bytes [start, end) of it; undefined: they see no such place. */
+  placeOf(start: number, end: number): number | undefined;
 }
 
-/** An asker's end. */
+/** Another's. */
 export interface BorrowedMemory {
-  /** Copies a record's bytes from `from` on; less than there is room for when there are no more. */
-  get(place: number, from: number, into: Uint8Array): void;
+  /** To be copied from; undefined when there is no such place. */
+  at(place: number, length: number): Uint8Array | undefined;
   close(): void;
 }
 
 export interface HostMemory {
   /** Processes that say the same may see the same memory; whether they do, opening it tells. */
   readonly host: string;
-  /** Undefined where there is none. `proof`: what its asker must find in it. */
-  create(name: string, proof: Buffer): LentMemory | undefined;
-  /** Undefined when it is not to be seen from here, or is another's. */
-  open(path: string, proof: Buffer): BorrowedMemory | undefined;
+  /** Before anything is in it. `isShared`: others may see it. */
+  attach(memory: SlabMemory, isShared: boolean): OwnMemory;
+  /** Undefined when it is not to be seen from here. */
+  open(name: string): BorrowedMemory | undefined;
 }
 
-export const sharedFiles: HostMemory = {
+export const systemMemory: HostMemory = {
   host: bootId(),
-  create: (name, proof) => LentFile.create(name, proof),
-  open: (path, proof) => BorrowedFile.open(path, proof),
+  attach: (memory, isShared) => new AttachedSlab(memory, isShared),
+  open: (name) => {
+    const mapped = mapPublished(name);
+    return mapped && new MappedSlab(mapped);
+  },
 };
 
-class LentFile implements LentMemory {
-  readonly path: string;
-  readonly #file: number;
-  readonly #places = new Stretches(MEMORY_BYTES, ALIGNMENT);
+class AttachedSlab implements OwnMemory {
+  readonly #memory: SlabMemory;
+  readonly #published: PublishedMemory | undefined;
+  readonly #plain: ArrayBuffer | SharedArrayBuffer;
 
-  private constructor(path: string, file: number) {
-    this.path = path;
-    this.#file = file;
+  constructor(memory: SlabMemory, isShared: boolean) {
+    this.#memory = memory;
+    this.#published = isShared ? publish(memory.buffer) : undefined;
+    this.#plain = plainBytes(memory.buffer);
   }
 
-  static create(name: string, proof: Buffer): LentFile | undefined {
-    const path = `${FOLDER}/penstock-${name}`;
-    let lent: LentFile | undefined;
-    try {
-      lent = new LentFile(path, openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL, 0o600));
-      writeSync(lent.#file, proof, 0, proof.length, 0);
-      lent.#sweep();
-      return lent;
-    } catch {
-      // There is no such file system, or it is full.
-      lent?.close();
-      return undefined;
-    }
+  get name(): string {
+    return this.#published?.name ?? '';
   }
 
-  /** Of others that were killed while theirs had a name: none that lives keeps it so long. */
-  #sweep(): void {
-    const { mtimeMs } = fstatSync(this.#file);
-    for (const name of readdirSync(FOLDER)) {
-      const path = `${FOLDER}/${name}`;
-      if (!NAME.test(path)) continue;
-      try {
-        if (mtimeMs - statSync(path).mtimeMs > STALE_MS) unlinkSync(path);
-      } catch {
-        // It has gone meanwhile, or is another user's.
-      }
-    }
+  bytes(slot: number, length: number): Uint8Array {
+    // The slab's own bound: a view of a view of memory has none that means anything.
+    if (slot + length > this.#memory.buffer.byteLength) throw new RangeError(`slot ${slot} has no ${length} bytes`);
+    return new Uint8Array(this.#plain, slot, length);
   }
 
-  put(record: Uint8Array): number | undefined {
-    const place = this.#places.allocate(record.length);
-    if (place === undefined) return undefined;
-    try {
-      for (let done = 0; done < record.length;)
-        done += writeSync(this.#file, record, done, record.length - done, PROOF_BYTES + place + done);
-      return place / ALIGNMENT;
-    } catch {
-      this.#places.release(place);
-      return undefined;
-    }
-  }
-
-  free(place: number): boolean {
-    const at = place * ALIGNMENT;
-    if (this.#places.slotAt(at) !== at) return false;
-    this.#places.release(at);
-    return true;
-  }
-
-  close(): void {
-    try {
-      unlinkSync(this.path);
-    } catch {
-      // Its asker has taken the name away, as it should.
-    }
-    try {
-      // Whoever has it open still keeps no bytes of it.
-      ftruncateSync(this.#file, 0);
-    } finally {
-      closeSync(this.#file);
-    }
+  placeOf(start: number, end: number): number | undefined {
+    const found = this.#published;
+    return found && start >= found.start && end <= found.end ? start - found.start : undefined;
   }
 }
 
-class BorrowedFile implements BorrowedMemory {
-  readonly #file: number;
+class MappedSlab implements BorrowedMemory {
+  #mapped: MappedMemory | undefined;
 
-  private constructor(file: number) {
-    this.#file = file;
+  constructor(mapped: MappedMemory) {
+    this.#mapped = mapped;
   }
 
-  static open(path: string, proof: Buffer): BorrowedFile | undefined {
-    // A peer says where: one name, of one kind, that holds what only the two of them know.
-    if (!NAME.test(path) || proof.length < MIN_PROOF_BYTES) return undefined;
-    let file: number | undefined;
-    try {
-      file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-      const found = Buffer.alloc(proof.length);
-      const isFull = fstatSync(file).isFile() && readSync(file, found, 0, found.length, 0) === proof.length;
-      if (isFull && found.equals(proof)) {
-        unlinkSync(path);
-        return new BorrowedFile(file);
-      }
-    } catch {
-      // It is not to be seen from here: the lane goes over its socket.
-    }
-    if (file !== undefined) closeSync(file);
-    return undefined;
-  }
-
-  get(place: number, from: number, into: Uint8Array): void {
-    const at = PROOF_BYTES + place * ALIGNMENT + from;
-    for (let done = 0; done < into.length;) {
-      const numRead = readSync(this.#file, into, done, into.length - done, at + done);
-      if (numRead === 0) return;
-      done += numRead;
-    }
+  at(place: number, length: number): Uint8Array | undefined {
+    const bytes = this.#mapped?.bytes;
+    return bytes && place + length <= bytes.byteLength ? new Uint8Array(bytes, place, length) : undefined;
   }
 
   close(): void {
-    closeSync(this.#file);
+    const mapped = this.#mapped;
+    this.#mapped = undefined;
+    mapped?.close();
   }
 }

@@ -3,21 +3,23 @@
  * calls; a lane is opened with a token from an OpenLane answer, once.
  *
  *   asker → holder   token (LANE_TOKEN_BYTES), then asks: [stream u32][index u32], of records, or of frames of them (pieceOf)
- *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][place u32][magic u32]
+ *   holder → asker   a welcome, then records, each behind a head: [stream u32][index u32][bytes u32][magic u32][place f64]
  *
- * Little-endian. A welcome is a head without bytes. Where both share memory (host_memory.ts), a record may lie at a place of it instead:
- * its asker says so with an ask of stream 0, first that it has the memory open, then of each place that it has read it. An ask is answered
- * when the record has been offered; one of a stream that is over is not answered, and its Fetch call says why.
+ * Little-endian. A welcome is a head without bytes. Where both share memory (host_memory.ts), a record is not sent: its head says where it
+ * lies, and its asker says the same ask again, with READ in its stream, when it has read it. It says first that it has the memory open, with
+ * an ask of stream 0. An ask is answered when the record has been offered; one of a stream that is over is not answered, and its Fetch call
+ * says why.
  */
 export const LANE_TOKEN_BYTES = 32;
 export const ASK_BYTES = 8;
-export const HEAD_BYTES = 20;
-const MAGIC = 0x324c4b50;
+export const HEAD_BYTES = 24;
+const MAGIC = 0x334c4b50;
 /** Of a head: the record is behind it. */
-const NO_PLACE = 0xffff_ffff;
-/** The stream of asks that are about the shared memory, and the one that says it is open. */
+const NO_PLACE = -1;
+/** The stream of the ask that says that the memory is open. */
 export const MEMORY_STREAM = 0;
-export const MEMORY_OPEN = 0xffff_ffff;
+/** In the stream of an ask: the record has been read. */
+export const READ = 0x8000_0000;
 
 export interface RecordHead {
   readonly stream: number;
@@ -28,19 +30,20 @@ export interface RecordHead {
 }
 
 export function headOf({ stream, index, bytes, place = NO_PLACE }: RecordHead): Buffer {
-  const head = Buffer.alloc(HEAD_BYTES);
+  const head = Buffer.allocUnsafe(HEAD_BYTES);
   head.writeUInt32LE(stream, 0);
   head.writeUInt32LE(index, 4);
   head.writeUInt32LE(bytes, 8);
-  head.writeUInt32LE(place, 12);
-  head.writeUInt32LE(MAGIC, 16);
+  head.writeUInt32LE(MAGIC, 12);
+  head.writeDoubleLE(place, 16);
   return head;
 }
 
 /** Undefined when it is none. */
 export function readHead(head: Buffer): RecordHead | undefined {
-  if (head.readUInt32LE(16) !== MAGIC) return undefined;
-  const place = head.readUInt32LE(12);
+  if (head.readUInt32LE(12) !== MAGIC) return undefined;
+  const place = head.readDoubleLE(16);
+  if (place !== NO_PLACE && !(Number.isSafeInteger(place) && place >= 0)) return undefined;
   return {
     ...{ stream: head.readUInt32LE(0), index: head.readUInt32LE(4), bytes: head.readUInt32LE(8) },
     place: place === NO_PLACE ? undefined : place,
@@ -48,7 +51,7 @@ export function readHead(head: Buffer): RecordHead | undefined {
 }
 
 export function asksOf(stream: number, indices: readonly number[]): Buffer {
-  const asks = Buffer.alloc(ASK_BYTES * indices.length);
+  const asks = Buffer.allocUnsafe(ASK_BYTES * indices.length);
   indices.forEach((index, i) => {
     asks.writeUInt32LE(stream, ASK_BYTES * i);
     asks.writeUInt32LE(index, ASK_BYTES * i + 4);
@@ -83,7 +86,15 @@ const WINDOW_BYTES = 16 << 20;
 const MIN_WINDOW = 32;
 const MAX_WINDOW = 256;
 
-/** Records of one stream that lie ready at its holder, or are on their way, at once (P1): enough that a lane never waits for calls. */
+/** Records of one stream that are on their way to its asker, or wait there to be read, at once (P1): enough that a lane never waits for slots. */
 export function windowOf(recordBytes: number): number {
   return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
+}
+
+const READY_BYTES = 64 << 20;
+const MAX_READY = 1_024;
+
+/** Records of one stream that lie ready at its holder at once (P1): more than its asker has slots for, since calls say which, and cost more. */
+export function readyOf(recordBytes: number): number {
+  return Math.min(MAX_READY, Math.max(2 * MIN_WINDOW, Math.floor(READY_BYTES / recordBytes)));
 }

@@ -10,11 +10,11 @@ import {
   verifyRecord,
   type RecordLayout,
 } from '../../kv/record.ts';
-import { slotBytes, type SlabMemory } from '../../kv/slab.ts';
+import type { SlabMemory } from '../../kv/slab.ts';
 import type { TlsTexts } from '../tls_texts.ts';
-import { sharedFiles, type HostMemory } from './host_memory.ts';
-import { PulledLanes, type PulledEvent, type WantedRecord } from './pulled_lanes.ts';
-import { ServedLanes, type OfferedRecord, type ServedEvent } from './served_lanes.ts';
+import { systemMemory, type HostMemory, type OwnMemory } from './host_memory.ts';
+import { PulledLanes, type PulledEvent, type WantedRecords } from './pulled_lanes.ts';
+import { ServedLanes, type OfferedRecords, type ServedEvent } from './served_lanes.ts';
 import type { Sockets } from './sockets.ts';
 import { tcpSockets } from './tcp_sockets.ts';
 
@@ -27,7 +27,8 @@ export interface SlottedBlock {
 }
 
 export interface MoverMethods {
-  attach: (memory: SlabMemory) => void;
+  /** Before anything is in it. `isShared`: processes of the same host may read it where it is. */
+  attach: (slab: { memory: SlabMemory; isShared: boolean }) => void;
   /** Writes the preamble of a record whose payload the engine put in place. @returns its content as record.ts has it. */
   seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash; described: readonly Uint8Array[] }) => bigint;
   /** What records that are not whole yet say of one of their frames, whose bytes the engine put in place. */
@@ -41,36 +42,37 @@ export interface MoverMethods {
   /** @returns how one who is on `host` finds memory to share; empty: there is none. */
   admit: (of: { lane: number; token: string; host: string }) => string;
   dismiss: (lane: number) => void;
-  offer: (of: { lane: number; stream: number; records: readonly OfferedRecord[] }) => void;
+  offer: (of: { lane: number; stream: number; records: OfferedRecords }) => void;
   retract: (of: { lane: number; stream: number }) => void;
   cut: (lane: number) => void;
   connect: (to: { lane: number; host: string; port: number; token: string; memory: string }) => void;
-  ask: (of: { lane: number; stream: number; format: Digest; records: readonly WantedRecord[] }) => void;
+  ask: (of: { lane: number; stream: number; format: Digest; records: WantedRecords }) => void;
   drop: (of: { lane: number; stream: number }) => void;
   close: (lane: number) => void;
 }
 
 /** `tls`: lanes are encrypted. */
 export function start(tls: TlsTexts | undefined, emit: (event: MoverEvent) => void): MoverMethods {
-  return moverOn(tcpSockets(tls), sharedFiles, systemClock, emit);
+  return moverOn(tcpSockets(tls), systemMemory, systemClock, emit);
 }
 
 export function moverOn(
   sockets: Sockets,
   hostMemory: HostMemory,
-  clock: Pick<Clock, 'turn'>,
+  clock: Pick<Clock, 'turn' | 'sleep'>,
   emit: (event: MoverEvent) => void,
 ): MoverMethods {
-  let slab: SlabMemory | undefined;
-  const record = (slot: number, bytes: number): Uint8Array => {
+  let slab: OwnMemory | undefined;
+  const own = (): OwnMemory => {
     if (!slab) throw new Error('the mover has no slab yet');
-    return slotBytes(slab, slot, bytes);
+    return slab;
   };
-  const served = new ServedLanes(sockets, hostMemory, record, emit);
-  const pulled = new PulledLanes(sockets, hostMemory, () => clock.turn(), record, emit);
+  const record = (slot: number, bytes: number): Uint8Array => own().bytes(slot, bytes);
+  const served = new ServedLanes(sockets, hostMemory, own, emit);
+  const pulled = new PulledLanes(sockets, hostMemory, clock, own, emit);
   return {
-    attach(memory) {
-      slab = memory;
+    attach({ memory, isShared }) {
+      slab = hostMemory.attach(memory, isShared);
     },
     seal: ({ layout, slot, hash, described }) => sealRecord(record(slot, recordBytes(layout)), layout, hash, described),
     describe({ layout, frame, blocks }) {

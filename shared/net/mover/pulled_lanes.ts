@@ -2,46 +2,39 @@
  * An asker's end of lanes, in its mover thread: records are asked for, come into slots of the slab, and are verified as soon as they are
  * there (K2), frame by frame, while they are in the processor's cache.
  */
+import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
 import { ArrivingFrame, ArrivingRecord, type FrameRange } from '../../kv/record.ts';
-import type { BorrowedMemory, HostMemory } from './host_memory.ts';
-import { asksOf, HEAD_BYTES, MEMORY_OPEN, MEMORY_STREAM, placeOf, readHead, type RecordHead } from './lane_frames.ts';
+import { Arrivals, type ArrivedRecords } from './arrivals.ts';
+import type { BorrowedMemory, HostMemory, OwnMemory } from './host_memory.ts';
+import { asksOf, HEAD_BYTES, MEMORY_STREAM, placeOf, READ, readHead, type RecordHead } from './lane_frames.ts';
+import { MemoryReads } from './memory_reads.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const CONNECT_TIMEOUT_MS = 2_000;
 /** For records that nobody wants any more: they come all the same. */
 const SCRATCH_BYTES = 256 << 10;
-/** Of a record in shared memory: so much is copied and verified while it is in the processor's cache. */
-const PIECE_BYTES = 256 << 10;
+/** Heads of records in shared memory that come together; the next ones come behind. */
+const MAX_HEADS = 256;
 /** Streams that are remembered for that; an older one's record costs the lane. */
 const MAX_UNWANTED = 1_024;
 
-/** A record that is to come, or a frame of one, and what it must be. */
-export interface WantedRecord {
+/** Records that are to come, or one frame of each, and what they must be: in columns, since threads tell each other of many. */
+export interface WantedRecords {
   /** As lane_frames.ts numbers what is asked for. */
-  readonly index: number;
-  readonly slot: number;
-  /** That come. */
+  readonly indices: readonly number[];
+  readonly slots: readonly number[];
+  readonly digests: readonly Digest[];
+  /** That come, of each. */
   readonly bytes: number;
-  readonly digest: Digest;
-  /** It is this one: `said` as its holder describes it, at `offset` of the slot. */
-  readonly frame?: { readonly range: FrameRange; readonly offset: number; readonly said: Uint8Array };
-}
-
-/** It is in its slot; `fault` says why it cannot be used. */
-export interface ArrivedRecord {
-  readonly lane: number;
-  readonly stream: number;
-  readonly index: number;
-  readonly fault: string | undefined;
-  /** Through memory that both ends share; else over the socket. */
-  readonly isShared: boolean;
+  /** It is this one: `said` as their holder describes it of each, at `offset` of the slot. */
+  readonly frame?: { readonly range: FrameRange; readonly offset: number; readonly said: readonly Uint8Array[] };
 }
 
 export type PulledEvent =
   | { readonly kind: 'opened'; readonly lane: number }
-  | { readonly kind: 'arrived'; readonly records: readonly ArrivedRecord[] }
+  | { readonly kind: 'arrived'; readonly arrivals: readonly ArrivedRecords[] }
   /** None of the stream's slots is written any more. */
   | { readonly kind: 'dropped'; readonly lane: number; readonly stream: number }
   /** It is gone, and writes no slot: it could not be opened, or its connection ended. */
@@ -53,9 +46,14 @@ interface Coming {
   readonly judge: ArrivingRecord | ArrivingFrame;
 }
 
-interface Expected extends WantedRecord {
+interface Expected {
   readonly stream: number;
+  readonly index: number;
+  readonly slot: number;
+  readonly bytes: number;
+  readonly digest: Digest;
   readonly format: Digest;
+  readonly frame: { readonly range: FrameRange; readonly offset: number; readonly said: Uint8Array } | undefined;
 }
 
 interface Pulled {
@@ -68,38 +66,36 @@ interface Pulled {
   droppedStream: number | undefined;
   arriving: Expected | undefined;
   memory: BorrowedMemory | undefined;
-  /** Places of it that were read and are not told of. */
-  read: number[];
+  /** Records of it that were read and are not told of. */
+  read: { readonly stream: number; readonly index: number }[];
 }
 
 export class PulledLanes {
   readonly #sockets: Sockets;
   readonly #hostMemory: HostMemory;
-  readonly #recordIn: (slot: number, bytes: number) => Uint8Array;
+  readonly #own: () => OwnMemory;
   readonly #emit: (event: PulledEvent) => void;
   readonly #lanes = new Map<number, Pulled>();
-  /** Of this turn of the loop: told together. */
-  #arrivals: ArrivedRecord[] = [];
-  readonly #turn: () => Promise<void>;
-  readonly #tell = (): void => {
-    const records = this.#arrivals;
-    this.#arrivals = [];
-    if (records.length > 0) this.#emit({ kind: 'arrived', records });
-  };
+  readonly #arrivals: Arrivals;
+  readonly #reads: MemoryReads;
+  readonly #clock: Pick<Clock, 'turn'>;
 
-  /** `turn`: when the loop has gone round. */
   constructor(
     sockets: Sockets,
     hostMemory: HostMemory,
-    turn: () => Promise<void>,
-    recordIn: (slot: number, bytes: number) => Uint8Array,
+    clock: Pick<Clock, 'turn' | 'sleep'>,
+    own: () => OwnMemory,
     emit: (event: PulledEvent) => void,
   ) {
     this.#sockets = sockets;
     this.#hostMemory = hostMemory;
-    this.#turn = turn;
-    this.#recordIn = recordIn;
+    this.#clock = clock;
+    this.#own = own;
     this.#emit = emit;
+    this.#arrivals = new Arrivals(clock, (arrivals) => {
+      emit({ kind: 'arrived', arrivals });
+    });
+    this.#reads = new MemoryReads(clock);
   }
 
   /** `memory`: how the holder's is found; empty: there is none. */
@@ -114,8 +110,8 @@ export class PulledLanes {
       if (pulled.isClosed) pulled.socket.destroy();
       else {
         pulled.socket.write([Buffer.from(token)]);
-        pulled.memory = memory === '' ? undefined : this.#hostMemory.open(memory, Buffer.from(token));
-        if (pulled.memory) pulled.socket.write([asksOf(MEMORY_STREAM, [MEMORY_OPEN])]);
+        pulled.memory = memory === '' ? undefined : this.#hostMemory.open(memory);
+        if (pulled.memory) pulled.socket.write([asksOf(MEMORY_STREAM, [0])]);
       }
     } catch (error) {
       this.#lanes.delete(lane);
@@ -124,12 +120,16 @@ export class PulledLanes {
     }
   }
 
-  ask(lane: number, stream: number, format: Digest, records: readonly WantedRecord[]): void {
+  ask(lane: number, stream: number, format: Digest, { indices, slots, digests, bytes, frame }: WantedRecords): void {
     const pulled = this.#lanes.get(lane);
     // It was lost meanwhile, and its user is told.
     if (!pulled?.socket) return;
-    for (const record of records) pulled.expected.set(placeOf(stream, record.index), { ...record, stream, format });
-    const indices = records.map(({ index }) => index);
+    for (const [i, index] of indices.entries()) {
+      const [slot, digest, said] = [slots[i], digests[i], frame?.said[i]];
+      if (slot === undefined || digest === undefined) continue;
+      const part = frame && said && { range: frame.range, offset: frame.offset, said };
+      pulled.expected.set(placeOf(stream, index), { stream, index, slot, bytes, digest, format, frame: part });
+    }
     pulled.socket.write([asksOf(stream, indices)]);
   }
 
@@ -144,6 +144,7 @@ export class PulledLanes {
       const [oldest] = pulled.unwanted;
       if (pulled.unwanted.size > MAX_UNWANTED && oldest !== undefined) pulled.unwanted.delete(oldest);
     }
+    this.#reads.giveUp(lane, stream);
     if (pulled?.arriving?.stream === stream) pulled.droppedStream = stream;
     else this.#emit({ kind: 'dropped', lane, stream });
   }
@@ -156,27 +157,31 @@ export class PulledLanes {
   }
 
   #listener(lane: number, pulled: Pulled): SocketListener {
-    const head = Buffer.alloc(HEAD_BYTES);
+    /** Heads come one by one before records, and many together of records that are read elsewhere. */
+    const heads = Buffer.alloc(MAX_HEADS * HEAD_BYTES);
+    let numHeads = 0;
     /** What comes now, and how much of it is here. */
     let [kind, target, numBytes, numHere]: ['head' | 'record' | 'unwanted', Uint8Array, number, number] = [
-      ...(['head', head, HEAD_BYTES, 0] as const),
+      ...(['head', heads, 0, 0] as const),
     ];
     let coming: Coming['judge'] | undefined;
     let scratch: Uint8Array | undefined;
     let isWelcome = false;
+    const cut = (): void => {
+      pulled.isClosed = true;
+      pulled.socket?.destroy();
+    };
     const begin = (next: typeof kind, into: Uint8Array, bytes: number): void => {
       [kind, target, numBytes, numHere] = [next, into, bytes, 0];
     };
     const behindHead = (read: RecordHead | undefined): void => {
       if (!isWelcome && read?.bytes === 0) {
         isWelcome = true;
-        begin('head', head, HEAD_BYTES);
         this.#emit({ kind: 'opened', lane });
         return;
       }
       if (read?.place !== undefined) {
         this.#fromMemory(lane, pulled, read, read.place);
-        begin('head', head, HEAD_BYTES);
         return;
       }
       const place = read && placeOf(read.stream, read.index);
@@ -192,38 +197,56 @@ export class PulledLanes {
         begin('unwanted', scratch, read.bytes);
       } else {
         // Nobody knows where the next record begins.
-        begin('head', head, HEAD_BYTES);
-        pulled.isClosed = true;
-        pulled.socket?.destroy();
+        cut();
       }
     };
+    const behindBytes = (count: number): void => {
+      numHere += count;
+      if (kind === 'record') coming?.took(numHere);
+      if (numHere < numBytes) return;
+      if (kind === 'record') this.#arrived(lane, pulled, coming?.fault);
+      begin('head', heads, 0);
+    };
+    const room = (): Uint8Array =>
+      kind === 'unwanted' ? target.subarray(0, Math.min(target.length, numBytes - numHere)) : target.subarray(numHere);
+    const behindHeads = (): void => {
+      let at = 0;
+      while (numHeads - at >= HEAD_BYTES && !pulled.isClosed) {
+        behindHead(readHead(heads.subarray(at, at + HEAD_BYTES)));
+        at += HEAD_BYTES;
+        // What came behind it is the record's.
+        while (kind !== 'head' && at < numHeads) {
+          const into = room();
+          const count = heads.copy(into, 0, at, Math.min(numHeads, at + into.length));
+          at += count;
+          behindBytes(count);
+        }
+      }
+      heads.copyWithin(0, at, numHeads);
+      numHeads -= at;
+    };
     return {
-      into: () =>
-        kind === 'unwanted'
-          ? target.subarray(0, Math.min(target.length, numBytes - numHere))
-          : target.subarray(numHere),
+      into: () => {
+        if (kind !== 'head') return room();
+        return heads.subarray(numHeads, pulled.memory ? heads.length : HEAD_BYTES);
+      },
       onBytes: (count) => {
+        // What means nothing has to go somewhere: a socket that deciphers would ask for ever where.
         if (pulled.isClosed) {
-          // It means nothing, and has to go somewhere: a socket that deciphers would ask for ever where.
-          begin('head', head, HEAD_BYTES);
-          return;
-        }
-        numHere += count;
-        if (kind === 'record') coming?.took(numHere);
-        if (numHere < numBytes) return;
-        if (kind === 'head') {
-          behindHead(readHead(head));
-          return;
-        }
-        if (kind === 'record') this.#arrived(lane, pulled, coming?.fault, false);
-        begin('head', head, HEAD_BYTES);
+          begin('head', heads, 0);
+          numHeads = 0;
+        } else if (kind === 'head') {
+          numHeads += count;
+          behindHeads();
+        } else behindBytes(count);
       },
       onClosed: (reason) => {
         pulled.isClosed = true;
+        this.#reads.giveUp(lane);
         pulled.memory?.close();
         this.#lanes.delete(lane);
         // What came before comes before.
-        this.#tell();
+        this.#arrivals.tell();
         this.#emit({ kind: 'lost', lane, reason });
       },
     };
@@ -238,47 +261,63 @@ export class PulledLanes {
       pulled.socket?.destroy();
       return;
     }
-    pulled.read.push(place);
-    if (pulled.read.length === 1) void this.#turn().then(() => this.#tellRead(pulled));
-    if (!isWanted) return;
-    pulled.expected.delete(wanted);
-    const { target, judge } = this.#comingOf(expected);
-    for (let at = 0; at < bytes; at += PIECE_BYTES) {
-      const end = Math.min(bytes, at + PIECE_BYTES);
-      pulled.memory.get(place, at, target.subarray(at, end));
-      judge.took(end);
+    if (!isWanted) {
+      this.#read(pulled, stream, index);
+      return;
     }
-    pulled.arriving = expected;
-    this.#arrived(lane, pulled, judge.fault, true);
+    pulled.expected.delete(wanted);
+    const from = pulled.memory.at(place, bytes);
+    this.#reads.add({
+      ...{ lane, stream, from, ...this.#comingOf(expected) },
+      done: (isHere, fault) => {
+        this.#read(pulled, stream, index);
+        if (!isHere) return;
+        const isWaitedFor = expected.frame !== undefined || pulled.expected.size === 0;
+        this.#arrivals.add({ lane, stream, isShared: true }, index, fault, isWaitedFor);
+      },
+    });
+  }
+
+  /** Its holder is told soon. */
+  #read(pulled: Pulled, stream: number, index: number): void {
+    pulled.read.push({ stream, index });
+    if (pulled.read.length === 1)
+      void this.#clock.turn().then(() => {
+        this.#tellRead(pulled);
+      });
   }
 
   #comingOf({ slot, bytes, digest, format, frame }: Expected): Coming {
     if (frame) {
       const { range, offset, said } = frame;
-      const target = this.#recordIn(slot, offset + bytes).subarray(offset);
+      const target = this.#own().bytes(slot + offset, bytes);
       return { target, judge: new ArrivingFrame(target, said, { ...range, digest }) };
     }
-    const target = this.#recordIn(slot, bytes);
+    const target = this.#own().bytes(slot, bytes);
     return { target, judge: new ArrivingRecord(target, { format, digest }) };
   }
 
   #tellRead(pulled: Pulled): void {
-    const places = pulled.read;
+    const asks = pulled.read.map(({ stream, index }) => asksOf(stream + READ, [index]));
     pulled.read = [];
-    if (!pulled.isClosed) pulled.socket?.write([asksOf(MEMORY_STREAM, places)]);
+    if (!pulled.isClosed) pulled.socket?.write([Buffer.concat(asks)]);
   }
 
-  #arrived(lane: number, pulled: Pulled, fault: string | undefined, isShared: boolean): void {
+  #arrived(lane: number, pulled: Pulled, fault: string | undefined): void {
     const { arriving } = pulled;
     if (!arriving) return;
-    const { stream, index } = arriving;
+    const { stream, index, frame } = arriving;
     pulled.arriving = undefined;
     if (pulled.droppedStream === stream) {
       pulled.droppedStream = undefined;
       this.#emit({ kind: 'dropped', lane, stream });
       return;
     }
-    this.#arrivals.push({ lane, stream, index, fault, isShared });
-    if (this.#arrivals.length === 1) void this.#turn().then(this.#tell);
+    this.#arrivals.add(
+      { lane, stream, isShared: false },
+      index,
+      fault,
+      frame !== undefined || pulled.expected.size === 0,
+    );
   }
 }

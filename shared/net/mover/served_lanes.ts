@@ -1,26 +1,15 @@
 /**
  * A holder's end of lanes, in its mover thread: records that were offered go out of the slab when they are asked for.
  *
- * Bounds (P1): MAX_LANES, MAX_MEMORIES of them with shared memory; MAX_STRANGERS that have not said a token yet, of which the oldest
- * goes; MAX_ASKED asks per lane for what is not offered yet: who sends more, or a wrong token, is cut off.
+ * Bounds (P1): MAX_LANES; MAX_STRANGERS that have not said a token yet, of which the oldest goes; MAX_ASKED asks per lane for what is not
+ * offered yet: who sends more, or a wrong token, is cut off. What is being read in shared memory was offered, which has a bound of its own.
  */
 import { timingSafeEqual } from 'node:crypto';
-import type { HostMemory, LentMemory } from './host_memory.ts';
-import {
-  ASK_BYTES,
-  headOf,
-  LANE_TOKEN_BYTES,
-  MEMORY_OPEN,
-  MEMORY_STREAM,
-  placeOf,
-  readAsk,
-  streamOf,
-} from './lane_frames.ts';
+import type { HostMemory, OwnMemory } from './host_memory.ts';
+import { ASK_BYTES, headOf, LANE_TOKEN_BYTES, MEMORY_STREAM, placeOf, READ, readAsk, streamOf } from './lane_frames.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const MAX_LANES = 1_024;
-/** Lanes with shared memory. */
-const MAX_MEMORIES = 16;
 const MAX_ASKED = 4_096;
 const MAX_STRANGERS = 64;
 /** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
@@ -28,12 +17,19 @@ const MAX_ENDED = 1_024;
 /** Records that are told of together while others are being written. */
 const TOLD_TOGETHER = 8;
 
-/** A record in its slot, or a part of one. */
-export interface OfferedRecord {
-  readonly index: number;
-  readonly slot: number;
-  /** Of the part, in the slot. */
+/** Records in their slots, or the same part of each: in columns, since threads tell each other of many. */
+export interface OfferedRecords {
+  readonly indices: readonly number[];
+  readonly slots: readonly number[];
+  /** Of the part, in a slot. */
   readonly offset: number;
+  readonly bytes: number;
+}
+
+interface OfferedRecord {
+  readonly index: number;
+  /** Byte of the slab at which it begins. */
+  readonly start: number;
   readonly bytes: number;
 }
 
@@ -57,14 +53,17 @@ interface Served {
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
   readonly ended: Set<number>;
-  memory: LentMemory | undefined;
+  /** Its asker was told where this process's memory is found, and has it open. */
+  readonly mayShare: boolean;
   isMemoryOpen: boolean;
+  /** Records that it reads where they are, by place; called when it has. */
+  readonly reading: Map<number, () => void>;
 }
 
 export class ServedLanes {
   readonly #sockets: Sockets;
-  readonly #hostMemory: HostMemory;
-  readonly #recordIn: (slot: number, bytes: number) => Uint8Array;
+  readonly #hostMemory: Pick<HostMemory, 'host'>;
+  readonly #own: () => OwnMemory;
   readonly #emit: (event: ServedEvent) => void;
   readonly #lanes = new Map<number, Served>();
   /** Sockets without a lane, the oldest first. */
@@ -72,13 +71,13 @@ export class ServedLanes {
 
   constructor(
     sockets: Sockets,
-    hostMemory: HostMemory,
-    recordIn: (slot: number, bytes: number) => Uint8Array,
+    hostMemory: Pick<HostMemory, 'host'>,
+    own: () => OwnMemory,
     emit: (event: ServedEvent) => void,
   ) {
     this.#sockets = sockets;
     this.#hostMemory = hostMemory;
-    this.#recordIn = recordIn;
+    this.#own = own;
     this.#emit = emit;
   }
 
@@ -93,36 +92,28 @@ export class ServedLanes {
       this.#emit({ kind: 'left', lane });
       return '';
     }
-    const proof = Buffer.from(token);
-    const numLent = [...this.#lanes.values()].filter((served) => served.memory).length;
-    const mayLend = host === this.#hostMemory.host && numLent < MAX_MEMORIES;
-    const memory = mayLend ? this.#hostMemory.create(lane.toString(16), proof) : undefined;
+    const mayShare = host === this.#hostMemory.host && this.#own().name !== '';
     this.#lanes.set(lane, {
-      ...{ token: proof, socket: undefined, offered: new Map(), asked: new Set() },
-      ...{ writing: new Map(), retracted: new Set(), ended: new Set(), memory, isMemoryOpen: false },
+      ...{ token: Buffer.from(token), socket: undefined, offered: new Map(), asked: new Set(), reading: new Map() },
+      ...{ writing: new Map(), retracted: new Set(), ended: new Set(), mayShare, isMemoryOpen: false },
     });
-    return memory?.path ?? '';
+    return mayShare ? this.#own().name : '';
   }
 
   /** The time to come is over. */
   dismiss(lane: number): void {
-    const served = this.#lanes.get(lane);
-    // Whoever is there and has not opened it does not see it.
-    if (served && !served.isMemoryOpen) {
-      served.memory?.close();
-      served.memory = undefined;
-    }
-    if (served?.socket) return;
+    if (this.#lanes.get(lane)?.socket) return;
     this.#lanes.delete(lane);
     this.#emit({ kind: 'left', lane });
   }
 
-  offer(lane: number, stream: number, records: readonly OfferedRecord[]): void {
+  offer(lane: number, stream: number, { indices, slots, offset, bytes }: OfferedRecords): void {
     const served = this.#lanes.get(lane);
     // The lane was lost meanwhile, and its listener is told.
     if (!served) return;
-    for (const record of records) {
-      const place = placeOf(stream, record.index);
+    for (const [i, index] of indices.entries()) {
+      const record = { index, start: (slots[i] ?? 0) + offset, bytes };
+      const place = placeOf(stream, index);
       if (served.asked.delete(place)) this.#send(lane, served, stream, record);
       else served.offered.set(place, record);
     }
@@ -142,14 +133,11 @@ export class ServedLanes {
     else this.#emit({ kind: 'retracted', lane, stream });
   }
 
-  #send(lane: number, served: Served, stream: number, { index, slot, offset, bytes }: OfferedRecord): void {
+  #send(lane: number, served: Served, stream: number, { index, start, bytes }: OfferedRecord): void {
     const writing = served.writing.get(stream) ?? { count: 0, sent: [] };
     served.writing.set(stream, writing);
     writing.count++;
-    const record = this.#recordIn(slot, offset + bytes).subarray(offset);
-    const place = served.isMemoryOpen ? served.memory?.put(record) : undefined;
-    const head = headOf({ stream, index, bytes, place });
-    served.socket?.write(place === undefined ? [head, record] : [head], () => {
+    const done = (): void => {
       writing.count--;
       writing.sent.push(index);
       if (writing.count > 0 && writing.sent.length < TOLD_TOGETHER) return;
@@ -158,7 +146,15 @@ export class ServedLanes {
       if (writing.count > 0) return;
       served.writing.delete(stream);
       if (served.retracted.delete(stream)) this.#emit({ kind: 'retracted', lane, stream });
-    });
+    };
+    const place = served.isMemoryOpen ? this.#own().placeOf(start, start + bytes) : undefined;
+    const head = headOf({ stream, index, bytes, place });
+    if (place === undefined) served.socket?.write([head, this.#own().bytes(start, bytes)], done);
+    else {
+      // It is not sent before its asker has read it.
+      served.reading.set(placeOf(stream, index), done);
+      served.socket?.write([head]);
+    }
   }
 
   /** Whoever is on the lane reads no more. */
@@ -197,7 +193,6 @@ export class ServedLanes {
         this.#strangers.delete(socket);
         if (!mine) return;
         const { lane, served } = mine;
-        served.memory?.close();
         this.#lanes.delete(lane);
         for (const stream of served.retracted) this.#emit({ kind: 'retracted', lane, stream });
         this.#emit({ kind: 'left', lane });
@@ -215,8 +210,16 @@ export class ServedLanes {
   #asked(lane: number, served: Served, ask: Buffer): void {
     const { stream, index } = readAsk(ask);
     if (stream === MEMORY_STREAM) {
-      if (index === MEMORY_OPEN) served.isMemoryOpen = served.memory !== undefined;
-      else if (!served.memory?.free(index)) served.socket?.destroy();
+      if (!served.mayShare || served.isMemoryOpen) served.socket?.destroy();
+      served.isMemoryOpen = served.mayShare;
+      return;
+    }
+    if (stream >= READ) {
+      const read = placeOf(stream - READ, index);
+      const done = served.reading.get(read);
+      served.reading.delete(read);
+      if (done) done();
+      else served.socket?.destroy();
       return;
     }
     const place = placeOf(stream, index);

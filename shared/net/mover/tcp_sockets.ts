@@ -98,11 +98,24 @@ function connectTo(
   });
 }
 
+/** What is written in one turn goes in one call of the system, up to so much. */
+const WRITTEN_TOGETHER = 1 << 20;
+
 function endOf(socket: Socket): ByteSocket {
+  let numCorked = 0;
+  const uncork = (): void => {
+    if (numCorked === 0) return;
+    numCorked = 0;
+    socket.uncork();
+  };
   return {
     write: (parts, onWritten) => {
-      socket.cork();
+      if (numCorked === 0) {
+        socket.cork();
+        queueMicrotask(uncork);
+      }
       parts.forEach((part, i) => {
+        numCorked += part.length;
         if (i + 1 < parts.length || !onWritten) socket.write(part);
         else
           socket.write(part, (error) => {
@@ -110,7 +123,7 @@ function endOf(socket: Socket): ByteSocket {
             if (!error) onWritten();
           });
       });
-      socket.uncork();
+      if (numCorked >= WRITTEN_TOGETHER) uncork();
     },
     destroy: () => {
       socket.destroy();
