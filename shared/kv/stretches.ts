@@ -84,8 +84,9 @@ export class Stretches {
     }
     let looks = 0;
     for (const [start, free] of this.#free) {
-      if (free >= length && start + free < this.numBytes) return start;
-      if (++looks === MAX_LOOKS) break;
+      if (++looks > MAX_LOOKS) break;
+      if (start + free === this.numBytes) continue;
+      if (free >= length) return start;
       // Others are looked at next time.
       this.#free.delete(start);
       this.#free.set(start, free);

@@ -1,33 +1,55 @@
 /**
- * Records that lie in memory that both ends of a lane share: copied into their slots and judged there, piece by piece, some of them at a
- * time, so that what is asked for meanwhile is asked for.
+ * Records that lie in memory that both ends of a lane share: copied into their slots and judged there, some of them at a time, so that what
+ * is asked for meanwhile is asked for; by a helper too where there is one.
  */
 import type { Clock } from '../../base/clock.ts';
-import type { ArrivingFrame, ArrivingRecord } from '../../kv/record.ts';
+import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
+import { copyRecord, type CopyJob } from './record_copy.ts';
 
-/** So much is copied and verified while it is in the processor's cache. */
-const PIECE_BYTES = 256 << 10;
-/** Some tenths of a millisecond. */
+/** Between two turns of the loop: some tenths of a millisecond. */
 const BYTES_AT_ONCE = 2 << 20;
+/** Of what the helper is given at once, and how often before it has told of the first (P1). */
+const HELPED_BYTES = 1 << 20;
+const MAX_HELPED = 3;
 
-export interface MemoryRead {
+export interface MemoryRead extends CopyJob {
   readonly lane: number;
   readonly stream: number;
-  /** Undefined: its holder says that it lies where nothing is. */
-  readonly from: Uint8Array | undefined;
-  readonly target: Uint8Array;
-  readonly judge: ArrivingRecord | ArrivingFrame;
-  /** It is in its slot, or given up; `isHere`: it may be used, unless there is a fault. */
-  readonly done: (isHere: boolean, fault: string | undefined) => void;
+  readonly memory: BorrowedMemory;
+  /** It is in its slot and can be used, unless there is a fault; or it was given up. */
+  readonly done: (how: 'here' | 'given up', fault: string | undefined) => void;
+}
+
+/** Another thread that copies. */
+export interface CopyHelper {
+  /** A lane's memory. Copies of it may begin when this resolves true. */
+  open(lane: number, name: string): Promise<boolean>;
+  close(lane: number): void;
+  /** @returns of each why it cannot be used. */
+  copy(lane: number, jobs: readonly CopyJob[]): Promise<readonly (string | undefined)[]>;
 }
 
 export class MemoryReads {
   readonly #clock: Pick<Clock, 'turn'>;
+  readonly #own: () => OwnMemory;
+  readonly #helper: CopyHelper | undefined;
+  /** Lanes whose memory the helper has open. */
+  readonly #helped = new Set<number>();
   #waiting: MemoryRead[] = [];
+  /** What the helper copies, and when it has. */
+  readonly #helping = new Map<readonly MemoryRead[], Promise<void>>();
   #isReading = false;
 
-  constructor(clock: Pick<Clock, 'turn'>) {
+  constructor(clock: Pick<Clock, 'turn'>, own: () => OwnMemory, helper: CopyHelper | undefined) {
     this.#clock = clock;
+    this.#own = own;
+    this.#helper = helper;
+  }
+
+  open(lane: number, name: string): void {
+    void this.#helper?.open(lane, name).then((isOpen) => {
+      if (isOpen) this.#helped.add(lane);
+    });
   }
 
   add(read: MemoryRead): void {
@@ -35,12 +57,20 @@ export class MemoryReads {
     if (!this.#isReading) void this.#readAll();
   }
 
-  /** What waits of a lane, or of one of its streams, is not read. */
-  giveUp(lane: number, stream?: number): void {
+  /** What waits of a lane, or of one of its streams, is not read. @returns undefined, or when none of their slots is written any more. */
+  giveUp(lane: number, stream?: number): Promise<void> | undefined {
     const isOf = (read: MemoryRead): boolean => read.lane === lane && (stream === undefined || read.stream === stream);
     const gone = this.#waiting.filter(isOf);
     this.#waiting = this.#waiting.filter((read) => !isOf(read));
-    for (const { done } of gone) done(false, undefined);
+    for (const { done } of gone) done('given up', undefined);
+    const busy = [...this.#helping].flatMap(([reads, copied]) => (reads.some(isOf) ? [copied] : []));
+    return busy.length > 0 ? Promise.all(busy).then(() => undefined) : undefined;
+  }
+
+  /** After it was given up. */
+  close(lane: number): void {
+    this.#helped.delete(lane);
+    this.#helper?.close(lane);
   }
 
   async #readAll(): Promise<void> {
@@ -48,23 +78,45 @@ export class MemoryReads {
     // Those that come in the same turn are there by then.
     await this.#clock.turn();
     while (this.#waiting.length > 0) {
+      this.#share();
       for (let numBytes = 0; numBytes < BYTES_AT_ONCE;) {
         const read = this.#waiting.shift();
         if (!read) break;
-        numBytes += read.target.length;
-        copy(read);
+        numBytes += read.bytes;
+        read.done('here', copyRecord(this.#own(), read.memory, read));
       }
       await this.#clock.turn();
     }
     this.#isReading = false;
   }
-}
 
-function copy({ from, target, judge, done }: MemoryRead): void {
-  for (let at = 0; from && at < target.length; at += PIECE_BYTES) {
-    const end = Math.min(target.length, at + PIECE_BYTES);
-    target.set(from.subarray(at, end), at);
-    judge.took(end);
+  /** Some of what waits behind this thread's own next ones, and as much again for when it has copied that. */
+  #share(): void {
+    const [first] = this.#waiting;
+    if (!this.#helper || !first || !this.#helped.has(first.lane)) return;
+    while (this.#helping.size < MAX_HELPED && this.#waiting.length > 1) {
+      const jobs: MemoryRead[] = [];
+      for (let numBytes = 0; numBytes < HELPED_BYTES && this.#waiting.length > 1;) {
+        const last = this.#waiting.at(-1);
+        if (last?.lane !== first.lane) break;
+        this.#waiting.pop();
+        jobs.unshift(last);
+        numBytes += last.bytes;
+      }
+      if (jobs.length === 0) return;
+      this.#helping.set(jobs, this.#help(this.#helper, first.lane, jobs));
+    }
   }
-  done(true, from ? judge.fault : 'its holder says it lies where nothing is');
+
+  async #help(helper: CopyHelper, lane: number, reads: readonly MemoryRead[]): Promise<void> {
+    const jobs = reads.map(({ place, slot, bytes, format, digest, frame }): CopyJob => {
+      return { place, slot, bytes, format, digest, frame };
+    });
+    const faults = await helper.copy(lane, jobs);
+    this.#helping.delete(reads);
+    reads.forEach(({ done }, i) => {
+      done('here', faults[i]);
+    });
+    this.#share();
+  }
 }

@@ -1,5 +1,8 @@
 /** The mover thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
+import { availableParallelism } from 'node:os';
 import { systemClock, type Clock } from '../../base/clock.ts';
+import type { MethodsOf, Thread } from '../../base/threads.ts';
+import { workerThreads } from '../../base/worker_threads.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
 import {
   describeFrame,
@@ -13,6 +16,8 @@ import {
 import type { SlabMemory } from '../../kv/slab.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import { systemMemory, type HostMemory, type OwnMemory } from './host_memory.ts';
+import type { start as startCopier } from './copy_worker.ts';
+import type { CopyHelper } from './memory_reads.ts';
 import { PulledLanes, type PulledEvent, type WantedRecords } from './pulled_lanes.ts';
 import { ServedLanes, type OfferedRecords, type ServedEvent } from './served_lanes.ts';
 import type { Sockets } from './sockets.ts';
@@ -53,15 +58,43 @@ export interface MoverMethods {
 
 /** `tls`: lanes are encrypted. */
 export function start(tls: TlsTexts | undefined, emit: (event: MoverEvent) => void): MoverMethods {
-  return moverOn(tcpSockets(tls), systemMemory, systemClock, emit);
+  return moverOn(tcpSockets(tls), systemMemory, systemClock, emit, copyThread);
 }
+
+/** Begun when there is something to copy, where there is a core for it. */
+function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
+  if (availableParallelism() < 2) return undefined;
+  let begun: Thread<MethodsOf<typeof startCopier>> | undefined;
+  const thread = (): Thread<MethodsOf<typeof startCopier>> => {
+    if (begun) return begun;
+    begun = workerThreads.spawn<typeof startCopier>(copyModule, undefined, {
+      onDeath: (error) => {
+        // Nobody knows which slots it writes.
+        throw error;
+      },
+    });
+    begun.tell('attach', memory());
+    return begun;
+  };
+  return {
+    open: (lane, name) => thread().call('open', { lane, name }),
+    close: (lane) => {
+      thread().tell('close', lane);
+    },
+    copy: (lane, jobs) => thread().call('copy', { lane, jobs }),
+  };
+}
+
+const copyModule = { url: new URL('./copy_worker.js', import.meta.url) };
 
 export function moverOn(
   sockets: Sockets,
   hostMemory: HostMemory,
   clock: Pick<Clock, 'turn' | 'sleep'>,
   emit: (event: MoverEvent) => void,
+  helperOf: (own: () => SlabMemory) => CopyHelper | undefined = () => undefined,
 ): MoverMethods {
+  let memory: SlabMemory | undefined;
   let slab: OwnMemory | undefined;
   const own = (): OwnMemory => {
     if (!slab) throw new Error('the mover has no slab yet');
@@ -69,10 +102,21 @@ export function moverOn(
   };
   const record = (slot: number, bytes: number): Uint8Array => own().bytes(slot, bytes);
   const served = new ServedLanes(sockets, hostMemory, own, emit);
-  const pulled = new PulledLanes(sockets, hostMemory, clock, own, emit);
+  const pulled = new PulledLanes(
+    sockets,
+    hostMemory,
+    clock,
+    own,
+    emit,
+    helperOf(() => {
+      if (!memory) throw new Error('the mover has no slab yet');
+      return memory;
+    }),
+  );
   return {
-    attach({ memory, isShared }) {
-      slab = hostMemory.attach(memory, isShared);
+    attach({ memory: shared, isShared }) {
+      memory = shared;
+      slab = hostMemory.attach(shared, isShared);
     },
     seal: ({ layout, slot, hash, described }) => sealRecord(record(slot, recordBytes(layout)), layout, hash, described),
     describe({ layout, frame, blocks }) {

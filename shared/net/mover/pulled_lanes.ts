@@ -5,11 +5,12 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
-import { ArrivingFrame, ArrivingRecord, type FrameRange } from '../../kv/record.ts';
+import type { ArrivingFrame, ArrivingRecord, FrameRange } from '../../kv/record.ts';
 import { Arrivals, type ArrivedRecords } from './arrivals.ts';
 import type { BorrowedMemory, HostMemory, OwnMemory } from './host_memory.ts';
 import { asksOf, HEAD_BYTES, MEMORY_STREAM, placeOf, READ, readHead, type RecordHead } from './lane_frames.ts';
-import { MemoryReads } from './memory_reads.ts';
+import { MemoryReads, type CopyHelper } from './memory_reads.ts';
+import { arrivalOf, type SlottedRecord } from './record_copy.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const CONNECT_TIMEOUT_MS = 2_000;
@@ -40,20 +41,9 @@ export type PulledEvent =
   /** It is gone, and writes no slot: it could not be opened, or its connection ended. */
   | { readonly kind: 'lost'; readonly lane: number; readonly reason: string };
 
-/** Where it comes, and what judges it on the way. */
-interface Coming {
-  readonly target: Uint8Array;
-  readonly judge: ArrivingRecord | ArrivingFrame;
-}
-
-interface Expected {
+interface Expected extends SlottedRecord {
   readonly stream: number;
   readonly index: number;
-  readonly slot: number;
-  readonly bytes: number;
-  readonly digest: Digest;
-  readonly format: Digest;
-  readonly frame: { readonly range: FrameRange; readonly offset: number; readonly said: Uint8Array } | undefined;
 }
 
 interface Pulled {
@@ -86,6 +76,7 @@ export class PulledLanes {
     clock: Pick<Clock, 'turn' | 'sleep'>,
     own: () => OwnMemory,
     emit: (event: PulledEvent) => void,
+    helper?: CopyHelper,
   ) {
     this.#sockets = sockets;
     this.#hostMemory = hostMemory;
@@ -95,7 +86,7 @@ export class PulledLanes {
     this.#arrivals = new Arrivals(clock, (arrivals) => {
       emit({ kind: 'arrived', arrivals });
     });
-    this.#reads = new MemoryReads(clock);
+    this.#reads = new MemoryReads(clock, own, helper);
   }
 
   /** `memory`: how the holder's is found; empty: there is none. */
@@ -111,7 +102,10 @@ export class PulledLanes {
       else {
         pulled.socket.write([Buffer.from(token)]);
         pulled.memory = memory === '' ? undefined : this.#hostMemory.open(memory);
-        if (pulled.memory) pulled.socket.write([asksOf(MEMORY_STREAM, [0])]);
+        if (pulled.memory) {
+          this.#reads.open(lane, memory);
+          pulled.socket.write([asksOf(MEMORY_STREAM, [0])]);
+        }
       }
     } catch (error) {
       this.#lanes.delete(lane);
@@ -144,9 +138,13 @@ export class PulledLanes {
       const [oldest] = pulled.unwanted;
       if (pulled.unwanted.size > MAX_UNWANTED && oldest !== undefined) pulled.unwanted.delete(oldest);
     }
-    this.#reads.giveUp(lane, stream);
-    if (pulled?.arriving?.stream === stream) pulled.droppedStream = stream;
-    else this.#emit({ kind: 'dropped', lane, stream });
+    const copied = this.#reads.giveUp(lane, stream);
+    const dropped = (): void => {
+      if (pulled?.arriving?.stream === stream) pulled.droppedStream = stream;
+      else this.#emit({ kind: 'dropped', lane, stream });
+    };
+    if (copied) void copied.then(dropped);
+    else dropped();
   }
 
   close(lane: number): void {
@@ -164,7 +162,7 @@ export class PulledLanes {
     let [kind, target, numBytes, numHere]: ['head' | 'record' | 'unwanted', Uint8Array, number, number] = [
       ...(['head', heads, 0, 0] as const),
     ];
-    let coming: Coming['judge'] | undefined;
+    let coming: ArrivingRecord | ArrivingFrame | undefined;
     let scratch: Uint8Array | undefined;
     let isWelcome = false;
     const cut = (): void => {
@@ -189,7 +187,7 @@ export class PulledLanes {
       if (read && expected?.bytes === read.bytes && place !== undefined) {
         pulled.expected.delete(place);
         pulled.arriving = expected;
-        const { target: into, judge } = this.#comingOf(expected);
+        const { target: into, judge } = arrivalOf(this.#own(), expected);
         begin('record', into, read.bytes);
         coming = judge;
       } else if (read && !expected && pulled.unwanted.has(read.stream) && read.bytes > 0) {
@@ -242,12 +240,17 @@ export class PulledLanes {
       },
       onClosed: (reason) => {
         pulled.isClosed = true;
-        this.#reads.giveUp(lane);
+        const copied = this.#reads.giveUp(lane);
+        if (pulled.memory) this.#reads.close(lane);
         pulled.memory?.close();
         this.#lanes.delete(lane);
-        // What came before comes before.
-        this.#arrivals.tell();
-        this.#emit({ kind: 'lost', lane, reason });
+        const lost = (): void => {
+          // What came before comes before.
+          this.#arrivals.tell();
+          this.#emit({ kind: 'lost', lane, reason });
+        };
+        if (copied) void copied.then(lost);
+        else lost();
       },
     };
   }
@@ -266,12 +269,12 @@ export class PulledLanes {
       return;
     }
     pulled.expected.delete(wanted);
-    const from = pulled.memory.at(place, bytes);
     this.#reads.add({
-      ...{ lane, stream, from, ...this.#comingOf(expected) },
-      done: (isHere, fault) => {
+      ...expected,
+      ...{ lane, place, memory: pulled.memory },
+      done: (how, fault) => {
         this.#read(pulled, stream, index);
-        if (!isHere) return;
+        if (how === 'given up' || pulled.unwanted.has(stream)) return;
         const isWaitedFor = expected.frame !== undefined || pulled.expected.size === 0;
         this.#arrivals.add({ lane, stream, isShared: true }, index, fault, isWaitedFor);
       },
@@ -285,16 +288,6 @@ export class PulledLanes {
       void this.#clock.turn().then(() => {
         this.#tellRead(pulled);
       });
-  }
-
-  #comingOf({ slot, bytes, digest, format, frame }: Expected): Coming {
-    if (frame) {
-      const { range, offset, said } = frame;
-      const target = this.#own().bytes(slot + offset, bytes);
-      return { target, judge: new ArrivingFrame(target, said, { ...range, digest }) };
-    }
-    const target = this.#own().bytes(slot, bytes);
-    return { target, judge: new ArrivingRecord(target, { format, digest }) };
   }
 
   #tellRead(pulled: Pulled): void {
