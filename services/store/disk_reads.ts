@@ -7,6 +7,7 @@ import type { DiskRead, DiskReader } from './disk_reader.ts';
 
 /** Records in one message; a few milliseconds. */
 const MAX_READS = 16;
+const MIN_BYTES = 256 << 10;
 /** Messages to a reader at once: the next is there when it is through with one. */
 const MAX_MESSAGES = 2;
 
@@ -51,8 +52,9 @@ export class DiskReads {
     for (let first = this.#queue[0]; first; first = this.#queue[0]) {
       const reader = this.#readers.reduce((best, one) => (one.numMessages < best.numMessages ? one : best));
       if (reader.numMessages >= MAX_MESSAGES) return;
-      // What there is, shared out; of one file.
-      const share = Math.min(MAX_READS, Math.ceil(this.#queue.length / this.#readers.length));
+      // What there is, shared out, but for what would be less work than its message; of one file.
+      const fewest = Math.floor(MIN_BYTES / first.read.bytes);
+      const share = Math.min(MAX_READS, Math.max(fewest, Math.ceil(this.#queue.length / this.#readers.length)));
       const { generation } = first.place;
       const other = this.#queue.findIndex(({ place }) => place.generation !== generation);
       void this.#send(reader, first.place, this.#queue.splice(0, other < 0 ? share : Math.min(share, other)));

@@ -70,7 +70,12 @@ test('the lock has the native parts of every system that is served', () => {
     packages: Record<string, unknown>;
   };
   for (const system of ['linux-x64', 'linux-arm64', 'darwin-x64', 'darwin-arm64', 'win32-x64', 'win32-arm64'])
-    assert(`node_modules/@lmdb/lmdb-${system}` in lock.packages, `lmdb for ${system}`);
+    for (const name of [
+      `@lmdb/lmdb-${system}`,
+      `@koromix/koffi-${system}`,
+      `@node-rs/xxhash-${system.replace(/^linux.*/, '$&-gnu').replace(/^win32.*/, '$&-msvc')}`,
+    ])
+      assert(`node_modules/${name}` in lock.packages, name);
   // One package has all of them.
   const webgpu = readdirSync(projectPath('node_modules/webgpu/dist'));
   for (const system of ['linux-x64', 'linux-arm64', 'darwin-universal', 'win32-x64', 'win32-arm64'])

@@ -2,12 +2,13 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
-import { afterEach, beforeEach, describe, test } from 'vitest';
+import { afterEach, beforeEach, describe, onTestFinished, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { newId } from '../../shared/base/identity.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
+import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
@@ -22,7 +23,7 @@ import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lane } from '../../shared/net/lane.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
 import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
-import type { Mover } from '../../shared/net/mover/mover.ts';
+import { startMover, type Mover } from '../../shared/net/mover/mover.ts';
 import type { MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
 import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/mover/sockets.ts';
@@ -49,8 +50,15 @@ const hashes = chainOf(
 /** Records that were asked for over lanes. */
 let numAsked = 0;
 
-function watchedMover(slab: Slab): Mover {
-  return inlineMover(slab, watchedMemory, ({ indices }) => (numAsked += indices.length));
+/** Movers, and what copies for them, are threads of their own; ended with the test. */
+let threads: Mover[] | undefined;
+
+async function watchedMover(slab: Slab): Promise<Mover> {
+  if (!threads) return inlineMover(slab, watchedMemory, ({ indices }) => (numAsked += indices.length));
+  const mover = startMover(workerThreads, assert.fail);
+  threads.push(mover);
+  await mover.call('attach', { memory: slab.memory, isShared });
+  return mover;
 }
 
 interface Holder {
@@ -106,7 +114,7 @@ async function listen(handlers: Handlers): Promise<Listener> {
 /** `numHeld` blocks in host memory. */
 async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holder> {
   const own = new Slab(NUM_BLOCKS * slotLength(BYTES));
-  const mover = watchedMover(own);
+  const mover = await watchedMover(own);
   const wanted = new WantedKeys();
   const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
   for (const hash of hashes.slice(0, numHeld)) {
@@ -137,7 +145,7 @@ async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holde
 async function begin(): Promise<void> {
   stopped = new AbortController();
   slab = new Slab(256 * slotLength(BYTES));
-  const mover = watchedMover(slab);
+  const mover = await watchedMover(slab);
   const lanes = new Lanes({ network, mover, isShared, clock: systemClock, log: silentLog, signal: stopped.signal });
   line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
   holder = await startHolder();
@@ -559,6 +567,18 @@ describe('memory that both ends share', () => {
       ['the checksum of layers 2 to 3 differs'],
     );
     await isAtRest();
+  });
+
+  test('records are read where they lie by threads of their own, by several streams at once', async () => {
+    threads = [];
+    onTestFinished(async () => {
+      await Promise.all(threads?.map((mover) => mover.close()) ?? []);
+      threads = undefined;
+    });
+    await restart();
+    for (let i = 0; i < 5; i++) await Promise.all([fetchesAll(), fetchesAll(), fetchesAll()]);
+    await isAtRest();
+    assert(line.moved.memory > 12 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));
   });
 
   test('an asker of another host is served over the socket', async () => {

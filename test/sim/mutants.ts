@@ -244,14 +244,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'records that come over a lane are not verified (K2)',
     file: 'shared/net/mover/pulled_lanes.js',
-    from: 'this.#arrived(lane, pulled, coming?.fault, false);',
-    to: 'this.#arrived(lane, pulled, undefined, false);',
+    from: 'this.#arrived(lane, pulled, coming?.fault);',
+    to: 'this.#arrived(lane, pulled, undefined);',
   },
   {
     name: 'records that come through shared memory are not verified (K2)',
-    file: 'shared/net/mover/pulled_lanes.js',
-    from: 'this.#arrived(lane, pulled, judge.fault, true);',
-    to: 'this.#arrived(lane, pulled, undefined, true);',
+    file: 'shared/net/mover/record_copy.js',
+    from: 'return judge.fault;',
+    to: 'return undefined;',
   },
   {
     name: 'a record may be evicted while a lane sends it (K2)',

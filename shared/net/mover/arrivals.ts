@@ -1,8 +1,8 @@
 /** What has come over lanes, told of together: each message to another thread costs as much as some records do. */
 import type { Clock } from '../../base/clock.ts';
 
-/** Records of a lane that are told of together while more of them come, and how long the first of them waits for that. */
-const TOLD_TOGETHER = 4;
+/** Records that are told of together while more of them come, and how long the first of them waits for that. */
+const TOLD_TOGETHER = 64;
 const TOLD_WITHIN_MS = 1;
 
 /** They are in their slots; `faults` say why some cannot be used. */

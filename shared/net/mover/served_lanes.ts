@@ -15,7 +15,7 @@ const MAX_STRANGERS = 64;
 /** Streams whose end is remembered: what is still asked of them is on its way no longer than these last. */
 const MAX_ENDED = 1_024;
 /** Records that are told of together while others are being written. */
-const TOLD_TOGETHER = 8;
+const TOLD_TOGETHER = 32;
 
 /** Records in their slots, or the same part of each: in columns, since threads tell each other of many. */
 export interface OfferedRecords {
