@@ -29,7 +29,7 @@ const FETCH_PATIENCE_MS = 12_000;
 /** For a DRAM slot, while others' records are on their way to disk. */
 const SLOT_PAUSE_MS = 20;
 const MAX_SLOT_PAUSES = 500;
-/** Records that are put on their way to disk together. */
+/** So many records that have come are put on their way to disk together, with what came with the last of them. */
 const WRITE_BATCH = 32;
 /** Larger records than this are no KV block anyone would move. */
 const MAX_RECORD_BYTES = 1 << 30;

@@ -5,8 +5,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, statSync, writeSync } from 'node:fs';
+import type { load as loadLibrary } from 'koffi';
 
-interface Libc {
+interface Native {
   readonly addressOf: (bytes: Uint8Array) => bigint;
   readonly view: (address: bigint, length: number) => ArrayBuffer;
   /** Linux only. */
@@ -14,6 +15,7 @@ interface Libc {
 }
 
 interface LinuxMemory {
+  readonly pageBytes: number;
   readonly create: (name: string, flags: number) => number;
   readonly map: (
     address: bigint,
@@ -27,9 +29,9 @@ interface LinuxMemory {
   readonly control: (file: number, command: number, argument: number) => number;
 }
 
-const libc = await load();
+const native = await load();
 
-async function load(): Promise<Libc | undefined> {
+async function load(): Promise<Native | undefined> {
   try {
     const { default: koffi } = await import('koffi');
     const addressOf = (bytes: Uint8Array): bigint => koffi.address(bytes);
@@ -37,42 +39,66 @@ async function load(): Promise<Libc | undefined> {
     // Whatever is refused is known before anything depends on it.
     const tried = new Uint8Array(new SharedArrayBuffer(16)).fill(7);
     if (new Uint8Array(view(addressOf(tried), 16))[15] !== 7) return undefined;
-    if (process.platform !== 'linux') return { addressOf, view, memory: undefined };
-    const own = koffi.load(null);
-    const map = own.func('uint64_t mmap(uint64_t, size_t, int, int, int, int64_t)') as (...args: unknown[]) => unknown;
-    const memory: LinuxMemory = {
-      create: own.func('int memfd_create(const char *, unsigned int)') as LinuxMemory['create'],
-      map: (...args) => BigInt(map(...args) as number | bigint),
-      unmap: own.func('int munmap(uint64_t, size_t)') as LinuxMemory['unmap'],
-      control: own.func('int fcntl(int, int, int)') as LinuxMemory['control'],
-    };
-    return { addressOf, view, memory };
+    return { addressOf, view, memory: linuxMemory(koffi) };
   } catch {
     return undefined;
   }
 }
 
-const PAGE_BYTES = 4_096;
-/** In a page of its own, before the others. */
+function linuxMemory({ load: open }: { readonly load: typeof loadLibrary }): LinuxMemory | undefined {
+  if (process.platform !== 'linux') return undefined;
+  try {
+    const own = open(null);
+    const map = own.func('uint64_t mmap(uint64_t, size_t, int, int, int, int64_t)') as (...args: unknown[]) => unknown;
+    return {
+      pageBytes: Number(own.func('int getpagesize()')()),
+      create: own.func('int memfd_create(const char *, unsigned int)') as LinuxMemory['create'],
+      map: (...args) => BigInt(map(...args) as number | bigint),
+      unmap: own.func('int munmap(uint64_t, size_t)') as LinuxMemory['unmap'],
+      control: own.func('int fcntl(int, int, int)') as LinuxMemory['control'],
+    };
+  } catch {
+    // A C library without one of them.
+    return undefined;
+  }
+}
+
+/** In the first page, before the others. */
 const SECRET_BYTES = 32;
-const PAGE = BigInt(PAGE_BYTES);
 /** Of mmap(2), memfd_create(2) and fcntl(2) of Linux, the same on every processor that Node runs on. */
 const [PROT_READ, PROT_WRITE, MAP_SHARED, MAP_FIXED, FAILED] = [1, 2, 1, 16, 2n ** 64n - 1n];
 const [MFD_CLOEXEC, MFD_ALLOW_SEALING, F_ADD_SEALS, F_GET_SEALS] = [1, 2, 1_033, 1_034];
 const [F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW] = [1, 2, 4];
 
 /**
- * The same memory, not as shared: V8 copies that by the processor's widest moves, and shared memory word by word. Whoever holds what this
- * returns holds `shared` too.
+ * Node has views of 4 GiB at most, and koffi ends the process over a longer one: larger memory has several, which begin VIEW_STRIDE apart, so
+ * that what is no longer than MAX_PART lies in one of them.
  */
-export function plainBytes(shared: SharedArrayBuffer): ArrayBuffer | SharedArrayBuffer {
-  if (!libc || shared.byteLength === 0) return shared;
-  try {
-    return libc.view(libc.addressOf(new Uint8Array(shared)), shared.byteLength);
-  } catch {
-    // It is more than a view can be long.
-    return shared;
-  }
+const VIEW_STRIDE = 2 ** 31;
+const MAX_PART = 2 ** 30;
+
+/** Bytes of memory from `start` on, at most MAX_PART of them. @throws RangeError when there are not so many. */
+export type BytesAt = (start: number, length: number) => Uint8Array;
+
+function bytesOf({ view }: Native, address: bigint, numBytes: number): BytesAt {
+  const views = Array.from({ length: Math.ceil(numBytes / VIEW_STRIDE) }, (_, i) => {
+    const start = i * VIEW_STRIDE;
+    return view(address + BigInt(start), Math.min(VIEW_STRIDE + MAX_PART, numBytes - start));
+  });
+  return (start, length) => {
+    const found = views[Math.floor(start / VIEW_STRIDE)];
+    if (!found) throw new RangeError(`there is no byte ${start} of ${numBytes}`);
+    return new Uint8Array(found, start % VIEW_STRIDE, length);
+  };
+}
+
+/**
+ * The bytes of shared memory, seen as memory that is not: V8 copies that by the processor's widest moves, and shared memory word by word.
+ * Whoever holds what this returns holds `shared` too.
+ */
+export function plainBytes(shared: SharedArrayBuffer): BytesAt {
+  if (!native || shared.byteLength === 0) return (start, length) => new Uint8Array(shared, start, length);
+  return bytesOf(native, native.addressOf(new Uint8Array(shared, 0, 1)), shared.byteLength);
 }
 
 /** Bytes [start, end) of a buffer that others can map, whoever is told `name`. */
@@ -90,23 +116,24 @@ const published: SharedArrayBuffer[] = [];
  * buffer is as it was.
  */
 export function publish(shared: SharedArrayBuffer): PublishedMemory | undefined {
-  if (!libc?.memory) return undefined;
-  const address = libc.addressOf(new Uint8Array(shared));
-  const start = Number((PAGE - (address % PAGE)) % PAGE);
-  const numBytes = Math.floor((shared.byteLength - start) / PAGE_BYTES) * PAGE_BYTES;
+  const memory = native?.memory;
+  if (!memory || shared.byteLength === 0) return undefined;
+  const { pageBytes } = memory;
+  const address = native.addressOf(new Uint8Array(shared, 0, 1));
+  const start = Number(-address & BigInt(pageBytes - 1));
+  const numBytes = Math.floor((shared.byteLength - start) / pageBytes) * pageBytes;
   if (numBytes <= 0) return undefined;
-  const file = libc.memory.create('penstock', MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const file = memory.create('penstock', MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return undefined;
   // Shows whoever is told of it that both have the same.
   const secret = randomBytes(SECRET_BYTES);
   try {
-    ftruncateSync(file, PAGE_BYTES + numBytes);
+    ftruncateSync(file, pageBytes + numBytes);
     writeSync(file, secret, 0, secret.length, 0);
     // Nobody who has it mapped can lose a page of it.
-    if (libc.memory.control(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) !== 0)
-      throw new Error('no seal');
+    if (memory.control(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) !== 0) throw new Error('no seal');
     const at = address + BigInt(start);
-    const mapped = libc.memory.map(at, numBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, PAGE_BYTES);
+    const mapped = memory.map(at, numBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, pageBytes);
     if (mapped !== at) throw new Error('not mapped');
   } catch {
     closeSync(file);
@@ -118,8 +145,9 @@ export function publish(shared: SharedArrayBuffer): PublishedMemory | undefined 
 
 /** Another process's memory, to be read. */
 export interface MappedMemory {
-  readonly bytes: ArrayBuffer;
-  /** Nothing of `bytes` may be touched from then on. */
+  readonly numBytes: number;
+  readonly bytes: BytesAt;
+  /** Nothing of it may be touched from then on. */
   close(): void;
 }
 
@@ -128,8 +156,9 @@ const NAME = /^(\d{1,10})\/(\d{1,10})\/(\d{1,16})\/([0-9a-f]{64})$/;
 /** Undefined when it is not to be seen from here, or is not what `name` says. */
 export function mapPublished(name: string): MappedMemory | undefined {
   const [, pid = '', fileNumber = '', length = '', secretHex = ''] = NAME.exec(name) ?? [];
-  const memory = libc?.memory;
-  if (!libc || !memory || pid === '') return undefined;
+  const memory = native?.memory;
+  if (!memory || pid === '') return undefined;
+  const { pageBytes } = memory;
   const secret = Buffer.from(secretHex, 'hex');
   const numBytes = Number(length);
   let file: number | undefined;
@@ -141,20 +170,15 @@ export function mapPublished(name: string): MappedMemory | undefined {
     const seals = memory.control(file, F_GET_SEALS, 0);
     const found = Buffer.alloc(secret.length);
     const isSealed = seals > 0 && (seals & F_SEAL_SHRINK) !== 0;
-    const isWhole = fstatSync(file).size === PAGE_BYTES + numBytes;
+    const isWhole = fstatSync(file).size === pageBytes + numBytes;
     if (!isSealed || !isWhole || readSync(file, found, 0, found.length, 0) !== found.length || !found.equals(secret))
       return undefined;
-    const address = memory.map(0n, numBytes, PROT_READ, MAP_SHARED, file, PAGE_BYTES);
+    const address = memory.map(0n, numBytes, PROT_READ, MAP_SHARED, file, pageBytes);
     if (address === FAILED) return undefined;
     const close = (): void => {
       memory.unmap(address, numBytes);
     };
-    try {
-      return { bytes: libc.view(address, numBytes), close };
-    } catch {
-      close();
-      return undefined;
-    }
+    return { numBytes, bytes: bytesOf(native, address, numBytes), close };
   } catch {
     // It is another user's, in another container, or gone.
     return undefined;

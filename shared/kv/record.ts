@@ -160,6 +160,7 @@ export function sealRecord(
 
 /** Of what is said of a frame, bound to the block. */
 function frameCheck(said: Uint8Array, digest: Uint8Array): bigint {
+  checked.fill(0, 0, 16);
   checked.set(digest, 0);
   checked.set(said.subarray(0, 24), 16);
   return xxh64(checked);

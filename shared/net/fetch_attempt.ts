@@ -2,6 +2,7 @@
  * One Fetch call for a run of blocks, and its stream of a lane if it has one. Records go into slots as they come, a bounded number ahead of
  * whoever reads them, in order.
  */
+import assert from 'node:assert/strict';
 import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
@@ -10,6 +11,7 @@ import type { FetchReply } from '../protocol/messages.ts';
 import type { ComingRecord, PulledStream, TransferWay } from './lane.ts';
 import { pieceOf, readyOf, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
+import type { WantedRecords } from './mover/pulled_lanes.ts';
 
 /** A slot to write one record into. */
 export interface ArrivalSlot {
@@ -79,7 +81,6 @@ export interface FetchAttemptOptions {
 export type Moved = Record<TransferWay, number>;
 
 const NOTHING = Buffer.alloc(0);
-const NO_DIGEST = '' as Digest;
 /** Of microtasks: a slot that is free is there by then. */
 const SOON = 8;
 
@@ -169,16 +170,17 @@ export class FetchAttempt {
     const { moved, wanted } = this.#options;
     for (;;) {
       const [next] = this.#coming;
-      if (!next?.arrival || 'error' in next.arrival) return;
-      const { index, slot, frame, bytes, arrival } = next;
+      const arrival = next?.arrival;
+      if (!arrival || 'error' in arrival) return;
+      const { index, slot, frame, bytes } = next;
       this.#coming.shift();
-      moved[next.arrival.way] += bytes;
+      moved[arrival.way] += bytes;
       const isLast = frame === undefined || frame === wanted.at(-1);
       if (isLast) {
         this.#held.delete(slot);
         this.#makeRoom();
       }
-      yield { index, slot, frame, isLast, fault: (arrival as { readonly fault: string | undefined }).fault };
+      yield { index, slot, frame, isLast, fault: arrival.fault };
     }
   }
 
@@ -226,24 +228,14 @@ export class FetchAttempt {
   async #ask(reply: FetchReply, slots: Slots): Promise<void> {
     const { hashes, recordBytes, stream } = this.#options;
     const { index: first, numReady, totalBytes } = reply;
-    const ready = hashes.slice(first, first + numReady);
-    const isNext = first === this.#numAsked && totalBytes === recordBytes && ready.length === numReady;
+    const isNext = first === this.#numAsked && totalBytes === recordBytes && first + numReady <= hashes.length;
     if (!stream || !isNext || this.#group || numReady > readyOf(recordBytes)) throw this.#wrong(reply);
     this.#numAsked += numReady;
     // Who was before has a slot before.
     await this.#acquired;
     let coming: Coming[] = [];
     const flush = (): void => {
-      stream.ask(
-        {
-          indices: coming.map(({ index }) => index),
-          slots: coming.map(({ slot }) => slot),
-          digests: coming.map(({ index }) => hashes[index]?.digest ?? NO_DIGEST),
-          bytes: recordBytes,
-        },
-        coming,
-      );
-      this.#coming.push(...coming);
+      this.#askFor(stream, coming);
       coming = [];
     };
     for (let index = first; index < first + numReady; index++) {
@@ -282,6 +274,8 @@ export class FetchAttempt {
   async #acquire(group: Group, slots: Slots): Promise<void> {
     for (let i = 0; i < group.count; i++) {
       const { slot } = await this.#take(slots);
+      // What is asked for behind the end of the call never comes.
+      if (this.#ended) return;
       group.slots.push(slot);
       this.#askPieces(group, i, i + 1, 0, group.described.length);
     }
@@ -289,7 +283,7 @@ export class FetchAttempt {
 
   /** Of blocks [fromBlock, toBlock) of the group, of the frames that are wanted [fromPart, toPart). */
   #askPieces(group: Group, fromBlock: number, toBlock: number, fromPart: number, toPart: number): void {
-    const { hashes, frames, wanted: parts, stream } = this.#options;
+    const { frames, wanted: parts, stream } = this.#options;
     const slots = group.slots.slice(fromBlock, toBlock);
     if (slots.length === 0 || !stream) return;
     for (const [ahead, frame] of parts.slice(fromPart, toPart).entries()) {
@@ -303,18 +297,32 @@ export class FetchAttempt {
       const said = slots.map((_, i) =>
         described.subarray((fromBlock + i) * FRAME_BYTES, (fromBlock + i + 1) * FRAME_BYTES),
       );
-      stream.ask(
-        {
-          indices: coming.map(({ index }) => pieceOf(index, frame)),
-          slots,
-          digests: coming.map(({ index }) => hashes[index]?.digest ?? NO_DIGEST),
-          bytes,
-          frame: { range, offset, said },
-        },
-        coming,
-      );
-      this.#coming.push(...coming);
+      this.#askFor(stream, coming, { range, offset, said });
     }
+  }
+
+  /** Whole records, or one frame of each. */
+  #askFor(stream: PulledStream, coming: readonly Coming[], frame?: WantedRecords['frame']): void {
+    const { hashes } = this.#options;
+    const [first] = coming;
+    if (!first) return;
+    stream.ask(
+      {
+        indices: coming.map(({ index, frame: which }) => pieceOf(index, which)),
+        slots: coming.map(({ slot }) => slot),
+        digests: coming.map(({ index }) => digestOf(hashes, index)),
+        bytes: first.bytes,
+        ...(frame ? { frame } : {}),
+      },
+      coming,
+    );
+    this.#expect(...coming);
+  }
+
+  /** Whoever reads is told what to wait for: patience begins with it. */
+  #expect(...coming: readonly Coming[]): void {
+    this.#coming.push(...coming);
+    this.#wakeReader();
   }
 
   async #slice(reply: FetchReply, slots: Slots): Promise<void> {
@@ -338,7 +346,7 @@ export class FetchAttempt {
     const own = this.#numAsked++;
     // A mover that fails is a fault like any other.
     const coming: Coming = { index: own, slot, frame: undefined, bytes: recordBytes, arrival: undefined };
-    this.#coming.push(coming);
+    this.#expect(coming);
     const verified = mover.call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } });
     void verified.catch(messageOf).then((fault) => {
       coming.arrival = { fault, way: 'call' };
@@ -379,6 +387,12 @@ export class FetchAttempt {
     const what = frame > 0 ? `frame ${frame} of record ${index}` : `slice ${index}+${offset} of ${totalBytes} bytes`;
     return new Failure('transfer_failed', `${this.#options.address} sent ${what}, not the next one`);
   }
+}
+
+function digestOf(hashes: readonly BlockHash[], index: number): Digest {
+  const hash = hashes[index];
+  assert(hash, `block ${index} of ${hashes.length} was asked for`);
+  return hash.digest;
 }
 
 /** Whether it is there without anything having to happen. */

@@ -8,7 +8,7 @@ import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '
 import { HASH_BYTES, packKeys, unpackHashes } from '../protocol/packing.ts';
 import type { BlockSource, GrowingBlocks } from './block_source.ts';
 import type { LaneHost, ServedStream } from './lane_host.ts';
-import { pieceOf, readyOf } from './mover/lane_frames.ts';
+import { pieceOf, readyOf, windowOf } from './mover/lane_frames.ts';
 import { answering, answeringOnce, type Handler } from './network.ts';
 
 /** Records come in slices of at most this: what a reader that stops holds up. */
@@ -143,7 +143,8 @@ async function* records(
       if (stream && isInPlace(lent)) {
         const bytes = lent.record.length;
         // Other streams find half of what is left.
-        const most = Math.min(stream.room(bytes) - 1, Math.floor(source.numLoanable(bytes) / 2));
+        const room = request.frames > 0 ? Math.min(windowOf(bytes), stream.room(bytes)) : stream.room(bytes);
+        const most = Math.min(room - 1, Math.floor(source.numLoanable(bytes) / 2));
         const ready = [lent, ...heldBehind(source, hashes, index, most, bytes)];
         read(ready.length);
         if (request.frames > 0) yield* inParts(partedRecords(ready), index, stream, request.frames, signal);

@@ -1,7 +1,7 @@
 /**
  * A holder's side of lanes, in its control thread: who may come, and which records lie ready for them in the slab until they are sent.
  *
- * Bounds (P1): a stream has a window of records ready at once; lanes that nobody takes are forgotten.
+ * Bounds (P1): a stream has so many records ready at once (readyOf); lanes that nobody takes are forgotten.
  */
 import type { Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';

@@ -11,7 +11,7 @@ import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
-import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { framesOf, preambleBytes, recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { noFrame } from '../../shared/protocol/messages.ts';
@@ -22,7 +22,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lane } from '../../shared/net/lane.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
+import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES, windowOf } from '../../shared/net/mover/lane_frames.ts';
 import { startMover, type Mover } from '../../shared/net/mover/mover.ts';
 import type { MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
@@ -112,12 +112,16 @@ async function listen(handlers: Handlers): Promise<Listener> {
 }
 
 /** `numHeld` blocks in host memory. */
-async function startHolder(numHeld = NUM_BLOCKS, hasLanes = true): Promise<Holder> {
-  const own = new Slab(NUM_BLOCKS * slotLength(BYTES));
+async function startHolder(
+  numHeld = NUM_BLOCKS,
+  hasLanes = true,
+  { of = hashes, numSlots = NUM_BLOCKS } = {},
+): Promise<Holder> {
+  const own = new Slab(numSlots * slotLength(BYTES));
   const mover = await watchedMover(own);
   const wanted = new WantedKeys();
   const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
-  for (const hash of hashes.slice(0, numHeld)) {
+  for (const hash of of.slice(0, numHeld)) {
     const slot = cache.takeSlot(BYTES)!;
     slotBytes(own.memory, slot, BYTES).fill(Number(hash.key & 0xffn));
     sealRecord(slotBytes(own.memory, slot, BYTES), layout, hash);
@@ -581,6 +585,32 @@ describe('memory that both ends share', () => {
     assert(line.moved.memory > 12 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));
   });
 
+  test('some frames of more blocks than an asker has slots for come in order', async () => {
+    const many = chainOf(
+      layout.format,
+      4,
+      Array.from({ length: 4 * 200 }, (_, i) => i),
+    );
+    assert(many.length > 2 * windowOf(BYTES));
+    const large = await startHolder(many.length, true, { of: many, numSlots: 10 * windowOf(BYTES) });
+    const frames = framesOf(layout).map((frame) => ({ ...frame, offset: preambleBytes(layout) + frame.offset }));
+    const stream = openFetch(line, large.address, {
+      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+      ...{ format: layout.format, hashes: many, signal: stopped.signal, recordBytes: BYTES, frames, wanted: [1] },
+      ...{ waitMs: 0, timeoutMs: 10_000, patienceMs: 5_000 },
+    });
+    const slots = slotsOf(slab, BYTES, stopped.signal);
+    let next = 0;
+    for await (const arrivals of stream.records(slots)) {
+      for (const { index, slot, frame, isLast, fault } of arrivals) {
+        assert.deepEqual([index, frame, isLast, fault], [next++, 1, true, undefined]);
+        slots.giveBack(slot);
+      }
+    }
+    assert.equal(next, many.length);
+    await large.close();
+  });
+
   test('an asker of another host is served over the socket', async () => {
     isShared = false;
     await restart();
@@ -631,7 +661,10 @@ describe('strangers', () => {
     const second = await saying(port, token);
     assert.equal((await second.heard).length, 0);
     const asks = Buffer.alloc(8 * 10_000);
-    for (let i = 0; i < 10_000; i++) asks.writeUInt32LE(i, 8 * i + 4);
+    for (let i = 0; i < 10_000; i++) {
+      asks.writeUInt32LE(1, 8 * i);
+      asks.writeUInt32LE(i, 8 * i + 4);
+    }
     first.socket.write(asks);
     assert.equal((await first.heard).length, HEAD_BYTES);
     await fetchesAll();
@@ -679,6 +712,44 @@ describe('strangers', () => {
       await listener.close(100);
     }
     silent.close();
+  });
+
+  test('a holder that says that records lie ready, and sends none, is given up when patience ends', async () => {
+    const sockets: Socket[] = [];
+    const server = createServer((socket) => {
+      sockets.push(socket);
+      socket.on('error', () => undefined);
+      socket.on('data', () => undefined);
+      socket.write(headOf({ stream: 0, index: 0, bytes: 0 }));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const listener = await listen({
+      async *fetch(_requests, { signal }) {
+        // The asker has nothing to wait for at first.
+        await systemClock.sleep(100);
+        yield { index: 0, offset: 0, totalBytes: BYTES, data: Buffer.alloc(0), numReady: 3, ...noFrame };
+        await systemClock.sleep(20_000, signal);
+      },
+      async *openLane() {
+        yield { lane: 77, port, token: 't'.repeat(LANE_TOKEN_BYTES), memory: '' };
+      },
+    });
+    const stream = openFetch(line, listener.address, {
+      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 25_000, traceId: '', router: '', placement: 0 },
+      ...{ format: layout.format, hashes, signal: stopped.signal, recordBytes: BYTES },
+      ...{ waitMs: 0, timeoutMs: 25_000, patienceMs: 500 },
+    });
+    const startMs = systemClock.nowMs();
+    await assert.rejects(async () => {
+      for await (const arrivals of stream.records(slotsOf(slab, BYTES, stopped.signal)))
+        assert.fail([...arrivals].join());
+    }, /nothing for 500 ms/);
+    assert(systemClock.nowMs() - startMs < 15_000, 'long before its deadline');
+    for (const socket of sockets) socket.destroy();
+    server.close();
+    await until('no slot is in use', () => slab.numInUse === 0);
+    await listener.close(100);
   });
 
   test('those that say nothing are few: the oldest goes when another comes (P1)', async () => {

@@ -45,11 +45,12 @@ class FakeHelper implements CopyHelper {
     return Promise.resolve(name !== 'unseen');
   }
 
-  close(lane: number): void {
+  close(lane: number): Promise<void> {
     this.opened.push(`${lane} closed`);
+    return Promise.resolve();
   }
 
-  copy(_lane: number, jobs: readonly CopyJob[]): Promise<readonly (string | undefined)[]> {
+  copy(jobs: readonly CopyJob[]): Promise<readonly (string | undefined)[]> {
     return new Promise((resolve) => {
       this.waiting.push(() => {
         this.numCopied += jobs.length;

@@ -10,10 +10,14 @@ import type { SimProcess } from './simulation.ts';
 /** Of four records one goes over its lane's socket. */
 const SENT_EVERY = 4;
 
+interface Lent extends OwnMemory {
+  readonly numBytes: number;
+}
+
 export class SimMemories {
   readonly #fabric: SimFabric;
   /** By name; what a process that died has left can be read still. */
-  readonly #shared = new Map<string, OwnMemory>();
+  readonly #shared = new Map<string, Lent>();
   /** Of every record, or frame of one, that is to be read where it lies. */
   readonly onLent: (record: Uint8Array, from: SimProcess) => void;
 
@@ -28,7 +32,8 @@ export class SimMemories {
       host,
       attach: (memory, isShared) => {
         let numAsked = 0;
-        const own: OwnMemory = {
+        const own: Lent = {
+          numBytes: memory.buffer.byteLength,
           name: isShared ? `${host}/${process.name}/${this.#shared.size}` : '',
           bytes: (slot, length) => slotBytes(memory, slot, length),
           placeOf: (start, end) => {
@@ -47,10 +52,11 @@ export class SimMemories {
     };
   }
 
-  #borrow(own: OwnMemory): BorrowedMemory {
+  #borrow(own: Lent): BorrowedMemory {
     const { faults } = this.#fabric;
     return {
       at: (place, length) => {
+        if (place + length > own.numBytes) return undefined;
         const record = Buffer.from(own.bytes(place, length));
         if (!this.#fabric.isFaulty(faults.flipsPerMillion)) return record;
         this.#fabric.numFlips++;

@@ -1,7 +1,8 @@
 /** A thread beside a mover that copies records for it out of memory that processes share: one thread alone cannot fill a machine's memory bus. */
 import type { SlabMemory } from '../../kv/slab.ts';
 import { systemMemory, type BorrowedMemory, type OwnMemory } from './host_memory.ts';
-import { copyRecord, type CopyJob } from './record_copy.ts';
+import type { LaneCopy } from './memory_reads.ts';
+import { copyRecord } from './record_copy.ts';
 
 class Copier {
   #own: OwnMemory | undefined;
@@ -19,10 +20,11 @@ class Copier {
   }
 
   /** @returns of each why it cannot be used. */
-  copy({ lane, jobs }: { readonly lane: number; readonly jobs: readonly CopyJob[] }): (string | undefined)[] {
-    const [own, memory] = [this.#own, this.#memories.get(lane)];
-    if (!own || !memory) throw new Error(`the memory of lane ${lane} is not open`);
-    return jobs.map((job) => copyRecord(own, memory, job));
+  copy(jobs: readonly LaneCopy[]): (string | undefined)[] {
+    return jobs.map((job) => {
+      const memory = this.#memories.get(job.lane);
+      return this.#own && memory ? copyRecord(this.#own, memory, job) : `the memory of lane ${job.lane} is not open`;
+    });
   }
 
   close(lane: number): void {

@@ -10,6 +10,7 @@ import {
   mapPublished,
   plainBytes,
   publish,
+  type BytesAt,
   type MappedMemory,
   type PublishedMemory,
 } from '../../base/native_memory.ts';
@@ -50,24 +51,19 @@ export const systemMemory: HostMemory = {
 };
 
 class AttachedSlab implements OwnMemory {
-  readonly #memory: SlabMemory;
+  readonly bytes: BytesAt;
+  /** Whose memory that is. */
+  readonly memory: SlabMemory;
   readonly #published: PublishedMemory | undefined;
-  readonly #plain: ArrayBuffer | SharedArrayBuffer;
 
   constructor(memory: SlabMemory, isShared: boolean) {
-    this.#memory = memory;
+    this.memory = memory;
     this.#published = isShared ? publish(memory.buffer) : undefined;
-    this.#plain = plainBytes(memory.buffer);
+    this.bytes = plainBytes(memory.buffer);
   }
 
   get name(): string {
     return this.#published?.name ?? '';
-  }
-
-  bytes(slot: number, length: number): Uint8Array {
-    // The slab's own bound: a view of a view of memory has none that means anything.
-    if (slot + length > this.#memory.buffer.byteLength) throw new RangeError(`slot ${slot} has no ${length} bytes`);
-    return new Uint8Array(this.#plain, slot, length);
   }
 
   placeOf(start: number, end: number): number | undefined {
@@ -84,8 +80,8 @@ class MappedSlab implements BorrowedMemory {
   }
 
   at(place: number, length: number): Uint8Array | undefined {
-    const bytes = this.#mapped?.bytes;
-    return bytes && place + length <= bytes.byteLength ? new Uint8Array(bytes, place, length) : undefined;
+    const mapped = this.#mapped;
+    return mapped && place + length <= mapped.numBytes ? mapped.bytes(place, length) : undefined;
   }
 
   close(): void {

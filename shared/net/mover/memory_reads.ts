@@ -3,6 +3,7 @@
  * is asked for meanwhile is asked for; by a helper too where there is one.
  */
 import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/failure.ts';
 import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
 import { copyRecord, type CopyJob } from './record_copy.ts';
 
@@ -12,21 +13,26 @@ const BYTES_AT_ONCE = 2 << 20;
 const HELPED_BYTES = 1 << 20;
 const MAX_HELPED = 3;
 
-export interface MemoryRead extends CopyJob {
-  readonly lane: number;
+export interface MemoryRead extends LaneCopy {
   readonly stream: number;
   readonly memory: BorrowedMemory;
   /** It is in its slot and can be used, unless there is a fault; or it was given up. */
   readonly done: (how: 'here' | 'given up', fault: string | undefined) => void;
 }
 
+/** Out of a lane's memory. */
+export interface LaneCopy extends CopyJob {
+  readonly lane: number;
+}
+
 /** Another thread that copies. */
 export interface CopyHelper {
   /** A lane's memory. Copies of it may begin when this resolves true. */
   open(lane: number, name: string): Promise<boolean>;
-  close(lane: number): void;
+  /** After all that was said before. */
+  close(lane: number): Promise<void>;
   /** @returns of each why it cannot be used. */
-  copy(lane: number, jobs: readonly CopyJob[]): Promise<readonly (string | undefined)[]>;
+  copy(jobs: readonly LaneCopy[]): Promise<readonly (string | undefined)[]>;
 }
 
 export class MemoryReads {
@@ -69,8 +75,7 @@ export class MemoryReads {
 
   /** After it was given up. */
   close(lane: number): void {
-    this.#helped.delete(lane);
-    this.#helper?.close(lane);
+    void this.#helper?.close(lane).then(() => this.#helped.delete(lane));
   }
 
   async #readAll(): Promise<void> {
@@ -92,27 +97,26 @@ export class MemoryReads {
 
   /** Some of what waits behind this thread's own next ones, and as much again for when it has copied that. */
   #share(): void {
-    const [first] = this.#waiting;
-    if (!this.#helper || !first || !this.#helped.has(first.lane)) return;
+    if (!this.#helper) return;
     while (this.#helping.size < MAX_HELPED && this.#waiting.length > 1) {
-      const jobs: MemoryRead[] = [];
+      const reads: MemoryRead[] = [];
       for (let numBytes = 0; numBytes < HELPED_BYTES && this.#waiting.length > 1;) {
         const last = this.#waiting.at(-1);
-        if (last?.lane !== first.lane) break;
+        if (!last || !this.#helped.has(last.lane)) break;
         this.#waiting.pop();
-        jobs.unshift(last);
+        reads.unshift(last);
         numBytes += last.bytes;
       }
-      if (jobs.length === 0) return;
-      this.#helping.set(jobs, this.#help(this.#helper, first.lane, jobs));
+      if (reads.length === 0) return;
+      this.#helping.set(reads, this.#help(this.#helper, reads));
     }
   }
 
-  async #help(helper: CopyHelper, lane: number, reads: readonly MemoryRead[]): Promise<void> {
-    const jobs = reads.map(({ place, slot, bytes, format, digest, frame }): CopyJob => {
-      return { place, slot, bytes, format, digest, frame };
+  async #help(helper: CopyHelper, reads: readonly MemoryRead[]): Promise<void> {
+    const jobs = reads.map(({ lane, place, slot, bytes, format, digest, frame }): LaneCopy => {
+      return { lane, place, slot, bytes, format, digest, frame };
     });
-    const faults = await helper.copy(lane, jobs);
+    const faults = await helper.copy(jobs).catch((error: unknown) => reads.map(() => messageOf(error)));
     this.#helping.delete(reads);
     reads.forEach(({ done }, i) => {
       done('here', faults[i]);

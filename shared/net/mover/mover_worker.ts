@@ -78,10 +78,8 @@ function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
   };
   return {
     open: (lane, name) => thread().call('open', { lane, name }),
-    close: (lane) => {
-      thread().tell('close', lane);
-    },
-    copy: (lane, jobs) => thread().call('copy', { lane, jobs }),
+    close: (lane) => thread().call('close', lane),
+    copy: (jobs) => thread().call('copy', jobs),
   };
 }
 

@@ -60,6 +60,12 @@ interface Pulled {
   read: { readonly stream: number; readonly index: number }[];
 }
 
+/** Nothing that comes of it means anything any more. */
+function cut(pulled: Pulled): void {
+  pulled.isClosed = true;
+  pulled.socket?.destroy();
+}
+
 export class PulledLanes {
   readonly #sockets: Sockets;
   readonly #hostMemory: HostMemory;
@@ -150,8 +156,7 @@ export class PulledLanes {
   close(lane: number): void {
     const pulled = this.#lanes.get(lane);
     if (!pulled) return;
-    pulled.isClosed = true;
-    pulled.socket?.destroy();
+    cut(pulled);
   }
 
   #listener(lane: number, pulled: Pulled): SocketListener {
@@ -165,10 +170,6 @@ export class PulledLanes {
     let coming: ArrivingRecord | ArrivingFrame | undefined;
     let scratch: Uint8Array | undefined;
     let isWelcome = false;
-    const cut = (): void => {
-      pulled.isClosed = true;
-      pulled.socket?.destroy();
-    };
     const begin = (next: typeof kind, into: Uint8Array, bytes: number): void => {
       [kind, target, numBytes, numHere] = [next, into, bytes, 0];
     };
@@ -195,7 +196,7 @@ export class PulledLanes {
         begin('unwanted', scratch, read.bytes);
       } else {
         // Nobody knows where the next record begins.
-        cut();
+        cut(pulled);
       }
     };
     const behindBytes = (count: number): void => {
@@ -261,7 +262,7 @@ export class PulledLanes {
     const expected = pulled.expected.get(wanted);
     const isWanted = expected?.bytes === bytes;
     if (!pulled.memory || (!isWanted && !pulled.unwanted.has(stream))) {
-      pulled.socket?.destroy();
+      cut(pulled);
       return;
     }
     if (!isWanted) {

@@ -53,8 +53,9 @@ interface Served {
   readonly writing: Map<number, Writing>;
   readonly retracted: Set<number>;
   readonly ended: Set<number>;
-  /** Its asker was told where this process's memory is found, and has it open. */
+  /** Its asker was told where this process's memory is found. */
   readonly mayShare: boolean;
+  /** It has. */
   isMemoryOpen: boolean;
   /** Records that it reads where they are, by place; called when it has. */
   readonly reading: Map<number, () => void>;

@@ -102,15 +102,16 @@ function connectTo(
 const WRITTEN_TOGETHER = 1 << 20;
 
 function endOf(socket: Socket): ByteSocket {
-  let numCorked = 0;
+  let [isCorked, numCorked] = [false, 0];
   const uncork = (): void => {
-    if (numCorked === 0) return;
-    numCorked = 0;
+    if (!isCorked) return;
+    [isCorked, numCorked] = [false, 0];
     socket.uncork();
   };
   return {
     write: (parts, onWritten) => {
-      if (numCorked === 0) {
+      if (!isCorked) {
+        isCorked = true;
         socket.cork();
         queueMicrotask(uncork);
       }
