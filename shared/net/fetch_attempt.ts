@@ -8,7 +8,8 @@ import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
 import { FRAME_BYTES, type FrameRange } from '../kv/record.ts';
 import type { FetchReply } from '../protocol/messages.ts';
-import type { ComingRecord, PulledStream, TransferWay } from './lane.ts';
+import { ComingRecords, type Coming } from './coming_records.ts';
+import type { PulledStream, TransferWay } from './lane.ts';
 import { pieceOf, readyOf, windowOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { WantedRecords } from './mover/pulled_lanes.ts';
@@ -37,14 +38,6 @@ export interface Arrived {
   readonly isLast: boolean;
   /** Why it cannot be used. */
   readonly fault: string | undefined;
-}
-
-/** Something that comes, and what it is. */
-interface Coming extends ComingRecord {
-  readonly index: number;
-  readonly slot: number;
-  readonly frame: number | undefined;
-  readonly bytes: number;
 }
 
 /** Blocks that grow at their holder. Those without a slot here come later, each with all the frames that are there by then. */
@@ -86,11 +79,7 @@ const SOON = 8;
 
 export class FetchAttempt {
   readonly #options: FetchAttemptOptions;
-  /** In the order in which they are read. */
-  readonly #coming: Coming[] = [];
-  /** Nothing more will be asked for, and why. */
-  #ended: { readonly error: Failure | undefined } | undefined;
-  #wakeReader: () => void = () => undefined;
+  readonly #coming = new ComingRecords();
   /** Records that are on their way or wait to be read. */
   readonly #window: number;
   /** Taken, and not handed on. */
@@ -113,7 +102,7 @@ export class FetchAttempt {
     const { stream } = options;
     if (stream)
       stream.onArrival = () => {
-        this.#wakeReader();
+        this.#coming.changed();
       };
     const { signal } = options.link;
     signal.addEventListener('abort', () => {
@@ -129,58 +118,36 @@ export class FetchAttempt {
   async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
     this.#pump(slots).then(
       () => {
-        this.#endWith(undefined);
+        this.#coming.end(undefined);
       },
       (error: unknown) => {
-        this.#endWith(asFailure(error));
+        this.#coming.end(asFailure(error));
         // Whoever ends a call takes back what lay ready for it.
         this.#options.stream?.giveUp(error);
       },
     );
     try {
-      for (;;) {
-        const [next] = this.#coming;
-        const arrival = next?.arrival;
-        if (arrival && 'error' in arrival) throw arrival.error;
-        if (arrival) yield this.#arrived();
-        else if (next) await this.#options.watched(this.#somethingNew(), () => false);
-        else if (!this.#ended) await this.#somethingNew();
-        else if (this.#ended.error) throw this.#ended.error;
-        else return;
-      }
+      const { watched } = this.#options;
+      while (await this.#coming.some((awaited) => watched(awaited, () => false))) yield this.#arrived();
     } finally {
       this.#isOver = true;
       this.#end(slots);
     }
   }
 
-  #endWith(error: Failure | undefined): void {
-    this.#ended = { error };
-    this.#wakeReader();
-  }
-
-  #somethingNew(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#wakeReader = resolve;
-    });
-  }
-
   /** Those in front that are there. */
   *#arrived(): Generator<Arrived> {
     const { moved, wanted } = this.#options;
-    for (;;) {
-      const [next] = this.#coming;
-      const arrival = next?.arrival;
-      if (!arrival || 'error' in arrival) return;
-      const { index, slot, frame, bytes } = next;
-      this.#coming.shift();
-      moved[arrival.way] += bytes;
+    for (let next = this.#coming.take(); next; next = this.#coming.take()) {
+      const { index, slot, frame, bytes } = next.coming;
+      const { fault, way } = next.arrival;
+      moved[way] += bytes;
       const isLast = frame === undefined || frame === wanted.at(-1);
       if (isLast) {
         this.#held.delete(slot);
         this.#makeRoom();
       }
-      yield { index, slot, frame, isLast, fault: arrival.fault };
+      yield { index, slot, frame, isLast, fault };
     }
   }
 
@@ -275,7 +242,7 @@ export class FetchAttempt {
     for (let i = 0; i < group.count; i++) {
       const { slot } = await this.#take(slots);
       // What is asked for behind the end of the call never comes.
-      if (this.#ended) return;
+      if (this.#coming.hasEnded) return;
       group.slots.push(slot);
       this.#askPieces(group, i, i + 1, 0, group.described.length);
     }
@@ -316,13 +283,7 @@ export class FetchAttempt {
       },
       coming,
     );
-    this.#expect(...coming);
-  }
-
-  /** Whoever reads is told what to wait for: patience begins with it. */
-  #expect(...coming: readonly Coming[]): void {
-    this.#coming.push(...coming);
-    this.#wakeReader();
+    this.#coming.expect(...coming);
   }
 
   async #slice(reply: FetchReply, slots: Slots): Promise<void> {
@@ -346,11 +307,11 @@ export class FetchAttempt {
     const own = this.#numAsked++;
     // A mover that fails is a fault like any other.
     const coming: Coming = { index: own, slot, frame: undefined, bytes: recordBytes, arrival: undefined };
-    this.#expect(coming);
+    this.#coming.expect(coming);
     const verified = mover.call('verify', { slot, bytes: recordBytes, want: { format, digest: hash.digest } });
     void verified.catch(messageOf).then((fault) => {
       coming.arrival = { fault, way: 'call' };
-      this.#wakeReader();
+      this.#coming.changed();
     });
   }
 

@@ -119,7 +119,7 @@ export interface ComingRecord {
 export type TransferWay = 'memory' | 'socket' | 'call';
 
 /** It is in its slot, or will not be. */
-type Arrival =
+export type Arrival =
   | {
       /** Why it cannot be used. */
       readonly fault: string | undefined;

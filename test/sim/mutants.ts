@@ -244,7 +244,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'records that come over a lane are not verified (K2)',
     file: 'shared/net/mover/pulled_lanes.js',
-    from: 'this.#arrived(lane, pulled, coming?.fault);',
+    from: 'this.#arrived(lane, pulled, fault);',
     to: 'this.#arrived(lane, pulled, undefined);',
   },
   {

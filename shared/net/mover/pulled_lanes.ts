@@ -5,20 +5,17 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
-import type { ArrivingFrame, ArrivingRecord, FrameRange } from '../../kv/record.ts';
+import type { FrameRange } from '../../kv/record.ts';
 import { Arrivals, type ArrivedRecords } from './arrivals.ts';
 import type { BorrowedMemory, HostMemory, OwnMemory } from './host_memory.ts';
-import { asksOf, HEAD_BYTES, MEMORY_STREAM, placeOf, READ, readHead, type RecordHead } from './lane_frames.ts';
+import { asksOf, MEMORY_STREAM, placeOf, READ, type RecordHead } from './lane_frames.ts';
+import { LaneReader, type Behind } from './lane_reader.ts';
 import { MemoryReads, type CopyHelper } from './memory_reads.ts';
 import { arrivalOf, type SlottedRecord } from './record_copy.ts';
 import type { ByteSocket, SocketListener, Sockets } from './sockets.ts';
 
 const CONNECT_TIMEOUT_MS = 2_000;
-/** For records that nobody wants any more: they come all the same. */
-const SCRATCH_BYTES = 256 << 10;
-/** Heads of records in shared memory that come together; the next ones come behind. */
-const MAX_HEADS = 256;
-/** Streams that are remembered for that; an older one's record costs the lane. */
+/** Streams that nobody wants any more, and whose records may come all the same, that are remembered; an older one's record costs the lane. */
 const MAX_UNWANTED = 1_024;
 
 /** Records that are to come, or one frame of each, and what they must be: in columns, since threads tell each other of many. */
@@ -160,84 +157,24 @@ export class PulledLanes {
   }
 
   #listener(lane: number, pulled: Pulled): SocketListener {
-    /** Heads come one by one before records, and many together of records that are read elsewhere. */
-    const heads = Buffer.alloc(MAX_HEADS * HEAD_BYTES);
-    let numHeads = 0;
-    /** What comes now, and how much of it is here. */
-    let [kind, target, numBytes, numHere]: ['head' | 'record' | 'unwanted', Uint8Array, number, number] = [
-      ...(['head', heads, 0, 0] as const),
-    ];
-    let coming: ArrivingRecord | ArrivingFrame | undefined;
-    let scratch: Uint8Array | undefined;
     let isWelcome = false;
-    const begin = (next: typeof kind, into: Uint8Array, bytes: number): void => {
-      [kind, target, numBytes, numHere] = [next, into, bytes, 0];
-    };
-    const behindHead = (read: RecordHead | undefined): void => {
-      if (!isWelcome && read?.bytes === 0) {
+    const reader = new LaneReader({
+      isClosed: () => pulled.isClosed,
+      isShared: () => pulled.memory !== undefined,
+      onHead: (head) => {
+        if (isWelcome || head?.bytes !== 0) return this.#behind(lane, pulled, head);
         isWelcome = true;
         this.#emit({ kind: 'opened', lane });
-        return;
-      }
-      if (read?.place !== undefined) {
-        this.#fromMemory(lane, pulled, read, read.place);
-        return;
-      }
-      const place = read && placeOf(read.stream, read.index);
-      const expected = place === undefined ? undefined : pulled.expected.get(place);
-      if (read && expected?.bytes === read.bytes && place !== undefined) {
-        pulled.expected.delete(place);
-        pulled.arriving = expected;
-        const { target: into, judge } = arrivalOf(this.#own(), expected);
-        begin('record', into, read.bytes);
-        coming = judge;
-      } else if (read && !expected && pulled.unwanted.has(read.stream) && read.bytes > 0) {
-        scratch ??= new Uint8Array(SCRATCH_BYTES);
-        begin('unwanted', scratch, read.bytes);
-      } else {
-        // Nobody knows where the next record begins.
-        cut(pulled);
-      }
-    };
-    const behindBytes = (count: number): void => {
-      numHere += count;
-      if (kind === 'record') coming?.took(numHere);
-      if (numHere < numBytes) return;
-      if (kind === 'record') this.#arrived(lane, pulled, coming?.fault);
-      begin('head', heads, 0);
-    };
-    const room = (): Uint8Array =>
-      kind === 'unwanted' ? target.subarray(0, Math.min(target.length, numBytes - numHere)) : target.subarray(numHere);
-    const behindHeads = (): void => {
-      let at = 0;
-      while (numHeads - at >= HEAD_BYTES && !pulled.isClosed) {
-        behindHead(readHead(heads.subarray(at, at + HEAD_BYTES)));
-        at += HEAD_BYTES;
-        // What came behind it is the record's.
-        while (kind !== 'head' && at < numHeads) {
-          const into = room();
-          const count = heads.copy(into, 0, at, Math.min(numHeads, at + into.length));
-          at += count;
-          behindBytes(count);
-        }
-      }
-      heads.copyWithin(0, at, numHeads);
-      numHeads -= at;
-    };
-    return {
-      into: () => {
-        if (kind !== 'head') return room();
-        return heads.subarray(numHeads, pulled.memory ? heads.length : HEAD_BYTES);
+        return undefined;
       },
+      onRecord: (fault) => {
+        this.#arrived(lane, pulled, fault);
+      },
+    });
+    return {
+      into: () => reader.into(),
       onBytes: (count) => {
-        // What means nothing has to go somewhere: a socket that deciphers would ask for ever where.
-        if (pulled.isClosed) {
-          begin('head', heads, 0);
-          numHeads = 0;
-        } else if (kind === 'head') {
-          numHeads += count;
-          behindHeads();
-        } else behindBytes(count);
+        reader.took(count);
       },
       onClosed: (reason) => {
         pulled.isClosed = true;
@@ -254,6 +191,24 @@ export class PulledLanes {
         else lost();
       },
     };
+  }
+
+  #behind(lane: number, pulled: Pulled, head: RecordHead | undefined): Behind | undefined {
+    if (head?.place !== undefined) {
+      this.#fromMemory(lane, pulled, head, head.place);
+      return undefined;
+    }
+    const place = head && placeOf(head.stream, head.index);
+    const expected = place === undefined ? undefined : pulled.expected.get(place);
+    if (head && expected?.bytes === head.bytes && place !== undefined) {
+      pulled.expected.delete(place);
+      pulled.arriving = expected;
+      return arrivalOf(this.#own(), expected);
+    }
+    if (head && !expected && pulled.unwanted.has(head.stream) && head.bytes > 0) return { unwantedBytes: head.bytes };
+    // Nobody knows where the next record begins.
+    cut(pulled);
+    return undefined;
   }
 
   /** It lies in the memory that both share: nothing of it comes behind its head. */
