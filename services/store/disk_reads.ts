@@ -7,6 +7,7 @@ import type { DiskRead, DiskReader } from './disk_reader.ts';
 
 /** Records in one message; a few milliseconds. */
 const MAX_READS = 16;
+/** Less in one message would be less work than the message. */
 const MIN_BYTES = 256 << 10;
 /** Messages to a reader at once: the next is there when it is through with one. */
 const MAX_MESSAGES = 2;
@@ -52,7 +53,7 @@ export class DiskReads {
     for (let first = this.#queue[0]; first; first = this.#queue[0]) {
       const reader = this.#readers.reduce((best, one) => (one.numMessages < best.numMessages ? one : best));
       if (reader.numMessages >= MAX_MESSAGES) return;
-      // What there is, shared out, but for what would be less work than its message; of one file.
+      // What there is, shared out; of one file.
       const fewest = Math.floor(MIN_BYTES / first.read.bytes);
       const share = Math.min(MAX_READS, Math.max(fewest, Math.ceil(this.#queue.length / this.#readers.length)));
       const { generation } = first.place;

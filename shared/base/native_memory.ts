@@ -178,7 +178,12 @@ export function mapPublished(name: string): MappedMemory | undefined {
     const close = (): void => {
       memory.unmap(address, numBytes);
     };
-    return { numBytes, bytes: bytesOf(native, address, numBytes), close };
+    try {
+      return { numBytes, bytes: bytesOf(native, address, numBytes), close };
+    } catch {
+      close();
+      return undefined;
+    }
   } catch {
     // It is another user's, in another container, or gone.
     return undefined;

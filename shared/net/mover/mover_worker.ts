@@ -92,12 +92,12 @@ export function moverOn(
   emit: (event: MoverEvent) => void,
   helperOf: (own: () => SlabMemory) => CopyHelper | undefined = () => undefined,
 ): MoverMethods {
-  let memory: SlabMemory | undefined;
-  let slab: OwnMemory | undefined;
-  const own = (): OwnMemory => {
-    if (!slab) throw new Error('the mover has no slab yet');
-    return slab;
+  let attached: { readonly memory: SlabMemory; readonly own: OwnMemory } | undefined;
+  const slab = (): NonNullable<typeof attached> => {
+    if (!attached) throw new Error('the mover has no slab yet');
+    return attached;
   };
+  const own = (): OwnMemory => slab().own;
   const record = (slot: number, bytes: number): Uint8Array => own().bytes(slot, bytes);
   const served = new ServedLanes(sockets, hostMemory, own, emit);
   const pulled = new PulledLanes(
@@ -106,15 +106,11 @@ export function moverOn(
     clock,
     own,
     emit,
-    helperOf(() => {
-      if (!memory) throw new Error('the mover has no slab yet');
-      return memory;
-    }),
+    helperOf(() => slab().memory),
   );
   return {
-    attach({ memory: shared, isShared }) {
-      memory = shared;
-      slab = hostMemory.attach(shared, isShared);
+    attach({ memory, isShared }) {
+      attached = { memory, own: hostMemory.attach(memory, isShared) };
     },
     seal: ({ layout, slot, hash, described }) => sealRecord(record(slot, recordBytes(layout)), layout, hash, described),
     describe({ layout, frame, blocks }) {

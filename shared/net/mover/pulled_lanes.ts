@@ -152,8 +152,7 @@ export class PulledLanes {
 
   close(lane: number): void {
     const pulled = this.#lanes.get(lane);
-    if (!pulled) return;
-    cut(pulled);
+    if (pulled) cut(pulled);
   }
 
   #listener(lane: number, pulled: Pulled): SocketListener {
@@ -231,8 +230,8 @@ export class PulledLanes {
       done: (how, fault) => {
         this.#read(pulled, stream, index);
         if (how === 'given up' || pulled.unwanted.has(stream)) return;
-        const isWaitedFor = expected.frame !== undefined || pulled.expected.size === 0;
-        this.#arrivals.add({ lane, stream, isShared: true }, index, fault, isWaitedFor);
+        // A turn copies many, and tells of them.
+        this.#arrivals.add({ lane, stream, isShared: true }, index, fault, true);
       },
     });
   }

@@ -55,7 +55,7 @@ interface Served {
   readonly ended: Set<number>;
   /** Its asker was told where this process's memory is found. */
   readonly mayShare: boolean;
-  /** It has. */
+  /** It has it open. */
   isMemoryOpen: boolean;
   /** Records that it reads where they are, by place; called when it has. */
   readonly reading: Map<number, () => void>;
