@@ -12,6 +12,7 @@
 import assert from 'node:assert/strict';
 import type { Draw } from './draw.ts';
 import type { KvDtype, Program, WeightPart } from './program.ts';
+import type { StoredMatrix } from './stored_columns.ts';
 import type { StoredRows } from './stored_rows.ts';
 import type { WeightFormat } from './weight_format.ts';
 
@@ -19,6 +20,8 @@ import type { WeightFormat } from './weight_format.ts';
 export interface WeightSource {
   /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one. */
   slices(rows: WeightPart): AsyncIterable<StoredRows>;
+  /** The same by stretches of inputs, where they lie so and nothing of them has to be changed. */
+  matrix?(rows: WeightPart): Promise<StoredMatrix | undefined>;
   /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;
 }

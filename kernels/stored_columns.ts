@@ -1,5 +1,5 @@
 /** Four-bit integers as GPTQ and AWQ files have them, rows side by side. */
-import { isSoundHalf, scalesPerRow } from './weight_format.ts';
+import { scalesPerRow } from './weight_format.ts';
 
 /**
  *   gptq  words [inner / 8][rows]: eight inputs of a row, the first in the lowest nibble
@@ -15,6 +15,28 @@ export interface StoredColumns {
   readonly data: Uint8Array;
   readonly scales: Uint8Array;
   readonly zeros?: Uint8Array;
+}
+
+/** A matrix of which a file has all rows of some inputs together: such stretches of it come one after the other. */
+export interface StoredMatrix {
+  readonly format: ColumnFormat;
+  /** Rows that lie side by side, of which those that were asked for begin with `first`; whole eights both. */
+  readonly width: number;
+  readonly first: number;
+  /** That share a scale, whole 32s. */
+  readonly inputsPerScale: number;
+  /** f16 [groups][width], none of which a device would flush, or is no number. */
+  readonly scales: Uint16Array;
+  /** f16 [groups][width]; undefined: all are 8. */
+  readonly zeros: Uint16Array | undefined;
+  /** Once. Stretches of whole 32s of inputs in order, at most a MiB or 32 inputs; each valid until the next. */
+  stretches(): AsyncIterable<StoredStretch>;
+}
+
+export interface StoredStretch {
+  readonly inputStart: number;
+  /** Words of all `width` rows, as the format has them. */
+  readonly data: Uint8Array;
 }
 
 export function isColumns(rows: { readonly format: string; readonly scales?: Uint8Array }): rows is StoredColumns {
@@ -113,9 +135,4 @@ function asWords(bytes: Uint8Array): Uint32Array {
 function asHalves(bytes: Uint8Array): Uint16Array {
   if (bytes.byteOffset % 2 === 0) return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
   return new Uint16Array(Uint8Array.from(bytes).buffer);
-}
-
-/** Whether devices can take scales and zeros as they are. */
-export function isSound(halves: Uint8Array): boolean {
-  return asHalves(halves).every(isSoundHalf);
 }

@@ -93,18 +93,25 @@ export interface Kernels {
     weight: number,
     firstOutput: number,
   ): void;
-  /** Rows side by side into int4 or uint4, whole eights: `source` 0 GPTQ, 1 AWQ; `zeros` 0: none; `groupInputs` share a scale. */
+  /**
+   * Some inputs of `rows` rows out of `width` side by side into int4 or uint4: `source` 0 GPTQ, 1 AWQ; `zeros` 0: none; `groupInputs` share a
+   * scale, `skip` of the first of them come before `data`.
+   */
   pack_columns(
     format: number,
     source: number,
     data: number,
     scales: number,
     zeros: number,
+    width: number,
     rows: number,
-    inner: number,
+    inputs: number,
     groupInputs: number,
+    skip: number,
+    inner: number,
     weight: number,
     firstOutput: number,
+    firstInput: number,
   ): void;
   /** 1 when a multiply-add rounds once. */
   is_fused(scratch: number): number;

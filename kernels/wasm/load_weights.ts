@@ -1,8 +1,8 @@
 /** Weights into their panels, a staging region at a time. */
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
-import { heldFormat, type Program, type WeightSpec } from '../program.ts';
-import { isColumns, isSound, rowsOfColumns, type StoredColumns } from '../stored_columns.ts';
+import { heldFormat, type Program, type WeightPart, type WeightSpec } from '../program.ts';
+import { isColumns, rowsOfColumns, type StoredMatrix, type StoredStretch } from '../stored_columns.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../stored_rows.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { PackThreads } from './packing.ts';
@@ -29,21 +29,49 @@ export async function loadWeights(
   { piece, memory, threads, options, decoder, onLoaded }: WeightLoad,
 ): Promise<void> {
   const stagings = stagingsIn(layout, memory);
-  for (const [name, spec] of Object.entries(program.weights)) {
+  const parts = Object.entries(program.weights).flatMap(([name, spec]) => {
     const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
-    let firstOutput = 0;
-    for (const part of spec.parts) {
-      for await (const rows of source.slices(part)) {
-        panels.put(rows, decoder, firstOutput + rows.rowStart);
-        onLoaded(numStored(rows, spec.inner) * spec.inner * 4);
-      }
-      firstOutput += part.outputs;
-    }
-    assert(firstOutput === spec.outputs, `weight ${name}: parts make ${firstOutput} outputs, want ${spec.outputs}`);
-  }
+    const starts = startsOf(spec.parts);
+    assert(starts.end === spec.outputs, `weight ${name}: parts make ${starts.end} outputs, want ${spec.outputs}`);
+    return spec.parts.map((part, i) => panels.begun(part, starts.all[i] ?? 0, source, decoder));
+  });
+  for await (const loaded of inTurn(parts)) onLoaded(4 * loaded);
   threads.settle();
   // Now they are.
   onLoaded(0);
+}
+
+/** Where each part begins among all outputs. */
+function startsOf(parts: readonly WeightPart[]): { readonly all: readonly number[]; readonly end: number } {
+  let end = 0;
+  const all = parts.map(({ outputs }) => {
+    end += outputs;
+    return end - outputs;
+  });
+  return { all, end };
+}
+
+/** What comes of each in turn: the first of the next is asked for while one is read. */
+async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGenerator<T> {
+  const begin = (make: (() => AsyncIterator<T>) | undefined) => {
+    if (!make) return undefined;
+    const iterator = make();
+    const first = iterator.next();
+    // One that fails before it is waited for is seen when it is.
+    first.catch(() => undefined);
+    return { iterator, first };
+  };
+  let ahead = begin(makes[0]);
+  try {
+    for (let i = 1; ahead; i++) {
+      const { iterator, first } = ahead;
+      ahead = begin(makes[i]);
+      for (let next = await first; !next.done; next = await iterator.next()) yield next.value;
+    }
+  } finally {
+    // Files stay open until nobody reads them.
+    await ahead?.iterator.return?.();
+  }
 }
 
 interface WeightLoad {
@@ -83,13 +111,33 @@ class Panels {
     this.#code = formatCode(spec, format);
   }
 
+  /** Puts a part, whose first output is `firstOutput`. Gives how many values each slice of it had. */
+  begun(
+    part: WeightPart,
+    firstOutput: number,
+    source: WeightSource,
+    decoder: RowDecoder,
+  ): () => AsyncGenerator<number> {
+    return async function* (this: Panels) {
+      const matrix = this.#takesColumns(part, firstOutput) ? await source.matrix?.(part) : undefined;
+      if (matrix && this.#fits(matrix)) {
+        for await (const stretch of matrix.stretches()) {
+          this.#putStretch(matrix, stretch, part.outputs, firstOutput);
+          yield (2 * stretch.data.length * part.outputs) / matrix.width;
+        }
+        return;
+      }
+      for await (const rows of source.slices(part)) {
+        this.#put(rows, decoder, firstOutput + rows.rowStart);
+        yield numStored(rows, this.#inner) * this.#inner;
+      }
+    }.bind(this);
+  }
+
   /** Rows of the weight from `firstOutput` on. */
-  put(rows: StoredRows, decoder: RowDecoder, firstOutput: number): void {
-    if (isColumns(rows)) {
-      if (!this.#putColumns(rows, firstOutput))
-        this.put({ rowStart: rows.rowStart, ...rowsOfColumns(rows, this.#inner) }, decoder, firstOutput);
-      return;
-    }
+  #put(stored: StoredRows, decoder: RowDecoder, firstOutput: number): void {
+    const { rowStart } = stored;
+    const rows = isColumns(stored) ? { rowStart, ...rowsOfColumns(stored, this.#inner) } : stored;
     const integers = INTEGERS[rows.format];
     if (this.#inner === 1) this.#putFloats('f32', asBytes(decoder.vector(rows, this.#offset)), firstOutput);
     else if (integers !== undefined && fitsInto(rows, this.#format)) this.#putIntegers(integers, rows, firstOutput);
@@ -125,29 +173,43 @@ class Panels {
     }
   }
 
-  /** Whole panels of them; false for those that have to be taken row by row. */
-  #putColumns(rows: StoredColumns & StoredRows, firstOutput: number): boolean {
-    const { format, data, scales, zeros = NONE } = rows;
-    const count = numStored(rows, this.#inner);
-    const { free, staging } = this.#stagingFor(firstOutput, count);
-    const isWhole = firstOutput % LANES === 0 && count % LANES === 0;
-    const fits = data.length + scales.length + zeros.length <= staging.length;
-    const isHeld = (this.#format === 'int4' || this.#format === 'uint4') && fitsInto(rows, this.#format);
-    if (!isWhole || !fits || !isHeld || !isSound(scales) || !isSound(zeros)) return false;
-    const { byteOffset } = staging;
-    const [scalesAt, zerosAt] = [data.length, data.length + scales.length];
-    staging.set(data);
-    staging.set(scales, scalesAt);
-    staging.set(zeros, zerosAt);
-    this.#packing.threads.run(free, this.#packing.piece, {
-      kind: 'columns',
-      args: [
-        ...([this.#code, COLUMNS[format], byteOffset, byteOffset + scalesAt] as const),
-        ...([zeros.length > 0 ? byteOffset + zerosAt : 0, count, this.#inner] as const),
-        ...([(2 * count * this.#inner) / scales.length, this.#to, firstOutput] as const),
-      ],
-    });
-    return true;
+  #takesColumns({ outputs }: WeightPart, firstOutput: number): boolean {
+    const isHeld = this.#inner > 1 && (this.#format === 'int4' || this.#format === 'uint4');
+    return isHeld && firstOutput % LANES === 0 && outputs % LANES === 0;
+  }
+
+  /** Whether it is held as it is, and 32 inputs of it fit into a staging region. */
+  #fits({ width, zeros }: StoredMatrix): boolean {
+    return (!zeros || this.#format === 'uint4') && (16 + 8) * width <= this.#stagingBytes;
+  }
+
+  #putStretch(matrix: StoredMatrix, { inputStart, data }: StoredStretch, outputs: number, firstOutput: number): void {
+    const { format, width, first, inputsPerScale, scales, zeros } = matrix;
+    const numInputs = (2 * data.length) / width;
+    const atOnce = Math.floor(this.#stagingBytes / (24 * width)) * 32;
+    for (let from = 0; from < numInputs; from += atOnce) {
+      const [count, input] = [Math.min(atOnce, numInputs - from), inputStart + from];
+      const { free, staging } = this.#stagingFor(firstOutput, outputs);
+      const { byteOffset } = staging;
+      const some = data.subarray((from * width) / 2, ((from + count) * width) / 2);
+      const [firstGroup, endGroup] = [Math.floor(input / inputsPerScale), Math.ceil((input + count) / inputsPerScale)];
+      const groups = (halves: Uint16Array): Uint8Array =>
+        asBytes(halves.subarray(firstGroup * width, endGroup * width));
+      const [scalesAt, zerosAt] = [some.length, some.length + 2 * (endGroup - firstGroup) * width];
+      staging.set(some);
+      staging.set(groups(scales), scalesAt);
+      if (zeros) staging.set(groups(zeros), zerosAt);
+      const rowBytes = format === 'awq' ? 0.5 : 4;
+      this.#packing.threads.run(free, this.#packing.piece, {
+        kind: 'columns',
+        args: [
+          ...([this.#code, COLUMNS[format], byteOffset + rowBytes * first] as const),
+          ...([byteOffset + scalesAt + 2 * first, zeros ? byteOffset + zerosAt + 2 * first : 0] as const),
+          ...([width, outputs, count, inputsPerScale, input - firstGroup * inputsPerScale] as const),
+          ...([this.#inner, this.#to, firstOutput, input] as const),
+        ],
+      });
+    }
   }
 
   #putIntegers(source: number, rows: StoredRows, firstOutput: number): void {
@@ -189,8 +251,7 @@ const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
   ...{ int8: 0, int4: 1, q8_0: 2, q4_0: 3, uint4: 4, q4_1: 5, q4_k: 6 },
 };
 
-const COLUMNS: Readonly<Record<StoredColumns['format'], number>> = { gptq: 0, awq: 1 };
-const NONE = new Uint8Array();
+const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq: 1 };
 
 /** For a group of eight rows, see quanta.as.ts. */
 const ROOM_BYTES = 1_408;
@@ -200,7 +261,7 @@ function wholePanels(rows: number): number {
   return rows >= LANES ? Math.floor(rows / LANES) * LANES : Math.max(1, Math.floor(rows));
 }
 
-function asBytes(values: Float32Array): Uint8Array {
+function asBytes(values: Float32Array | Uint16Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
 }
 

@@ -43,7 +43,7 @@ const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJo
 const UINT4 = formatCodes.uint4;
 
 /** Cells of a slot, u32: what is to be done, for which memory, and its arguments. */
-const Cell = { state: 0, kind: 1, piece: 2, args: 3, count: 16 } as const;
+const Cell = { state: 0, kind: 1, piece: 2, args: 3, count: 32 } as const;
 const State = { idle: 0, job: 1, stop: 2 } as const;
 /** A job takes milliseconds. */
 const LOST_MS = 60_000;

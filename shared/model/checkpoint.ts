@@ -9,14 +9,32 @@ import { messageOf } from '../base/failure.ts';
 import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
-import { awqMatrix, type AwqTensors, fp8Matrix, gptqMatrix, type QuantisedMatrix } from './quantised_rows.ts';
-import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from './weights.ts';
-import { RowReader } from './row_reader.ts';
+import {
+  arePlain,
+  awqMatrix,
+  type AwqTensors,
+  fp8Matrix,
+  gptqMatrix,
+  plainGroups,
+  zeroHalves,
+  type QuantisedMatrix,
+} from './quantised_rows.ts';
+import {
+  rowsOfSlice,
+  type ModelIntegers,
+  type ModelMatrix,
+  type ModelRows,
+  type ModelWeights,
+  type RowRange,
+} from './weights.ts';
+import { RowReader, type RowRun } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
 const MAX_INDEX_BYTES = 100_000_000;
 /** Models of a trillion parameters come in some hundreds. */
 const MAX_FILES = 2_000;
+/** Of a quantised matrix, about what is read and hashed together. */
+const STRETCH_BYTES = 512 << 10;
 /** As devices name them. */
 const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
 
@@ -115,21 +133,56 @@ export class Checkpoint implements ModelWeights {
     }
   }
 
+  async matrix({ tensor, outputs, firstRow = 0 }: RowRange): Promise<ModelMatrix | undefined> {
+    const quantization = this.#quantization;
+    const isInt4 = quantization?.method === 'gptq' || quantization?.method === 'awq';
+    const [width = 0, inner = 0] = this.shapes.get(tensor) ?? [];
+    const module = tensor.slice(0, -'.weight'.length);
+    const words = this.#tensors.get(`${module}.qweight`);
+    if (!isInt4 || !words || this.#tensors.has(tensor) || outputs % 8 !== 0 || firstRow % 8 !== 0) return undefined;
+    const indexes = quantization.method === 'gptq' && this.#tensors.has(`${module}.g_idx`);
+    const [qzeros, scales, groupOf] = await Promise.all([
+      this.#words(`${module}.qzeros`),
+      this.#halves(`${module}.scales`),
+      indexes ? this.#words(`${module}.g_idx`) : undefined,
+    ]);
+    const inputsPerScale = plainGroups(inner, scales.length / width, groupOf);
+    if (inputsPerScale === undefined || !arePlain(scales)) return undefined;
+    const { method } = quantization;
+    const inputsPerRow = method === 'gptq' ? 8 : 1;
+    const { run, label } = this.#runOf(`${module}.qweight`, 'I32');
+    const reader = this.#reader;
+    return {
+      ...{ format: method, width, first: firstRow, inputsPerScale, scales },
+      zeros: zeroHalves(method, qzeros, method === 'gptq' ? quantization.zeroOffset : 0),
+      async *stretches() {
+        for await (const { rowStart, bytes } of reader.slices(run, label))
+          yield { inputStart: rowStart * inputsPerRow, data: bytes };
+      },
+    };
+  }
+
+  async #words(tensor: string): Promise<Uint32Array<ArrayBuffer>> {
+    return new Uint32Array((await this.#whole(tensor, 'I32')).buffer);
+  }
+
+  async #halves(tensor: string): Promise<Uint16Array<ArrayBuffer>> {
+    return new Uint16Array((await this.#whole(tensor, 'F16')).buffer);
+  }
+
   async #quantisedMatrix(tensor: string): Promise<QuantisedMatrix> {
     const [outputs = 0, inner = 0] = this.shapes.get(tensor) ?? [];
     const quantization = this.#quantization;
     const module = tensor.slice(0, -'.weight'.length);
-    const words = async (name: string): Promise<Uint32Array> =>
-      new Uint32Array((await this.#whole(`${module}.${name}`, 'I32')).buffer);
-    const halves = async (name: string): Promise<Uint16Array> =>
-      new Uint16Array((await this.#whole(`${module}.${name}`, 'F16')).buffer);
     const integers = async (): Promise<AwqTensors> => ({
-      ...{ qweight: await words('qweight'), qzeros: await words('qzeros'), scales: await halves('scales') },
+      qweight: await this.#words(`${module}.qweight`),
+      qzeros: await this.#words(`${module}.qzeros`),
+      scales: await this.#halves(`${module}.scales`),
     });
     try {
       switch (quantization?.method) {
         case 'gptq': {
-          const groupOf = this.#tensors.has(`${module}.g_idx`) ? await words('g_idx') : undefined;
+          const groupOf = this.#tensors.has(`${module}.g_idx`) ? await this.#words(`${module}.g_idx`) : undefined;
           return gptqMatrix({ ...(await integers()), groupOf }, outputs, inner, quantization.zeroOffset);
         }
         case 'awq':
@@ -165,11 +218,24 @@ export class Checkpoint implements ModelWeights {
 
   /** All of a tensor's bytes, aligned. @throws ModelError when it is not there, or of another type. */
   async #whole(tensor: string, dtype: TensorInfo['dtype']): Promise<Uint8Array<ArrayBuffer>> {
+    const { run, label } = this.#runOf(tensor, dtype);
+    return this.#reader.whole(run, label);
+  }
+
+  /** All rows of a part of a quantised matrix. @throws ModelError when it is not there, or of another type. */
+  #runOf(tensor: string, dtype: TensorInfo['dtype']): { readonly run: RowRun; readonly label: string } {
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     if (!info || !file) throw new ModelError(`${this.path} has no tensor ${tensor}`);
     if (info.dtype !== dtype) throw new ModelError(`${this.path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
-    const label = `${tensor} ${info.dtype} ${info.shape.join('x')} 0`;
-    return this.#reader.whole({ ...file.place, start: info.start }, info.end - info.start, label);
+    const { start, end, shape } = info;
+    const rowBytes = rowBytesOf(info);
+    // Whole 32s of inputs.
+    const unit = this.#quantization?.method === 'gptq' ? 4 : 32;
+    const rowsPerSlice = Math.max(1, Math.floor(STRETCH_BYTES / rowBytes / unit)) * unit;
+    return {
+      run: { ...file.place, start, rowBytes, numRows: rowBytes > 0 ? (end - start) / rowBytes : 0, rowsPerSlice },
+      label: `${tensor} ${dtype} ${shape.join('x')} 0`,
+    };
   }
 
   fingerprint(seed: string): string {

@@ -30,10 +30,12 @@ interface Int4 {
   readonly words: Uint32Array;
   readonly integer: (input: number, output: number) => number;
   readonly zero: (group: number, output: number) => number;
+  /** As {@link zeroHalves} has them. */
+  readonly zeroHalves: () => Uint16Array | undefined;
   /** The group of each input. */
   readonly groupOf: (input: number) => number;
-  /** Inputs of a group where they follow one another, else 0. */
-  readonly groupSize: number;
+  /** Of {@link plainGroups}. */
+  readonly groupSize: number | undefined;
 }
 
 export interface GptqTensors {
@@ -56,7 +58,6 @@ export function gptqMatrix(
 ): QuantisedMatrix {
   const numGroups = scales.length / outputs;
   const groupSize = inner / numGroups;
-  const isInOrder = !given || given.every((group, input) => group === Math.floor(input / groupSize));
   if (given?.some((group) => group >= numGroups)) throw new Error(`g_idx names a group beyond its ${numGroups}`);
   return int4Matrix({
     ...{ outputs, inner, scales },
@@ -67,8 +68,9 @@ export function gptqMatrix(
       const word = qzeros[group * (outputs / 8) + (output >> 3)]!;
       return (((word >>> (4 * (output & 7))) & 15) + zeroOffset) & 15;
     },
+    zeroHalves: () => zeroHalves('gptq', qzeros, zeroOffset),
     groupOf: given ? (input) => given[input]! : (input) => Math.floor(input / groupSize),
-    groupSize: isInOrder ? groupSize : 0,
+    groupSize: plainGroups(inner, numGroups, given),
   });
 }
 
@@ -83,25 +85,26 @@ export interface AwqTensors {
 
 /** The nibble of each of eight outputs. */
 const AWQ_NIBBLE = [0, 4, 1, 5, 2, 6, 3, 7] as const;
+const IN_ORDER = [0, 1, 2, 3, 4, 5, 6, 7] as const;
 
 export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: number, inner: number): QuantisedMatrix {
   const width = outputs / 8;
-  const groupSize = inner / (scales.length / outputs);
+  const numGroups = scales.length / outputs;
+  const groupSize = inner / numGroups;
   const at = (values: Uint32Array, row: number, output: number): number =>
     (values[row * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15;
   return int4Matrix({
-    ...{ outputs, inner, scales, groupSize },
+    ...{ outputs, inner, scales, groupSize: plainGroups(inner, numGroups, undefined) },
     ...({ format: 'awq', words: qweight } as const),
     integer: (input, output) => at(qweight, input, output),
     zero: (group, output) => at(qzeros, group, output),
+    zeroHalves: () => zeroHalves('awq', qzeros, 0),
     groupOf: (input) => Math.floor(input / groupSize),
   });
 }
 
 function int4Matrix(matrix: Int4): QuantisedMatrix {
-  const { inner, groupSize } = matrix;
-  if (groupSize === 0 || groupSize % GROUP !== 0 || inner % GROUP !== 0)
-    return { rows: (first, count) => floatRows(matrix, first, count) };
+  if (matrix.groupSize === undefined) return { rows: (first, count) => floatRows(matrix, first, count) };
   const columns = new Columns(matrix);
   return {
     // Files have whole eights, and are asked for such.
@@ -122,6 +125,44 @@ function columnsOf({ words, outputs }: Int4, perWord: number, start: number, cou
   }
 }
 
+/** f16 of words of eight zeros each, less `zeroOffset`; undefined: all are 8. */
+export function zeroHalves(
+  format: Int4['format'],
+  qzeros: Uint32Array,
+  zeroOffset: number,
+): Uint16Array<ArrayBuffer> | undefined {
+  const zeros = new Uint16Array(8 * qzeros.length);
+  const nibbles = format === 'awq' ? AWQ_NIBBLE : IN_ORDER;
+  let isSymmetric = true;
+  for (let word = 0, at = 0; word < qzeros.length; word++) {
+    const eight = qzeros[word]!;
+    for (let i = 0; i < 8; i++, at++) {
+      const value = ((eight >>> (4 * nibbles[i]!)) + zeroOffset) & 15;
+      isSymmetric &&= value === MIDDLE;
+      zeros[at] = WHOLE_HALVES[value]!;
+    }
+  }
+  return isSymmetric ? undefined : zeros;
+}
+
+/** Inputs of a group, where devices can hold the matrix by such groups, which follow one another; undefined: they cannot. */
+export function plainGroups(inner: number, numGroups: number, groupOf: Uint32Array | undefined): number | undefined {
+  const groupSize = inner / numGroups;
+  if (groupSize % GROUP !== 0 || inner % GROUP !== 0) return undefined;
+  for (let input = 0; groupOf && input < groupOf.length; input++)
+    if (groupOf[input] !== Math.floor(input / groupSize)) return undefined;
+  return groupSize;
+}
+
+/** Whether no GPU flushes any of them, and all are numbers. */
+export function arePlain(halves: Uint16Array): boolean {
+  for (const half of halves) {
+    const exponent = half & 0x7c00;
+    if (exponent === 0x7c00 || (exponent === 0 && (half & 0x3ff) !== 0)) return false;
+  }
+  return true;
+}
+
 /** Some rows' columns, in memory that the next ones take. */
 class Columns {
   readonly #matrix: Int4;
@@ -131,17 +172,7 @@ class Columns {
 
   constructor(matrix: Int4) {
     this.#matrix = matrix;
-    const { outputs, scales, zero } = matrix;
-    const zeros = new Uint16Array(scales.length);
-    let isSymmetric = true;
-    for (let group = 0, at = 0; at < zeros.length; group++) {
-      for (let output = 0; output < outputs; output++, at++) {
-        const value = zero(group, output);
-        isSymmetric &&= value === MIDDLE;
-        zeros[at] = WHOLE_HALVES[value]!;
-      }
-    }
-    this.#zeros = isSymmetric ? undefined : zeros;
+    this.#zeros = matrix.zeroHalves();
   }
 
   take(start: number, count: number): QuantisedRows {

@@ -54,7 +54,7 @@ export class RowReader {
         const later = slice + buffers.length;
         if (later < numSlices) reads.push(begun(readSlice(buffer, run, later)));
       }
-      this.#hashes.set(label, createHash('sha256').update(hashes).digest('hex'));
+      this.#note(label, hashes);
     } finally {
       // A file that is closed while it is read fails somebody else.
       await Promise.allSettled(reads);
@@ -62,24 +62,30 @@ export class RowReader {
     }
   }
 
-  /** All of them at once; nobody else's. @throws ModelError when the file ends before. */
-  async whole(
-    run: Pick<RowRun, 'file' | 'path' | 'start'>,
-    numBytes: number,
-    label: string,
-  ): Promise<Uint8Array<ArrayBuffer>> {
+  /** All of them at once; nobody else's. Hashed as {@link slices} does. @throws ModelError when the file ends before. */
+  async whole({ file, path, start, ...run }: RowRun, label: string): Promise<Uint8Array<ArrayBuffer>> {
+    const numBytes = run.numRows * run.rowBytes;
     const bytes = new Uint8Array(numBytes);
     const reads: Promise<void>[] = [];
     for (let from = 0; from < numBytes; from += PART_BYTES) {
       const part = Buffer.from(bytes.buffer, from, Math.min(PART_BYTES, numBytes - from));
-      reads.push(readFully(run.file, part, run.start + from, run.path));
+      reads.push(readFully(file, part, start + from, path));
     }
     // A file that is closed while it is read fails somebody else.
     await Promise.allSettled(reads);
     await Promise.all(reads);
-    this.#hashes.set(label, xxh64(bytes).toString(16));
+    const sliceBytes = run.rowsPerSlice * run.rowBytes;
+    const numSlices = numBytes === 0 ? 0 : Math.ceil(numBytes / sliceBytes);
+    const hashes = BigUint64Array.from({ length: numSlices }, (_, slice) =>
+      xxh64(bytes.subarray(slice * sliceBytes, (slice + 1) * sliceBytes)),
+    );
+    this.#note(label, hashes);
     this.doneBytes += numBytes;
     return bytes;
+  }
+
+  #note(label: string, hashes: BigUint64Array): void {
+    this.#hashes.set(label, createHash('sha256').update(hashes).digest('hex'));
   }
 
   /** Over `seed` and all that was read, by XXH64: it tells models apart, and files that were damaged from those that were not. */

@@ -22,6 +22,18 @@ export interface ModelRows {
   readonly zeros?: Uint8Array;
 }
 
+/** A matrix whose file has all rows of some inputs together; see kernels/stored_columns.ts. */
+export interface ModelMatrix {
+  readonly format: 'gptq' | 'awq';
+  readonly width: number;
+  readonly first: number;
+  readonly inputsPerScale: number;
+  readonly scales: Uint16Array;
+  readonly zeros: Uint16Array | undefined;
+  /** The bytes are reused by the next one. Hashes what it reads. @throws ModelError */
+  stretches(): AsyncIterable<{ readonly inputStart: number; readonly data: Uint8Array }>;
+}
+
 /** A slice has at most this many values (4 MiB as f32), so loading holds no second copy; and devices take eight rows together. */
 const SLICE_VALUES = 1 << 20;
 const ROWS_TOGETHER = 8;
@@ -48,6 +60,8 @@ export interface ModelWeights {
   readonly doneBytes: number;
   /** As they are stored; the bytes are reused by the next slice. Hashes what it reads. @throws ModelError */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
+  /** The same by stretches of inputs, where they lie so; undefined: they do not, or a device could not take them as they are. @throws ModelError */
+  matrix?(rows: RowRange): Promise<ModelMatrix | undefined>;
   /** SHA-256 over `seed` and the names, types, shapes and hashes of every tensor read so far. */
   fingerprint(seed: string): string;
   close(): Promise<void>;

@@ -5,7 +5,16 @@ import { RowDecoder } from '../../kernels/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Checkpoint } from '../../shared/model/checkpoint.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
-import { awqMatrix, fp8Matrix, gptqMatrix, type QuantisedMatrix } from '../../shared/model/quantised_rows.ts';
+import {
+  arePlain,
+  awqMatrix,
+  fp8Matrix,
+  gptqMatrix,
+  plainGroups,
+  zeroHalves,
+  type QuantisedMatrix,
+} from '../../shared/model/quantised_rows.ts';
+import type { ModelRows } from '../../shared/model/weights.ts';
 import { halfValue } from '../support/half.ts';
 import { goldenFolder } from '../support/golden.ts';
 
@@ -121,6 +130,59 @@ test('fp8: e4m3 by scales of outputs, or of tiles at the edge', () => {
   const tiled = decoded(fp8Matrix(bytes, Float32Array.of(2, 4), 2, 4, [128, 3]), 1, 1, 4);
   expect(tiled.map((value) => value + 0)).toEqual([896, -896, -2, 0]);
   assert.throws(() => fp8Matrix(bytes, Float32Array.of(2), 2, 4, [1, 4]), /1 scales of \[2, 4\], which needs 2/);
+});
+
+test.each([
+  ['llama-gptq', true],
+  ['llama-gptq-actorder', false],
+  ['llama-awq', true],
+  ['llama-fp8-block', false],
+])('%s has stretches of inputs: %s, of the same integers and the same fingerprint', async (name, isThere) => {
+  const { path, config } = readModelFolder(goldenFolder(name));
+  const tensor = 'model.layers.0.mlp.down_proj.weight';
+  const byRows = await Checkpoint.open(path, config.quantization);
+  const [outputs = 0] = byRows.shapes.get(tensor) ?? [];
+  const part = { tensor, firstRow: 8, outputs: outputs - 8 };
+  const rows: ModelRows[] = [];
+  for await (const some of byRows.slices(part)) rows.push({ ...some, data: Uint8Array.from(some.data) });
+  const byStretches = await Checkpoint.open(path, config.quantization);
+  const matrix = await byStretches.matrix(part);
+  assert.equal(matrix !== undefined, isThere);
+  const [first] = rows;
+  if (matrix && first) {
+    expect(matrix).toMatchObject({ first: 8, width: outputs, format: first.format });
+    const words: Uint8Array[] = [];
+    for await (const { data } of matrix.stretches()) words.push(Uint8Array.from(data));
+    // A word has eight inputs of a row, or eight rows of an input.
+    const perRow = first.format === 'gptq' ? outputs : outputs / 8;
+    const skipped = first.format === 'gptq' ? 8 : 1;
+    const all = new Uint32Array(Uint8Array.from(Buffer.concat(words)).buffer);
+    expect(new Uint32Array(first.data.slice().buffer)).toEqual(all.filter((_, at) => at % perRow >= skipped));
+    const behind = (halves: Uint16Array): Uint16Array => halves.filter((_, at) => at % outputs >= 8);
+    expect(new Uint16Array(first.scales!.slice().buffer)).toEqual(behind(matrix.scales));
+    assert.equal(first.zeros === undefined, matrix.zeros === undefined);
+    if (first.zeros && matrix.zeros) expect(new Uint16Array(first.zeros.slice().buffer)).toEqual(behind(matrix.zeros));
+    assert.equal(byRows.fingerprint('x'), byStretches.fingerprint('x'));
+  }
+  assert.equal(await byStretches.matrix({ tensor, firstRow: 4, outputs: 8 }), undefined);
+  assert.equal(await byStretches.matrix({ tensor: 'model.norm.weight', outputs: 1 }), undefined);
+  await Promise.all([byRows.close(), byStretches.close()]);
+});
+
+test('zeros and scales that devices take as they are', () => {
+  expect([...(zeroHalves('gptq', Uint32Array.of(0xfedcba98), 1) ?? [])].map(halfValue)).toEqual([
+    ...[9, 10, 11, 12, 13, 14, 15, 0],
+  ]);
+  expect([...(zeroHalves('awq', Uint32Array.of(0x76543210), 0) ?? [])].map(halfValue)).toEqual([
+    ...[0, 4, 1, 5, 2, 6, 3, 7],
+  ]);
+  assert.equal(zeroHalves('gptq', Uint32Array.of(0x77777777), 1), undefined);
+  assert(arePlain(Uint16Array.of(0, 0x8000, 0x0400, 0x7bff)));
+  for (const half of [0x0001, 0x83ff, 0x7c00, 0xfe00]) assert(!arePlain(Uint16Array.of(0x3c00, half)), `${half}`);
+  assert.equal(plainGroups(256, 2, undefined), 128);
+  assert.equal(plainGroups(256, 16, undefined), undefined);
+  assert.equal(plainGroups(64, 1, new Uint32Array(64)), 64);
+  assert.equal(plainGroups(64, 2, new Uint32Array(64)), undefined);
 });
 
 test.each([

@@ -5,31 +5,39 @@ const GPTQ: u32 = 0;
 /** 8 in f16. */
 const EIGHT: u16 = 0x4800;
 
-/** Scales and zeros (0: none, all are 8) are f16 [inner / groupInputs][rows]; rows and `firstOutput` are whole eights. */
+/**
+ * `inputs` inputs from `firstInput` on, of `rows` rows out of `width` side by side, whole eights all, into panels of `inner` inputs. Scales
+ * and zeros (0: none, all are 8) are f16 [groups][width], a group being `groupInputs`, `skip` of which come before the first.
+ */
 export function pack_columns(
   format: u32,
   source: u32,
   data: usize,
   scales: usize,
   zeros: usize,
+  width: u32,
   rows: u32,
-  inner: u32,
+  inputs: u32,
   groupInputs: u32,
+  skip: u32,
+  inner: u32,
   w: usize,
   firstOutput: u32,
+  firstInput: u32,
 ): void {
   const panelBytes = panel_bytes(format, inner);
   const isUint4 = format == UINT4;
   const head: usize = isUint4 ? 32 : 16;
   const step: usize = isUint4 ? UINT4_GROUP : INT4_GROUP;
+  const first = w + ((firstInput >> 5) as usize) * step;
   for (let row: u32 = 0; row < rows; row += 8) {
-    let panel = w + (((firstOutput + row) >> 3) as usize) * panelBytes;
-    for (let input: u32 = 0; input < inner; input += 32) {
-      const at = (((input / groupInputs) * rows + row) as usize) << 1;
+    let panel = first + (((firstOutput + row) >> 3) as usize) * panelBytes;
+    for (let input: u32 = 0; input < inputs; input += 32) {
+      const at = ((((skip + input) / groupInputs) * width + row) as usize) << 1;
       v128.store(panel, v128.load(scales + at));
       if (isUint4) v128.store(panel, zeros ? v128.load(zeros + at) : i16x8.splat(EIGHT), 16);
-      if (source == GPTQ) store_gptq(panel + head, data + ((((input >> 3) * rows + row) as usize) << 2), (rows as usize) << 2);
-      else store_awq(panel + head, data + (((input * rows + row) as usize) >> 1), (rows as usize) >> 1);
+      if (source == GPTQ) store_gptq(panel + head, data + ((((input >> 3) * width + row) as usize) << 2), (width as usize) << 2);
+      else store_awq(panel + head, data + (((input * width + row) as usize) >> 1), (width as usize) >> 1);
       panel += step;
     }
   }

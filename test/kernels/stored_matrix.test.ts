@@ -1,0 +1,198 @@
+/** GPTQ and AWQ matrices by stretches of inputs: the wasm device has the same integers of them as of their rows. Budget: 5 s. */
+import assert from 'node:assert/strict';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Executable, WeightSource } from '../../kernels/device.ts';
+import type { WeightPart } from '../../kernels/program.ts';
+import type { ColumnFormat, StoredMatrix } from '../../kernels/stored_columns.ts';
+import type { StoredRows } from '../../kernels/stored_rows.ts';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+import { narrowPacking } from '../../kernels/wasm/packing.ts';
+import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { Random } from '../../shared/base/random.ts';
+
+/** Helpers pack too. */
+beforeAll(() => {
+  narrowPacking(0);
+});
+afterAll(() => {
+  narrowPacking(64 << 20);
+});
+
+const ROWS = 3;
+const random = new Random(31);
+
+interface Shape {
+  readonly format: ColumnFormat;
+  readonly width: number;
+  readonly inner: number;
+  readonly inputsPerScale: number;
+  readonly hasZeros: boolean;
+  /** Inputs of each. */
+  readonly stretch: number;
+}
+
+function matrixOf({ format, width, inner, inputsPerScale, hasZeros, stretch }: Shape): Omit<StoredMatrix, 'first'> {
+  const data = Uint8Array.from({ length: (width * inner) / 2 }, () => random.below(256));
+  const groups = (inner / inputsPerScale) * width;
+  const whole = [0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4700, 0x4800, 0x4b80];
+  return {
+    ...{ format, width, inputsPerScale },
+    scales: Uint16Array.from({ length: groups }, () => 0x2400 + random.below(0x0c00)),
+    zeros: hasZeros ? Uint16Array.from({ length: groups }, () => whole[random.below(8)]!) : undefined,
+    async *stretches() {
+      const once = new Uint8Array((stretch * width) / 2);
+      for (let inputStart = 0; inputStart < inner; inputStart += stretch) {
+        const from = (inputStart * width) / 2;
+        const some = data.subarray(from, Math.min(data.length, from + once.length));
+        // The next one has the same memory.
+        once.fill(0xee);
+        once.set(some);
+        yield await Promise.resolve({ inputStart, data: once.subarray(0, some.length) });
+      }
+    },
+  };
+}
+
+/** The same rows as a device that knows nothing of stretches is given them. */
+async function rowsOf(matrix: Omit<StoredMatrix, 'first'>, first: number, count: number): Promise<StoredRows> {
+  const { format, width, scales, zeros } = matrix;
+  const columns = <T extends Uint32Array | Uint16Array>(all: T, perWord: number): T =>
+    all.filter((_, at) => {
+      const row = (at % (width / perWord)) * perWord;
+      return row >= first && row < first + count;
+    }) as T;
+  const stretches: Buffer[] = [];
+  for await (const { data } of matrix.stretches()) stretches.push(Buffer.from(data));
+  const words = new Uint32Array(Uint8Array.from(Buffer.concat(stretches)).buffer);
+  return {
+    ...{ rowStart: 0, format },
+    data: new Uint8Array(columns(words, format === 'awq' ? 8 : 1).buffer),
+    scales: new Uint8Array(columns(scales, 1).buffer),
+    ...(zeros ? { zeros: new Uint8Array(columns(zeros, 1).buffer) } : {}),
+  };
+}
+
+function load(
+  parts: readonly WeightPart[],
+  inner: number,
+  weightFormat: WeightFormat,
+  source: WeightSource,
+): Promise<Executable> {
+  const outputs = parts.reduce((sum, part) => sum + part.outputs, 0);
+  return createWasmDevice(2, true).load(
+    {
+      operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
+      buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
+      weights: { w: { outputs, inner, parts } },
+      ...{ kv: [], rope: {} },
+    },
+    source,
+    {
+      ...{ maxRows: ROWS, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kvDtype: 'f16' as const },
+      ...{ blockSize: 32, numBlocks: { min: 4, max: 4 } },
+    },
+  );
+}
+
+async function product(executable: Executable, x: Float32Array): Promise<Float32Array> {
+  await executable.write('x', x);
+  await executable.run([{ tokens: [0, 0, 0], start: 0, blockTable: [0, 1, 2, 3] }]);
+  const out = await executable.read('out', ROWS);
+  await executable.close();
+  return out;
+}
+
+const plain = { width: 48, inner: 256, inputsPerScale: 64, stretch: 64 };
+
+test.each([
+  ['gptq, symmetric', 'int4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
+  ['gptq, symmetric, beside others', 'uint4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
+  ['gptq, zeros', 'uint4', { ...plain, format: 'gptq', hasZeros: true }, [8, 32], true],
+  [
+    ...(['gptq, groups of several stretches', 'uint4'] as const),
+    ...([{ ...plain, format: 'gptq', hasZeros: true, inputsPerScale: 128, stretch: 32 }, [16, 8], true] as const),
+  ],
+  ['awq, zeros', 'uint4', { ...plain, format: 'awq', hasZeros: true }, [0, 48], true],
+  ['awq, no zeros', 'int4', { ...plain, format: 'awq', hasZeros: false }, [8, 16], true],
+  [
+    ...(['awq, stretches that cut groups', 'uint4'] as const),
+    ...([{ ...plain, format: 'awq', hasZeros: true, stretch: 96 }, [40, 8], true] as const),
+  ],
+  [
+    ...(['awq, more than a staging region has room for', 'uint4'] as const),
+    ...([
+      { ...plain, format: 'awq', hasZeros: true, width: 20_000, inner: 192, stretch: 192 },
+      [8, 19_992],
+      true,
+    ] as const),
+  ],
+  [
+    ...(['awq, 32 inputs are more than there is room for', 'uint4'] as const),
+    ...([{ ...plain, format: 'awq', hasZeros: true, width: 48_000, inner: 64, stretch: 32 }, [0, 16], false] as const),
+  ],
+  ['gptq, zeros where the device has none', 'int4', { ...plain, format: 'gptq', hasZeros: true }, [0, 48], false],
+  ['gptq, held in another format', 'int8', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], false],
+] as const)('%s, as %s', async (_name, held, shape, [first, count], isTaken) => {
+  const matrix = matrixOf(shape);
+  const rows = await rowsOf(matrix, first, count);
+  const [parts, { inner }] = [[{ tensor: 'w', outputs: count, firstRow: first }], shape];
+  const x = Float32Array.from({ length: ROWS * inner }, () => random.u32() / 2 ** 31 - 1);
+  let numAsked = 0;
+  const slices = async function* (): AsyncGenerator<StoredRows> {
+    numAsked++;
+    yield await Promise.resolve(rows);
+  };
+  const byRows = await product(await load(parts, inner, held, { slices }), x);
+  assert.equal(numAsked, 1);
+  const stored = { slices, matrix: () => Promise.resolve({ ...matrix, first }) };
+  const byStretches = await product(await load(parts, inner, held, stored), x);
+  assert.equal(numAsked, isTaken ? 1 : 2, 'the matrix is taken by stretches');
+  expect(byStretches).toEqual(byRows);
+  assert(byRows.some((value) => value !== 0));
+});
+
+test('parts that begin in the middle of a panel are taken by rows, those behind them too', async () => {
+  const matrix = matrixOf({ ...plain, format: 'awq', hasZeros: true });
+  const parts = [
+    { tensor: 'a', outputs: 16 },
+    { tensor: 'b', outputs: 4 },
+    { tensor: 'c', outputs: 16 },
+  ];
+  const asked: string[] = [];
+  const executable = await load(parts, plain.inner, 'uint4', {
+    async *slices({ tensor, outputs }) {
+      asked.push(tensor);
+      const floats = new Float32Array(outputs * plain.inner).fill(0.5);
+      yield await Promise.resolve({ rowStart: 0, format: 'f32', data: new Uint8Array(floats.buffer) });
+    },
+    matrix: () => Promise.resolve({ ...matrix, first: 0 }),
+  });
+  const out = await product(executable, new Float32Array(ROWS * plain.inner).fill(1));
+  expect(asked).toEqual(['b', 'c']);
+  expect(Math.round(out[16]!)).toBe(plain.inner / 2);
+});
+
+test('a file that cannot be read fails the load, and nobody reads on', async () => {
+  const matrix = matrixOf({ ...plain, format: 'gptq', hasZeros: true });
+  let numEnded = 0;
+  const parts = ['a', 'b', 'c'].map((tensor) => ({ tensor, outputs: 48 }));
+  const loading = load(parts, plain.inner, 'uint4', {
+    slices: () => assert.fail('by stretches'),
+    matrix: ({ tensor }) =>
+      Promise.resolve({
+        ...{ ...matrix, first: 0 },
+        async *stretches() {
+          try {
+            for await (const stretch of matrix.stretches()) {
+              if (tensor === 'a' && stretch.inputStart > 0) throw new Error('the disk is gone');
+              yield stretch;
+            }
+          } finally {
+            numEnded++;
+          }
+        },
+      }),
+  });
+  await expect(loading).rejects.toThrow('the disk is gone');
+  assert.equal(numEnded, 2, 'the one that was read, and the one that was begun');
+});
