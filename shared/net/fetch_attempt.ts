@@ -64,6 +64,8 @@ export interface FetchAttemptOptions {
   readonly call: AsyncIterableIterator<FetchReply>;
   readonly stream: PulledStream | undefined;
   readonly moved: Moved;
+  /** Records to be on their way, or to wait to be read, now; fewer than windowOf allows. */
+  readonly ahead: () => number;
   /** Ends the call. */
   readonly link: Link;
   /** Fails when nothing comes for too long; `isGoingOn`: something else is on its way. */
@@ -80,8 +82,10 @@ const SOON = 8;
 export class FetchAttempt {
   readonly #options: FetchAttemptOptions;
   readonly #coming = new ComingRecords();
-  /** Records that are on their way or wait to be read. */
-  readonly #window: number;
+  /** Records that may be on their way or wait to be read. */
+  #window: number;
+  /** Blocks hold their slots until their last frame comes. */
+  #isGrowing = false;
   /** Taken, and not handed on. */
   readonly #held = new Set<number>();
   /** Blocks of the run that have come or were asked for. */
@@ -98,7 +102,7 @@ export class FetchAttempt {
 
   constructor(options: FetchAttemptOptions) {
     this.#options = options;
-    this.#window = windowOf(options.recordBytes);
+    this.#window = options.ahead();
     const { stream } = options;
     if (stream)
       stream.onArrival = () => {
@@ -154,6 +158,7 @@ export class FetchAttempt {
   /** More are asked for when half of them are read. */
   #makeRoom(): void {
     if (this.#held.size > this.#window / 2) return;
+    if (!this.#isGrowing) this.#window = this.#options.ahead();
     this.#isFull = false;
     this.#wake();
   }
@@ -197,6 +202,7 @@ export class FetchAttempt {
     const { index: first, numReady, totalBytes } = reply;
     const isNext = first === this.#numAsked && totalBytes === recordBytes && first + numReady <= hashes.length;
     if (!stream || !isNext || this.#group || numReady > readyOf(recordBytes)) throw this.#wrong(reply);
+    this.#isGrowing = false;
     this.#numAsked += numReady;
     // Who was before has a slot before.
     await this.#acquired;
@@ -225,8 +231,10 @@ export class FetchAttempt {
     const group = isFirst ? { first, count, slots: [], described: [] } : this.#group;
     const isNext = group?.first === first && group.count === count && group.described.length === part;
     const isWhole = totalBytes === recordBytes && described.length === count * FRAME_BYTES;
-    const isBounded = count > 0 && count <= this.#window;
+    const mostBlocks = windowOf(recordBytes);
+    const isBounded = count > 0 && count <= mostBlocks;
     if (!stream || !group || !isNext || !isWhole || !isBounded) throw this.#wrong(reply);
+    [this.#isGrowing, this.#window] = [true, mostBlocks];
     if (isFirst) this.#numAsked += count;
     group.described.push(described);
     this.#askPieces(group, 0, group.slots.length, part, part + 1);

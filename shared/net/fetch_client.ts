@@ -16,6 +16,7 @@ import { packDigest, packHashes } from '../protocol/packing.ts';
 import { FetchAttempt, type Arrived, type Moved, type Slots } from './fetch_attempt.ts';
 import type { Lane } from './lane.ts';
 import type { Lanes } from './lanes.ts';
+import { aheadOf } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import { ask, type Network } from './network.ts';
 
@@ -107,6 +108,7 @@ export function openFetch(line: FetchLine, address: string, options: FetchOption
       call,
       stream,
       moved,
+      ahead: () => aheadOf(recordBytes, lanes?.numSocketStreams ?? 1),
       link: own,
       watched,
     });

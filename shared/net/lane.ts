@@ -27,6 +27,8 @@ export class Lane {
   #nextStream = 1;
   readonly #lost = new AbortController();
   #isRetired = false;
+  /** The last record came through memory. */
+  #isShared = false;
 
   constructor(mover: Mover, clock: Clock, number: number, id: number, onEnd: (isBroken: boolean) => void) {
     this.#mover = mover;
@@ -43,6 +45,11 @@ export class Lane {
 
   get numStreams(): number {
     return this.#streams.size;
+  }
+
+  /** Whose records come through the socket. */
+  get numSocketStreams(): number {
+    return this.#isShared ? 0 : this.#streams.size;
   }
 
   open(format: Digest): PulledStream {
@@ -82,6 +89,7 @@ export class Lane {
   }
 
   arrived({ stream, indices, faults, isShared }: ArrivedRecords): void {
+    this.#isShared = isShared;
     this.#streams.get(stream)?.arrived(indices, faults, isShared ? 'memory' : 'socket');
   }
 

@@ -63,6 +63,13 @@ export class Lanes {
     });
   }
 
+  /** To all holders. */
+  get numSocketStreams(): number {
+    let count = 0;
+    for (const lane of this.#open.values()) count += lane.numSocketStreams;
+    return count;
+  }
+
   /** A lane to the holder at this address, the idlest; undefined: fetch over calls. `hasTime`: there is nothing yet. Never throws. */
   async to(address: string, hasTime = false): Promise<Lane | undefined> {
     const holder = this.#holder(address);

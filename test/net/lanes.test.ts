@@ -22,7 +22,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lane } from '../../shared/net/lane.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES, windowOf } from '../../shared/net/mover/lane_frames.ts';
+import { aheadOf, asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES, windowOf } from '../../shared/net/mover/lane_frames.ts';
 import { startMover, type Mover } from '../../shared/net/mover/mover.ts';
 import type { MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
@@ -617,6 +617,19 @@ describe('memory that both ends share', () => {
     await fetchesAll();
     assert.equal(numThroughMemory, 0);
   });
+});
+
+test.each([
+  ['small records', 1 << 10, 1, 256],
+  ['a block of a small model', 100 << 10, 1, 163],
+  ['beside three others', 100 << 10, 4, 40],
+  ['beside many', 100 << 10, 1_000, 40],
+  ['large ones: some, whatever they take', 4 << 20, 1, 4],
+  ['and so beside others', 4 << 20, 8, 4],
+  ['when nothing goes through sockets', 737 << 10, 0, 22],
+])('records asked for ahead of their reader: %s', (_, bytes, numStreams, count) => {
+  assert.equal(aheadOf(bytes, numStreams), count);
+  assert(count <= windowOf(bytes));
 });
 
 describe('strangers', () => {

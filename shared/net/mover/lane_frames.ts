@@ -86,9 +86,21 @@ const WINDOW_BYTES = 16 << 20;
 const MIN_WINDOW = 32;
 const MAX_WINDOW = 256;
 
-/** Records of one stream that are on their way to its asker, or wait there to be read, at once (P1): enough that a lane never waits for slots. */
+/** Records of one stream that are on their way to its asker, or wait there to be read, at once (P1); in frames, blocks that grow together. */
 export function windowOf(recordBytes: number): number {
   return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
+}
+
+const LEAST_AHEAD_BYTES = 4 << 20;
+const MIN_AHEAD = 4;
+
+/**
+ * Whole records of one of `numStreams` streams that are asked for ahead of their reader: enough that a lane does not wait, and of all together no
+ * more than stays in a processor's cache.
+ */
+export function aheadOf(recordBytes: number, numStreams: number): number {
+  const bytes = Math.max(LEAST_AHEAD_BYTES, WINDOW_BYTES / Math.max(1, numStreams));
+  return Math.min(windowOf(recordBytes), Math.max(MIN_AHEAD, Math.floor(bytes / recordBytes)));
 }
 
 const READY_BYTES = 64 << 20;
