@@ -217,8 +217,7 @@ export class Engine {
     if (!sequence) return;
     sequence.isFetching = false;
     if (sequence.phase.kind !== 'loading') return;
-    // A prefill has what others fetch from it.
-    if (sequence.request.kind === 'decode') sequence.passUnseen(this.#options.blockSize, this.#windows);
+    sequence.passUnseen(this.#options.blockSize, this.#windows);
     sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
   }
 

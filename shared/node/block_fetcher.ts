@@ -22,8 +22,8 @@ export interface FetchJob {
   /** Blocks [0, from) are in the device. */
   readonly from: number;
   readonly sources: readonly Source[];
-  /** Nobody fetches from here what comes: layers before whose window a block lies need not. */
-  readonly isForItself: boolean;
+  /** Nobody is asked for others when they come short. */
+  readonly isOnlyTry: boolean;
   readonly context: RequestContext;
   readonly timeoutMs: number;
   readonly isAdmitted: () => boolean;
@@ -57,6 +57,23 @@ interface Run extends Source {
   readonly wanted: readonly number[] | undefined;
 }
 
+/** Blocks [0, from) are there, or nobody sees them. */
+interface Runs {
+  readonly runs: readonly Run[];
+  readonly from: number;
+}
+
+interface Fetched {
+  readonly from: number;
+  readonly reached: number;
+  readonly bytes: number;
+  readonly reason: string;
+  /** It ended before the last block. */
+  readonly isShort: boolean;
+  /** Runs of which only some frames were asked for. */
+  readonly numParted: number;
+}
+
 /**
  * Blocks that a holder has come at once, or within what an export from its device may take (outbox.ts); beyond that they are
  * computed. A holder that is lost is given up before, by the router's word.
@@ -75,11 +92,19 @@ export class BlockFetcher {
 
   async run(job: FetchJob): Promise<FetchOutcome> {
     const sources = sourcesFrom(job);
-    const numWanted = sources.at(-1)?.end ?? job.from;
-    const { runs, from } = this.#runsOf(job, sources, numWanted);
+    const seen = await this.#fetch(job, this.#seenOf(job, sources));
+    const { reached, bytes: fetchedBytes, reason } = seen;
+    if (!seen.isShort) return { reached, fetchedBytes, reason };
+    if (seen.from === job.from && seen.numParted === 0) return { reached, fetchedBytes, reason };
+    // Who goes on computing before the end sees what was left out.
+    if (!job.isOnlyTry || job.signal.aborted) return { reached: job.from, fetchedBytes, reason };
+    const all = await this.#fetch(job, { runs: sources.map(whole), from: job.from });
+    return { reached: all.reached, fetchedBytes: fetchedBytes + all.bytes, reason: all.reason };
+  }
+
+  async #fetch(job: FetchJob, { runs, from }: Runs): Promise<Fetched> {
     const streams = runs.map((run) => this.#open(job, run));
-    let reached = from;
-    let fetchedBytes = 0;
+    let [reached, bytes] = [from, 0];
     let reason = 'no holder has the next block';
     try {
       for (const [i, source] of runs.entries()) {
@@ -97,7 +122,7 @@ export class BlockFetcher {
             const fault = this.#deliver(job, block, arrival);
             if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
             const range = arrival.frame === undefined ? undefined : this.#frames[arrival.frame];
-            fetchedBytes += range?.bytes ?? recordBytes(this.#options.layout);
+            bytes += range?.bytes ?? recordBytes(this.#options.layout);
             if (arrival.isLast) reached = block + 1;
           }
         }
@@ -113,23 +138,22 @@ export class BlockFetcher {
     } finally {
       for (const stream of streams) stream.cancel();
     }
-    // Who goes on computing before the end would see what was left out.
-    const isUsable = reached === numWanted || (from === job.from && runs.every(({ wanted }) => !wanted));
-    return { reached: isUsable ? reached : job.from, fetchedBytes, reason };
+    const isShort = reached < (runs.at(-1)?.end ?? from);
+    return { from, reached, bytes, reason, isShort, numParted: runs.filter(({ wanted }) => wanted).length };
   }
 
-  /** What is asked of whom; blocks that no layer sees from behind the last one on are asked of nobody: it begins `from` those. */
-  #runsOf({ from, isForItself }: FetchJob, sources: readonly Source[], end: number): { runs: Run[]; from: number } {
+  /** What rows behind the last block see; blocks that they see nothing of are asked of nobody: it begins `from` those. */
+  #seenOf({ from }: FetchJob, sources: readonly Source[]): Runs {
     const { layout, windows } = this.#options;
-    const widest = Math.max(0, ...windows);
-    const numOld = isForItself ? numUnseen(widest, end * layout.blockSize, layout.blockSize) : 0;
+    const end = sources.at(-1)?.end ?? from;
+    const numOld = numUnseen(Math.max(0, ...windows), end * layout.blockSize, layout.blockSize);
     const seen = [...windows.keys()].filter((frame) => windows[frame] === 0);
     const runs = sources.flatMap((source): Run[] => {
       const { start } = source;
       const middle = Math.min(source.end, Math.max(start, numOld));
       return [
         ...(start < middle && seen.length > 0 ? [{ ...source, end: middle, wanted: seen }] : []),
-        ...(middle < source.end ? [{ ...source, start: middle, wanted: undefined }] : []),
+        ...(middle < source.end ? [whole({ ...source, start: middle })] : []),
       ];
     });
     return { runs, from: Math.max(from, runs[0]?.start ?? from) };
@@ -196,6 +220,10 @@ export class BlockFetcher {
     else window.give(slot);
     return undefined;
   }
+}
+
+function whole(source: Source): Run {
+  return { ...source, wanted: undefined };
 }
 
 /** Consecutive sources from `from` on, none of which overlap; a hole ends them. */

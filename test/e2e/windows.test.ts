@@ -7,7 +7,7 @@ import { afterAll, beforeAll, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { recordBytes } from '../../shared/kv/record.ts';
-import { Cluster, mapConcurrently } from '../support/cluster.ts';
+import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
@@ -53,6 +53,26 @@ test('blocks before the window stay where they are, and tokens are those of one 
     assert(bytes > 0 && bytes <= 3 * whole, `${bytes} bytes came for ${tokens} tokens`);
     assert(tokens > 400, `${tokens} tokens count as there`);
   }
+});
+
+test('a prefill instance takes of a prefix what its rows see', async () => {
+  const prompt = promptOf();
+  const blocks = async (): Promise<number> => (await cluster.node('store-1')).tiers['dram']?.blocks ?? 0;
+  const before = await blocks();
+  await check(prompt);
+  const numFull = Math.floor((LENGTH - 1) / 32);
+  await until('the store has its blocks', async () => (await blocks()) >= before + numFull);
+  // Nobody else has them now.
+  await cluster.killAndAwait(['prefill-1', 'prefill-2', 'decode-1', 'decode-2']);
+  await check([...prompt, ...promptOf().slice(0, 300)]);
+  const [last] = await cluster.requests(1);
+  const { report } = last?.attempts.at(-1)?.prefills.at(-1) ?? {};
+  assert(report, JSON.stringify(last));
+  const { fetched_tokens: fetched, computed_tokens: computed, fetched_bytes: bytes } = report;
+  assert(fetched >= 32 * (numFull - 1), `${fetched} tokens count as there`);
+  assert(computed < 400, `${computed} tokens were computed`);
+  // 48 tokens lie in three blocks at most.
+  assert(bytes > 0 && bytes <= 3 * recordBytes(reference.layout), `${bytes} bytes came for ${fetched} tokens`);
 });
 
 test('whoever has them is lost: what is computed again is right', async () => {

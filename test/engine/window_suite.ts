@@ -55,21 +55,29 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
     const isSeen = (block: number, frame: number, row: number): boolean =>
       windows[frame] === 0 || (block + 1) * blockSize - 1 >= row - windows[frame]! + 1;
 
-    /** A decode that was given what `comes` says of each frame; whether a token is right, and what it reports. */
-    async function decode(comes: (block: number, frame: number) => boolean): Promise<{ h: Harness; id: number }> {
-      const poison = new Uint8Array(model.executable.blockBytes).fill(0x7e);
+    async function poison(): Promise<void> {
+      const bytes = new Uint8Array(model.executable.blockBytes).fill(0x7e);
       const all = Array.from({ length: NUM_BLOCKS }, (_, i) => i);
       await model.executable.importBlocks(
         all,
-        all.map(() => poison),
+        all.map(() => bytes),
       );
-      const h = new Harness(model, NUM_BLOCKS, CHUNK, 8, windows);
-      const id = h.submit(prompt, NUM_NEW, { isFetching: true });
-      await h.engine.step();
+    }
+
+    async function deliver(h: Harness, id: number, comes: (block: number, frame: number) => boolean): Promise<void> {
       for (const [blockIndex, payload] of payloads.entries())
         for (const [frame, { offset, bytes }] of frames.entries())
           if (comes(blockIndex, frame))
             await h.engine.deliver(id, [{ blockIndex, frame, payload: payload.subarray(offset, offset + bytes) }]);
+    }
+
+    /** A decode that was given what `comes` says of each frame; whether a token is right, and what it reports. */
+    async function decode(comes: (block: number, frame: number) => boolean): Promise<{ h: Harness; id: number }> {
+      await poison();
+      const h = new Harness(model, NUM_BLOCKS, CHUNK, 8, windows);
+      const id = h.submit(prompt, NUM_NEW, { isFetching: true });
+      await h.engine.step();
+      await deliver(h, id, comes);
       h.engine.proceed(id);
       await h.run();
       assert.deepEqual(h.outputs.get(id), want);
@@ -93,6 +101,29 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       const again = h.submit(prompt, NUM_NEW);
       await h.run();
       assert.deepEqual(h.outputs.get(again), want);
+    });
+
+    test('a prefill needs no more, and what it computes is what one computes that has all', async () => {
+      const there = 5;
+      const row = there * blockSize;
+      await poison();
+      const h = new Harness(model, NUM_BLOCKS, CHUNK, 8, windows);
+      const id = h.submit(prompt, 0, { kind: 'prefill', maxLength: prompt.length, isFetching: true });
+      await h.engine.step();
+      await deliver(h, id, (block, frame) => block < there && isSeen(block, frame, row));
+      h.engine.proceed(id);
+      await h.run();
+      expect(h.reports.get(id)).toMatchObject({ fetchedTokens: row, computedTokens: NUM_FULL * blockSize - row });
+      for (let block = 0; block < there; block++) {
+        const isWhole = windows.every((_window, frame) => isSeen(block, frame, row));
+        assert.equal(h.engine.pool.find(hashes[block]!) !== undefined, isWhole, `block ${block} can be hit`);
+      }
+      const computed = payloads.slice(there).map(() => new Uint8Array(model.executable.blockBytes));
+      const wanted = computed.map((out, i) => ({ hash: hashes[there + i]!, out }));
+      assert((await h.engine.exportTo(wanted)).every((isHeld) => isHeld));
+      computed.forEach((out, i) => {
+        assert(Buffer.from(out).equals(payloads[there + i]!), `block ${there + i} has the same bits`);
+      });
     });
 
     test('a frame that is seen and did not come: its block is computed, and all that it needs for that', async () => {

@@ -32,7 +32,10 @@ export class Harness {
       onAdmitted: () => undefined,
       onPreempted: (one) => this.preempted.add(one),
       onProgress: () => undefined,
-      onPrefilled: (id) => this.prefilled.add(id),
+      onPrefilled: (id, report) => {
+        this.prefilled.add(id);
+        this.reports.set(id, report);
+      },
       onPrompt: (id, position, tokens) => {
         const told = this.prompts.get(id) ?? [];
         tokens.forEach((token, i) => (told[position + i] = token));
