@@ -6,19 +6,9 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { messageOf } from '../base/failure.ts';
-import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
-import {
-  arePlain,
-  awqMatrix,
-  type AwqTensors,
-  fp8Matrix,
-  gptqMatrix,
-  plainGroups,
-  zeroHalves,
-  type QuantisedMatrix,
-} from './quantised_rows.ts';
+import { QuantisedTensors } from './quantised_tensors.ts';
 import {
   rowsOfSlice,
   type ModelIntegers,
@@ -27,14 +17,12 @@ import {
   type ModelWeights,
   type RowRange,
 } from './weights.ts';
-import { RowReader, type RowRun } from './row_reader.ts';
+import { RowReader } from './row_reader.ts';
 import { rowBytesOf, SafetensorsFile, type TensorInfo } from './safetensors.ts';
 
 const MAX_INDEX_BYTES = 100_000_000;
 /** Models of a trillion parameters come in some hundreds. */
 const MAX_FILES = 2_000;
-/** Of a quantised matrix, about what is read and hashed together. */
-const STRETCH_BYTES = 512 << 10;
 /** As devices name them. */
 const stored = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;
 
@@ -48,6 +36,7 @@ export class Checkpoint implements ModelWeights {
   readonly #files: readonly SafetensorsFile[];
   readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
   readonly #reader = new RowReader();
+  readonly #quantised: QuantisedTensors;
 
   private constructor(path: string, { files, fileOf }: Opened, quantization: Quantization | undefined) {
     this.path = path;
@@ -61,6 +50,8 @@ export class Checkpoint implements ModelWeights {
     this.#fileOf = new Map(entries.map(({ name, file }) => [name, file]));
     this.#tensors = new Map(entries.map(({ name, info }) => [name, info]));
     this.shapes = shapesOf(this.#tensors, quantization);
+    const [tensors, reader] = [this.#tensors, this.#reader];
+    this.#quantised = new QuantisedTensors({ path, quantization, tensors, fileOf: this.#fileOf, reader });
   }
 
   /** @throws ModelError when a file is missing, truncated, not safetensors, or not what the index says. */
@@ -125,7 +116,7 @@ export class Checkpoint implements ModelWeights {
   async *#quantisedSlices({ tensor, outputs, firstRow = 0 }: RowRange): AsyncGenerator<ModelRows> {
     const [, inner = 0] = this.shapes.get(tensor) ?? [];
     if (inner === 0) throw new ModelError(`${this.path} has no tensor ${tensor}`);
-    const matrix = await this.#quantisedMatrix(tensor);
+    const matrix = await this.#quantised.matrix(tensor, this.shapes.get(tensor) ?? []);
     const rowsPerSlice = rowsOfSlice(inner);
     for (let rowStart = 0; rowStart < outputs; rowStart += rowsPerSlice) {
       const count = Math.min(rowsPerSlice, outputs - rowStart);
@@ -134,108 +125,9 @@ export class Checkpoint implements ModelWeights {
   }
 
   async matrix({ tensor, outputs, firstRow = 0 }: RowRange): Promise<ModelMatrix | undefined> {
-    const quantization = this.#quantization;
-    const isInt4 = quantization?.method === 'gptq' || quantization?.method === 'awq';
-    const [width = 0, inner = 0] = this.shapes.get(tensor) ?? [];
-    const module = tensor.slice(0, -'.weight'.length);
-    const words = this.#tensors.get(`${module}.qweight`);
-    if (!isInt4 || !words || this.#tensors.has(tensor) || outputs % 8 !== 0 || firstRow % 8 !== 0) return undefined;
-    const indexes = quantization.method === 'gptq' && this.#tensors.has(`${module}.g_idx`);
-    const [qzeros, scales, groupOf] = await Promise.all([
-      this.#words(`${module}.qzeros`),
-      this.#halves(`${module}.scales`),
-      indexes ? this.#words(`${module}.g_idx`) : undefined,
-    ]);
-    const inputsPerScale = plainGroups(inner, scales.length / width, groupOf);
-    if (inputsPerScale === undefined || !arePlain(scales)) return undefined;
-    const { method } = quantization;
-    const inputsPerRow = method === 'gptq' ? 8 : 1;
-    const { run, label } = this.#runOf(`${module}.qweight`, 'I32');
-    const reader = this.#reader;
-    return {
-      ...{ format: method, width, first: firstRow, inputsPerScale, scales },
-      zeros: zeroHalves(method, qzeros, method === 'gptq' ? quantization.zeroOffset : 0),
-      async *stretches() {
-        for await (const { rowStart, bytes } of reader.slices(run, label))
-          yield { inputStart: rowStart * inputsPerRow, data: bytes };
-      },
-    };
-  }
-
-  async #words(tensor: string): Promise<Uint32Array<ArrayBuffer>> {
-    return new Uint32Array((await this.#whole(tensor, 'I32')).buffer);
-  }
-
-  async #halves(tensor: string): Promise<Uint16Array<ArrayBuffer>> {
-    return new Uint16Array((await this.#whole(tensor, 'F16')).buffer);
-  }
-
-  async #quantisedMatrix(tensor: string): Promise<QuantisedMatrix> {
-    const [outputs = 0, inner = 0] = this.shapes.get(tensor) ?? [];
-    const quantization = this.#quantization;
-    const module = tensor.slice(0, -'.weight'.length);
-    const integers = async (): Promise<AwqTensors> => ({
-      qweight: await this.#words(`${module}.qweight`),
-      qzeros: await this.#words(`${module}.qzeros`),
-      scales: await this.#halves(`${module}.scales`),
-    });
-    try {
-      switch (quantization?.method) {
-        case 'gptq': {
-          const groupOf = this.#tensors.has(`${module}.g_idx`) ? await this.#words(`${module}.g_idx`) : undefined;
-          return gptqMatrix({ ...(await integers()), groupOf }, outputs, inner, quantization.zeroOffset);
-        }
-        case 'awq':
-          return awqMatrix(await integers(), outputs, inner);
-        case 'fp8': {
-          const bytes = await this.#whole(tensor, 'F8_E4M3');
-          const { values, tile } = await this.#fp8Scales(module, outputs, inner, quantization.tile);
-          return fp8Matrix(bytes, values, outputs, inner, tile);
-        }
-        case undefined:
-          throw new ModelError(`${this.path} has no tensor ${tensor}`);
-      }
-    } catch (cause) {
-      if (cause instanceof ModelError) throw cause;
-      throw new ModelError(`${this.path}: ${module}: ${messageOf(cause)}`, { cause });
-    }
-  }
-
-  /** Per tile, per output or one for all, whatever the file has them in. */
-  async #fp8Scales(
-    module: string,
-    outputs: number,
-    inner: number,
-    tile: readonly [number, number] | null,
-  ): Promise<{ readonly values: Float32Array; readonly tile: readonly [number, number] }> {
-    const name = `${module}.${tile ? 'weight_scale_inv' : 'weight_scale'}`;
-    const info = this.#tensors.get(name);
-    if (!info) throw new ModelError(`${this.path} has no tensor ${name}, which ${module}.weight in fp8 calls for`);
-    const values = floatsOf(await this.#whole(name, info.dtype), info);
-    if (tile) return { values, tile };
-    return { values, tile: values.length === 1 ? [outputs, inner] : [1, inner] };
-  }
-
-  /** All of a tensor's bytes, aligned. @throws ModelError when it is not there, or of another type. */
-  async #whole(tensor: string, dtype: TensorInfo['dtype']): Promise<Uint8Array<ArrayBuffer>> {
-    const { run, label } = this.#runOf(tensor, dtype);
-    return this.#reader.whole(run, label);
-  }
-
-  /** All rows of a part of a quantised matrix. @throws ModelError when it is not there, or of another type. */
-  #runOf(tensor: string, dtype: TensorInfo['dtype']): { readonly run: RowRun; readonly label: string } {
-    const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
-    if (!info || !file) throw new ModelError(`${this.path} has no tensor ${tensor}`);
-    if (info.dtype !== dtype) throw new ModelError(`${this.path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
-    const { start, end, shape } = info;
-    const rowBytes = rowBytesOf(info);
-    // Whole 32s of inputs.
-    const unit = this.#quantization?.method === 'gptq' ? 4 : 32;
-    const rowsPerSlice = Math.max(1, Math.floor(STRETCH_BYTES / rowBytes / unit)) * unit;
-    return {
-      run: { ...file.place, start, rowBytes, numRows: rowBytes > 0 ? (end - start) / rowBytes : 0, rowsPerSlice },
-      label: `${tensor} ${dtype} ${shape.join('x')} 0`,
-    };
+    const shape = this.shapes.get(tensor);
+    if (!shape || this.#tensors.has(tensor) || outputs % 8 !== 0 || firstRow % 8 !== 0) return undefined;
+    return this.#quantised.stretches(tensor, shape, firstRow);
   }
 
   fingerprint(seed: string): string {
@@ -249,14 +141,6 @@ export class Checkpoint implements ModelWeights {
 
 function floatFormat({ dtype }: TensorInfo): (typeof stored)[keyof typeof stored] | undefined {
   return dtype === 'I32' || dtype === 'F8_E4M3' ? undefined : stored[dtype];
-}
-
-/** Few values: scales. */
-function floatsOf(bytes: Uint8Array<ArrayBuffer>, { dtype }: TensorInfo): Float32Array {
-  if (dtype === 'F32') return new Float32Array(bytes.buffer);
-  if (dtype === 'F16') return Float32Array.from(new Uint16Array(bytes.buffer), halfValue);
-  if (dtype !== 'BF16') throw new Error(`scales in ${dtype}`);
-  return new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16).buffer);
 }
 
 /** Of floats as they are; of a quantised matrix, under the name that it would have. Shapes of its parts that disagree leave it out. */

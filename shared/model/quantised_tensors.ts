@@ -1,0 +1,163 @@
+/** Quantised matrices of a checkpoint, each in several tensors: whole, or by stretches of inputs as their files have them. */
+import { messageOf } from '../base/failure.ts';
+import { halfValue } from './half_value.ts';
+import { ModelError } from './model_folder.ts';
+import type { Quantization } from './quantization.ts';
+import {
+  arePlain,
+  awqMatrix,
+  type AwqTensors,
+  fp8Matrix,
+  gptqMatrix,
+  plainGroups,
+  zeroHalves,
+  type QuantisedMatrix,
+} from './quantised_rows.ts';
+import type { RowReader, RowRun } from './row_reader.ts';
+import { rowBytesOf, type SafetensorsFile, type TensorInfo } from './safetensors.ts';
+import type { ModelMatrix } from './weights.ts';
+
+/** About what is read and hashed together. */
+const STRETCH_BYTES = 512 << 10;
+
+export interface QuantisedTensorsOptions {
+  /** For messages. */
+  readonly path: string;
+  readonly quantization: Quantization | undefined;
+  readonly tensors: ReadonlyMap<string, TensorInfo>;
+  readonly fileOf: ReadonlyMap<string, SafetensorsFile>;
+  readonly reader: RowReader;
+}
+
+/** A matrix is called as it would be were it not quantised, and its shape is the one that it would have. */
+export class QuantisedTensors {
+  readonly #path: string;
+  readonly #quantization: Quantization | undefined;
+  readonly #tensors: ReadonlyMap<string, TensorInfo>;
+  readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
+  readonly #reader: RowReader;
+
+  constructor({ path, quantization, tensors, fileOf, reader }: QuantisedTensorsOptions) {
+    this.#path = path;
+    this.#quantization = quantization;
+    this.#tensors = tensors;
+    this.#fileOf = fileOf;
+    this.#reader = reader;
+  }
+
+  /** From row `first` on, whole eights; undefined: it does not lie so, or a device could not take it as it is. @throws ModelError */
+  async stretches(
+    tensor: string,
+    [width = 0, inner = 0]: readonly number[],
+    first: number,
+  ): Promise<ModelMatrix | undefined> {
+    const quantization = this.#quantization;
+    const isInt4 = quantization?.method === 'gptq' || quantization?.method === 'awq';
+    const module = tensor.slice(0, -'.weight'.length);
+    if (!isInt4 || !this.#tensors.has(`${module}.qweight`)) return undefined;
+    const indexes = quantization.method === 'gptq' && this.#tensors.has(`${module}.g_idx`);
+    const [qzeros, scales, groupOf] = await Promise.all([
+      this.#words(`${module}.qzeros`),
+      this.#halves(`${module}.scales`),
+      indexes ? this.#words(`${module}.g_idx`) : undefined,
+    ]);
+    const inputsPerScale = plainGroups(inner, scales.length / width, groupOf);
+    if (inputsPerScale === undefined || !arePlain(scales)) return undefined;
+    const { method } = quantization;
+    const inputsPerRow = method === 'gptq' ? 8 : 1;
+    const { run, label } = this.#runOf(`${module}.qweight`, 'I32');
+    const reader = this.#reader;
+    return {
+      ...{ format: method, width, first, inputsPerScale, scales },
+      zeros: zeroHalves(method, qzeros, method === 'gptq' ? quantization.zeroOffset : 0),
+      async *stretches() {
+        for await (const { rowStart, bytes } of reader.slices(run, label))
+          yield { inputStart: rowStart * inputsPerRow, data: bytes };
+      },
+    };
+  }
+
+  async #words(tensor: string): Promise<Uint32Array<ArrayBuffer>> {
+    return new Uint32Array((await this.#whole(tensor, 'I32')).buffer);
+  }
+
+  async #halves(tensor: string): Promise<Uint16Array<ArrayBuffer>> {
+    return new Uint16Array((await this.#whole(tensor, 'F16')).buffer);
+  }
+
+  /** @throws ModelError when a part of it is missing, or does not belong to the others. */
+  async matrix(tensor: string, [outputs = 0, inner = 0]: readonly number[]): Promise<QuantisedMatrix> {
+    const quantization = this.#quantization;
+    const module = tensor.slice(0, -'.weight'.length);
+    const integers = async (): Promise<AwqTensors> => ({
+      qweight: await this.#words(`${module}.qweight`),
+      qzeros: await this.#words(`${module}.qzeros`),
+      scales: await this.#halves(`${module}.scales`),
+    });
+    try {
+      switch (quantization?.method) {
+        case 'gptq': {
+          const groupOf = this.#tensors.has(`${module}.g_idx`) ? await this.#words(`${module}.g_idx`) : undefined;
+          return gptqMatrix({ ...(await integers()), groupOf }, outputs, inner, quantization.zeroOffset);
+        }
+        case 'awq':
+          return awqMatrix(await integers(), outputs, inner);
+        case 'fp8': {
+          const bytes = await this.#whole(tensor, 'F8_E4M3');
+          const { values, tile } = await this.#fp8Scales(module, outputs, inner, quantization.tile);
+          return fp8Matrix(bytes, values, outputs, inner, tile);
+        }
+        case undefined:
+          throw new ModelError(`${this.#path} has no tensor ${tensor}`);
+      }
+    } catch (cause) {
+      if (cause instanceof ModelError) throw cause;
+      throw new ModelError(`${this.#path}: ${module}: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  /** Per tile, per output or one for all, whatever the file has them in. */
+  async #fp8Scales(
+    module: string,
+    outputs: number,
+    inner: number,
+    tile: readonly [number, number] | null,
+  ): Promise<{ readonly values: Float32Array; readonly tile: readonly [number, number] }> {
+    const name = `${module}.${tile ? 'weight_scale_inv' : 'weight_scale'}`;
+    const info = this.#tensors.get(name);
+    if (!info) throw new ModelError(`${this.#path} has no tensor ${name}, which ${module}.weight in fp8 calls for`);
+    const values = floatsOf(await this.#whole(name, info.dtype), info);
+    if (tile) return { values, tile };
+    return { values, tile: values.length === 1 ? [outputs, inner] : [1, inner] };
+  }
+
+  /** All of a tensor's bytes, aligned. @throws ModelError when it is not there, or of another type. */
+  async #whole(tensor: string, dtype: TensorInfo['dtype']): Promise<Uint8Array<ArrayBuffer>> {
+    const { run, label } = this.#runOf(tensor, dtype);
+    return this.#reader.whole(run, label);
+  }
+
+  /** All rows of a part of a quantised matrix. @throws ModelError when it is not there, or of another type. */
+  #runOf(tensor: string, dtype: TensorInfo['dtype']): { readonly run: RowRun; readonly label: string } {
+    const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
+    if (!info || !file) throw new ModelError(`${this.#path} has no tensor ${tensor}`);
+    if (info.dtype !== dtype) throw new ModelError(`${this.#path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
+    const { start, end, shape } = info;
+    const rowBytes = rowBytesOf(info);
+    // Whole 32s of inputs.
+    const unit = this.#quantization?.method === 'gptq' ? 4 : 32;
+    const rowsPerSlice = Math.max(1, Math.floor(STRETCH_BYTES / rowBytes / unit)) * unit;
+    return {
+      run: { ...file.place, start, rowBytes, numRows: rowBytes > 0 ? (end - start) / rowBytes : 0, rowsPerSlice },
+      label: `${tensor} ${dtype} ${shape.join('x')} 0`,
+    };
+  }
+}
+
+/** Few values: scales. */
+function floatsOf(bytes: Uint8Array<ArrayBuffer>, { dtype }: TensorInfo): Float32Array {
+  if (dtype === 'F32') return new Float32Array(bytes.buffer);
+  if (dtype === 'F16') return Float32Array.from(new Uint16Array(bytes.buffer), halfValue);
+  if (dtype !== 'BF16') throw new Error(`scales in ${dtype}`);
+  return new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16).buffer);
+}
