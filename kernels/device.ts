@@ -18,7 +18,7 @@ import type { WeightFormat } from './weight_format.ts';
 
 /** Where weights come from, a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
-  /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one. */
+  /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one of the same call; two may be open. */
   slices(rows: WeightPart): AsyncIterable<StoredRows>;
   /** The same by stretches of inputs, where they lie so and nothing of them has to be changed. */
   matrix?(rows: WeightPart): Promise<StoredMatrix | undefined>;

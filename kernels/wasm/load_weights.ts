@@ -33,7 +33,7 @@ export async function loadWeights(
     const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
     const starts = startsOf(spec.parts);
     assert(starts.end === spec.outputs, `weight ${name}: parts make ${starts.end} outputs, want ${spec.outputs}`);
-    return spec.parts.map((part, i) => panels.begun(part, starts.all[i] ?? 0, source, decoder));
+    return spec.parts.map((part, i) => panels.loading(part, starts.all[i] ?? 0, source, decoder));
   });
   for await (const loaded of inTurn(parts)) onLoaded(4 * loaded);
   threads.settle();
@@ -51,7 +51,7 @@ function startsOf(parts: readonly WeightPart[]): { readonly all: readonly number
   return { all, end };
 }
 
-/** What comes of each in turn: the first of the next is asked for while one is read. */
+/** What comes of each in turn: the first of the next is asked for while one is read, so that two are open at once. */
 async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGenerator<T> {
   const begin = (make: (() => AsyncIterator<T>) | undefined) => {
     if (!make) return undefined;
@@ -62,14 +62,17 @@ async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGene
     return { iterator, first };
   };
   let ahead = begin(makes[0]);
+  let own: AsyncIterator<T> | undefined;
   try {
     for (let i = 1; ahead; i++) {
       const { iterator, first } = ahead;
+      own = iterator;
       ahead = begin(makes[i]);
       for (let next = await first; !next.done; next = await iterator.next()) yield next.value;
     }
   } finally {
     // Files stay open until nobody reads them.
+    await own?.return?.();
     await ahead?.iterator.return?.();
   }
 }
@@ -112,7 +115,7 @@ class Panels {
   }
 
   /** Puts a part, whose first output is `firstOutput`. Gives how many values each slice of it had. */
-  begun(
+  loading(
     part: WeightPart,
     firstOutput: number,
     source: WeightSource,
@@ -120,11 +123,17 @@ class Panels {
   ): () => AsyncGenerator<number> {
     return async function* (this: Panels) {
       const matrix = this.#takesColumns(part, firstOutput) ? await source.matrix?.(part) : undefined;
-      if (matrix && this.#fits(matrix)) {
+      if (matrix && this.#fits(matrix, part.outputs)) {
+        let end = 0;
         for await (const stretch of matrix.stretches()) {
+          const count = (2 * stretch.data.length) / matrix.width;
+          assert(stretch.inputStart === end && count % 32 === 0, `${part.tensor}: stretches are whole 32s, in order`);
+          end += count;
+          assert(end <= this.#inner, `${part.tensor} has more than ${this.#inner} inputs`);
           this.#putStretch(matrix, stretch, part.outputs, firstOutput);
-          yield (2 * stretch.data.length * part.outputs) / matrix.width;
+          yield count * part.outputs;
         }
+        assert(end === this.#inner, `${part.tensor} has ${end} inputs, want ${this.#inner}`);
         return;
       }
       for await (const rows of source.slices(part)) {
@@ -179,7 +188,8 @@ class Panels {
   }
 
   /** Whether it is held as it is, and 32 inputs of it fit into a staging region. */
-  #fits({ width, zeros }: StoredMatrix): boolean {
+  #fits({ width, first, zeros }: StoredMatrix, outputs: number): boolean {
+    assert(first + outputs <= width, `rows [${first}, ${first + outputs}) of ${width}`);
     return (!zeros || this.#format === 'uint4') && (16 + 8) * width <= this.#stagingBytes;
   }
 

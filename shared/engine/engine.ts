@@ -82,7 +82,7 @@ export interface EngineListener {
   onAdmitted(id: number): void;
   /** They were taken away again: it waits, and computes or hits what it had. */
   onPreempted(id: number): void;
-  /** Of a prefill sequence tokens [0, numReady) have their KV here; numRun rows were computed for it. */
+  /** Of a prefill sequence tokens [0, numReady) have their KV here, as far as rows behind them see it; numRun rows were computed for it. */
   onProgress(id: number, numReady: number, numRun: number): void;
   onPrefilled(id: number, report: SequenceReport): void;
   /** Tokens of the prompt from `position` on, with what was asked of them. */

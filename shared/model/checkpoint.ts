@@ -1,6 +1,6 @@
 /**
- * A model's weights: one safetensors file, or several with an index that says which tensor lies where; read a slice at a time. Quantised
- * matrices are read whole, one at a time, because they lie by inputs, and give their rows as any other.
+ * A model's weights: one safetensors file, or several with an index that says which tensor lies where; read a slice at a time. Of
+ * quantised matrices see quantised_tensors.ts.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';

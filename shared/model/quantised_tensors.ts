@@ -1,4 +1,7 @@
-/** Quantised matrices of a checkpoint, each in several tensors: whole, or by stretches of inputs as their files have them. */
+/**
+ * Quantised matrices of a checkpoint, each in several tensors: by stretches of inputs, as their files have them, for devices that take
+ * those; else whole, because they lie by inputs, to give their rows as any other.
+ */
 import { messageOf } from '../base/failure.ts';
 import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
@@ -17,7 +20,7 @@ import type { RowReader, RowRun } from './row_reader.ts';
 import { rowBytesOf, type SafetensorsFile, type TensorInfo } from './safetensors.ts';
 import type { ModelMatrix } from './weights.ts';
 
-/** About what is read and hashed together. */
+/** About what is read and hashed together; it goes into fingerprints. */
 const STRETCH_BYTES = 512 << 10;
 
 export interface QuantisedTensorsOptions {
@@ -56,11 +59,14 @@ export class QuantisedTensors {
     const module = tensor.slice(0, -'.weight'.length);
     if (!isInt4 || !this.#tensors.has(`${module}.qweight`)) return undefined;
     const indexes = quantization.method === 'gptq' && this.#tensors.has(`${module}.g_idx`);
-    const [qzeros, scales, groupOf] = await Promise.all([
+    const reads = [
       this.#words(`${module}.qzeros`),
       this.#halves(`${module}.scales`),
-      indexes ? this.#words(`${module}.g_idx`) : undefined,
-    ]);
+      indexes ? this.#words(`${module}.g_idx`) : Promise.resolve(undefined),
+    ] as const;
+    // A file that is closed while it is read fails somebody else.
+    await Promise.allSettled(reads);
+    const [qzeros, scales, groupOf] = await Promise.all(reads);
     const inputsPerScale = plainGroups(inner, scales.length / width, groupOf);
     if (inputsPerScale === undefined || !arePlain(scales)) return undefined;
     const { method } = quantization;

@@ -58,7 +58,7 @@ export interface ModelWeights {
   storedBytes(rows: RowRange): number;
   /** Of what was asked for so far. */
   readonly doneBytes: number;
-  /** As they are stored; the bytes are reused by the next slice. Hashes what it reads. @throws ModelError */
+  /** As they are stored; the bytes are reused by the next slice of the same call. Hashes what it reads. @throws ModelError */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
   /** The same by stretches of inputs, where they lie so; undefined: they do not, or a device could not take them as they are. @throws ModelError */
   matrix?(rows: RowRange): Promise<ModelMatrix | undefined>;

@@ -64,7 +64,7 @@ export interface FetchAttemptOptions {
   readonly call: AsyncIterableIterator<FetchReply>;
   readonly stream: PulledStream | undefined;
   readonly moved: Moved;
-  /** Records to be on their way, or to wait to be read, now; fewer than windowOf allows. */
+  /** Records to be on their way, or to wait to be read, now; no more than windowOf allows. */
   readonly ahead: () => number;
   /** Ends the call. */
   readonly link: Link;

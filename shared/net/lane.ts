@@ -47,9 +47,12 @@ export class Lane {
     return this.#streams.size;
   }
 
-  /** Whose records come through the socket. */
+  /** Whose records are on their way through the socket. */
   get numSocketStreams(): number {
-    return this.#isShared ? 0 : this.#streams.size;
+    if (this.#isShared) return 0;
+    let count = 0;
+    for (const { numComing } of this.#streams.values()) if (numComing > 0) count++;
+    return count;
   }
 
   open(format: Digest): PulledStream {

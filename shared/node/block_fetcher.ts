@@ -1,6 +1,7 @@
 /**
  * Brings blocks to a sequence: opens all its fetch streams at once, reads them in order, verifies every record (K2), hands it
- * to the engine. Stops at the first block that does not come; the caller decides who computes the rest.
+ * to the engine. Stops at the first block that does not come. Of a decode's fetch its caller asks for other sources then; a prefill's, which
+ * nobody tells of any, is made again for what comes before that block, where something had been left out.
  */
 import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
@@ -8,11 +9,11 @@ import type { ToEngine } from '../engine/engine_messages.ts';
 import type { BlockHash } from '../kv/block_key.ts';
 import { framesOf, preambleBytes, recordBytes, type FrameRange, type RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
-import { numUnseen } from '../kv/windows.ts';
 import type { ArrivalSlot, Arrived, Slots } from '../net/fetch_attempt.ts';
 import { openFetch, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
 import type { ArrivalWindow } from './arrival_window.ts';
+import { consecutive, SeenRuns, wholeRuns, type Run, type Runs } from './fetch_runs.ts';
 import type { Outbox } from './outbox.ts';
 
 export interface FetchJob {
@@ -22,8 +23,8 @@ export interface FetchJob {
   /** Blocks [0, from) are in the device. */
   readonly from: number;
   readonly sources: readonly Source[];
-  /** Nobody is asked for others when they come short. */
-  readonly isOnlyTry: boolean;
+  /** Nobody is asked for other sources, and what comes whole serves others. */
+  readonly isPrefill: boolean;
   readonly context: RequestContext;
   readonly timeoutMs: number;
   readonly isAdmitted: () => boolean;
@@ -31,7 +32,7 @@ export interface FetchJob {
 }
 
 export interface FetchOutcome {
-  /** Blocks [0, reached) are in the device or delivered; a few may have been dropped, for the engine to compute. */
+  /** Blocks [0, reached) are in the device or delivered, as far as rows behind them see; a few may have been dropped, for the engine to compute. */
   readonly reached: number;
   readonly fetchedBytes: number;
   /** Why it stopped before the last block. */
@@ -51,28 +52,16 @@ export interface BlockFetcherOptions {
   readonly log: Log;
 }
 
-/** Blocks of one source that are fetched alike. */
-interface Run extends Source {
-  /** Which of their frames; undefined: all. */
-  readonly wanted: readonly number[] | undefined;
-}
-
-/** Blocks [0, from) are there, or nobody sees them. */
-interface Runs {
-  readonly runs: readonly Run[];
-  readonly from: number;
-}
-
 interface Fetched {
-  readonly from: number;
   readonly reached: number;
   readonly bytes: number;
   readonly reason: string;
-  /** It ended before the last block. */
-  readonly isShort: boolean;
-  /** Runs of which only some frames were asked for. */
-  readonly numParted: number;
+  /** The source that broke, or sent what cannot be used. */
+  readonly broken: string | undefined;
 }
+
+/** Of a prefill's fetch (P1): what is seen, the same for fewer blocks, then whole blocks. */
+const MAX_TURNS = 3;
 
 /**
  * Blocks that a holder has come at once, or within what an export from its device may take (outbox.ts); beyond that they are
@@ -83,33 +72,44 @@ const HELD_PATIENCE_MS = 12_000;
 export class BlockFetcher {
   readonly #options: BlockFetcherOptions;
   readonly #frames: readonly FrameRange[];
+  readonly #seen: SeenRuns;
 
   constructor(options: BlockFetcherOptions) {
     this.#options = options;
     const start = preambleBytes(options.layout);
     this.#frames = framesOf(options.layout).map((frame) => ({ ...frame, offset: start + frame.offset }));
+    this.#seen = new SeenRuns(options.windows, options.layout.blockSize);
   }
 
   async run(job: FetchJob): Promise<FetchOutcome> {
-    const sources = sourcesFrom(job);
-    const seen = await this.#fetch(job, this.#seenOf(job, sources));
-    const { reached, bytes: fetchedBytes, reason } = seen;
-    if (!seen.isShort) return { reached, fetchedBytes, reason };
-    if (seen.from === job.from && seen.numParted === 0) return { reached, fetchedBytes, reason };
-    // Who goes on computing before the end sees what was left out.
-    if (!job.isOnlyTry || job.signal.aborted) return { reached: job.from, fetchedBytes, reason };
-    const all = await this.#fetch(job, { runs: sources.map(whole), from: job.from });
-    return { reached: all.reached, fetchedBytes: fetchedBytes + all.bytes, reason: all.reason };
+    const { from, hashes, isPrefill, signal } = job;
+    let sources = consecutive(job.sources, from, hashes.length);
+    let fetchedBytes = 0;
+    for (let turn = 1; ; turn++) {
+      const plan =
+        turn < MAX_TURNS ? this.#seen.of(sources, from, hashes, isPrefill && turn === 1) : wholeRuns(sources, from);
+      const { reached, bytes, reason, broken } = await this.#fetch(job, plan);
+      fetchedBytes += bytes;
+      const isShort = reached < (sources.at(-1)?.end ?? from);
+      if (!isShort || !plan.isParted) return { reached, fetchedBytes, reason };
+      // Who goes on computing before the end sees what was left out. Who broke is not waited for again.
+      const lost = sources.findIndex(({ address }) => address === broken);
+      sources = consecutive(lost < 0 ? sources : sources.slice(0, lost), from, reached);
+      if (!isPrefill || signal.aborted || sources.length === 0) return { reached: from, fetchedBytes, reason };
+    }
   }
 
   async #fetch(job: FetchJob, { runs, from }: Runs): Promise<Fetched> {
     const streams = runs.map((run) => this.#open(job, run));
     let [reached, bytes] = [from, 0];
     let reason = 'no holder has the next block';
+    let reading: string | undefined;
+    let broken: string | undefined;
     try {
       for (const [i, source] of runs.entries()) {
         const stream = streams[i];
         if (!stream) break;
+        reading = source.address;
         const slots: Slots = {
           take: () => this.#takeSlot(job),
           giveBack: (slot) => {
@@ -132,31 +132,13 @@ export class BlockFetcher {
         }
       }
     } catch (error) {
-      reason = messageOf(error);
+      [reason, broken] = [messageOf(error), reading];
       if (!job.signal.aborted)
         this.#options.log.warn({ request: job.context.requestId, reason }, 'a fetch stopped early');
     } finally {
       for (const stream of streams) stream.cancel();
     }
-    const isShort = reached < (runs.at(-1)?.end ?? from);
-    return { from, reached, bytes, reason, isShort, numParted: runs.filter(({ wanted }) => wanted).length };
-  }
-
-  /** What rows behind the last block see; blocks that they see nothing of are asked of nobody: it begins `from` those. */
-  #seenOf({ from }: FetchJob, sources: readonly Source[]): Runs {
-    const { layout, windows } = this.#options;
-    const end = sources.at(-1)?.end ?? from;
-    const numOld = numUnseen(Math.max(0, ...windows), end * layout.blockSize, layout.blockSize);
-    const seen = [...windows.keys()].filter((frame) => windows[frame] === 0);
-    const runs = sources.flatMap((source): Run[] => {
-      const { start } = source;
-      const middle = Math.min(source.end, Math.max(start, numOld));
-      return [
-        ...(start < middle && seen.length > 0 ? [{ ...source, end: middle, wanted: seen }] : []),
-        ...(middle < source.end ? [whole({ ...source, start: middle })] : []),
-      ];
-    });
-    return { runs, from: Math.max(from, runs[0]?.start ?? from) };
+    return { reached, bytes, reason, broken };
   }
 
   /** A source that is this process is read from the outbox; its records go through the same checks. */
@@ -220,22 +202,4 @@ export class BlockFetcher {
     else window.give(slot);
     return undefined;
   }
-}
-
-function whole(source: Source): Run {
-  return { ...source, wanted: undefined };
-}
-
-/** Consecutive sources from `from` on, none of which overlap; a hole ends them. */
-function sourcesFrom({ from, sources, hashes }: FetchJob): Source[] {
-  const wanted: Source[] = [];
-  let next = from;
-  for (const source of [...sources].sort((a, b) => a.start - b.start)) {
-    const end = Math.min(source.end, hashes.length);
-    if (end <= next) continue;
-    if (source.start > next) break;
-    wanted.push({ ...source, start: next, end });
-    next = end;
-  }
-  return wanted;
 }

@@ -58,7 +58,7 @@ export async function runSequence(instance: EngineInstance, run: Run): Promise<L
   const fetch: Fetch = (from, sources, until) =>
     instance.fetcher.run({
       ...{ id, hashes: request.hashes, from, sources, context, timeoutMs: context.timeoutMs, signal: until },
-      isOnlyTry: request.kind === 'prefill',
+      isPrefill: request.kind === 'prefill',
       isAdmitted: () => isAdmitted,
     });
   try {

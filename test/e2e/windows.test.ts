@@ -73,6 +73,11 @@ test('a prefill instance takes of a prefix what its rows see', async () => {
   assert(computed < 400, `${computed} tokens were computed`);
   // 48 tokens lie in three blocks at most.
   assert(bytes > 0 && bytes <= 3 * recordBytes(reference.layout), `${bytes} bytes came for ${fetched} tokens`);
+  // Others that begin so: for each instance the second one brings them whole, and then they are there.
+  for (let i = 0; i < 6; i++) await check([...prompt, ...promptOf().slice(0, 300)]);
+  const [sixth] = await cluster.requests(1);
+  const there = sixth?.attempts.at(-1)?.prefills.at(-1)?.report;
+  assert(there && there.cached_tokens >= 32 * (numFull - 1), JSON.stringify(sixth));
 });
 
 test('whoever has them is lost: what is computed again is right', async () => {

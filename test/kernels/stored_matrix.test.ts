@@ -77,6 +77,7 @@ function load(
   inner: number,
   weightFormat: WeightFormat,
   source: WeightSource,
+  onProgress?: () => void,
 ): Promise<Executable> {
   const outputs = parts.reduce((sum, part) => sum + part.outputs, 0);
   return createWasmDevice(2, true).load(
@@ -90,6 +91,7 @@ function load(
     {
       ...{ maxRows: ROWS, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kvDtype: 'f16' as const },
       ...{ blockSize: 32, numBlocks: { min: 4, max: 4 } },
+      ...(onProgress ? { onProgress } : {}),
     },
   );
 }
@@ -170,6 +172,51 @@ test('parts that begin in the middle of a panel are taken by rows, those behind 
   const out = await product(executable, new Float32Array(ROWS * plain.inner).fill(1));
   expect(asked).toEqual(['b', 'c']);
   expect(Math.round(out[16]!)).toBe(plain.inner / 2);
+});
+
+test('a load that is broken off reads no further', async () => {
+  const matrix = matrixOf({ ...plain, format: 'gptq', hasZeros: true });
+  let [numBegun, numEnded] = [0, 0];
+  const parts = ['a', 'b', 'c'].map((tensor) => ({ tensor, outputs: 48 }));
+  const source: WeightSource = {
+    slices: () => assert.fail('by stretches'),
+    matrix: () =>
+      Promise.resolve({
+        ...{ ...matrix, first: 0 },
+        async *stretches() {
+          numBegun++;
+          try {
+            yield* matrix.stretches();
+          } finally {
+            numEnded++;
+          }
+        },
+      }),
+  };
+  const onProgress = (): void => {
+    throw new Error('nobody waits for it');
+  };
+  await expect(load(parts, plain.inner, 'uint4', source, onProgress)).rejects.toThrow('nobody waits for it');
+  assert.deepEqual([numBegun, numEnded], [2, 2]);
+});
+
+test('stretches that are not those of the matrix are refused', async () => {
+  const matrix = matrixOf({ ...plain, format: 'gptq', hasZeros: true });
+  const parts = [{ tensor: 'w', outputs: 48 }];
+  const stored = (inputs: readonly number[]): WeightSource => ({
+    slices: () => assert.fail('by stretches'),
+    matrix: () =>
+      Promise.resolve({
+        ...{ ...matrix, first: 0 },
+        async *stretches() {
+          for (const inputStart of inputs)
+            yield await Promise.resolve({ inputStart, data: new Uint8Array(32 * plain.width) });
+        },
+      }),
+  });
+  await expect(load(parts, plain.inner, 'uint4', stored([0, 64, 128]))).rejects.toThrow('w has 192 inputs, want 256');
+  await expect(load(parts, plain.inner, 'uint4', stored([0, 128]))).rejects.toThrow('in order');
+  await expect(load(parts, plain.inner, 'uint4', stored([0, 64, 128, 192, 256]))).rejects.toThrow('more than 256');
 });
 
 test('a file that cannot be read fails the load, and nobody reads on', async () => {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
+import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ToEngine } from '../../shared/engine/engine_messages.ts';
@@ -45,14 +46,13 @@ interface Fetched {
   readonly delivered: readonly string[];
 }
 
-/** From `sources`, where those blocks are that `has` says; `windows`: of both layers. */
-async function fetched(
-  windows: readonly number[],
-  sources: readonly Source[],
-  has: (block: number) => boolean,
-  isOnlyTry: boolean,
-  from = 0,
-): Promise<Fetched> {
+type Has = (block: number) => boolean | 'broken';
+const all: Has = () => true;
+type Fetch = (sources: readonly Source[], has: Has, isPrefill: boolean, from?: number) => Promise<Fetched>;
+
+/** From sources, where those blocks are that `has` says; one that is broken breaks its stream. `windows`: of both layers. */
+function fetcherOf(windows: readonly number[]): Fetch {
+  let isThere: Has = all;
   const slab = new Slab(32 * slotLength(BYTES));
   const mover = inlineMover(slab, systemMemory);
   const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
@@ -61,7 +61,9 @@ async function fetched(
     () => ({
       wanted: new WantedKeys(),
       ...lendingCopies((hash) => {
-        if (!has(indexOf(hash.digest))) return Promise.resolve(undefined);
+        const isHeld = isThere(indexOf(hash.digest));
+        if (isHeld === 'broken') return Promise.reject(new Failure('internal', 'the disk is gone'));
+        if (!isHeld) return Promise.resolve(undefined);
         const record = Buffer.alloc(BYTES, 7);
         sealRecord(record, layout, hash);
         return Promise.resolve(record);
@@ -71,7 +73,7 @@ async function fetched(
     { maxStreams: 8 },
   );
   const network = playedNetwork({ fetch: handlers.fetch });
-  const delivered: string[] = [];
+  let delivered: string[] = [];
   const window = new ArrivalWindow(cache, BYTES, 8);
   const fetcher = new BlockFetcher({
     line: {
@@ -85,47 +87,77 @@ async function fetched(
       window.give(message.slot);
     },
   });
-  const outcome = await fetcher.run({
-    ...{ id: 1, hashes, from, sources, isOnlyTry, timeoutMs: 5_000, isAdmitted: () => true },
-    context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 5_000, traceId: '', router: '', placement: 0 },
-    signal: new AbortController().signal,
-  });
-  assert.equal(window.numInUse, 0, 'every slot came back');
-  return { outcome, delivered };
+  return async (sources, has, isPrefill, from = 0) => {
+    [isThere, delivered] = [has, []];
+    const outcome = await fetcher.run({
+      ...{ id: 1, hashes, from, sources, isPrefill, timeoutMs: 5_000, isAdmitted: () => true },
+      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 5_000, traceId: '', router: '', placement: 0 },
+      signal: new AbortController().signal,
+    });
+    assert.equal(window.numInUse, 0, 'every slot came back');
+    return { outcome, delivered };
+  };
 }
 
 const range = (start: number, end: number): string[] => Array.from({ length: end - start }, (_, i) => `${start + i}`);
-const all = (): boolean => true;
 const source = (start: number, end: number): Source => ({ address: 'a:1', start, end, isComputing: false });
 
 test('where every layer has a window, blocks that none sees are asked of nobody', async () => {
+  const fetch = fetcherOf([10, 7]);
   // The row after block 15 sees 10 tokens: two blocks and a half.
-  const { outcome, delivered } = await fetched([10, 7], [source(0, 9), source(9, 16)], all, true);
+  const { outcome, delivered } = await fetch([source(0, 9), source(9, 16)], all, false);
   expect(outcome).toMatchObject({ reached: 16, fetchedBytes: 3 * BYTES });
   expect(delivered).toEqual(range(13, 16));
 });
 
 test('where some see all, blocks before the window come too, from where they begin to be missing', async () => {
-  const { outcome, delivered } = await fetched([0, 6], [source(0, 12)], all, false, 3);
+  const { outcome, delivered } = await fetcherOf([0, 6])([source(0, 12)], all, false, 3);
   expect(outcome.reached).toBe(12);
   // Over a call they come whole.
   expect(delivered).toEqual(range(3, 12));
 });
 
 test('without windows, what came before the end is used', async () => {
-  const { outcome, delivered } = await fetched([0, 0], [source(0, 20)], (block) => block < 7, true);
+  const { outcome, delivered } = await fetcherOf([0, 0])([source(0, 20)], (block) => block < 7, true);
   expect(outcome).toMatchObject({ reached: 7, fetchedBytes: 7 * BYTES });
   expect(delivered).toEqual(range(0, 7));
 });
 
-test('with windows, a fetch that comes short is made again for all there is, by who asks nobody else', async () => {
-  const { outcome, delivered } = await fetched([10, 7], [source(0, 20)], (block) => block < 19, true);
-  expect(outcome).toMatchObject({ reached: 19, fetchedBytes: (2 + 19) * BYTES });
-  expect(delivered).toEqual([...range(17, 19), ...range(0, 19)]);
+test('a prefill’s fetch that comes short is made again for what the rows before the missing block see', async () => {
+  const { outcome, delivered } = await fetcherOf([10, 7])([source(0, 20)], (block) => block < 19, true);
+  expect(outcome).toMatchObject({ reached: 19, fetchedBytes: (2 + 3) * BYTES });
+  expect(delivered).toEqual([...range(17, 19), ...range(16, 19)]);
 });
 
-test('who is told of other sources hears that nothing of it can be used', async () => {
-  const { outcome, delivered } = await fetched([10, 7], [source(0, 20)], (block) => block < 19, false, 2);
+test('then for whole blocks, as far as there are any', async () => {
+  const { outcome, delivered } = await fetcherOf([10, 7])([source(0, 20)], (block) => block < 5, true);
+  expect(outcome).toMatchObject({ reached: 5, fetchedBytes: 5 * BYTES });
+  expect(delivered).toEqual(range(0, 5));
+});
+
+test('who broke is not waited for again', async () => {
+  const [first, second] = [source(0, 8), { ...source(8, 20), address: 'b:1' }];
+  const has: Has = (block) => (block === 18 ? 'broken' : true);
+  const { outcome, delivered } = await fetcherOf([10, 7])([first, second], has, true);
+  expect(outcome).toMatchObject({ reached: 8, fetchedBytes: (1 + 3) * BYTES });
+  expect(delivered).toEqual([...range(17, 18), ...range(5, 8)]);
+  const alone = await fetcherOf([10, 7])([source(0, 20)], has, true);
+  expect(alone.outcome).toMatchObject({ reached: 0, reason: 'the disk is gone' });
+});
+
+test('a decode is told of other sources, and hears that nothing of it can be used', async () => {
+  const { outcome, delivered } = await fetcherOf([10, 7])([source(0, 20)], (block) => block < 19, false, 2);
   expect(outcome).toMatchObject({ reached: 2, fetchedBytes: 2 * BYTES });
   expect(delivered).toEqual(range(17, 19));
+});
+
+test('what a prefill left out and is to fetch again comes whole, and serves others then', async () => {
+  const fetch = fetcherOf([10, 7]);
+  expect((await fetch([source(0, 12)], all, true)).delivered).toEqual(range(9, 12));
+  // A longer prompt that begins so: what nobody sees of what is new in it is left out.
+  const again = await fetch([source(0, 20)], all, true);
+  expect(again.delivered).toEqual([...range(0, 9), ...range(17, 20)]);
+  expect(again.outcome).toMatchObject({ reached: 20, fetchedBytes: 12 * BYTES });
+  // A decode leaves it out every time.
+  expect((await fetch([source(0, 20)], all, false)).delivered).toEqual(range(17, 20));
 });

@@ -8,6 +8,7 @@ import { narrowKeys, type BlockKey } from '../../shared/kv/block_key.ts';
 import { narrowBacklog } from '../../shared/bus/hub_client.ts';
 import { narrowFrames } from '../../shared/kv/record.ts';
 import { narrowSlices } from '../../shared/net/fetch_server.ts';
+import { narrowAhead } from '../../shared/net/mover/lane_frames.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
@@ -140,6 +141,7 @@ class SeedRun {
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
     narrowSlices(r.pick([100, 4_096]));
     narrowFrames(r.pick([1, 1, 4_096]));
+    narrowAhead(r.pick([1, 2, 5, 256]));
     narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
     this.#cluster = new SimCluster(shape, r);
     this.#faults = new Faults(this.#cluster, r);
@@ -157,6 +159,7 @@ class SeedRun {
     } finally {
       narrowKeys(64);
       narrowFrames(64 << 10);
+      narrowAhead(256);
     }
   }
 

@@ -91,16 +91,23 @@ export function windowOf(recordBytes: number): number {
   return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
 }
 
+/** What a lane carries while its asker hears of what came and asks for more: with less than either it waits. */
 const LEAST_AHEAD_BYTES = 4 << 20;
-const MIN_AHEAD = 4;
+const LEAST_AHEAD = 4;
+let mostAhead = MAX_WINDOW;
+
+/** For drills: small records too are asked for a few at a time. */
+export function narrowAhead(records: number): void {
+  mostAhead = records;
+}
 
 /**
- * Whole records of one of `numStreams` streams that are asked for ahead of their reader: enough that a lane does not wait, and of all together no
- * more than stays in a processor's cache.
+ * Whole records of one of `numStreams` streams that are asked for ahead of their reader: of some streams together about what stays in a
+ * processor's cache, and enough that a lane does not wait.
  */
 export function aheadOf(recordBytes: number, numStreams: number): number {
   const bytes = Math.max(LEAST_AHEAD_BYTES, WINDOW_BYTES / Math.max(1, numStreams));
-  return Math.min(windowOf(recordBytes), Math.max(MIN_AHEAD, Math.floor(bytes / recordBytes)));
+  return Math.min(mostAhead, windowOf(recordBytes), Math.max(LEAST_AHEAD, Math.floor(bytes / recordBytes)));
 }
 
 const READY_BYTES = 64 << 20;

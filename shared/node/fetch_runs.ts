@@ -1,0 +1,97 @@
+/**
+ * What is asked of whom for a sequence, where layers see windows of tokens: of blocks that lie before a window only the frames that
+ * are seen, of those that no layer sees nothing. Such blocks have no name (K1) and serve nobody else.
+ *
+ * A prefill instance pays for that when many begin alike: so a block that it left something out of before, and is to fetch again, comes
+ * whole, and serves the third.
+ */
+import type { BlockHash, BlockKey } from '../kv/block_key.ts';
+import { numUnseen } from '../kv/windows.ts';
+import type { Source } from '../protocol/messages.ts';
+
+/** Blocks of one source that are fetched alike. */
+export interface Run extends Source {
+  /** Which of their frames, in order; undefined: all. */
+  readonly wanted: readonly number[] | undefined;
+}
+
+/** Blocks [0, from) are there, or nobody sees them. */
+export interface Runs {
+  readonly runs: readonly Run[];
+  readonly from: number;
+  /** Something is left out: they are of use when all of them come. */
+  readonly isParted: boolean;
+}
+
+/** Consecutive sources from `from` on, none of which overlap; a hole ends them. */
+export function consecutive(sources: readonly Source[], from: number, end: number): Source[] {
+  const wanted: Source[] = [];
+  let next = from;
+  for (const source of [...sources].sort((a, b) => a.start - b.start)) {
+    const last = Math.min(source.end, end);
+    if (last <= next) continue;
+    if (source.start > next) break;
+    wanted.push({ ...source, start: next, end: last });
+    next = last;
+  }
+  return wanted;
+}
+
+export function wholeRuns(sources: readonly Source[], from: number): Runs {
+  return { runs: sources.map((source) => ({ ...source, wanted: undefined })), from, isParted: false };
+}
+
+/** Of blocks that something was left out of (P1); the oldest are forgotten. */
+const MAX_REMEMBERED = 65_536;
+
+export class SeenRuns {
+  /** Of frames, tokens that their layers see; 0: all. */
+  readonly #windows: readonly number[];
+  readonly #blockSize: number;
+  readonly #parted = new Set<BlockKey>();
+
+  constructor(windows: readonly number[], blockSize: number) {
+    this.#windows = windows;
+    this.#blockSize = blockSize;
+  }
+
+  /** What rows behind the last block see. `isRemembered`: and what comes for the second time, whole. */
+  of(sources: readonly Source[], from: number, hashes: readonly BlockHash[], isRemembered: boolean): Runs {
+    const end = sources.at(-1)?.end ?? from;
+    const numOld = Math.max(from, numUnseen(Math.max(0, ...this.#windows), end * this.#blockSize, this.#blockSize));
+    const known = isRemembered ? this.#knownTo(from, Math.min(numOld, end), hashes) : from;
+    const seen = [...this.#windows.keys()].filter((frame) => this.#windows[frame] === 0);
+    const parts = [
+      { start: from, end: known, wanted: undefined },
+      ...(seen.length > 0 ? [{ start: known, end: numOld, wanted: seen }] : []),
+      { start: numOld, end, wanted: undefined },
+    ];
+    const runs = sources.flatMap((source) =>
+      parts.flatMap(({ start, end: last, wanted }): Run[] => {
+        const [first, behind] = [Math.max(start, source.start), Math.min(last, source.end)];
+        return first < behind ? [{ ...source, start: first, end: behind, wanted }] : [];
+      }),
+    );
+    const isParted = known < Math.min(numOld, end);
+    if (isParted && isRemembered) this.#remember(hashes.slice(known, numOld));
+    return { runs, from: runs[0]?.start ?? from, isParted };
+  }
+
+  /** Blocks [from, that) were left something out of before. */
+  #knownTo(from: number, end: number, hashes: readonly BlockHash[]): number {
+    let known = from;
+    for (let hash = hashes[known]; hash && known < end && this.#parted.has(hash.key); hash = hashes[known]) known++;
+    return known;
+  }
+
+  #remember(hashes: readonly BlockHash[]): void {
+    for (const { key } of hashes) {
+      this.#parted.delete(key);
+      this.#parted.add(key);
+    }
+    for (const key of this.#parted) {
+      if (this.#parted.size <= MAX_REMEMBERED) break;
+      this.#parted.delete(key);
+    }
+  }
+}
