@@ -62,6 +62,8 @@ const WINDOWS = [
   [0, 0],
   [0, 0],
 ] as const;
+/** Whole records that a fetch asks for ahead of its reader, at most. */
+const AHEAD = [256, 1, 2, 5];
 /** A reader that stops is cut off by its router. */
 const STOPS_AT = 200;
 
@@ -137,11 +139,11 @@ class SeedRun {
     };
     // By the number, so that what a seed draws stays what it was.
     windowLayers(WINDOWS[seed % WINDOWS.length] ?? [0, 0]);
+    narrowAhead(AHEAD[Math.floor(seed / WINDOWS.length) % AHEAD.length] ?? 1);
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
     narrowSlices(r.pick([100, 4_096]));
     narrowFrames(r.pick([1, 1, 4_096]));
-    narrowAhead(r.pick([1, 2, 5, 256]));
     narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
     this.#cluster = new SimCluster(shape, r);
     this.#faults = new Faults(this.#cluster, r);
