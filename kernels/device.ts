@@ -20,7 +20,7 @@ import type { WeightFormat } from './weight_format.ts';
 export interface WeightSource {
   /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one of the same call; two may be open. */
   slices(rows: WeightPart): AsyncIterable<StoredRows>;
-  /** The same by stretches of inputs, where they lie so and nothing of them has to be changed. */
+  /** The same by stretches of inputs, where they lie so. */
   matrix?(rows: WeightPart): Promise<StoredMatrix | undefined>;
   /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;

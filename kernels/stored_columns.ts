@@ -25,7 +25,7 @@ export interface StoredMatrix {
   readonly first: number;
   /** That share a scale, whole 32s. */
   readonly inputsPerScale: number;
-  /** f16 [groups][width], none of which a device would flush, or is no number. */
+  /** f16 [groups][width] */
   readonly scales: Uint16Array;
   /** f16 [groups][width]; undefined: all are 8. */
   readonly zeros: Uint16Array | undefined;

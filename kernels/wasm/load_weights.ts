@@ -4,7 +4,7 @@ import type { LoadOptions, WeightSource } from '../device.ts';
 import { heldFormat, type Program, type WeightPart, type WeightSpec } from '../program.ts';
 import { isColumns, rowsOfColumns, type StoredMatrix, type StoredStretch } from '../stored_columns.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../stored_rows.ts';
-import type { WeightFormat } from '../weight_format.ts';
+import { isSoundHalf, type WeightFormat } from '../weight_format.ts';
 import type { PackThreads } from './packing.ts';
 import { formatCode, LANES } from './panels.ts';
 import type { Piece } from './pieces.ts';
@@ -31,24 +31,19 @@ export async function loadWeights(
   const stagings = stagingsIn(layout, memory);
   const parts = Object.entries(program.weights).flatMap(([name, spec]) => {
     const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
-    const starts = startsOf(spec.parts);
-    assert(starts.end === spec.outputs, `weight ${name}: parts make ${starts.end} outputs, want ${spec.outputs}`);
-    return spec.parts.map((part, i) => panels.loading(part, starts.all[i] ?? 0, source, decoder));
+    let end = 0;
+    const loads = spec.parts.map((part) => {
+      const firstOutput = end;
+      end += part.outputs;
+      return () => panels.load(part, firstOutput, source, decoder);
+    });
+    assert(end === spec.outputs, `weight ${name}: parts make ${end} outputs, want ${spec.outputs}`);
+    return loads;
   });
   for await (const loaded of inTurn(parts)) onLoaded(4 * loaded);
   threads.settle();
   // Now they are.
   onLoaded(0);
-}
-
-/** Where each part begins among all outputs. */
-function startsOf(parts: readonly WeightPart[]): { readonly all: readonly number[]; readonly end: number } {
-  let end = 0;
-  const all = parts.map(({ outputs }) => {
-    end += outputs;
-    return end - outputs;
-  });
-  return { all, end };
 }
 
 /** What comes of each in turn: the first of the next is asked for while one is read, so that two are open at once. */
@@ -115,32 +110,30 @@ class Panels {
   }
 
   /** Puts a part, whose first output is `firstOutput`. Gives how many values each slice of it had. */
-  loading(
+  async *load(
     part: WeightPart,
     firstOutput: number,
     source: WeightSource,
     decoder: RowDecoder,
-  ): () => AsyncGenerator<number> {
-    return async function* (this: Panels) {
-      const matrix = this.#takesColumns(part, firstOutput) ? await source.matrix?.(part) : undefined;
-      if (matrix && this.#fits(matrix, part.outputs)) {
-        let end = 0;
-        for await (const stretch of matrix.stretches()) {
-          const count = (2 * stretch.data.length) / matrix.width;
-          assert(stretch.inputStart === end && count % 32 === 0, `${part.tensor}: stretches are whole 32s, in order`);
-          end += count;
-          assert(end <= this.#inner, `${part.tensor} has more than ${this.#inner} inputs`);
-          this.#putStretch(matrix, stretch, part.outputs, firstOutput);
-          yield count * part.outputs;
-        }
-        assert(end === this.#inner, `${part.tensor} has ${end} inputs, want ${this.#inner}`);
-        return;
+  ): AsyncGenerator<number> {
+    const matrix = this.#takesColumns(part, firstOutput) ? await source.matrix?.(part) : undefined;
+    if (matrix && this.#fits(matrix, part.outputs)) {
+      let end = 0;
+      for await (const stretch of matrix.stretches()) {
+        const count = (2 * stretch.data.length) / matrix.width;
+        assert(stretch.inputStart === end && count % 32 === 0, `${part.tensor}: stretches are whole 32s, in order`);
+        end += count;
+        assert(end <= this.#inner, `${part.tensor} has more than ${this.#inner} inputs`);
+        this.#putStretch(matrix, stretch, part.outputs, firstOutput);
+        yield count * part.outputs;
       }
-      for await (const rows of source.slices(part)) {
-        this.#put(rows, decoder, firstOutput + rows.rowStart);
-        yield numStored(rows, this.#inner) * this.#inner;
-      }
-    }.bind(this);
+      assert(end === this.#inner, `${part.tensor} has ${end} inputs, want ${this.#inner}`);
+      return;
+    }
+    for await (const rows of source.slices(part)) {
+      this.#put(rows, decoder, firstOutput + rows.rowStart);
+      yield numStored(rows, this.#inner) * this.#inner;
+    }
   }
 
   /** Rows of the weight from `firstOutput` on. */
@@ -188,15 +181,17 @@ class Panels {
   }
 
   /** Whether it is held as it is, and 32 inputs of it fit into a staging region. */
-  #fits({ width, first, zeros }: StoredMatrix, outputs: number): boolean {
+  #fits({ width, first, scales, zeros }: StoredMatrix, outputs: number): boolean {
     assert(first + outputs <= width, `rows [${first}, ${first + outputs}) of ${width}`);
-    return (!zeros || this.#format === 'uint4') && (16 + 8) * width <= this.#stagingBytes;
+    if ((zeros && this.#format !== 'uint4') || BYTES_OF_32 * width > this.#stagingBytes) return false;
+    for (const half of scales) if (!isSoundHalf(half)) return false;
+    return true;
   }
 
   #putStretch(matrix: StoredMatrix, { inputStart, data }: StoredStretch, outputs: number, firstOutput: number): void {
     const { format, width, first, inputsPerScale, scales, zeros } = matrix;
     const numInputs = (2 * data.length) / width;
-    const atOnce = Math.floor(this.#stagingBytes / (24 * width)) * 32;
+    const atOnce = Math.floor(this.#stagingBytes / (BYTES_OF_32 * width)) * 32;
     for (let from = 0; from < numInputs; from += atOnce) {
       const [count, input] = [Math.min(atOnce, numInputs - from), inputStart + from];
       const { free, staging } = this.#stagingFor(firstOutput, outputs);
@@ -262,6 +257,9 @@ const INTEGERS: Readonly<Partial<Record<StoredRows['format'], number>>> = {
 };
 
 const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq: 1 };
+
+/** Room for 32 inputs of a row side by side, with a scale and a zero. */
+const BYTES_OF_32 = 24;
 
 /** For a group of eight rows, see quanta.as.ts. */
 const ROOM_BYTES = 1_408;

@@ -29,9 +29,8 @@ interface Int4 {
   /** As kernels/stored_columns.ts has them. */
   readonly words: Uint32Array;
   readonly integer: (input: number, output: number) => number;
-  readonly zero: (group: number, output: number) => number;
-  /** As {@link zeroHalves} has them. */
-  readonly zeroHalves: () => Uint16Array | undefined;
+  /** f16 [groups][outputs]; undefined: all are 8. */
+  readonly zeros: Uint16Array | undefined;
   /** The group of each input. */
   readonly groupOf: (input: number) => number;
   /** Of {@link plainGroups}. */
@@ -64,11 +63,7 @@ export function gptqMatrix(
     ...({ format: 'gptq', words: qweight } as const),
     integer: (input, output) => (qweight[(input >> 3) * outputs + output]! >>> (4 * (input & 7))) & 15,
     // A nibble holds the zero less one, whatever that is.
-    zero: (group, output) => {
-      const word = qzeros[group * (outputs / 8) + (output >> 3)]!;
-      return (((word >>> (4 * (output & 7))) & 15) + zeroOffset) & 15;
-    },
-    zeroHalves: () => zeroHalves('gptq', qzeros, zeroOffset),
+    zeros: zeroHalves('gptq', qzeros, zeroOffset),
     groupOf: given ? (input) => given[input]! : (input) => Math.floor(input / groupSize),
     groupSize: plainGroups(inner, numGroups, given),
   });
@@ -91,14 +86,11 @@ export function awqMatrix({ qweight, qzeros, scales }: AwqTensors, outputs: numb
   const width = outputs / 8;
   const numGroups = scales.length / outputs;
   const groupSize = inner / numGroups;
-  const at = (values: Uint32Array, row: number, output: number): number =>
-    (values[row * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15;
   return int4Matrix({
     ...{ outputs, inner, scales, groupSize: plainGroups(inner, numGroups, undefined) },
     ...({ format: 'awq', words: qweight } as const),
-    integer: (input, output) => at(qweight, input, output),
-    zero: (group, output) => at(qzeros, group, output),
-    zeroHalves: () => zeroHalves('awq', qzeros, 0),
+    integer: (input, output) => (qweight[input * width + (output >> 3)]! >>> (4 * AWQ_NIBBLE[output & 7]!)) & 15,
+    zeros: zeroHalves('awq', qzeros, 0),
     groupOf: (input) => Math.floor(input / groupSize),
   });
 }
@@ -154,29 +146,17 @@ export function plainGroups(inner: number, numGroups: number, groupOf: Uint32Arr
   return groupSize;
 }
 
-/** Whether no GPU flushes any of them, and all are numbers. */
-export function arePlain(halves: Uint16Array): boolean {
-  for (const half of halves) {
-    const exponent = half & 0x7c00;
-    if (exponent === 0x7c00 || (exponent === 0 && (half & 0x3ff) !== 0)) return false;
-  }
-  return true;
-}
-
 /** Some rows' columns, in memory that the next ones take. */
 class Columns {
   readonly #matrix: Int4;
-  /** f16 [groups][outputs] */
-  readonly #zeros: Uint16Array | undefined;
   #words = new Uint32Array(0);
 
   constructor(matrix: Int4) {
     this.#matrix = matrix;
-    this.#zeros = matrix.zeroHalves();
   }
 
   take(start: number, count: number): QuantisedRows {
-    const { format, scales, inner } = this.#matrix;
+    const { format, scales, zeros, inner } = this.#matrix;
     const numWords = (count * inner) / 8;
     if (this.#words.length < numWords) this.#words = new Uint32Array(numWords);
     columnsOf(this.#matrix, format === 'awq' ? 8 : 1, start, count, this.#words);
@@ -186,7 +166,7 @@ class Columns {
         data: new Uint8Array(this.#words.buffer, 0, 4 * numWords),
         scales: this.#some(scales, start, count),
       },
-      ...(this.#zeros ? { zeros: this.#some(this.#zeros, start, count) } : {}),
+      ...(zeros ? { zeros: this.#some(zeros, start, count) } : {}),
     };
   }
 
@@ -208,14 +188,14 @@ const WHOLE_HALVES = Uint16Array.from({ length: 16 }, (_, value) => {
 });
 
 function floatRows(matrix: Int4, first: number, count: number): QuantisedRows {
-  const { outputs, inner, scales, integer, zero, groupOf } = matrix;
+  const { outputs, inner, scales, integer, zeros: halves, groupOf } = matrix;
   const values = new Float32Array(count * inner);
   const numGroups = scales.length / outputs;
   const [factors, zeros] = [new Float32Array(numGroups * count), new Float32Array(numGroups * count)];
   for (let group = 0; group < numGroups; group++) {
     for (let row = 0; row < count; row++) {
       factors[group * count + row] = halfValue(scales[group * outputs + first + row]!);
-      zeros[group * count + row] = zero(group, first + row);
+      zeros[group * count + row] = halves ? halfValue(halves[group * outputs + first + row]!) : MIDDLE;
     }
   }
   // Rows lie side by side in the file.

@@ -7,7 +7,6 @@ import { halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
 import {
-  arePlain,
   awqMatrix,
   type AwqTensors,
   fp8Matrix,
@@ -48,7 +47,7 @@ export class QuantisedTensors {
     this.#reader = reader;
   }
 
-  /** From row `first` on, whole eights; undefined: it does not lie so, or a device could not take it as it is. @throws ModelError */
+  /** From row `first` on, whole eights; undefined: it does not lie so. @throws ModelError */
   async stretches(
     tensor: string,
     [width = 0, inner = 0]: readonly number[],
@@ -68,7 +67,7 @@ export class QuantisedTensors {
     await Promise.allSettled(reads);
     const [qzeros, scales, groupOf] = await Promise.all(reads);
     const inputsPerScale = plainGroups(inner, scales.length / width, groupOf);
-    if (inputsPerScale === undefined || !arePlain(scales)) return undefined;
+    if (inputsPerScale === undefined) return undefined;
     const { method } = quantization;
     const inputsPerRow = method === 'gptq' ? 8 : 1;
     const { run, label } = this.#runOf(`${module}.qweight`, 'I32');

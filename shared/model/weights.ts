@@ -60,7 +60,7 @@ export interface ModelWeights {
   readonly doneBytes: number;
   /** As they are stored; the bytes are reused by the next slice of the same call. Hashes what it reads. @throws ModelError */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
-  /** The same by stretches of inputs, where they lie so; undefined: they do not, or a device could not take them as they are. @throws ModelError */
+  /** The same by stretches of inputs, where they lie so; undefined: they do not. @throws ModelError */
   matrix?(rows: RowRange): Promise<ModelMatrix | undefined>;
   /** SHA-256 over `seed` and the names, types, shapes and hashes of every tensor read so far. */
   fingerprint(seed: string): string;

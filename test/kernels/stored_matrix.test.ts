@@ -153,6 +153,29 @@ test.each([
   assert(byRows.some((value) => value !== 0));
 });
 
+test.each([0x0001, 0x83ff, 0x7c00, 0xfe00])(
+  'a matrix with a scale of %i, which is flushed or no number, is taken by rows',
+  async (half) => {
+    const matrix = matrixOf({ ...plain, format: 'awq', hasZeros: true });
+    const scales = matrix.scales.slice();
+    scales[7] = half;
+    const stored = { ...matrix, first: 0, scales };
+    const rows = await rowsOf(stored, 0, 48);
+    let numAsked = 0;
+    const source: WeightSource = {
+      async *slices() {
+        numAsked++;
+        yield await Promise.resolve(rows);
+      },
+      matrix: () => Promise.resolve(stored),
+    };
+    const executable = await load([{ tensor: 'w', outputs: 48 }], plain.inner, 'uint4', source);
+    const out = await product(executable, new Float32Array(ROWS * plain.inner).fill(0.25));
+    assert.equal(numAsked, 1);
+    assert(out.every(Number.isFinite));
+  },
+);
+
 test('parts that begin in the middle of a panel are taken by rows, those behind them too', async () => {
   const matrix = matrixOf({ ...plain, format: 'awq', hasZeros: true });
   const parts = [
