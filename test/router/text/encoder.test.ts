@@ -6,7 +6,6 @@ import { createBytePairs } from '../../../services/router/text/encoder/byte_pair
 import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
 import { openLibrary, type LibraryTokenizer } from '../../../services/router/text/encoder/library.ts';
 import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
-import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
@@ -112,9 +111,6 @@ test('a tokenizer of another kind is left to the library', () => {
     (json) => {
       json['model'] = { ...(json['model'] as object), dropout: 0.1 };
     },
-    (json) => {
-      (json['added_tokens'] as { single_word: boolean }[])[0]!.single_word = true;
-    },
   ];
   for (const change of kinds) expect(FastEncoder.create(libraryOf(folder, change))).toBeUndefined();
 });
@@ -172,12 +168,8 @@ describe('patterns that no tokenizer here has', () => {
   });
 });
 
-test('a piece that the library has no stack for is refused, and says so', () => {
+test('a piece without an end needs no stack', () => {
   const tools = new TokenizerTools(readTextFiles(goldenFolder('tokenizers/unigram')));
   const text = `a ${'='.repeat(300_000)} b`;
-  const request = { text, addSpecialTokens: false, maxCharacters: Infinity };
-  const isClear = (error: unknown): boolean =>
-    error instanceof Failure && error.code === 'invalid_request' && error.message.includes('put breaks');
-  assert.throws(() => tools.encode(request), isClear);
-  expect(tools.encode({ text: 'a = b', addSpecialTokens: false, maxCharacters: Infinity }).length).toBeGreaterThan(1);
+  expect(tools.encode({ text, addSpecialTokens: false, maxCharacters: Infinity }).length).toBeGreaterThan(100_000);
 });

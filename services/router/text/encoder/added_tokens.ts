@@ -1,4 +1,5 @@
 /** Added tokens in a text: found before anything else, the longest where several begin, as tokenizers do. */
+import { isWordAt, isWordBefore, trimmedEnd, trimmedStart } from './characters.ts';
 
 export interface AddedToken {
   readonly id: number;
@@ -6,12 +7,16 @@ export interface AddedToken {
   /** White space on that side belongs to nobody. */
   readonly lstrip: boolean;
   readonly rstrip: boolean;
+  /** Found only where the characters beside it are of no word. */
+  readonly singleWord: boolean;
 }
 
 /** A part of a text: between added tokens, or one of them. */
 export interface Section {
   readonly text: string;
   readonly added: AddedToken | undefined;
+  /** The text begins with it. */
+  readonly isFirst: boolean;
 }
 
 /** Of a text that is looked at, this part is done with. */
@@ -31,20 +36,22 @@ export class AddedTokens {
   /** Whether a code unit begins one: most of a text is passed over by this. */
   readonly #starts = new Uint8Array(65_536);
   readonly #longest: number;
+  readonly #hasSingleWords: boolean;
 
+  /** The last of several of one content stays. */
   constructor(tokens: readonly AddedToken[]) {
+    this.#hasSingleWords = tokens.some(({ singleWord }) => singleWord);
     for (const token of tokens) {
       const { content } = token;
       if (content === '') continue;
       this.#starts[content.charCodeAt(0)] = 1;
       if (content.length === 1) {
-        if (!this.#single.has(content.charCodeAt(0))) this.#single.set(content.charCodeAt(0), token);
+        this.#single.set(content.charCodeAt(0), token);
         continue;
       }
       const start = pairAt(content, 0);
       const group = this.#longer.get(start) ?? { lengths: [], tokens: new Map<string, AddedToken>() };
       this.#longer.set(start, group);
-      if (group.tokens.has(content)) continue;
       group.tokens.set(content, token);
       if (!group.lengths.includes(content.length)) group.lengths.push(content.length);
     }
@@ -63,6 +70,8 @@ export class AddedTokens {
    * @returns none when all such tokens end so early that a long text would be looked at many times over
    */
   leading(text: string, most = Infinity): { readonly sections: Section[]; readonly length: number } {
+    // What stands in front of the part is not known here, and decides about single words.
+    if (this.#hasSingleWords) return { sections: [], length: 0 };
     const sections = this.split(text);
     // What is in front of white space that belongs to nobody is not known from the sections alone.
     if (sections.some(({ added }) => added?.lstrip || added?.rstrip)) return { sections: [], length: 0 };
@@ -78,8 +87,8 @@ export class AddedTokens {
 
   /** Empty sections are left out. */
   split(text: string): Section[] {
-    if (this.#longest === 0) return text === '' ? [] : [{ text, added: undefined }];
-    const sections: { text: string; added: AddedToken | undefined }[] = [];
+    if (this.#longest === 0) return text === '' ? [] : [{ text, added: undefined, isFirst: true }];
+    const sections: { text: string; added: AddedToken | undefined; isFirst: boolean }[] = [];
     let from = 0;
     for (let at = 0; at < text.length;) {
       const found = this.#starts[text.charCodeAt(at)] ? this.#at(text, at) : undefined;
@@ -87,15 +96,20 @@ export class AddedTokens {
         at++;
         continue;
       }
-      sections.push({ text: text.slice(from, at), added: undefined }, { text: found.content, added: found });
-      at += found.content.length;
-      from = at;
+      const end = at + found.content.length;
+      // Where it is none, what is within it is none either.
+      if (!found.singleWord || (!isWordBefore(text, at) && !isWordAt(text, end))) {
+        sections.push({ text: text.slice(from, at), added: undefined, isFirst: from === 0 });
+        sections.push({ text: found.content, added: found, isFirst: at === 0 });
+        from = end;
+      }
+      at = end;
     }
-    sections.push({ text: text.slice(from), added: undefined });
+    sections.push({ text: text.slice(from), added: undefined, isFirst: from === 0 });
     sections.forEach(({ added }, i) => {
       const [before, after] = [sections[i - 1], sections[i + 1]];
-      if (added?.lstrip && before && !before.added) before.text = before.text.trimEnd();
-      if (added?.rstrip && after && !after.added) after.text = after.text.trimStart();
+      if (added?.lstrip && before && !before.added) before.text = trimmedEnd(before.text);
+      if (added?.rstrip && after && !after.added) after.text = trimmedStart(after.text);
     });
     return sections.filter((section) => section.text !== '');
   }

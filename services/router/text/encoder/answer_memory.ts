@@ -119,13 +119,16 @@ export function answerOf(
   decode: (ids: readonly number[]) => string,
 ): Answer | undefined {
   // Ids of a prompt that no text has are a client's own: nobody else should have them.
-  if (tail.length > 0 && !isSame(encoder.encodeSection({ text: decode([...tail]), added: undefined }), tail))
+  if (
+    tail.length > 0 &&
+    !isSame(encoder.encodeSection({ text: decode([...tail]), added: undefined, isFirst: false }), tail)
+  )
     return undefined;
   const ids = new Uint32Array(tail.length + answer.length);
   ids.set(tail);
   ids.set(answer, tail.length);
   const text = decode([...ids]);
-  const section = { text, added: undefined };
+  const section = { text, added: undefined, isFirst: false };
   const own = encoder.encodeSection(section);
   if (isSame(own, ids)) return undefined;
   const isOneSection = encoder.sections(text).length === 1;

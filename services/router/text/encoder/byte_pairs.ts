@@ -1,13 +1,17 @@
 /** Byte-pair encoding of one piece: the pair of the lowest rank is merged first, the leftmost of several, until none is left. */
 
-/** Of a vocabulary and its merges; undefined when a merge makes no token, which no trained tokenizer has. */
+/**
+ * Makes the pairs of a vocabulary and its merges; undefined when a merge makes no token, which no trained tokenizer has. `prefix` stands in front of
+ * parts of a word that do not begin it.
+ */
 export function createBytePairs(
   ids: ReadonlyMap<string, number>,
   merges: readonly (readonly [string, string])[],
+  prefix = '',
 ): BytePairs | undefined {
   const pairs = new PairTable(merges.length);
   for (const [rank, [left, right]] of merges.entries()) {
-    const [first, second, merged] = [ids.get(left), ids.get(right), ids.get(left + right)];
+    const [first, second, merged] = [ids.get(left), ids.get(right), ids.get(left + right.slice(prefix.length))];
     if (first === undefined || second === undefined || merged === undefined) return undefined;
     pairs.add(first, second, rank * WIDTH + merged);
   }
@@ -42,10 +46,9 @@ class PairTable {
     return slot;
   }
 
-  /** Who was there first stays. */
+  /** The last of several stays, as in the Rust package. */
   add(left: number, right: number, value: number): void {
     const slot = this.#slot(left, right);
-    if (this.#keys[slot]! >= 0) return;
     this.#keys[slot] = left * WIDTH + right;
     this.#values[slot] = value;
   }

@@ -3,13 +3,14 @@
  * that a text has in common with one before it, whatever comes after them. For BPE and Unigram as the families that are served have
  * them; for others there is none, and the library does it.
  */
-import { AddedTokens, type AddedToken, type Section } from './added_tokens.ts';
-import { createBytePairs } from './byte_pairs.ts';
+import type { AddedTokens, Section } from './added_tokens.ts';
+import { byteToken } from './characters.ts';
 import { Ids } from './ids.ts';
 import type { LibraryTokenizer } from './library.ts';
 import { byteEncoder, characterEncoder, libraryIds } from './piece_encoders.ts';
 import { PARTED, type PartedText, type PartStretch, type StretchEncoder, type StretchKind } from './parts.ts';
-import { NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
+import { markPieces, NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
+import { bytePairsOf, type PairModel } from './rust_models.ts';
 import { BEHIND, ownCopy, STRETCH, StretchMemory } from './stretches.ts';
 
 /** Pieces are remembered up to this length, and so many of them (P1). */
@@ -21,6 +22,29 @@ const UNCUT = '\udc00\ud800';
 const PROBE =
   "  The quick brown fox's 1234567 jumps, isn't it? It's OVER!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
   'déjà vu — naïve café Å Ångström, ﬁ ½ ² 你好，世界。こんにちは мир 한국어 العربية हिन्दी ไทย 🙂👩‍👩‍👧 \u00a0\u2003x\u0000y   z\u3000 ';
+
+/** Texts that begin and end in one way or another. */
+const SHORT_PROBES = [
+  '',
+  ' ',
+  '  ',
+  'x',
+  ' x',
+  'x ',
+  '\n',
+  '\nx',
+  '\ufeffx',
+  '½',
+  ' ½ x²',
+  'Ⅷ٣一',
+  '▁x',
+  'x▁▁x',
+  '\u0085x',
+  '你 你',
+  '☃☃ ☃',
+];
+/** Added tokens are tried beside these: a letter, a digit, marks, white space of several kinds. */
+const SIDES = ['', 'x', '7', '_', 'é', '你', '\u0301', '.', ' ', '  \n', '\u00a0', '\u0085', '\ufeff'];
 
 /** Pieces until what comes before a cut does not matter any more. */
 const SETTLING = 8;
@@ -34,6 +58,8 @@ export class FastEncoder implements StretchEncoder {
   readonly #encodePiece: (piece: string) => Uint32Array;
   /** As what is normalised is what it was: most text is. */
   readonly #isPlainNormal: boolean;
+  /** The first text of a whole one gets a space in front of it, and no other. */
+  readonly #isSpacedFirst: boolean;
   readonly #ends: FastEncoder['ends'];
   readonly #known = new Map<string, Uint32Array>();
   readonly #stretches = new StretchMemory();
@@ -52,26 +78,20 @@ export class FastEncoder implements StretchEncoder {
   }
 
   static #create(library: LibraryTokenizer): FastEncoder | undefined {
-    const { tokenizer, model } = library;
-    if (library.remove_space || library.do_lowercase_and_remove_accent) return undefined;
-    if (tokenizer.added_tokens.some((token) => token.single_word)) return undefined;
+    const { tokenizer, model, ends } = library;
     const { type, dropout, continuing_subword_prefix: prefix, end_of_word_suffix: suffix } = tokenizer.model;
-    if (dropout || prefix || suffix) return undefined;
-    const ends = endsOf(library);
-    if (!ends) return undefined;
-    const preTokenizer = tokenizer.pre_tokenizer?.type;
-    if (type === 'Unigram' && preTokenizer === 'Metaspace') {
+    if (dropout || prefix || suffix || !ends || !hasWholeBytes(library)) return undefined;
+    if (type === 'Unigram') {
       const encode = (piece: string): Uint32Array => libraryIds(library, model.encode([piece]));
-      return new FastEncoder(library, new NeighbourPieces(model.vocab), encode, ends);
+      const pieces = unspacedPieces(library);
+      return pieces && new FastEncoder(library, pieces, encode, ends);
     }
-    if (type !== 'BPE' || !model.merges) return undefined;
-    const pairs = createBytePairs(model.tokens_to_ids, model.merges);
+    const pairs = type === 'BPE' && model.merges ? bytePairsOf(model as PairModel) : undefined;
     if (!pairs) return undefined;
-    // Gemma's splits at spaces, of which its normaliser leaves none.
-    if (library.pre_tokenizer === null || (preTokenizer === 'Split' && hasNoSpaces(library))) {
-      return new FastEncoder(library, new NeighbourPieces(model.vocab), characterEncoder(library, pairs), ends);
-    }
-    const pieces = patternPieces(library.pre_tokenizer, preTokenizer ?? '');
+    const unspaced = unspacedPieces(library);
+    if (unspaced) return new FastEncoder(library, unspaced, characterEncoder(library, pairs), ends);
+    const { pre_tokenizer: preTokenizer } = library;
+    const pieces = preTokenizer ? patternPieces(preTokenizer, tokenizer.pre_tokenizer?.type ?? '') : undefined;
     const encode = pieces && byteEncoder(library, pairs);
     return encode && new FastEncoder(library, pieces, encode, ends);
   }
@@ -86,13 +106,10 @@ export class FastEncoder implements StretchEncoder {
     this.#pieces = pieces;
     this.#encodePiece = encodePiece;
     this.#ends = ends;
-    const { added_tokens: added, normalizer } = library.tokenizer;
-    const isLater = (token: (typeof added)[number]): boolean =>
-      (token.normalized ?? false) && library.normalizer !== null;
-    this.#added = new AddedTokens(added.filter((token) => !isLater(token)).map((token) => addedOf(token)));
-    this.#addedLater = new AddedTokens(
-      added.filter(isLater).map((token) => addedOf(token, library.normalizer?.(token.content))),
-    );
+    const { normalizer } = library.tokenizer;
+    this.#added = library.added.tokens;
+    this.#addedLater = library.added.later;
+    this.#isSpacedFirst = library.pre_tokenizer?.config?.prepend_scheme === 'first';
     this.#isPlainNormal = normalizer === null || normalizer.type === 'NFC';
   }
 
@@ -101,15 +118,22 @@ export class FastEncoder implements StretchEncoder {
     return this.#added.ids;
   }
 
-  /** Whether it has the library's ids of a text that has something of everything. */
+  /** Whether it has the library's ids of texts that have something of everything: with a space in front and without, and beside added tokens. */
   get isRight(): boolean {
-    const added = this.#library.tokenizer.added_tokens.slice(0, 64).map(({ content }) => ` ${content} x${content}`);
-    const text = PROBE + added.join('');
-    return [true, false].every((isWhole) => {
-      const wanted = this.#library.encode(text, { add_special_tokens: isWhole }).ids;
-      const ids = this.encode(text, isWhole);
-      return ids.length === wanted.length && wanted.every((id, i) => ids[i] === id);
-    });
+    const added = this.#library.tokenizer.added_tokens.slice(0, 64).map(({ content }) => content);
+    const beside = added.flatMap((content) => SIDES.map((side) => side + content + side));
+    const texts = [
+      ...[PROBE, PROBE.trimStart(), ...SHORT_PROBES],
+      ...[PROBE + beside.join(' '), beside.join('.'), added.join(''), added.join(' ')],
+      ...added.slice(0, 8).flatMap((content) => [content + PROBE, `x${content} x`, ` ${content}x`]),
+    ];
+    return texts.every((text) => this.#isRightOf(text, true) && this.#isRightOf(text, false));
+  }
+
+  #isRightOf(text: string, isWhole: boolean): boolean {
+    const wanted = this.#library.encode(text, { add_special_tokens: isWhole }).ids;
+    const ids = this.encode(text, isWhole);
+    return ids.length === wanted.length && wanted.every((id, i) => ids[i] === id);
   }
 
   encode(text: string, addSpecialTokens: boolean): Uint32Array {
@@ -162,6 +186,7 @@ export class FastEncoder implements StretchEncoder {
 
   cutAfter(kind: StretchKind, text: string, at: number): number | undefined {
     if (kind === 'uncut') {
+      if (this.#isSpacedFirst) return undefined;
       const { sections, length } = this.#added.leading(text.slice(at, at + STRETCH));
       return sections.length > 0 ? at + length : undefined;
     }
@@ -172,6 +197,8 @@ export class FastEncoder implements StretchEncoder {
   }
 
   #uncutStretch(text: string, from: number, cut: number): PartStretch | undefined {
+    // A part does not know whether a text begins with it.
+    if (this.#isSpacedFirst) return undefined;
     const part = text.slice(from, from + STRETCH + BEHIND);
     const { sections, length } = this.#added.leading(part, cut - from);
     if (length === 0) return undefined;
@@ -205,14 +232,14 @@ export class FastEncoder implements StretchEncoder {
     return out.taken();
   }
 
-  #encodeSection({ text, added }: Section, out: Ids): void {
+  #encodeSection({ text, added, isFirst }: Section, out: Ids): void {
     if (added) {
       out.add(added.id);
       return;
     }
     for (const part of this.#addedLater.split(this.#normalised(text))) {
       if (part.added) out.add(part.added.id);
-      else this.#encodePlain(this.#spaced(part.text), out);
+      else this.#encodePlain(this.#spaced(part.text, isFirst && part.isFirst), out);
     }
   }
 
@@ -222,10 +249,12 @@ export class FastEncoder implements StretchEncoder {
     return normalizer(text);
   }
 
-  /** Metaspace changes a text and cuts nothing. */
-  #spaced(text: string): string {
+  /** Metaspace changes a text; where it cuts it, pieces end too. */
+  #spaced(text: string, isFirst: boolean): string {
     const { pre_tokenizer: preTokenizer, tokenizer } = this.#library;
-    return preTokenizer && tokenizer.pre_tokenizer?.type === 'Metaspace' ? preTokenizer(text, {}).join('') : text;
+    return preTokenizer && tokenizer.pre_tokenizer?.type === 'Metaspace'
+      ? preTokenizer(text, { isFirst }).join('')
+      : text;
   }
 
   #encodePlain(text: string, out: Ids): void {
@@ -233,7 +262,7 @@ export class FastEncoder implements StretchEncoder {
     const from = this.#encodeStretches('plain', text, out);
     this.#encodeRest(from === 0 ? text : text.slice(from), out);
     const { fuse_unk: fuses, unk_token_id: unknown } = this.#library.model;
-    if (fuses && unknown !== undefined) out.fuse(unknown, start);
+    if (fuses && typeof unknown === 'number') out.fuse(unknown, start);
   }
 
   /** A text that ends here, such as what is between two added tokens: shorter than what is found by what is behind it. */
@@ -277,13 +306,6 @@ function keyOf(kind: StretchKind, text: string, from: number): string {
   return kind === 'uncut' ? UNCUT + part : part;
 }
 
-function addedOf(
-  { id, content, lstrip, rstrip }: LibraryTokenizer['tokenizer']['added_tokens'][number],
-  normalised = content,
-): AddedToken {
-  return { id, content: normalised, lstrip: lstrip ?? false, rstrip: rstrip ?? false };
-}
-
 // eslint-disable-next-line no-control-regex -- what is not ASCII
 const BEYOND_ASCII = /[^\u0000-\u007f]/;
 
@@ -291,15 +313,27 @@ function isAscii(text: string): boolean {
   return !BEYOND_ASCII.test(text);
 }
 
-/** What comes before and after every text; undefined when it is not that simple. */
-function endsOf(library: LibraryTokenizer): FastEncoder['ends'] | undefined {
-  const plain = library.encode('a', { add_special_tokens: false }).ids;
-  const whole = library.encode('a', { add_special_tokens: true }).ids;
-  const at = whole.findIndex((_, i) => plain.every((id, j) => whole[i + j] === id));
-  if (at < 0) return undefined;
-  return { before: whole.slice(0, at), after: whole.slice(at + plain.length) };
-}
-
 function hasNoSpaces({ normalizer }: LibraryTokenizer): boolean {
   return normalizer !== null && !normalizer(' a  b ').includes(' ');
+}
+
+/** Bytes of characters without a token have tokens, all of them, that nothing is merged with: so that one is encoded by itself. */
+function hasWholeBytes({ tokenizer, model }: LibraryTokenizer): boolean {
+  if (!tokenizer.model.byte_fallback) return true;
+  for (let byte = 0; byte < 256; byte++) if (!model.tokens_to_ids.has(byteToken(byte))) return false;
+  return !(model.merges ?? []).some((pair) => pair.some((token) => /^<0x[0-9A-F]{2}>$/.test(token)));
+}
+
+/** Pieces of tokenizers that cut nothing, or in front of marks only; undefined for others. */
+function unspacedPieces(library: LibraryTokenizer): Pieces | undefined {
+  const { pre_tokenizer: preTokenizer, tokenizer, model } = library;
+  const { type, pattern } = tokenizer.pre_tokenizer ?? {};
+  let mark: string | undefined;
+  if (type === 'Metaspace') mark = preTokenizer?.split ? preTokenizer.replacement : undefined;
+  // Gemma's splits at spaces, of which its normaliser leaves none.
+  else if (type !== undefined && !(type === 'Split' && pattern?.String === ' ' && hasNoSpaces(library)))
+    return undefined;
+  // Without a token of its own it may be one with unknown characters before it, across the cut.
+  if (mark !== undefined && (mark.length !== 1 || !model.tokens_to_ids.has(mark))) return undefined;
+  return tokenizer.model.type === 'Unigram' ? markPieces(mark) : new NeighbourPieces(model.vocab, mark);
 }

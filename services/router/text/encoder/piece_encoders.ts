@@ -1,9 +1,10 @@
 /** From a piece of text to its ids: bytes or characters, merged; what a tokenizer has no token for is the library's. */
 import type { BytePairs } from './byte_pairs.ts';
+import { byteLetters } from './characters.ts';
 import type { LibraryTokenizer } from './library.ts';
 
 export function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[]): Uint32Array {
-  return Uint32Array.from(tokens, (token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? 0);
+  return Uint32Array.from(tokens.flatMap((token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? []));
 }
 
 const encoder = new TextEncoder();
@@ -19,15 +20,14 @@ function room(count: number): Int32Array {
 /** Of byte-level tokenizers; undefined when a byte has no token. */
 export function byteEncoder(library: LibraryTokenizer, pairs: BytePairs): ((piece: string) => Uint32Array) | undefined {
   const { model, tokenizer } = library;
-  const letters = byteLetters();
-  const idOfByte = letters.map((letter) => model.tokens_to_ids.get(letter));
+  const idOfByte = byteLetters.map((letter) => model.tokens_to_ids.get(letter));
   if (idOfByte.includes(undefined)) return undefined;
   const ids = Int32Array.from(idOfByte, (id) => id ?? 0);
   const ignoresMerges = tokenizer.model.ignore_merges ?? false;
   return (piece) => {
     const bytes = encoder.encode(piece);
     if (ignoresMerges) {
-      const whole = model.tokens_to_ids.get(Array.from(bytes, (byte) => letters[byte]).join(''));
+      const whole = model.tokens_to_ids.get(Array.from(bytes, (byte) => byteLetters[byte]).join(''));
       if (whole !== undefined) return Uint32Array.of(whole);
     }
     const into = room(bytes.length);
@@ -55,13 +55,4 @@ export function characterEncoder(library: LibraryTokenizer, pairs: BytePairs): (
       [...merged].flatMap((id) => (id >= 0 ? [id] : [...libraryIds(library, model.encode([unknown[-id - 1] ?? '']))])),
     );
   };
-}
-
-/** The letter that stands for each byte: itself where it can be seen, else one of those from 256 on. */
-function byteLetters(): string[] {
-  let numHidden = 0;
-  return Array.from({ length: 256 }, (_, byte) => {
-    const isSeen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    return String.fromCharCode(isSeen ? byte : 256 + numHidden++);
-  });
 }

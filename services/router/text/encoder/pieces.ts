@@ -97,9 +97,12 @@ export class NeighbourPieces implements Pieces {
   readonly isCut = isAlwaysCut;
   readonly #ascii = new Uint8Array(ASCII * ASCII);
   readonly #others = new Set<number>();
+  /** -1: there is none. */
+  readonly #mark: number;
 
-  /** `tokens`: by id, some of which may be nobody's. */
-  constructor(tokens: Iterable<string | undefined>) {
+  /** `tokens`: by id, some of which may be nobody's. `mark`: text is cut in front of each, whatever tokens have. */
+  constructor(tokens: Iterable<string | undefined>, mark?: string) {
+    this.#mark = mark?.charCodeAt(0) ?? -1;
     for (const token of tokens) {
       if (token === undefined) continue;
       for (let i = 1; i < token.length; i++) {
@@ -117,9 +120,18 @@ export class NeighbourPieces implements Pieces {
       const isLowHalf = b >= 0xdc00 && b <= 0xdfff;
       const isTogether =
         a < ASCII && b < ASCII ? this.#ascii[a * ASCII + b] === 1 : isLowHalf || this.#others.has(a * 65_536 + b);
-      if (!isTogether) return at;
+      if (!isTogether || b === this.#mark) return at;
       a = b;
     }
     return text.length;
   }
+}
+
+/** Pieces of Unigram, whose choice between equals depends on all that is in front of them: cut in front of marks, or nowhere. */
+export function markPieces(mark: string | undefined): Pieces {
+  const endOf = (text: string, from: number): number => {
+    const at = mark === undefined ? -1 : text.indexOf(mark, from + 1);
+    return at < 0 ? text.length : at;
+  };
+  return { endOf, isCut: isAlwaysCut };
 }

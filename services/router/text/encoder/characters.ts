@@ -1,0 +1,154 @@
+/**
+ * Characters and cuts as the Rust tokenizers have them, which is as Unicode does: JavaScript's `\s` has U+FEFF and lacks U+0085, and its `\w`
+ * and `\d` know ASCII only.
+ */
+
+/** Every white space character is one code unit. */
+const WHITE = /\p{White_Space}/u;
+/** The class `\w` of Rust's regular expressions. */
+export const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
+const WORD_CHARACTER = new RegExp(`[${WORD}]`, 'u');
+
+function isWhite(text: string, at: number): boolean {
+  return WHITE.test(text.charAt(at));
+}
+
+export function trimmedStart(text: string): string {
+  let at = 0;
+  while (at < text.length && isWhite(text, at)) at++;
+  return text.slice(at);
+}
+
+export function trimmedEnd(text: string): string {
+  let end = text.length;
+  while (end > 0 && isWhite(text, end - 1)) end--;
+  return text.slice(0, end);
+}
+
+/** Whether the character that begins at `at` is of a word; there is none behind the end. */
+export function isWordAt(text: string, at: number): boolean {
+  return at < text.length && WORD_CHARACTER.test(String.fromCodePoint(text.codePointAt(at) ?? 0));
+}
+
+/** Whether the character that ends at `at` is of a word; there is none before the start. */
+export function isWordBefore(text: string, at: number): boolean {
+  if (at === 0) return false;
+  const isLowHalf = /[\udc00-\udfff]/.test(text.charAt(at - 1)) && at > 1;
+  return isWordAt(text, isLowHalf ? at - 2 : at - 1);
+}
+
+/** A match of a pattern, or what lies between two. */
+interface Range {
+  readonly start: number;
+  end: number;
+  readonly isMatch: boolean;
+}
+
+/** Matches as Oniguruma finds them: an empty one just behind another is none. */
+function matchesOf(text: string, pattern: RegExp): { readonly start: number; readonly end: number }[] {
+  const matches: { readonly start: number; readonly end: number }[] = [];
+  for (const { index, 0: part } of text.matchAll(pattern)) {
+    if (part !== '' || matches.at(-1)?.end !== index) matches.push({ start: index, end: index + part.length });
+  }
+  return matches;
+}
+
+export function replaced(text: string, pattern: RegExp, content: string): string {
+  let [result, from] = ['', 0];
+  for (const { start, end } of matchesOf(text, pattern)) {
+    result += text.slice(from, start) + content;
+    from = end;
+  }
+  return result + text.slice(from);
+}
+
+function rangesOf(text: string, pattern: RegExp, isInverted: boolean): Range[] {
+  const ranges: Range[] = [];
+  let from = 0;
+  for (const { start, end } of matchesOf(text, pattern)) {
+    if (from !== start) ranges.push({ start: from, end: start, isMatch: isInverted });
+    ranges.push({ start, end, isMatch: !isInverted });
+    from = end;
+  }
+  if (from !== text.length) ranges.push({ start: from, end: text.length, isMatch: isInverted });
+  return ranges;
+}
+
+export type Behavior = 'removed' | 'isolated' | 'mergedwithprevious' | 'mergedwithnext' | 'contiguous';
+
+/** The name as tokenizer.json has it. @throws Error for another one */
+export function behaviorOf(name: string): Behavior {
+  const plain = name.toLowerCase().replaceAll('_', '');
+  const known: readonly string[] = ['removed', 'isolated', 'mergedwithprevious', 'mergedwithnext', 'contiguous'];
+  if (!known.includes(plain)) throw new Error(`unknown behavior of a split: ${name}`);
+  return plain as Behavior;
+}
+
+/** Neighbours become one where `isOneWith` says so of a range and whether the range before it is a match. */
+function merged(ranges: readonly Range[], isOneWith: (isMatch: boolean, wasMatch: boolean) => boolean): Range[] {
+  const all: Range[] = [];
+  let wasMatch = false;
+  for (const range of ranges) {
+    const last = all.at(-1);
+    if (last && isOneWith(range.isMatch, wasMatch)) last.end = range.end;
+    else all.push({ ...range });
+    wasMatch = range.isMatch;
+  }
+  return all;
+}
+
+/** A range and the match before it become one; of several matches side by side the last. */
+function mergedWithNext(ranges: readonly Range[]): Range[] {
+  const mirrored = ranges.map(({ start, end, isMatch }) => ({ start: -end, end: -start, isMatch })).reverse();
+  return merged(mirrored, (isMatch, wasMatch) => isMatch && !wasMatch)
+    .map(({ start, end, isMatch }) => ({ start: -end, end: -start, isMatch }))
+    .reverse();
+}
+
+/** The parts of a text that a pattern splits, without empty ones. */
+export function split(text: string, pattern: RegExp, behavior: Behavior, isInverted = false): string[] {
+  const ranges = rangesOf(text, pattern, isInverted);
+  return partsOf(ranges, behavior)
+    .map(({ start, end }) => text.slice(start, end))
+    .filter((part) => part !== '');
+}
+
+function partsOf(ranges: readonly Range[], behavior: Behavior): readonly Range[] {
+  switch (behavior) {
+    case 'removed':
+      return ranges.filter(({ isMatch }) => !isMatch);
+    case 'isolated':
+      return ranges;
+    case 'contiguous':
+      return merged(ranges, (isMatch, wasMatch) => isMatch === wasMatch);
+    case 'mergedwithprevious':
+      return merged(ranges, (isMatch, wasMatch) => isMatch && !wasMatch);
+    case 'mergedwithnext':
+      return mergedWithNext(ranges);
+  }
+}
+
+const encoder = new TextEncoder();
+
+/** The letter that stands for each byte: itself where it can be seen, else one of those from 256 on. */
+export const byteLetters: readonly string[] = (() => {
+  let numHidden = 0;
+  return Array.from({ length: 256 }, (_, byte) => {
+    const isSeen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    return String.fromCharCode(isSeen ? byte : 256 + numHidden++);
+  });
+})();
+
+/** A text's bytes as letters. */
+export function spelledBytes(text: string): string {
+  return Array.from(encoder.encode(text), (byte) => byteLetters[byte]).join('');
+}
+
+/** The token of a byte where characters without a token become their bytes. */
+export function byteToken(byte: number): string {
+  return `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
+}
+
+export function byteTokensOf(text: string): string[] {
+  return Array.from(encoder.encode(text), byteToken);
+}

@@ -1,0 +1,185 @@
+/**
+ * The models of `@huggingface/tokenizers` 0.2.0, mended for this thread so that they do what the Rust package does (`tokenizers` 0.23.3): bytes of
+ * characters that Unigram has no token for, unknown ones that are one within a piece only, and prefixes of a word's later parts.
+ */
+import * as tokenizers from '@huggingface/tokenizers';
+import { createBytePairs, type BytePairs } from './byte_pairs.ts';
+import { byteTokensOf } from './characters.ts';
+
+interface Model {
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly tokens_to_ids: ReadonlyMap<string, number>;
+  readonly vocab: readonly string[];
+  readonly unk_token_id?: number | null;
+  encode(pieces: readonly string[]): string[];
+}
+
+export interface PairModel extends Model {
+  readonly merges: readonly (readonly [string, string])[];
+}
+
+interface TrieNode {
+  readonly is_leaf: boolean;
+  readonly children: ReadonlyMap<string, TrieNode>;
+}
+
+interface UnigramModel extends Model {
+  readonly trie: { readonly root: TrieNode };
+  /** The score of a character that has no token. */
+  readonly unk_score: number;
+}
+
+/** The classes, which are there and not declared. */
+const library = tokenizers as unknown as Readonly<Record<'BPE' | 'Model' | 'Unigram', unknown>>;
+
+let isDone = false;
+
+export function mendModels(): void {
+  if (isDone) return;
+  isDone = true;
+  const of = (kind: unknown): Model & { _call?: unknown } => (kind as { readonly prototype: Model }).prototype;
+  // Unknown ones are made one where a piece is encoded: those of two pieces stay two.
+  of(library.Model)._call = function (this: Model, pieces: readonly string[]): string[] {
+    return this.encode(pieces);
+  };
+  const { encode: encodeByLibrary } = of(library.BPE) as unknown as {
+    encode: (this: Model, pieces: readonly string[]) => string[];
+  };
+  of(library.BPE).encode = function (this: PairModel, pieces): string[] {
+    const pairs = bytePairsOf(this);
+    if (!pairs) return encodeByLibrary.call(this, pieces);
+    const tokens: string[] = [];
+    for (const piece of pieces) addPiece(this, pairs, piece, tokens);
+    return tokens;
+  };
+  of(library.Unigram).encode = function (this: UnigramModel, pieces): string[] {
+    const tokens: string[] = [];
+    for (const piece of pieces) addBestPath(this, piece, tokens);
+    return tokens;
+  };
+}
+
+const known = new WeakMap<PairModel, { readonly pairs: BytePairs | undefined }>();
+
+/** A model's merges; they are made when they are first needed. */
+export function bytePairsOf(model: PairModel): BytePairs | undefined {
+  let made = known.get(model);
+  if (!made) {
+    made = { pairs: createBytePairs(model.tokens_to_ids, model.merges, textIn(model, 'continuing_subword_prefix')) };
+    known.set(model, made);
+  }
+  return made.pairs;
+}
+
+function textIn({ config }: Model, key: string): string {
+  const value = config[key];
+  return typeof value === 'string' ? value : '';
+}
+
+function addPiece(model: PairModel, pairs: BytePairs, piece: string, tokens: string[]): void {
+  if (piece === '') return;
+  if (model.config['ignore_merges'] && model.tokens_to_ids.has(piece)) {
+    tokens.push(piece);
+    return;
+  }
+  const symbols = Int32Array.from(symbolsOf(model, piece));
+  for (const id of symbols.subarray(0, pairs.merge(symbols, symbols.length))) tokens.push(model.vocab[id] ?? '');
+}
+
+/** Ids of a piece's characters. */
+function symbolsOf(model: PairModel, piece: string): number[] {
+  const [prefix, suffix] = [textIn(model, 'continuing_subword_prefix'), textIn(model, 'end_of_word_suffix')];
+  const { config, tokens_to_ids: ids } = model;
+  const symbols: number[] = [];
+  const unknown = typeof config['unk_token'] === 'string' ? ids.get(config['unk_token']) : undefined;
+  // An unknown one is written down with the next known one: a byte that comes between is in front of it.
+  let isPending = false;
+  const flush = (): void => {
+    if (isPending && unknown !== undefined) symbols.push(unknown);
+    isPending = false;
+  };
+  const characters = Array.from(piece);
+  characters.forEach((character, i) => {
+    const symbol = (i > 0 ? prefix : '') + character + (i === characters.length - 1 ? suffix : '');
+    const id = ids.get(symbol);
+    const bytes = id === undefined && config['byte_fallback'] ? idsOf(byteTokensOf(symbol), ids) : undefined;
+    if (id !== undefined) {
+      flush();
+      symbols.push(id);
+    } else if (bytes) symbols.push(...bytes);
+    else {
+      if (!config['fuse_unk']) flush();
+      isPending = true;
+    }
+  });
+  flush();
+  return symbols;
+}
+
+/** Undefined: not all of the tokens are there. */
+function idsOf(tokens: readonly string[], ids: ReadonlyMap<string, number>): number[] | undefined {
+  const found = tokens.flatMap((token) => ids.get(token) ?? []);
+  return found.length === tokens.length ? found : undefined;
+}
+
+/** The path of the best score up to each place: Viterbi, 1967. */
+function bestStarts(model: UnigramModel, characters: readonly string[]): Int32Array {
+  const size = characters.length;
+  const scores = new Float64Array(size + 1).fill(-Infinity);
+  const starts = new Int32Array(size + 1).fill(-1);
+  scores[0] = 0;
+  const consider = (start: number, end: number, score: number): void => {
+    const whole = scores[start]! + score;
+    if (starts[end]! >= 0 && whole <= scores[end]!) return;
+    scores[end] = whole;
+    starts[end] = start;
+  };
+  const vocabulary = model.config['vocab'] as readonly (readonly [string, number])[];
+  for (let start = 0; start < size; start++) {
+    let node: TrieNode | undefined = model.trie.root;
+    let [token, isKnown] = ['', false];
+    for (let end = start; end < size; end++) {
+      token += characters[end]!;
+      node = node.children.get(characters[end]!);
+      if (!node) break;
+      if (!node.is_leaf) continue;
+      consider(start, end + 1, vocabulary[model.tokens_to_ids.get(token) ?? 0]?.[1] ?? 0);
+      isKnown ||= end === start;
+    }
+    if (!isKnown) consider(start, start + 1, model.unk_score);
+  }
+  return starts;
+}
+
+function addBestPath(model: UnigramModel, piece: string, tokens: string[]): void {
+  const characters = Array.from(piece);
+  const starts = bestStarts(model, characters);
+  const path: string[] = [];
+  for (let end = characters.length; end > 0; end = starts[end]!) {
+    path.push(characters.slice(starts[end], end).join(''));
+  }
+  let unknown = '';
+  for (const part of path.reverse()) {
+    if (!isUnknown(model, part)) {
+      addUnknown(model, unknown, tokens);
+      unknown = '';
+      tokens.push(part);
+    } else unknown += part;
+  }
+  addUnknown(model, unknown, tokens);
+}
+
+/** The unknown token's own text is unknown too. */
+function isUnknown({ tokens_to_ids: ids, unk_token_id: unknown }: UnigramModel, part: string): boolean {
+  const id = ids.get(part);
+  return id === undefined || id === unknown;
+}
+
+/** Unknown characters side by side are one; or bytes, where all of theirs have tokens. */
+function addUnknown(model: UnigramModel, text: string, tokens: string[]): void {
+  if (text === '') return;
+  const ids = model.tokens_to_ids;
+  const bytes = model.config['byte_fallback'] && !ids.has(text) ? byteTokensOf(text) : [];
+  if (bytes.length > 0 && idsOf(bytes, ids)) for (const token of bytes) tokens.push(token);
+  else tokens.push(text);
+}

@@ -1,0 +1,328 @@
+/**
+ * A tokenizer.json as the Rust package has it (`tokenizers` 0.23.3), made of the parts of `@huggingface/tokenizers` 0.2.0 and those that are mended:
+ * where added tokens are found, what their ids are, what surrounds a text, and what ids decode to.
+ */
+import { Tokenizer } from '@huggingface/tokenizers';
+import { AddedTokens, type AddedToken } from './added_tokens.ts';
+import { spelledBytes } from './characters.ts';
+import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJson } from './library.ts';
+import { mendModels } from './rust_models.ts';
+import { mendedPattern, mendParts } from './rust_parts.ts';
+
+export interface TokenizerConfig {
+  readonly additional_special_tokens?: readonly unknown[];
+}
+
+interface Normalizer {
+  readonly config: { readonly isByteLevel?: boolean };
+  /** Those of a sequence. */
+  normalizers?: readonly (Normalizer | { normalize(text: string): string })[];
+}
+
+/** The fields that the package has and does not declare. */
+interface Inner {
+  readonly normalizer: (Normalizer & ((text: string) => string)) | null;
+  readonly pre_tokenizer: LibraryTokenizer['pre_tokenizer'];
+  readonly model: Omit<LibraryTokenizer['model'], 'tokens_to_ids'> & {
+    readonly tokens_to_ids: Map<string, number>;
+    unk_token?: string;
+    unk_token_id?: number | null;
+  };
+  readonly decoder: { decode_chain(tokens: readonly string[]): string[] } | null;
+}
+
+interface Piece {
+  readonly id: number;
+  readonly token: string;
+}
+
+/** A text goes where `text` is. */
+type Layout = readonly (Piece | 'text')[];
+
+export class RustTokenizer implements LibraryTokenizer {
+  readonly tokenizer: TokenizerJson;
+  readonly normalizer: LibraryTokenizer['normalizer'];
+  readonly pre_tokenizer: LibraryTokenizer['pre_tokenizer'];
+  readonly model: LibraryTokenizer['model'];
+  readonly added: LibraryTokenizer['added'];
+  readonly ends: LibraryTokenizer['ends'];
+  readonly #decoder: Inner['decoder'];
+  readonly #layout: Layout;
+  /** Added tokens by id, as a decoder gets them: in the normalizer's form where they are found in it. */
+  readonly #spelled = new Map<number, string>();
+  readonly #addedIds = new Map<string, number>();
+  readonly #special: ReadonlySet<string>;
+
+  /** @throws Error for a kind of part that is not known. */
+  constructor(json: TokenizerJson, config: TokenizerConfig) {
+    mendParts();
+    mendModels();
+    this.tokenizer = { ...json, added_tokens: withOwnIds(json) };
+    const known = { ...this.tokenizer, normalizer: knownNormalizer(json.normalizer) };
+    const inner = new (Tokenizer as unknown as new (json: unknown, config: unknown) => Inner)(
+      { ...known, pre_tokenizer: knownPreTokenizer(json.pre_tokenizer) },
+      config,
+    );
+    complete(inner, this.tokenizer);
+    this.normalizer = inner.normalizer;
+    this.pre_tokenizer = inner.pre_tokenizer;
+    this.model = inner.model;
+    this.#decoder = inner.decoder;
+    const { added_tokens: added } = this.tokenizer;
+    for (const token of added) {
+      this.#addedIds.set(token.content, token.id);
+      this.#spelled.set(token.id, normalisedIn(token, inner.normalizer));
+    }
+    this.added = addedTokensOf(added, inner.normalizer);
+    this.#special = new Set([
+      ...added.filter(({ special }) => special).map(({ content }) => content),
+      ...(config.additional_special_tokens ?? []).map(String),
+    ]);
+    this.#layout = layoutOf(json.post_processor);
+    this.ends = endsOf(this.#layout);
+  }
+
+  encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] } {
+    const pieces = this.#piecesOf(text);
+    const layout: Layout = options.add_special_tokens ? this.#layout : ['text'];
+    const all = layout.flatMap((part) => (part === 'text' ? pieces : [part]));
+    return { ids: all.map(({ id }) => id), tokens: all.map(({ token }) => token) };
+  }
+
+  #piecesOf(text: string): Piece[] {
+    const pieces: Piece[] = [];
+    for (const section of this.added.split(text)) {
+      if (section.added) {
+        pieces.push({ id: section.added.id, token: section.added.content });
+        continue;
+      }
+      for (const part of this.added.splitNormalised(this.normalizer?.(section.text) ?? section.text)) {
+        if (part.added) pieces.push({ id: part.added.id, token: this.id_to_token(part.added.id) ?? '' });
+        else this.#addPlain(part.text, section.isFirst && part.isFirst, pieces);
+      }
+    }
+    return pieces;
+  }
+
+  #addPlain(text: string, isFirst: boolean, pieces: Piece[]): void {
+    const parts = this.pre_tokenizer?.(text, { isFirst }) ?? [text];
+    const { tokens_to_ids: ids, unk_token_id: unknown } = this.model;
+    for (const token of this.model.encode(parts)) {
+      const id = ids.get(token) ?? unknown;
+      // A vocabulary without an unknown token has nothing for what it does not know.
+      if (id !== undefined && id !== null) pieces.push({ id, token });
+    }
+  }
+
+  /** An id that is nobody's is nothing. */
+  decode(ids: readonly number[], options: { skip_special_tokens: boolean }): string {
+    const tokens: string[] = [];
+    for (const id of ids) {
+      const token = this.#spelled.get(id) ?? this.model.vocab[id];
+      if (token !== undefined && !(options.skip_special_tokens && this.#special.has(token))) tokens.push(token);
+    }
+    return this.#decoder ? this.#decoder.decode_chain(tokens).join('') : tokens.join(' ');
+  }
+
+  token_to_id(token: string): number | undefined {
+    return this.#addedIds.get(token) ?? this.model.tokens_to_ids.get(token);
+  }
+
+  id_to_token(id: number): string | undefined {
+    return this.model.vocab[id];
+  }
+
+  get_vocab(): Map<string, number> {
+    return new Map(
+      [...this.model.vocab.entries()].flatMap(([id, token]) => (token === undefined ? [] : [[token, id]])),
+    );
+  }
+}
+
+/** The Rust package gives added tokens ids: the model's, or the next ones behind it; those of the file are not looked at. */
+function withOwnIds({ added_tokens: added, model }: TokenizerJson): AddedTokenJson[] {
+  const byContent = new Map(added.map((token) => [token.content, token]));
+  byContent.delete('');
+  const ids = idsIn(model.vocab, byContent.keys());
+  let next = ids.size < byContent.size ? sizeOf(model.vocab) : 0;
+  return [...byContent.values()].map((token) => ({ ...token, id: ids.get(token.content) ?? next++ }));
+}
+
+function isList(vocab: TokenizerJson['model']['vocab']): vocab is readonly (readonly [string, number])[] {
+  return Array.isArray(vocab);
+}
+
+function sizeOf(vocab: TokenizerJson['model']['vocab']): number {
+  return isList(vocab) ? vocab.length : Object.keys(vocab).length;
+}
+
+/** Ids that a model has for some of these tokens. */
+function idsIn(vocab: TokenizerJson['model']['vocab'], tokens: Iterable<string>): Map<string, number> {
+  const [ids, wanted] = [new Map<string, number>(), new Set(tokens)];
+  if (isList(vocab)) {
+    vocab.forEach(([token], id) => {
+      if (wanted.has(token)) ids.set(token, id);
+    });
+    return ids;
+  }
+  for (const token of wanted) {
+    const id = Object.hasOwn(vocab, token) ? vocab[token] : undefined;
+    if (id !== undefined) ids.set(token, id);
+  }
+  return ids;
+}
+
+interface Typed {
+  readonly type: string;
+}
+
+/** Normalizers that the package does not know, made of those that it knows. */
+function knownNormalizer(config: Typed | null): object | null {
+  switch (config?.type) {
+    case 'Sequence': {
+      const { normalizers } = config as unknown as { readonly normalizers: readonly Typed[] };
+      return { ...config, normalizers: normalizers.map(knownNormalizer) };
+    }
+    case 'Nmt':
+      return { type: 'Sequence', normalizers: NMT };
+    case 'ByteLevel':
+      return { type: 'Sequence', normalizers: [], isByteLevel: true };
+    case undefined:
+    default:
+      return config;
+  }
+}
+
+const NMT = [
+  ['[\\x{1}-\\x{8}\\x{b}\\x{e}-\\x{1f}\\x{7f}\\x{8f}\\x{9f}]', ''],
+  ['[\\x{9}\\x{a}\\x{c}\\x{d}\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]', ' '],
+].map(([Regex, content]) => ({ type: 'Replace', pattern: { Regex }, content }));
+
+function knownPreTokenizer(config: Typed | null): object | null {
+  switch (config?.type) {
+    case 'Sequence': {
+      const { pretokenizers } = config as unknown as { readonly pretokenizers: readonly Typed[] };
+      return { ...config, pretokenizers: pretokenizers.map(knownPreTokenizer) };
+    }
+    case 'CharDelimiterSplit': {
+      const { delimiter } = config as unknown as { readonly delimiter: string };
+      return { type: 'Split', pattern: { String: delimiter }, behavior: 'Removed', invert: false };
+    }
+    case undefined:
+    default:
+      return config;
+  }
+}
+
+/** Puts in what the package's constructors leave out or have otherwise. */
+function complete(inner: Inner, { added_tokens: added, model, pre_tokenizer: preTokenizer }: TokenizerJson): void {
+  completeNormalizer(inner.normalizer);
+  completePreTokenizer(inner.pre_tokenizer, preTokenizer);
+  const { tokens_to_ids: ids } = inner.model;
+  // A model knows its own tokens only: text in which an added one is not found is no added token.
+  for (const { content } of added) ids.delete(content);
+  const contents = added.map(({ content }) => content);
+  for (const [token, id] of idsIn(model.vocab, contents)) ids.set(token, id);
+  if (model.type === 'WordLevel' && model.unk_token) {
+    inner.model.unk_token = model.unk_token;
+    const unknown = ids.get(model.unk_token);
+    if (unknown !== undefined) inner.model.unk_token_id = unknown;
+  }
+}
+
+function completeNormalizer(normalizer: Normalizer | null): void {
+  if (normalizer?.config.isByteLevel) normalizer.normalizers = [{ normalize: spelledBytes }];
+  for (const part of normalizer?.normalizers ?? []) if ('config' in part) completeNormalizer(part);
+}
+
+function completePreTokenizer(preTokenizer: LibraryPreTokenizer | null, config: Typed | null): void {
+  if (preTokenizer === null || config === null) return;
+  const settings = config as unknown as Readonly<Record<string, unknown>>;
+  const pattern = mendedPattern(config.type, settings);
+  if (pattern) Object.assign(preTokenizer, { pattern });
+  if (config.type === 'Metaspace') {
+    Object.assign(preTokenizer, { config, split: settings['split'] ?? true, str_rep: settings['replacement'] });
+  }
+  const parts = (settings['pretokenizers'] ?? []) as readonly Typed[];
+  parts.forEach((part, i) => completePreTokenizer(preTokenizer.tokenizers?.[i] ?? null, part));
+}
+
+function isNormalised({ normalized, special }: AddedTokenJson): boolean {
+  return normalized ?? !special;
+}
+
+function normalisedIn(token: AddedTokenJson, normalizer: ((text: string) => string) | null): string {
+  return normalizer && isNormalised(token) ? normalizer(token.content) : token.content;
+}
+
+/** Those that are found in a text as it is, and those that are found in what is left of it, normalised. */
+function addedTokensOf(
+  added: readonly AddedTokenJson[],
+  normalizer: ((text: string) => string) | null,
+): LibraryTokenizer['added'] {
+  const found = (token: AddedTokenJson): AddedToken => ({
+    ...{ id: token.id, content: normalisedIn(token, normalizer), singleWord: token.single_word ?? false },
+    ...{ lstrip: token.lstrip ?? false, rstrip: token.rstrip ?? false },
+  });
+  // Where they are all found in what is normalised, and nothing is, they are found in the text itself.
+  const hasLater = normalizer !== null || !added.every(isNormalised);
+  const all = added.map((token) => ({ isLater: hasLater && isNormalised(token), token: found(token) }));
+  const tokens = new AddedTokens(all.flatMap(({ isLater, token }) => (isLater ? [] : [token])));
+  const later = new AddedTokens(all.flatMap(({ isLater, token }) => (isLater ? [token] : [])));
+  return {
+    ...{ tokens, later },
+    split: (text) => tokens.split(text),
+    splitNormalised: (text) => later.split(text),
+  };
+}
+
+/** @throws Error for a kind that is not known */
+function layoutOf(config: TokenizerJson['post_processor']): Layout {
+  switch (config?.type) {
+    case undefined:
+    case 'ByteLevel':
+      return ['text'];
+    case 'BertProcessing':
+    case 'RobertaProcessing': {
+      const { cls, sep } = config as unknown as { readonly cls: [string, number]; readonly sep: [string, number] };
+      return [{ token: cls[0], id: cls[1] }, 'text', { token: sep[0], id: sep[1] }];
+    }
+    case 'TemplateProcessing':
+      return templateLayout(config as unknown as Template);
+    case 'Sequence': {
+      const { processors } = config as unknown as { readonly processors: readonly Typed[] };
+      return processors.reduce<Layout>(
+        (layout, processor) => layoutOf(processor).flatMap((part) => (part === 'text' ? layout : [part])),
+        ['text'],
+      );
+    }
+    default:
+      throw new Error(`unknown kind of post-processor: ${config?.type}`);
+  }
+}
+
+interface Template {
+  readonly single: readonly {
+    readonly SpecialToken?: { readonly id: string };
+    readonly Sequence?: { readonly id: string };
+  }[];
+  readonly special_tokens: Readonly<
+    Record<string, { readonly ids: readonly number[]; readonly tokens: readonly string[] }>
+  >;
+}
+
+function templateLayout({ single, special_tokens: special }: Template): Layout {
+  return single.flatMap(({ SpecialToken: token, Sequence: sequence }): Layout => {
+    if (token === undefined) return sequence?.id === 'A' ? ['text'] : [];
+    const { ids = [], tokens = [] } = special[token.id] ?? {};
+    return ids.map((id, i) => ({ id, token: tokens[i] ?? token.id }));
+  });
+}
+
+/** Ids before and after every text; undefined when it is not that simple. */
+function endsOf(layout: Layout): LibraryTokenizer['ends'] {
+  const at = layout.indexOf('text');
+  if (at < 0 || layout.lastIndexOf('text') !== at) return undefined;
+  const idsOf = (parts: Layout): number[] => parts.flatMap((part) => (part === 'text' ? [] : [part.id]));
+  return { before: idsOf(layout.slice(0, at)), after: idsOf(layout.slice(at + 1)) };
+}

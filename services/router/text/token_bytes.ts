@@ -1,0 +1,97 @@
+/**
+ * The bytes of single tokens, as log-probabilities have them. A decoder sees a whole text: it drops the first space and replaces what is
+ * no character yet. Here each token keeps its space and its bytes, so that the bytes of all tokens, put together, are the text.
+ */
+import { byteLetters } from './encoder/characters.ts';
+
+export interface TokenBytes {
+  readonly bytes: Uint8Array;
+  /** The token as the vocabulary spells it; unique. */
+  readonly name: string;
+  /** It stands beside the vocabulary. */
+  readonly isAdded: boolean;
+}
+
+/** A step of a tokenizer.json's decoder, as far as it changes single tokens. */
+interface DecoderStep {
+  readonly type: string;
+  readonly decoders?: readonly DecoderStep[];
+  readonly pattern?: { readonly String?: string; readonly Regex?: string };
+  readonly content?: string;
+  readonly replacement?: string;
+  readonly prefix?: string;
+  readonly suffix?: string;
+  readonly word_delimiter_token?: string;
+}
+
+const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
+const encoder = new TextEncoder();
+
+/** From the letter that stands for a byte to the byte. */
+const byteOfLetter = new Map(byteLetters.map((letter, byte) => [letter, byte]));
+
+/** Bytes of ordinary tokens by their spelling; `decoder` is that of tokenizer.json. */
+export function tokenSpeller(decoder: unknown): (token: string) => Uint8Array {
+  const steps = flattened(decoder as DecoderStep | null | undefined);
+  if (steps.some(({ type }) => type === 'ByteLevel')) return bytesOfLetters;
+  return (token) => {
+    let text = token;
+    for (const step of steps) {
+      const byte = step.type === 'ByteFallback' ? BYTE_TOKEN.exec(text)?.[1] : undefined;
+      if (byte !== undefined) return Uint8Array.of(Number.parseInt(byte, 16));
+      text = stepped(step, text);
+    }
+    return encoder.encode(text);
+  };
+}
+
+function flattened(step: DecoderStep | null | undefined): DecoderStep[] {
+  if (!step) return [];
+  return step.type === 'Sequence' ? (step.decoders ?? []).flatMap((one) => flattened(one)) : [step];
+}
+
+function bytesOfLetters(token: string): Uint8Array {
+  return Uint8Array.from(
+    Array.from(token).flatMap((letter) => byteOfLetter.get(letter) ?? Array.from(encoder.encode(letter))),
+  );
+}
+
+/** What a step makes of a token that stands alone, spaces kept. */
+function stepped(step: DecoderStep, token: string): string {
+  switch (step.type) {
+    case 'Replace': {
+      const { String: plain, Regex: pattern } = step.pattern ?? {};
+      const content = step.content ?? '';
+      if (plain !== undefined) return plain === '' ? token : token.replaceAll(plain, () => content);
+      return pattern === undefined ? token : token.replaceAll(new RegExp(pattern, 'gu'), () => content);
+    }
+    case 'Metaspace':
+      return token.replaceAll(step.replacement ?? '\u2581', ' ');
+    case 'WordPiece': {
+      const prefix = step.prefix ?? '##';
+      return token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`;
+    }
+    case 'BPEDecoder':
+      return token.replaceAll(step.suffix ?? '</w>', ' ');
+    case 'CTC':
+      return token.replaceAll(step.word_delimiter_token ?? '|', ' ');
+    default:
+      return token;
+  }
+}
+
+const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** The characters that bytes are; undefined for a part of one. */
+export function charactersOf(bytes: Uint8Array): string | undefined {
+  try {
+    return strict.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+/** `\xe2\x80`: bytes that are no characters, as OpenAI's API spells them. */
+export function escapedBytes(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => `\\x${byte.toString(16).padStart(2, '0')}`).join('');
+}

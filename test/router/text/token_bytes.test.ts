@@ -1,0 +1,37 @@
+/** Single tokens as their bytes, by the decoders that tokenizers have. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { charactersOf, escapedBytes, tokenSpeller } from '../../../services/router/text/token_bytes.ts';
+
+const pieces = {
+  type: 'Sequence',
+  decoders: [
+    { type: 'Replace', pattern: { String: '▁' }, content: ' ' },
+    { type: 'ByteFallback' },
+    { type: 'Fuse' },
+    { type: 'Strip', content: ' ', start: 1, stop: 0 },
+  ],
+};
+
+test.each<readonly [string, unknown, string, number[]]>([
+  ['byte-level letters', { type: 'ByteLevel' }, 'Ġhi', [0x20, 0x68, 0x69]],
+  ['a part of a character', { type: 'ByteLevel' }, 'ðŁ', [0xf0, 0x9f]],
+  ['in a sequence', { type: 'Sequence', decoders: [{ type: 'ByteLevel' }] }, 'Ċ', [0x0a]],
+  ['SentencePiece keeps its space', pieces, '▁cat', [...Buffer.from(' cat')]],
+  ['a byte token', pieces, '<0xEF>', [0xef]],
+  ['what only looks like one', pieces, '<0xEG>', [...Buffer.from('<0xEG>')]],
+  ['Metaspace', { type: 'Metaspace', replacement: '▁' }, '▁cat', [...Buffer.from(' cat')]],
+  ['a byte token of a tokenizer without bytes', { type: 'Metaspace' }, '<0x41>', [...Buffer.from('<0x41>')]],
+  ['WordPiece goes on', { type: 'WordPiece', prefix: '##' }, '##ing', [...Buffer.from('ing')]],
+  ['WordPiece begins', { type: 'WordPiece', prefix: '##' }, 'go', [...Buffer.from(' go')]],
+  ['the end of a word', { type: 'BPEDecoder', suffix: '</w>' }, 'go</w>', [...Buffer.from('go ')]],
+  ['no decoder', null, 'go', [...Buffer.from('go')]],
+])('%s', (_name, decoder, token, bytes) => {
+  assert.deepEqual([...tokenSpeller(decoder)(token)], bytes);
+});
+
+test('bytes are characters or none, U+FEFF is one, and what is none is spelled', () => {
+  assert.equal(charactersOf(Buffer.from('\uFEFF')), '\uFEFF');
+  assert.equal(charactersOf(Buffer.of(0xf0, 0x9f)), undefined);
+  assert.equal(escapedBytes(Buffer.of(0xf0, 0x0a)), '\\xf0\\x0a');
+});
