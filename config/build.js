@@ -3,7 +3,7 @@
  * (.wgsl, .proto, .html).
  */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -46,3 +46,8 @@ for (const folder of ['kernels', 'shared', 'services']) {
   }
 }
 chmodSync(join(root, 'dist/services/cli/main.js'), 0o755);
+
+if (process.platform === 'win32') {
+  // `npm start` hands itself over to node, so that signals to npm reach it; the shell of Windows has no word for that.
+  writeFileSync(join(root, 'node_modules/.bin/exec.cmd'), '@%*\r\n');
+}

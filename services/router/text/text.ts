@@ -8,6 +8,7 @@ import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import { generatedTokens, type Answer } from './encoder/answer_memory.ts';
+import { charactersOf, escapedBytes } from './token_bytes.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
 /** A longer prompt goes where it holds up no short one: tokenising takes a millisecond per 8,000 characters. */
@@ -30,6 +31,21 @@ interface Workers {
   readonly startTools: () => Promise<Thread<TokenizerTools>>;
 }
 
+/** A token by itself. */
+export interface TokenName {
+  readonly bytes: readonly number[];
+  /** Its characters; undefined where it is a part of one. */
+  readonly text: string | undefined;
+  /** Its bytes as `\\xNN` each. */
+  readonly escaped: string;
+  /** The vocabulary's spelling, which no other token has. */
+  readonly name: string;
+  /** It stands beside the vocabulary: it may begin or end a text that does not have it. */
+  readonly isAdded: boolean;
+}
+
+const NO_NAME: TokenName = { bytes: [], text: '', escaped: '', name: '', isAdded: false };
+
 export class TextCodec {
   readonly #workers: Workers | undefined;
   /** That split a text. */
@@ -37,7 +53,7 @@ export class TextCodec {
   /** Longer text cannot fit the context, and is not tokenised to find out. */
   readonly #maxCharacters: number;
   /** Bounded by the vocabulary (P1). */
-  readonly #names = new Map<number, string>();
+  readonly #names = new Map<number, TokenName>();
   /** As {@link TokenizerTools.plainText} has it; null: it depends, or is asked for. Bounded by the vocabulary (P1). */
   readonly #plain = new Map<number, string | null>();
 
@@ -116,6 +132,16 @@ export class TextCodec {
     );
   }
 
+  /** Tokens that end an answer, by the tokenizer's configuration and the chat template. */
+  async endTokens(): Promise<number[]> {
+    return this.#workers ? this.#workers.prompts.call('endTokens', undefined) : [];
+  }
+
+  /** Why chats are refused though the model has a template. */
+  async templateError(): Promise<string | undefined> {
+    return this.#workers?.prompts.call('templateError', undefined);
+  }
+
   async detokenize(ids: Uint32Array, signal: AbortSignal): Promise<string> {
     return (await this.#tools()).call('detokenize', ids, signal);
   }
@@ -171,19 +197,20 @@ export class TextCodec {
     return known ?? undefined;
   }
 
-  /** Texts of single tokens, special ones too; each is asked of the thread once. */
-  async names(ids: readonly number[]): Promise<(id: number) => string> {
+  /** Single tokens by themselves, special ones too; each is asked of the thread once. */
+  async names(ids: readonly number[]): Promise<(id: number) => TokenName> {
     const missing = [...new Set(ids)].filter((id) => !this.#names.has(id));
     // In slices: the text of every stream comes from the same thread.
     for (let at = 0; at < missing.length; at += NAMES_AT_ONCE) {
       const slice = missing.slice(at, at + NAMES_AT_ONCE);
-      const texts = await this.decode(
-        slice.map((id) => [id]),
-        false,
-      );
-      slice.forEach((id, i) => this.#names.set(id, texts[i] ?? ''));
+      const all = (await this.#workers?.streams.call('tokenBytes', slice)) ?? [];
+      slice.forEach((id, i) => {
+        const { bytes, name, isAdded } = all[i] ?? { bytes: new Uint8Array(0), name: '', isAdded: false };
+        const [text, escaped] = [charactersOf(bytes), escapedBytes(bytes)];
+        this.#names.set(id, { bytes: Array.from(bytes), name, text, escaped, isAdded });
+      });
     }
-    return (id) => this.#names.get(id) ?? '';
+    return (id) => this.#names.get(id) ?? NO_NAME;
   }
 
   async close(): Promise<void> {

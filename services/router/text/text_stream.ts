@@ -30,12 +30,18 @@ export class TextStream {
   #previous: number | undefined;
   /** The stop string that ended the text. */
   stop: string | undefined;
+  #numCharacters = 0;
 
   constructor(codec: Pick<TextCodec, 'decode' | 'plainText'>, promptTokens: Uint32Array, options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
     this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS));
     this.#readAt = this.#ids.length;
+  }
+
+  /** Characters (code points) of all tokens so far, those that are held back included: where the next token begins. */
+  get numCharacters(): number {
+    return this.#numCharacters;
   }
 
   /** Text that is certain now. A stop string counts only in the text of tokens that are `isSearched`. */
@@ -83,6 +89,7 @@ export class TextStream {
   }
 
   #release(text: string, isLast: boolean, isSearched: boolean): string {
+    this.#numCharacters += numCharactersOf(text);
     if (this.stop !== undefined) return '';
     const pending = this.#held + text;
     this.#held = '';
@@ -100,6 +107,17 @@ export class TextStream {
     this.#held = pending.slice(pending.length - numHeld);
     return pending.slice(0, pending.length - numHeld);
   }
+}
+
+/** Code points: an offset counts them, as Python's texts do. */
+export function numCharactersOf(text: string): number {
+  let count = 0;
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at);
+    // The second half of a pair belongs to the first.
+    if (unit < 0xdc00 || unit > 0xdfff) count++;
+  }
+  return count;
 }
 
 /** Length of the longest end of `text` that begins `stop`, and is not all of it: Knuth, Morris and Pratt, 1977. */

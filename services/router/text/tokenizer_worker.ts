@@ -1,6 +1,5 @@
 /** A tokenizer thread: templates, tokens, text. A long prompt blocks this thread, never the router's control thread. */
 import { createContext, Script } from 'node:vm';
-import { Template } from '@huggingface/jinja';
 import { z } from 'zod';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
@@ -10,13 +9,21 @@ import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './enc
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { openLibrary, type LibraryTokenizer } from './encoder/library.ts';
 import { PartedText, serveParts } from './encoder/parts.ts';
+import { ChatTemplate } from './template/chat_template.ts';
+import { exactJson } from './template/exact_json.ts';
 import { REPLACEMENT } from './text_stream.ts';
-import { keepWholeLoops } from './whole_loops.ts';
-
-keepWholeLoops();
+import { tokenSpeller, type TokenBytes } from './token_bytes.ts';
 
 /** A template takes a millisecond or two; this one loops. */
 const RENDER_MS = 2_000;
+
+/** Special tokens that templates are told, as transformers calls them. */
+const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
+/** An answer that no template has in its own text. */
+/** Arguments that are nested deeper stay text. */
+const MAX_ARGUMENT_DEPTH = 64;
+const PROBE_QUESTION = 'penstockQuestion';
+const PROBE_ANSWER = 'penstock-answer-7';
 
 const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
 
@@ -25,18 +32,36 @@ export class TokenizerTools {
   readonly #tokenizer: LibraryTokenizer;
   /** Made when it is first needed: threads that only decode have none. `undefined` inside: the library encodes. */
   #encoder: { readonly fast: FastEncoder | undefined } | undefined;
-  readonly #template: Template | undefined;
+  readonly #template: ChatTemplate | undefined;
+  readonly #templateError: string | undefined;
+  /** Templates that know the role `developer` are given it; others get `system`, which it replaced. */
+  readonly #namesDeveloper: boolean = false;
   readonly #answers = new AnswerMemory();
+  readonly #spell: (token: string) => Uint8Array;
+  /** Added tokens have no decoder: they are their own text. */
+  readonly #added: ReadonlyMap<number, string>;
   #letter: number | undefined;
   /** What runs in it is stopped in time, whatever it calls. */
   readonly #sandbox = createContext({ render: (): string => '' });
   readonly #rendering = new Script('render()');
+  readonly #renderMs: number;
 
-  constructor({ tokenizer, config, template }: TextFiles) {
+  /** A template that renders for longer than `renderMs` is stopped; Infinity trusts it, and needs no thread that watches it. */
+  constructor({ tokenizer, config, template }: TextFiles, renderMs = RENDER_MS) {
+    this.#renderMs = renderMs;
     this.#config = JSON.parse(config) as Record<string, unknown>;
     this.#tokenizer = openLibrary(JSON.parse(tokenizer), this.#config);
+    this.#spell = tokenSpeller(this.#tokenizer.tokenizer.decoder);
+    this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
     const source = template ?? templateOf(this.#config['chat_template']);
-    this.#template = source === undefined ? undefined : new Template(source);
+    if (source === undefined) return;
+    this.#namesDeveloper = namesRole(source, 'developer');
+    try {
+      this.#template = new ChatTemplate(source, () => new Date());
+    } catch (error) {
+      // Completions need none.
+      this.#templateError = messageOf(error);
+    }
   }
 
   get #fast(): FastEncoder | undefined {
@@ -87,30 +112,20 @@ export class TokenizerTools {
 
   /** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
   #render(json: string): { readonly text: string; readonly addSpecialTokens: boolean } {
-    const template = this.#template;
-    if (!template) throw new Failure('invalid_request', 'this model has no chat template: use /v1/completions');
-    const { messages, addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs } = JSON.parse(
+    const { addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs, ...input } = JSON.parse(
       json,
     ) as TemplateInput;
-    const renderWith = (list: TemplateInput['messages']): string =>
-      this.#inTime(() =>
-        template.render({
-          bos_token: this.#specialToken('bos_token'),
-          eos_token: this.#specialToken('eos_token'),
-          pad_token: this.#specialToken('pad_token'),
-          unk_token: this.#specialToken('unk_token'),
-          ...kwargs,
-          messages: list,
-          add_generation_prompt: addGenerationPrompt,
-        }),
-      );
+    const messages = (this.#namesDeveloper ? input.messages : input.messages.map(withSystem))
+      .map(withoutNull)
+      .map(withArguments);
+    const renderWith = (list: TemplateInput['messages']): string => this.#rendered(list, addGenerationPrompt, kwargs);
     let text: string;
     try {
       text = renderWith(messages);
     } catch (first) {
       if (isTooLong(first)) throw refused(first);
-      // A template that joins contents cannot join null, which an assistant message that only calls has.
-      const filled = messages.map((message) => (message['content'] === null ? { ...message, content: '' } : message));
+      // A template that joins contents cannot join none, which an assistant message that only calls has.
+      const filled = messages.map((message) => ('content' in message ? message : { ...message, content: '' }));
       try {
         text = renderWith(filled);
       } catch {
@@ -120,10 +135,104 @@ export class TokenizerTools {
     return { text: continueFinalMessage ? leftOpen(text, messages) : text, addSpecialTokens };
   }
 
+  /** @throws Failure where there is no template, Error with what the template raises. */
+  #rendered(
+    messages: TemplateInput['messages'],
+    addGenerationPrompt: boolean,
+    kwargs: TemplateInput['kwargs'] = {},
+  ): string {
+    const template = this.#template;
+    if (!template) {
+      const why = this.#templateError;
+      throw new Failure(
+        'invalid_request',
+        why === undefined
+          ? 'this model has no chat template: use /v1/completions'
+          : `the chat template of this model cannot be read (${why}): use /v1/completions`,
+      );
+    }
+    return this.#inTime(() =>
+      template.render({
+        ...Object.fromEntries(SPECIAL_TOKENS.map((name) => [name, this.#specialToken(name)])),
+        // Nobody gave any: templates ask whether they are none.
+        ...{ tools: null, documents: null },
+        ...kwargs,
+        messages,
+        add_generation_prompt: addGenerationPrompt,
+      }),
+    );
+  }
+
+  /** Why the chat template cannot be used; undefined: it can, or there is none. */
+  templateError(): string | undefined {
+    return this.#templateError;
+  }
+
+  /** Tokens that end an answer by what the tokenizer says: its end token, and the one that ends an assistant's turn in a chat. */
+  endTokens(): number[] {
+    const token = this.#specialToken('eos_token');
+    const end = token === undefined ? undefined : this.#tokenizer.token_to_id(token);
+    return [...new Set([end, this.#endOfTurn()].filter((id) => id !== undefined))];
+  }
+
+  /** The special token that the template puts behind an assistant's message. */
+  #endOfTurn(): number | undefined {
+    if (!this.#template) return undefined;
+    const question = { role: 'user', content: PROBE_QUESTION };
+    const answer = { role: 'assistant', content: PROBE_ANSWER };
+    const start = this.#specialToken('bos_token');
+    const special = this.#tokenizer.tokenizer.added_tokens.filter(
+      ({ id, special: isSpecial, content }) =>
+        (isSpecial === true || this.#isSpecial(id)) && content !== '' && content !== start,
+    );
+    // A template may leave a last answer open, or want a question behind it, or a system message.
+    for (const messages of [
+      [question, answer],
+      [question, answer, question],
+      [{ role: 'system', content: 'system' }, question, answer],
+    ]) {
+      const behind = this.#behindAnswer(messages);
+      const found = special.filter(({ content }) => behind.startsWith(content));
+      const [longest] = found.sort((one, other) => other.content.length - one.content.length);
+      if (longest) return longest.id;
+    }
+    return undefined;
+  }
+
+  /** What the template puts between an answer and the next turn; empty: nothing, or it refuses such a chat. */
+  #behindAnswer(messages: TemplateInput['messages']): string {
+    let text: string;
+    try {
+      text = this.#rendered(messages, false);
+    } catch {
+      return '';
+    }
+    const [before = ''] = text.split(PROBE_QUESTION, 1);
+    const at = text.lastIndexOf(PROBE_ANSWER);
+    if (at < 0) return '';
+    const [behind = '', next] = text.slice(at + PROBE_ANSWER.length).split(PROBE_QUESTION);
+    if (next === undefined) return behind.trimStart();
+    // The next question begins as the first one did.
+    let numCommon = 0;
+    while (
+      numCommon < Math.min(behind.length, before.length) &&
+      behind.at(-1 - numCommon) === before.at(-1 - numCommon)
+    )
+      numCommon++;
+    return behind.slice(0, behind.length - numCommon).trimStart();
+  }
+
+  /** By tokenizer_config.json, which may know better than tokenizer.json. */
+  #isSpecial(id: number): boolean {
+    const added = this.#config['added_tokens_decoder'] as Partial<Record<string, { special?: unknown }>> | undefined;
+    return added?.[String(id)]?.special === true;
+  }
+
   /** A template may loop, and this thread has others to serve. @throws Error when it takes too long. */
   #inTime(render: () => string): string {
+    if (this.#renderMs === Infinity) return render();
     this.#sandbox['render'] = render;
-    return this.#rendering.runInContext(this.#sandbox, { timeout: RENDER_MS }) as string;
+    return this.#rendering.runInContext(this.#sandbox, { timeout: this.#renderMs }) as string;
   }
 
   /** Ids that split a text; empty: answers are not remembered. */
@@ -208,12 +317,22 @@ export class TokenizerTools {
     const next = textOf(letter, letter).slice(first.length);
     const text = textOf(letter, id).slice(first.length);
     if (text === '' || text.includes(REPLACEMENT)) return undefined;
-    if (this.#tokenizer.clean_up_tokenization_spaces && /[.?!,']/.test(text)) return undefined;
     const isPlain =
       textOf(letter, id) === first + text &&
       textOf(letter, id, letter) === first + text + next &&
       textOf(letter, id, id) === first + text + text;
     return isPlain ? text : undefined;
+  }
+
+  /** Single tokens, whatever stands beside them; one that the vocabulary does not have has no bytes. */
+  tokenBytes(ids: readonly number[]): TokenBytes[] {
+    return ids.map((id) => {
+      const added = this.#added.get(id);
+      if (added !== undefined) return { bytes: new TextEncoder().encode(added), name: added, isAdded: true };
+      const name = this.#tokenizer.model.vocab[id];
+      const bytes = name === undefined ? new Uint8Array(0) : this.#spell(name);
+      return { bytes, name: name ?? `token_id:${id}`, isAdded: false };
+    });
   }
 
   /** One text per list of ids; an empty list is the empty text. */
@@ -257,6 +376,35 @@ function refuseTooLong(text: string, maxCharacters: number): void {
     'context_too_long',
     `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
   );
+}
+
+/** Whether a template compares something with a role: its name as a text in a tag, not in a comment or in what is printed. */
+function namesRole(source: string, role: string): boolean {
+  const tags = source.replace(/\{#[^]*?#\}/g, '').matchAll(/\{[{%]([^]*?)[%}]\}/g);
+  return [...tags].some(([, inside = '']) => inside.includes(`'${role}'`) || inside.includes(`"${role}"`));
+}
+
+/** OpenAI's newer name for the role that instructs. */
+function withSystem(message: TemplateInput['messages'][number]): TemplateInput['messages'][number] {
+  return message['role'] === 'developer' ? { ...message, role: 'system' } : message;
+}
+
+/** As in transformers 5, what is null is not there: Python would print `None` for it. */
+function withoutNull(message: TemplateInput['messages'][number]): TemplateInput['messages'][number] {
+  return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null));
+}
+
+/** Templates iterate over the arguments of calls, which clients send as the text that the model wrote. */
+function withArguments(message: TemplateInput['messages'][number]): TemplateInput['messages'][number] {
+  const calls = message['tool_calls'];
+  if (!Array.isArray(calls)) return message;
+  const read = (call: unknown): unknown => {
+    const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
+    const given = called?.arguments;
+    const value = typeof given === 'string' ? exactJson(given, MAX_ARGUMENT_DEPTH) : undefined;
+    return value === undefined ? call : { ...(call as object), function: { ...called, arguments: value } };
+  };
+  return { ...message, tool_calls: calls.map(read) };
 }
 
 /** The template by itself, or in a list of named ones. */

@@ -1,10 +1,15 @@
 /** Tokens to text, piece by piece. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
 import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, test } from 'vitest';
 import { workerThreads } from '../../../shared/base/worker_threads.ts';
 import { openModel } from '../../../shared/model/open_model.ts';
+import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { TextCodec } from '../../../services/router/text/text.ts';
 import { TextStream } from '../../../services/router/text/text_stream.ts';
+import { TokenizerTools } from '../../../services/router/text/tokenizer_worker.ts';
 import { goldenFolder } from '../../support/golden.ts';
 import { harbour } from '../../support/cluster.ts';
 
@@ -159,4 +164,122 @@ test('tokens whose text is plain ask the tokenizer once, and the text is the sam
     assert(again.numCalls < (words === plain ? 3 : ids.length / 2), `${again.numCalls} calls for ${ids.length} tokens`);
     assert.deepEqual(await streamed(ids, false), { text, numCalls: ids.length });
   }
+});
+
+/** The shipped tokenizer with another configuration and template. */
+function toolsWith(config: object, template?: string): TokenizerTools {
+  const { tokenizer } = readTextFiles(harbour);
+  return new TokenizerTools({ tokenizer, config: JSON.stringify(config), template });
+}
+
+test('tokens that end an answer: the tokenizer’s, as a text or an object, and the one that ends a turn of the template', () => {
+  const ends = (config: object, template?: string): string[] => {
+    const tools = toolsWith(config, template);
+    return tools.endTokens().map((id) => tools.detokenize(Uint32Array.of(id)));
+  };
+  assert.deepEqual(ends({}), []);
+  assert.deepEqual(ends({ eos_token: '<|im_end|>' }), ['<|im_end|>']);
+  assert.deepEqual(ends({ eos_token: { content: '<|endoftext|>', lstrip: false } }), ['<|endoftext|>']);
+  const turns = (end: string): string =>
+    `{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}${end}{% endfor %}`;
+  assert.deepEqual(ends({ eos_token: '<|endoftext|>' }, turns('<|im_end|>\n')), ['<|endoftext|>', '<|im_end|>']);
+  assert.deepEqual(ends({ eos_token: '<|im_end|>' }, turns(' <|im_end|>')), ['<|im_end|>'], 'once');
+  assert.deepEqual(ends({}, turns('</s>')), [], 'a text that is no special token');
+  assert.deepEqual(ends({}, turns('')), []);
+  assert.deepEqual(ends({}, "{{ raise_exception('no chats') }}"), []);
+  const open = turns('{% if not loop.last %}<|im_end|>{% endif %}');
+  assert.deepEqual(ends({}, open), ['<|im_end|>'], 'a last answer is left open');
+  const asked = "{% if messages[-1].role != 'user' %}{{ raise_exception('ask') }}{% endif %}";
+  assert.deepEqual(ends({}, asked + turns('<|im_end|>\n')), ['<|im_end|>'], 'a question comes last');
+  const told = "{% if messages[0].role != 'system' %}{{ raise_exception('tell') }}{% endif %}";
+  assert.deepEqual(ends({}, told + turns('<|im_end|>\n')), ['<|im_end|>'], 'a system message comes first');
+});
+
+test('a template that cannot be read refuses chats with its error, and nothing else', () => {
+  const tools = toolsWith({}, '{% for %}');
+  assert.match(tools.templateError() ?? '', /./);
+  const chat = (): Uint32Array => encodeChat(tools, [{ role: 'user', content: 'x' }]);
+  assert.throws(chat, /the chat template of this model cannot be read \(.+\): use \/v1\/completions/);
+  assert(tools.encode({ text: 'Locker', addSpecialTokens: true, maxCharacters: 100 }).length > 0);
+});
+
+function encodeChat(tools: TokenizerTools, messages: readonly object[]): Uint32Array {
+  const input = {
+    messages,
+    addGenerationPrompt: false,
+    continueFinalMessage: false,
+    addSpecialTokens: false,
+    kwargs: {},
+  };
+  return tools.encodeChat({ template: JSON.stringify(input), maxCharacters: 10_000 });
+}
+
+test('arguments of calls reach a template as Python reads them: exact integers, floats, keys in their order', () => {
+  const tools = toolsWith({}, '{{ messages[0].tool_calls[0].function.arguments|tojson }}');
+  const printed = (given: unknown): string =>
+    tools.detokenize(
+      encodeChat(tools, [
+        { role: 'assistant', tool_calls: [{ type: 'function', function: { name: 'f', arguments: given } }] },
+      ]),
+    );
+  assert.equal(printed('{"id": 1234567890123456789, "x": 1.0}'), '{"id": 1234567890123456789, "x": 1.0}');
+  assert.equal(
+    printed(' {"b":1e2,"2":[-0,{"a\\n\\"":null}],"1":true,"b":-2.50} '),
+    '{"b": -2.5, "2": [0, {"a\\n\\"": null}], "1": true}',
+  );
+  assert.equal(printed('[]'), '[]');
+  assert.equal(printed('not json'), '"not json"');
+  const deep = `${'['.repeat(65)}${']'.repeat(65)}`;
+  assert.equal(printed(deep), JSON.stringify(deep));
+  assert.equal(printed({ b: 1 }), '{"b": 1}');
+});
+
+test('`developer` reaches a template that names it; others get `system`', () => {
+  const renders = (template: string): string => {
+    const tools = toolsWith({}, template);
+    return tools.detokenize(encodeChat(tools, [{ role: 'developer', content: 'x' }]));
+  };
+  assert.equal(renders('{{ messages[0].role }}'), 'system');
+  assert.equal(renders("{% if messages[0].role == 'developer' %}known{% endif %}"), 'known');
+  assert.equal(
+    renders("{# for 'developer's #}{% if true %}a 'developer' is {% endif %}{{ messages[0].role }}"),
+    "a 'developer' is system",
+  );
+});
+
+test('no letter and no space of an answer is lost, whatever clean_up_tokenization_spaces says', () => {
+  for (const cleans of [true, false, undefined]) {
+    const tools = toolsWith({ clean_up_tokenization_spaces: cleans });
+    for (const text of ["say 'seven' now", 'git add . && ls', 'x = .5', 'a != b', " do not n't 's ' m ?"]) {
+      const ids = tools.encode({ text, addSpecialTokens: false, maxCharacters: 100 });
+      assert.equal(tools.detokenize(ids), text);
+      assert.deepEqual(tools.decode({ lists: [[...ids]], skipSpecialTokens: true }), [text]);
+    }
+  }
+});
+
+test('a model folder without tokenizer_config.json has a tokenizer', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'texts-'));
+  try {
+    cpSync(join(harbour, 'tokenizer.json'), join(folder, 'tokenizer.json'));
+    assert(new TokenizerTools(readTextFiles(folder)).longestToken() > 1);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('where a token begins is counted in characters, those that are not whole yet left out', async () => {
+  const stream = new TextStream(codec, NO_PROMPT, { stops: ['zz'], isStopIncluded: false, isSkippingSpecial: true });
+  const begins: number[] = [];
+  const text = 'a 🙂 b';
+  for (const token of await codec.encode(text, false, never)) {
+    begins.push(stream.numCharacters);
+    await stream.push(token, true);
+  }
+  assert.equal(stream.numCharacters, Array.from(text).length);
+  assert.deepEqual(
+    begins,
+    [...begins].sort((a, b) => a - b),
+  );
+  assert(begins.includes(2), 'the first part of the character');
 });

@@ -1,9 +1,13 @@
-/** Vocabularies that people have: pairs that the Rust reference made, and random texts against the library. Budget: 30 s. */
+/**
+ * Vocabularies and chat templates that people have: pairs that the Rust reference made, random texts against the library, and what Hugging Face
+ * transformers makes of lists of messages (`test/golden/templates/record_real.py`). Budget: 30 s.
+ */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { FastEncoder } from '../../../services/router/text/encoder/fast_encoder.ts';
 import { openLibrary, type LibraryTokenizer } from '../../../services/router/text/encoder/library.ts';
+import { ChatTemplate } from '../../../services/router/text/template/chat_template.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { readTextFiles } from '../../../shared/model/text_files.ts';
 import { goldenFolder } from '../../support/golden.ts';
@@ -14,14 +18,42 @@ const golden = JSON.parse(readFileSync(goldenFolder('vocabularies.json'), 'utf8'
   readonly ids: Readonly<Record<string, readonly (readonly number[])[]>>;
 };
 
-function libraryOf(name: string): LibraryTokenizer {
+function folderOf(name: string): string {
   const folder = projectPath(`node_modules/.cache/vocabularies/${name}`);
   assert(existsSync(folder), `${folder} is not there: \`npm test\` fetches it`);
-  const { tokenizer, config } = readTextFiles(folder);
+  return folder;
+}
+
+function libraryOf(name: string): LibraryTokenizer {
+  const { tokenizer, config } = readTextFiles(folderOf(name));
   return openLibrary(JSON.parse(tokenizer), JSON.parse(config));
 }
 
+interface Rendered {
+  readonly model: string;
+  readonly context: Readonly<Record<string, unknown>>;
+  readonly text?: string;
+  readonly error?: string;
+}
+
+const rendered = JSON.parse(readFileSync(goldenFolder('templates/real.json'), 'utf8')) as readonly Rendered[];
+
 describe.each(Object.keys(golden.ids))('%s', (name) => {
+  test('its chat template makes of lists of messages what the reference makes of them, and refuses what it refuses', () => {
+    const { chat_template: source } = JSON.parse(readTextFiles(folderOf(name)).config) as { chat_template: string };
+    const template = new ChatTemplate(source, () => new Date(2026, 6, 4, 9, 5, 3));
+    const ofModel = rendered.filter(({ model }) => model === name);
+    expect(ofModel.length).toBeGreaterThan(20);
+    for (const { context, text, error } of ofModel) {
+      if (text !== undefined) expect(template.render(context), JSON.stringify(context)).toBe(text);
+      else {
+        // Its own words; Python's are Python's.
+        const isOwn = source.includes((error ?? '').slice(0, 30));
+        expect(() => template.render(context), JSON.stringify(context)).toThrow(isOwn ? error : undefined);
+      }
+    }
+  });
+
   const library = libraryOf(name);
   const fast = FastEncoder.create(library);
   assert(fast, 'our own encoder has it');

@@ -1,0 +1,38 @@
+/**
+ * Chat templates, rendered as Hugging Face transformers 5 renders them: Jinja 3.1 in its immutable sandbox, with `trim_blocks`, `lstrip_blocks`,
+ * loop controls, `generation`, `raise_exception`, `strftime_now` and its own `tojson`. What Python's values do, they do here.
+ *
+ * Not there: `autoescape`, `self` and `super` of blocks, `lipsum`, `random`, and the filters `pprint`, `urlize` and `wordwrap`.
+ */
+import { globalsAt } from './globals.ts';
+import { render } from './interpreter.ts';
+import { parse } from './parser.ts';
+import type { Statement } from './syntax.ts';
+import { valueOf, type Value } from './values.ts';
+
+export class ChatTemplate {
+  readonly #body: readonly Statement[];
+  readonly #globals: ReadonlyMap<string, Value>;
+
+  /**
+   * @param now the time that templates are told
+   * @throws Error for what is no template
+   */
+  constructor(source: string, now: () => Date) {
+    this.#body = parse(source);
+    this.#globals = globalsAt(now);
+  }
+
+  /**
+   * @param context JSON's values by their names; undefined: there is none of that name
+   * @throws Error with what the template raises, or Python would
+   */
+  render(context: Readonly<Record<string, unknown>>): string {
+    const given = Object.entries(context).filter(([, value]) => value !== undefined);
+    return render(
+      this.#body,
+      this.#globals,
+      given.map(([name, value]) => [name, valueOf(value)] as const),
+    );
+  }
+}
