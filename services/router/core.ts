@@ -53,7 +53,7 @@ export function createCore(
   const view = new ClusterView({
     bus,
     identity: { name, epoch: identity.epoch },
-    ...{ clock, log, admit, signal },
+    ...{ network, clock, log, admit, signal },
     silenceMs: config.silence_ms,
     onJoined: (instance) => {
       feed.add(instance);

@@ -1,6 +1,6 @@
 /** What a router can be told. */
 import { z } from 'zod';
-import { address, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
+import { addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../../shared/base/options.ts';
 import { modelOptions, processOptions } from '../../shared/node/options.ts';
 
 export const options = {
@@ -10,7 +10,7 @@ export const options = {
   hub_bind: option(
     'Router',
     'HOST:PORT',
-    z.union([address, z.literal('')]),
+    addressOrNone,
     '',
     'where the router serves the hub that others join; default 127.0.0.1:8001, with --bus a port picked by the system',
   ),
@@ -44,6 +44,26 @@ export const options = {
     positive(86_400_000),
     60_000,
     'a client that reads nothing of its stream for this long is ended',
+  ),
+  sse_keep_alive_ms: option(
+    'Router',
+    'MS',
+    integer(z.int().min(0).max(86_400_000)),
+    15_000,
+    'a stream on which nothing was sent for this long (2 s before its first) sends a comment, so that no proxy cuts it; 0: never',
+  ),
+  allowed_origins: option(
+    'Router',
+    'ORIGIN',
+    z
+      .string()
+      .regex(
+        /^(\*|[a-z][a-z0-9+.-]*:\/\/[^\s,/]+)?(,(\*|[a-z][a-z0-9+.-]*:\/\/[^\s,/]+))*$/,
+        'origins as browsers send them, such as https://app.example or http://localhost:3000, without a path, or *',
+      ),
+    '',
+    'pages of these origins may use the API (CORS), several with commas; *: of all, and /api/* of none that is not listed; default: none',
+    { isList: true },
   ),
   strict_parameters: option(
     'Router',

@@ -67,13 +67,16 @@ export class ServedModels {
   }
 
   /** @throws ModelError when the tokenizer cannot be used. */
-  async open({ texts, ...facts }: ModelFacts): Promise<void> {
+  async open({ texts, ...described }: ModelFacts): Promise<void> {
     const { config, core, bus, clock, random, newId, log, threads, fail, ending } = this.#options;
-    const { name, maxModelLen: ownLength } = facts;
+    const { name, maxModelLen: ownLength } = described;
     const readTexts = (): Promise<ModelFacts['texts']> => Promise.resolve(texts);
     const codec = await TextCodec.open({ path: name, readTexts }, ownLength, threads, fail);
-    const isFirst = this.#served.size === 0;
-    const metrics = new RouterMetrics(name, isFirst ? { view: core.view, index: core.index, bus } : undefined, log);
+    const [ends, templateError] = await Promise.all([codec.endTokens(), codec.templateError()]);
+    const facts = { ...described, eosTokenIds: [...new Set([...described.eosTokenIds, ...ends])] };
+    if (templateError !== undefined)
+      log.warn({ model: name, error: templateError }, 'the chat template cannot be read: chats are refused');
+    const metrics = new RouterMetrics(name, log);
     const { view, conductor, relay } = core.serve(name, () => {
       metrics.failovers.inc();
     });
@@ -91,6 +94,7 @@ export class ServedModels {
       maxModelLen: () => Math.min(ownLength, view.maxModelLen ?? ownLength),
       requestTimeoutMs: config.request_timeout_ms,
       stalledReaderMs: config.stalled_reader_ms,
+      sseKeepAliveMs: config.sse_keep_alive_ms,
       drawSeed: () => random.u32(),
       onGenerated: (prompt, generated) => {
         codec.remember(prompt, generated).then(

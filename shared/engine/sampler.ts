@@ -15,7 +15,7 @@ import {
   type Draw,
   type Penalties,
 } from '../../kernels/draw.ts';
-import { randomAt } from './philox.ts';
+import { keyOfSeed, randomAt } from './philox.ts';
 
 /** Of a token, that may be asked for. */
 export const MAX_ALTERNATIVES = MAX_CANDIDATES;
@@ -31,7 +31,8 @@ export interface SamplingParams {
   readonly frequencyPenalty: number;
   readonly repetitionPenalty: number;
   readonly logitBias: readonly (readonly [token: number, bias: number])[];
-  readonly seed: number;
+  /** Any of 64 bits, -2^63 to 2^63 - 1; a number where a double holds it exactly. */
+  readonly seed: bigint | number;
   /** Alternatives reported with each token; -1 reports no log-probability at all. */
   readonly numLogprobs: number;
   /** Before so many output tokens none of the context's stop tokens is sampled. */
@@ -76,6 +77,7 @@ const NO_RANDOM: Draw['random'] = [0, 0];
 /** One sequence's draws, but for what differs from token to token. */
 export class Draws {
   readonly params: SamplingParams;
+  readonly #key: readonly [low: number, high: number];
   readonly #constant: Omit<Draw, 'random'>;
 
   constructor(params: SamplingParams) {
@@ -84,6 +86,7 @@ export class Draws {
     const penalties: Penalties | undefined = hasPenalties(params)
       ? penaltiesOf(repetitionPenalty, presencePenalty, frequencyPenalty)
       : undefined;
+    this.#key = keyOfSeed(params.seed);
     this.#constant = {
       octaves: temperature === 0 ? undefined : scaleOf(Math.LOG2E / temperature),
       minWeight: minWeightOf(minP),
@@ -107,7 +110,7 @@ export class Draws {
   }
 
   #random(position: number): Draw['random'] {
-    return this.#constant.octaves ? randomAt(this.params.seed, position) : NO_RANDOM;
+    return this.#constant.octaves ? randomAt(this.#key, position) : NO_RANDOM;
   }
 }
 

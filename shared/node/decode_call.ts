@@ -28,6 +28,7 @@ import type {
 import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
 import { runSequence, type Fetch } from './sequence_run.ts';
+import { unpackSeed } from '../protocol/packing.ts';
 
 /** A router that has not answered `missing_from` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
@@ -242,6 +243,7 @@ function sampledMessage(sampled: TokenEvent['sampled'], position: number): Sampl
 
 function samplingOf(message: SamplingMessage | null): SamplingParams {
   if (!message) return neutralSampling;
-  const { biasTokens, biasValues, ...rest } = message;
-  return { ...rest, logitBias: biasTokens.map((token, i): [number, number] => [token, biasValues[i] ?? 0]) };
+  const { biasTokens, biasValues, seedLow, seedHigh, ...rest } = message;
+  const seed = unpackSeed({ seedLow, seedHigh });
+  return { ...rest, seed, logitBias: biasTokens.map((token, i): [number, number] => [token, biasValues[i] ?? 0]) };
 }

@@ -71,3 +71,13 @@ export function packDigest(digest: Digest): Buffer {
 export function unpackDigest(bytes: Buffer): Digest {
   return bytes.toString('hex') as Digest;
 }
+
+/** The 64 bits of a seed as the wire has them: two words, in two's complement. */
+export function packSeed(seed: bigint): { seedLow: number; seedHigh: number } {
+  const bits = BigInt.asUintN(64, seed);
+  return { seedLow: Number(bits & 0xffffffffn), seedHigh: Number(bits >> 32n) };
+}
+
+export function unpackSeed({ seedLow, seedHigh }: { readonly seedLow: number; readonly seedHigh: number }): bigint {
+  return BigInt.asIntN(64, (BigInt(seedHigh) << 32n) | BigInt(seedLow));
+}

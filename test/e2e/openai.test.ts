@@ -828,7 +828,7 @@ test('every metric of vLLM’s dashboards whose meaning we have shows data; fail
   await until('heartbeats have told', async () => (await cluster.node('decode-1')).tiers['device'] !== undefined);
   const text = await (await fetch(`${cluster.url}/metrics`)).text();
   const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]));
-  const sampled = new Set([...text.matchAll(/^([a-zA-Z_:][\w:]*)\{[^}]*\} (\S+)$/gm)].map(([, name]) => name));
+  const sampled = new Set([...text.matchAll(/^([a-zA-Z_:][\w:]*)(?:\{[^}]*\})? (\S+)$/gm)].map(([, name]) => name));
   for (const name of [
     ...['e2e_request_latency_seconds', 'time_to_first_token_seconds', 'inter_token_latency_seconds'],
     ...['request_time_per_output_token_seconds', 'time_per_output_token_seconds', 'request_queue_time_seconds'],

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import { Drawer, FORBIDDEN, IN_PROMPT, scoreOf } from '../../kernels/draw.ts';
 import type { SampleResult } from '../../kernels/device.ts';
-import { philox4x32, randomAt } from '../../shared/engine/philox.ts';
+import { keyOfSeed, philox4x32, randomAt } from '../../shared/engine/philox.ts';
 import {
   DrawMemory,
   Draws,
@@ -23,17 +23,26 @@ test('Philox4x32-10 gives the vectors its authors publish', () => {
 });
 
 test('a token’s random words depend on seed and position only', () => {
-  assert.deepEqual(randomAt(7, 100), randomAt(7, 100));
-  assert.notDeepEqual(randomAt(7, 100), randomAt(7, 101));
-  assert.notDeepEqual(randomAt(7, 100), randomAt(8, 100));
-  assert.notDeepEqual(randomAt(2 ** 32 + 7, 100), randomAt(7, 100));
+  const at = (seed: bigint | number, position: number): number[] => randomAt(keyOfSeed(seed), position);
+  assert.deepEqual(at(7, 100), at(7, 100));
+  assert.notDeepEqual(at(7, 100), at(7, 101));
+  assert.notDeepEqual(at(7, 100), at(8, 100));
+  assert.notDeepEqual(at(2 ** 32 + 7, 100), at(7, 100));
+});
+
+test('every seed of 64 bits has a stream of its own, and its number is its key in two’s complement', () => {
+  assert.deepEqual(keyOfSeed(-1n), [0xffffffff, 0xffffffff]);
+  assert.deepEqual(keyOfSeed(-(2n ** 63n)), [0, 0x80000000]);
+  assert.deepEqual(keyOfSeed(2n ** 63n - 1n), [0xffffffff, 0x7fffffff]);
+  assert.deepEqual(keyOfSeed(2n ** 53n + 1n), [1, 2 ** 21]);
+  assert.deepEqual(keyOfSeed(-5), keyOfSeed(-5n));
 });
 
 test('over seeds and over positions tokens come as often as they should', () => {
   const logits = Float32Array.from([0.5, 0.3, 0.15, 0.05], Math.log);
   const drawer = new Drawer(4);
   const numDraws = 100_000;
-  for (const random of [(i: number) => randomAt(i, 5), (i: number) => randomAt(5, i)]) {
+  for (const random of [(i: number) => randomAt(keyOfSeed(i), 5), (i: number) => randomAt(keyOfSeed(5), i)]) {
     const draw = new Draws({ ...neutralSampling, temperature: 1 }).at(0);
     const counts = [0, 0, 0, 0];
     for (let i = 0; i < numDraws; i++) counts[drawer.draw(logits, { ...draw, random: random(i) })]!++;

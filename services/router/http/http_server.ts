@@ -1,6 +1,6 @@
 /** The router's HTTP face: OpenAI endpoints, health, metrics, and a look inside. Whatever goes wrong has OpenAI's shape. */
 import { readFileSync } from 'node:fs';
-import type { Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import { Failure, messageOf } from '../../../shared/base/failure.ts';
@@ -11,9 +11,11 @@ import { endpointPaths, serve } from '../openai/endpoints.ts';
 import { errorBody, errorHeaders, errorStatus } from '../openai/errors.ts';
 import { ParameterFailure } from '../openai/parameter_failure.ts';
 import { poolView } from '../cluster/pool_view.ts';
+import { clusterMetrics } from '../cluster_metrics.ts';
 import { mergeMetrics } from '../merge_metrics.ts';
 import type { ApiContext } from '../openai/api_context.ts';
 import type { Face, ListenFace } from '../router.ts';
+import { Cors } from './cors.ts';
 import { namesOf, withClient } from './http_exchange.ts';
 import { takeBody } from './take_body.ts';
 
@@ -35,9 +37,10 @@ function createHttpServer(face: Face): FastifyInstance {
     forceCloseConnections: true,
     requestTimeout: config.body_timeout_ms,
     connectionTimeout: context.stalledReaderMs,
-    http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS },
+    // A request without a Host is refused below, in OpenAI's shape.
+    http: { connectionsCheckingInterval: CHECK_CONNECTIONS_MS, requireHostHeader: false },
     frameworkErrors: (error, _request, reply) => {
-      answerError(error, reply, context.metrics);
+      answerError(helpful(error), reply, context.metrics);
     },
     clientErrorHandler: (error, socket) => {
       answerClientError(error, socket, context.metrics);
@@ -51,8 +54,14 @@ function createHttpServer(face: Face): FastifyInstance {
   app.server.maxConnections = config.max_connections;
   endStalled(app.server);
   app.setErrorHandler((error, _request, reply) => {
-    answerError(error, reply, context.metrics);
+    answerError(helpful(error), reply, context.metrics);
   });
+  const cors = new Cors(config.allowed_origins);
+  // In front of the framework: answers that it makes by itself, and those that are taken out of its hands, have these headers too.
+  app.server.prependListener('request', (request, response) => {
+    cors.allow(request, response);
+  });
+  answerUnusual(app.server, cors, context.metrics);
   const allowed = new Map<string, string[]>();
   app.addHook('onRoute', ({ method, url }) => {
     allowed.set(url, [...(allowed.get(url) ?? []), ...[method].flat()]);
@@ -64,12 +73,21 @@ function createHttpServer(face: Face): FastifyInstance {
     if (isKnown) void reply.header('allow', methods.join(', '));
     const message = isKnown
       ? `${request.method} is not allowed for ${path}; allowed are ${methods.join(', ')}`
-      : `${request.method} ${request.url.slice(0, 200)} does not exist; see /v1/models, /health, /dashboard`;
+      : `${request.method} ${request.url.slice(0, 200)} does not exist; there are ${listed(allowed)}`;
     answerError(Object.assign(new Error(message), { statusCode: isKnown ? 405 : 404 }), reply, context.metrics);
   });
   takeBodies(app, context.bodies);
 
   app.addHook('onRequest', (request, reply, done) => {
+    const preflight = cors.preflight(request.raw);
+    if (preflight) {
+      void reply.code(204).headers(preflight).send();
+      return;
+    }
+    if (request.raw.httpVersion === '1.1' && request.headers.host === undefined) {
+      answerError(httpError(400, 'the request has no Host header: HTTP/1.1 needs one'), reply, context.metrics);
+      return;
+    }
     const { clientId } = namesOf(request.headers);
     if (clientId !== undefined) void reply.header('x-request-id', clientId);
     done();
@@ -135,6 +153,42 @@ function endStalled(server: Server): void {
   });
 }
 
+/** What `path` of the API takes, for who looks for it. */
+function listed(allowed: ReadonlyMap<string, readonly string[]>): string {
+  const paths = [...allowed].filter(([url, methods]) => url !== '/' && methods.some((method) => method !== 'HEAD'));
+  return paths
+    .map(([url, methods]) => `${methods.filter((method) => method !== 'HEAD').join(' and ')} ${url}`)
+    .join(', ');
+}
+
+function httpError(statusCode: number, message: string): Error {
+  return Object.assign(new Error(message), { statusCode });
+}
+
+/** Errors of the framework whose words do not say what to do. */
+function helpful(error: unknown): unknown {
+  const { statusCode, code } = error as { statusCode?: number; code?: string };
+  if (statusCode === 415)
+    return httpError(415, 'send the body as JSON, with the header content-type: application/json');
+  if (code === 'FST_ERR_BAD_URL') return httpError(400, 'the URL has an escape that is none: write a % as %25');
+  return error;
+}
+
+/** Requests that Node answers by itself, without a body: an expectation that nobody meets, and a tunnel. */
+function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics): void {
+  server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+    const failure = httpError(417, 'of the header Expect only 100-continue is met: leave it out');
+    metrics.failed(failure);
+    cors.allow(request, response);
+    const body = JSON.stringify(errorBody(failure));
+    response.writeHead(417, { ...errorHeaders(failure), 'content-length': Buffer.byteLength(body) }).end(body);
+    request.resume();
+  });
+  server.on('connect', (_request, socket: Socket) => {
+    answerClientError(httpError(405, 'CONNECT is not allowed: this is no proxy'), socket, metrics);
+  });
+}
+
 function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics): void {
   if (!(error instanceof Failure && error.code === 'cancelled')) metrics.failed(error);
   void reply.status(errorStatus(error)).headers(errorHeaders(error)).send(errorBody(error));
@@ -142,6 +196,7 @@ function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics
 
 const clientStatus: Record<string, [status: string, code: number]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 408],
+  CONNECT: ['405 Method Not Allowed', 405],
   HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 431],
 };
 
@@ -153,8 +208,11 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
     socket.destroy();
     return;
   }
-  const [status, statusCode] = clientStatus[error.code ?? ''] ?? ['400 Bad Request', 400];
-  const message = statusCode === 408 ? 'the request did not arrive in time' : messageOf(error);
+  const own = (error as { statusCode?: number }).statusCode === 405 ? 'CONNECT' : (error.code ?? '');
+  const [status, statusCode] = clientStatus[own] ?? ['400 Bad Request', 400];
+  const message =
+    { 408: 'the request did not arrive in time', 431: 'the headers are too long: shorten them' }[statusCode] ??
+    messageOf(error);
   const failure = Object.assign(new Error(message), { statusCode });
   metrics.failed(failure);
   const body = JSON.stringify(errorBody(failure));
@@ -170,7 +228,9 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
     const status = context.admission.isDraining ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
     const roles = ['prefill', 'decode', 'store'] as const;
-    const instances = Object.fromEntries(roles.map((role) => [role, view.of(role).length]));
+    const instances = Object.fromEntries(
+      roles.map((role) => [role, view.of(role).filter(({ isCounted }) => isCounted).length]),
+    );
     return { code: status === 'ok' ? 200 : 503, body: { status, instances } };
   };
   app.get('/health', (_request, reply) => {
@@ -186,9 +246,10 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
 }
 
 function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, view, index, bus }: Face): void {
+  const cluster = clusterMetrics({ view, index, bus });
   app.get('/metrics', async (_request, reply) => {
-    const texts = await Promise.all([...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text()));
-    return reply.type(context.metrics.contentType).send(texts.length === 1 ? texts[0] : mergeMetrics(texts));
+    const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
+    return reply.type(cluster.contentType).send(mergeMetrics(await Promise.all([...models, cluster.metrics()])));
   });
   app.get('/api/pool', () => poolView({ view, index, bus }, context));
   type Listed = { Querystring: { limit?: string } };
@@ -206,7 +267,6 @@ function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, v
 
 /** @throws Error naming the address, for instance when it is in use. */
 export const listenHttp: ListenFace = async (bind, face) => {
-  face.context.metrics.addProcess();
   const app = createHttpServer(face);
   // One address: of `localhost` fastify would make two servers, and only one of them as it is set up here.
   const host = bind

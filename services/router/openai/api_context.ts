@@ -24,6 +24,7 @@ export interface ApiContext {
   readonly admission: Admission;
   readonly requestTimeoutMs: number;
   readonly stalledReaderMs: number;
+  readonly sseKeepAliveMs: number;
   readonly newId: () => string;
   readonly drawSeed: () => number;
   /** A request has ended by itself: what it generated may begin another. */

@@ -3,6 +3,7 @@
  * looked at, and read by a loop rather than by a schema.
  */
 import { messageOf } from '../../../shared/base/failure.ts';
+import { exactInteger } from './exact_integer.ts';
 import { parseWithIds, scan } from './json_ids.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
@@ -29,6 +30,13 @@ export function parseJson(bytes: Uint8Array): Record<string, unknown> {
   }
   if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) {
     throw new ParameterFailure('the body is not a JSON object', null);
+  }
+  const { seed } = parsed as { seed?: unknown };
+  if (typeof seed === 'number' && !Number.isSafeInteger(seed) && Number.isInteger(seed)) {
+    const exact = exactInteger(bytes, 'seed') ?? (Math.abs(seed) >= 2 ** 63 ? BigInt(seed) : undefined);
+    // A double has lost what it was.
+    if (exact === undefined) throw new ParameterFailure('seed: write a large one as its digits alone', 'seed');
+    (parsed as Record<string, unknown>)['seed'] = exact;
   }
   if (Object.keys(parsed).length > MAX_KEYS) throw new ParameterFailure(`the body has over ${MAX_KEYS} keys`, null);
   return parsed as Record<string, unknown>;
@@ -118,11 +126,9 @@ function named(keys: readonly string[]): string {
   return keys.slice(0, MAX_NAMED).join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
-const ROLES = ['system', 'developer', 'user', 'assistant', 'tool', 'function'];
-
 /**
- * Messages as templates know them: text joined, `developer` as `system`, the arguments of tool calls as the object they spell;
- * what else they say goes to the template as it is. A message costs at least a token.
+ * Messages as templates know them: text joined, the arguments of tool calls as the object they spell; what else they say goes to the
+ * template as it is, roles included: which there are is the template's to say. A message costs at least a token.
  */
 export function readMessages(messages: unknown, maxMessages: number): readonly Record<string, unknown>[] {
   if (!Array.isArray(messages) || messages.length === 0) {
@@ -138,6 +144,9 @@ export function readMessages(messages: unknown, maxMessages: number): readonly R
   return messages.map((message: unknown, index) => readMessage(message, `messages.${index}`));
 }
 
+/** What a message of other servers' clients may bring beside its text. */
+const MEDIA = ['audio', 'images', 'videos'];
+
 function readMessage(message: unknown, where: string): Record<string, unknown> {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new ParameterFailure(`${where}: a message is an object with role and content`, where);
@@ -147,19 +156,23 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
     unknown
   >;
   const { role, content, tool_calls: calls } = given;
-  if (typeof role !== 'string' || !ROLES.includes(role)) {
-    throw new ParameterFailure(`${where}.role: one of ${ROLES.join(', ')}`, `${where}.role`);
+  if (typeof role !== 'string' || role === '') {
+    throw new ParameterFailure(`${where}.role: a text such as system, user or assistant`, `${where}.role`);
   }
-  if (given['audio'] !== undefined) throw new ParameterFailure(`${where}.audio: is not supported`, `${where}.audio`);
+  for (const key of MEDIA) {
+    const value = given[key];
+    if (value !== undefined && !(Array.isArray(value) && value.length === 0))
+      throw new ParameterFailure(`${where}.${key}: is not supported; only text is`, `${where}.${key}`);
+  }
   const hasCalls = Array.isArray(calls) && calls.length > 0;
   if (content === undefined && role !== 'assistant') {
     throw new ParameterFailure(`${where}.content: is missing`, `${where}.content`);
   }
   return {
     ...given,
-    role: role === 'developer' ? 'system' : role,
+    role,
     content: content === undefined ? (hasCalls ? null : '') : textOf(content, `${where}.content`),
-    ...(hasCalls ? { tool_calls: calls.map(withParsedArguments) } : {}),
+    ...(hasCalls ? { tool_calls: calls.map(withArguments) } : {}),
   };
 }
 
@@ -182,14 +195,16 @@ function textOf(content: unknown, where: string): string {
     .join('');
 }
 
-/** Templates iterate over arguments; clients send them as the text that the model wrote. */
-function withParsedArguments(call: unknown): unknown {
+/** A call without arguments has an empty object; others stay as the model wrote them, and are read for the template (exact_json.ts). */
+function withArguments(call: unknown): unknown {
   const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
-  // What is nested deeper than a body may be stays text.
-  if (typeof called?.arguments !== 'string' || scan(Buffer.from(called.arguments), MAX_DEPTH).isTooDeep) return call;
-  try {
-    return { ...(call as object), function: { ...called, arguments: JSON.parse(called.arguments) as unknown } };
-  } catch {
-    return call;
-  }
+  return called && isNoArguments(called.arguments)
+    ? { ...(call as object), function: { ...called, arguments: {} } }
+    : call;
+}
+
+/** Clients spell a call without arguments in several ways. */
+function isNoArguments(given: unknown): boolean {
+  if (given === undefined || given === null) return true;
+  return typeof given === 'string' && /^\s*(null)?\s*$/.test(given);
 }

@@ -7,14 +7,19 @@ import { answerJson, finishedHeaders, generationOf, tokenNames, usageOf, type Us
 import { sendEvents } from './event_stream.ts';
 import type { ChatBody } from './parameters.ts';
 import { promptLogprobsJson, refuseTooMany } from './prompt_logprobs.ts';
-import { runPrompt, type Piece } from './prompt_run.ts';
+import { prefillReported, runPrompt, type Piece } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 interface ChatLogprob {
   readonly token: string;
   readonly logprob: number;
-  readonly bytes: number[];
-  readonly top_logprobs: { readonly token: string; readonly logprob: number; readonly bytes: number[] }[];
+  /** Null where no tokenizer says. */
+  readonly bytes: readonly number[] | null;
+  readonly top_logprobs: {
+    readonly token: string;
+    readonly logprob: number;
+    readonly bytes: readonly number[] | null;
+  }[];
 }
 
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
@@ -30,13 +35,13 @@ export async function chat(all: ApiContext, scope: RequestScope): Promise<void> 
   const pieces = scope.own(runPrompt(context, record, generation, scope));
   const headers = (): Record<string, string> => finishedHeaders(record, body.ignored);
   if (!body.isStream) {
-    const answer = await whole(context, body, record, pieces, generation);
+    const answer = await whole(context, body, record, pieces, generation, scope.signal);
     scope.answer(answer, headers());
     return;
   }
-  const { clock, stalledReaderMs } = context;
-  const stream = scope.own(events(context, body, record, pieces, promptTokens));
-  await sendEvents(stream, scope, { ...{ clock, stalledReaderMs, headers } });
+  const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs } = context;
+  const stream = scope.own(events(context, body, record, pieces, promptTokens, scope.signal));
+  await sendEvents(stream, scope, { clock, stalledReaderMs, keepAliveMs, headers });
 }
 
 async function whole(
@@ -45,6 +50,7 @@ async function whole(
   record: RequestRecord,
   pieces: AsyncGenerator<Piece>,
   generation: Generation,
+  signal: AbortSignal,
 ): Promise<string> {
   const text: string[] = [];
   const ids: number[] = [];
@@ -57,6 +63,7 @@ async function whole(
       entries.push(...(await logprobs(context, piece.tokens)).map((one) => JSON.stringify(one)));
     last = piece;
   }
+  await prefillReported(record, context.clock, signal);
   const fields = {
     index: 0,
     message: { role: 'assistant', content: text.join(''), refusal: null },
@@ -83,22 +90,26 @@ async function* events(
   record: RequestRecord,
   pieces: AsyncGenerator<Piece>,
   promptTokens: Uint32Array,
+  signal: AbortSignal,
 ): AsyncGenerator {
   const head = frame(context, record, 'chat.completion.chunk');
+  let numSent = 0;
   const usage = (): { usage?: Usage | null } =>
-    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([record]) : null } : {};
+    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([record], numSent) : null } : {};
   const chunk = (choice: Record<string, unknown>): Record<string, unknown> => ({
     ...head,
     choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: null, ...choice }],
     ...usage(),
   });
   let isFirst = true;
-  for await (const { text, tokens, finish, stopReason } of pieces) {
+  for await (const { text, tokens, numTokens, finish, stopReason } of pieces) {
+    if (!isFirst) numSent = numTokens;
     const idsOf = body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {};
     if (isFirst) {
       const ids = body.isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
       yield { ...chunk({ delta: { role: 'assistant', content: '' } }), ...ids };
       isFirst = false;
+      numSent = numTokens;
     }
     if (text !== '' || body.numLogprobs >= 0 || body.isReturningIds) {
       const content = body.numLogprobs >= 0 ? { content: await logprobs(context, tokens), refusal: null } : null;
@@ -106,6 +117,7 @@ async function* events(
     }
     if (finish) yield chunk({ finish_reason: finish, stop_reason: stopReason });
   }
+  if (body.hasUsage) await prefillReported(record, context.clock, signal);
   if (body.hasUsage) yield { ...head, choices: [], usage: usageOf([record]) };
 }
 
@@ -116,9 +128,9 @@ function frame({ servedName, clock }: ApiContext, record: RequestRecord, object:
 
 async function logprobs(context: ApiContext, tokens: readonly SampledMessage[]): Promise<ChatLogprob[]> {
   const nameOf = await tokenNames(context, tokens);
-  const entry = (id: number): { token: string; bytes: number[] } => {
-    const token = nameOf(id);
-    return { token, bytes: [...Buffer.from(token)] };
+  const entry = (id: number): { token: string; bytes: readonly number[] | null } => {
+    const { text, escaped, bytes } = nameOf(id);
+    return { token: text ?? escaped, bytes: context.codec.hasTokenizer ? bytes : null };
   };
   return tokens.map(({ token, logprob, topTokens, topLogprobs }) => ({
     ...entry(token),

@@ -1,8 +1,10 @@
 /** What chat and completions share: model name, sampling, usage, token names, headers. */
 import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
 import type { SamplingMessage, SampledMessage } from '../../../shared/protocol/messages.ts';
+import { packSeed } from '../../../shared/protocol/packing.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
+import type { TokenName } from '../text/text.ts';
 import type { ApiContext } from './api_context.ts';
 import { ParameterFailure } from './parameter_failure.ts';
 import type { ChatBody, CompletionBody } from './parameters.ts';
@@ -91,17 +93,21 @@ function toSampling(
     repetitionPenalty: body.repetitionPenalty ?? defaults.repetitionPenalty ?? 1,
     biasTokens: body.biasTokens,
     biasValues: body.biasValues,
-    seed: body.seed ?? drawSeed(),
+    ...packSeed(body.seed ?? BigInt(drawSeed())),
     numLogprobs: body.numLogprobs,
     minTokens: body.minTokens,
   };
 }
 
-/** Over all prompts of the request; cached is everything that was not computed for it. */
-export function usageOf(records: readonly RequestRecord[]): Usage {
+/**
+ * Over all prompts of the request; cached is everything that was not computed for it. `numTokens`: of the output, where it is not all
+ * that was generated.
+ */
+export function usageOf(records: readonly RequestRecord[], numTokens?: number): Usage {
   const total = (value: (record: RequestRecord) => number): number =>
     records.reduce((sum, record) => sum + value(record), 0);
-  const [prompt, completion] = [total(({ promptTokens }) => promptTokens), total(({ outputTokens }) => outputTokens)];
+  const prompt = total(({ promptTokens }) => promptTokens);
+  const completion = numTokens ?? total(({ outputTokens }) => outputTokens);
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
@@ -110,13 +116,18 @@ export function usageOf(records: readonly RequestRecord[]): Usage {
   };
 }
 
-/** Names of all tokens that log-probabilities speak of; without a tokenizer `token_id:N`. */
+/** Names of all tokens that log-probabilities speak of; without a tokenizer `token_id:N`, whose bytes nobody knows. */
 export async function tokenNames(
   { codec }: ApiContext,
   tokens: readonly SampledMessage[],
-): Promise<(token: number) => string> {
-  if (!codec.hasTokenizer) return (token) => `token_id:${token}`;
+): Promise<(token: number) => TokenName> {
+  if (!codec.hasTokenizer) return idAsName;
   return codec.names(tokens.flatMap(({ token, topTokens }) => [token, ...topTokens]));
+}
+
+function idAsName(id: number): TokenName {
+  const name = `token_id:${id}`;
+  return { bytes: [], text: name, escaped: '', name, isAdded: false };
 }
 
 /**

@@ -1,12 +1,13 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
-import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
+import { numCharactersOf } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
-import { answerJson, finishedHeaders, generationOf, tokenNames, usageOf, type Usage } from './common.ts';
+import { answerJson, finishedHeaders, generationOf, usageOf, type Usage } from './common.ts';
+import { completionLogprobs, LogprobLists, PromptOffsets, type Logprobs } from './completion_logprobs.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CompletionBody } from './parameters.ts';
-import { merge, runPrompt, type Piece } from './prompt_run.ts';
+import { merge, prefillReported, runPrompt, type Piece } from './prompt_run.ts';
 import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf, refuseTooMany } from './prompt_logprobs.ts';
 import type { RequestScope } from './request_scope.ts';
 
@@ -33,9 +34,9 @@ export async function completions(all: ApiContext, scope: RequestScope): Promise
     scope.answer(answer, headers());
     return;
   }
-  const { clock, stalledReaderMs } = context;
+  const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs } = context;
   await sendEvents(scope.own(events(context, body, runs, scope.signal)), scope, {
-    ...{ clock, stalledReaderMs, headers },
+    ...{ clock, stalledReaderMs, keepAliveMs, headers },
   });
 }
 
@@ -75,6 +76,8 @@ async function whole(
     text: [] as string[],
     ids: [] as number[],
     lists: new LogprobLists(),
+    /** Characters of the prompt, where it is a part of the text. */
+    numEchoed: 0,
     promptLogprobs: undefined as string | undefined,
     last: undefined as Piece | undefined,
   }));
@@ -83,11 +86,13 @@ async function whole(
     const run = runs[index];
     if (!output || !run) continue;
     if (!output.last) {
-      if (body.isEchoing) output.text.push(await promptTextOf(context, run.prompt, signal));
+      const echoed = body.isEchoing ? await promptTextOf(context, run.prompt, signal) : '';
+      output.text.push(echoed);
+      output.numEchoed = numCharactersOf(echoed);
       if (body.isEchoing && body.numLogprobs >= 0) {
+        const offsets = new PromptOffsets(echoed);
         for (const slice of inSlices(promptTokensOf(run.generation))) {
-          const lists = await logprobs(context, slice, output.lists.textLength, body.numLogprobs);
-          output.lists.add(lists, context.codec.hasTokenizer);
+          output.lists.add(await completionLogprobs(context, slice, (name) => offsets.next(name), body.numLogprobs));
           await context.clock.turn();
         }
       }
@@ -98,11 +103,11 @@ async function whole(
     output.ids.push(...piece.tokens.map(({ token }) => token));
     if (body.numLogprobs >= 0)
       output.lists.add(
-        await logprobs(context, piece.tokens, output.lists.textLength, body.numLogprobs),
-        context.codec.hasTokenizer,
+        await completionLogprobs(context, piece.tokens, () => output.numEchoed + piece.offset, body.numLogprobs),
       );
     output.last = piece;
   }
+  for (const { record } of runs) await prefillReported(record, context.clock, signal);
   const choices = outputs.map(({ text, ids, lists, promptLogprobs, last }, index) => ({
     fields: {
       index,
@@ -126,14 +131,15 @@ async function* events(
   signal: AbortSignal,
 ): AsyncGenerator {
   const head = frame(context, runs);
-  const textLengths = runs.map(() => 0);
+  const numEchoed = runs.map(() => 0);
+  const numSent = runs.map(() => 0);
   const hasBegun = runs.map(() => false);
   const usage = (index: number): { usage?: Usage | null } => {
     const record = runs[index]?.record;
-    return body.hasUsage ? { usage: body.hasContinuousUsage && record ? usageOf([record]) : null } : {};
+    return body.hasUsage ? { usage: body.hasContinuousUsage && record ? usageOf([record], numSent[index]) : null } : {};
   };
   for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
-    const { text, tokens, finish, stopReason } = piece;
+    const { text, tokens, finish, stopReason, offset } = piece;
     const run = runs[index];
     if (body.isEchoing && run && !hasBegun[index]) {
       const echoed = await promptTextOf(context, run.prompt, signal);
@@ -145,21 +151,24 @@ async function* events(
         choices: [{ index, text, logprobs: lists, finish_reason: null, stop_reason: null, ...more }],
       });
       hasBegun[index] = true;
-      textLengths[index] = echoed.length;
+      numEchoed[index] = numCharactersOf(echoed);
+      const offsets = new PromptOffsets(echoed);
       if (body.numLogprobs < 0) yield chunk(echoed, null, ids);
       // The text at once, the lists in slices.
       for (const [i, slice] of (body.numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.generation))).entries()) {
-        const lists = await logprobs(context, slice, i === 0 ? 0 : (textLengths[index] ?? 0), body.numLogprobs);
-        textLengths[index] = (lists.text_offset.at(-1) ?? 0) + (lists.tokens.at(-1)?.length ?? 0);
+        const lists = await completionLogprobs(context, slice, (name) => offsets.next(name), body.numLogprobs);
         yield chunk(i === 0 ? echoed : '', lists, i === 0 ? ids : {});
       }
     }
+    numSent[index] = piece.numTokens;
     if (text === '' && finish === undefined && body.numLogprobs < 0 && !body.isReturningIds) continue;
     const choice = {
       index,
       text,
       logprobs:
-        body.numLogprobs >= 0 ? await logprobs(context, tokens, textLengths[index] ?? 0, body.numLogprobs) : null,
+        body.numLogprobs >= 0
+          ? await completionLogprobs(context, tokens, () => (numEchoed[index] ?? 0) + offset, body.numLogprobs)
+          : null,
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,
       ...(body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {}),
@@ -168,9 +177,9 @@ async function* events(
         : {}),
     };
     hasBegun[index] = true;
-    textLengths[index] = (textLengths[index] ?? 0) + text.length;
     yield { ...head, choices: [choice], ...usage(index) };
   }
+  for (const { record } of body.hasUsage ? runs : []) await prefillReported(record, context.clock, signal);
   if (body.hasUsage) yield { ...head, choices: [], usage: usageOf(runs.map(({ record }) => record)) };
 }
 
@@ -178,65 +187,4 @@ function frame({ servedName, clock }: ApiContext, runs: readonly Run[]): Record<
   const record = runs[0]?.record;
   const id = `cmpl-${record?.names.clientId ?? record?.id}`;
   return { id, object: 'text_completion', created: Math.floor(clock.wallMs() / 1_000), model: servedName };
-}
-
-/** Four parallel lists, as this endpoint has them. */
-interface Logprobs {
-  readonly tokens: readonly string[];
-  readonly token_logprobs: readonly (number | null)[];
-  readonly top_logprobs: readonly (Record<string, number | undefined> | null)[];
-  readonly text_offset: readonly number[];
-}
-
-/** The lists of a whole output, joined from those of its tokens as text. */
-class LogprobLists {
-  readonly #parts: Record<keyof Logprobs, string[]> = {
-    tokens: [],
-    token_logprobs: [],
-    top_logprobs: [],
-    text_offset: [],
-  };
-  textLength = 0;
-
-  add(logprobs: Logprobs, hasText: boolean): void {
-    for (const [name, parts] of Object.entries(this.#parts) as [keyof Logprobs, string[]][]) {
-      for (const one of logprobs[name]) parts.push(JSON.stringify(one));
-    }
-    const last = hasText ? (logprobs.tokens.at(-1)?.length ?? 0) : 0;
-    this.textLength = (logprobs.text_offset.at(-1) ?? this.textLength) + last;
-  }
-
-  json(): string {
-    return `{${Object.entries(this.#parts)
-      .map(([name, parts]) => `"${name}":[${parts.join()}]`)
-      .join()}}`;
-  }
-}
-
-async function logprobs(
-  context: ApiContext,
-  tokens: readonly SampledMessage[],
-  textOffset: number,
-  numTop: number,
-): Promise<Logprobs> {
-  const nameOf = await tokenNames(context, tokens);
-  let offset = textOffset;
-  return {
-    tokens: tokens.map(({ token }) => nameOf(token)),
-    token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
-    // The chosen token is always there, besides the best ones.
-    top_logprobs: tokens.map(({ token, logprob, topTokens, topLogprobs }) => {
-      // The first token of a prompt has none.
-      if (logprob.length === 0) return null;
-      const best = topTokens
-        .slice(0, numTop)
-        .map((top, i): [string, number | undefined] => [nameOf(top), topLogprobs[i]]);
-      return Object.fromEntries([...best, [nameOf(token), logprob[0]]]);
-    }),
-    text_offset: tokens.map(({ token }) => {
-      const at = offset;
-      offset += context.codec.hasTokenizer ? nameOf(token).length : 0;
-      return at;
-    }),
-  };
 }

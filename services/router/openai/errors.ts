@@ -51,6 +51,7 @@ const codes: Record<number, string> = {
   413: 'body_too_large',
   414: 'url_too_long',
   415: 'unsupported_media_type',
+  417: 'expectation_failed',
   431: 'headers_too_large',
 };
 

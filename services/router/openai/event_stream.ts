@@ -1,32 +1,63 @@
 /**
  * Server-sent events. Headers go out with the first event, so that a failure before it is an HTTP status; one after it is an
- * event of its own and the end. A reader that does not read stops the writer, not the memory, and for so long only.
+ * event of its own and the end. A stream that has nothing to send for a while sends a comment, so that no proxy takes it for dead, and
+ * its headers with the first. A reader that does not read stops the writer, not the memory, and for so long only.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { linkSignals } from '../../../shared/base/signal.ts';
+import { linkSignals, OVER } from '../../../shared/base/signal.ts';
 import type { RequestScope } from './request_scope.ts';
 
 export interface EventStreamOptions {
   readonly clock: Clock;
   /** A reader that takes nothing for this long is ended. */
   readonly stalledReaderMs: number;
+  /** A stream on which nothing was sent for this long sends a comment, its first after 2 s; 0: never. */
+  readonly keepAliveMs: number;
   readonly headers: () => Record<string, string>;
 }
+
+/** A stream of which nothing has been sent sends its first comment after this at the latest: clients wait less long for headers. */
+const FIRST_MS = 2_000;
 
 export async function sendEvents(
   events: AsyncGenerator,
   scope: RequestScope,
-  { clock, stalledReaderMs, headers }: EventStreamOptions,
+  { clock, stalledReaderMs, keepAliveMs, headers }: EventStreamOptions,
 ): Promise<void> {
   const { sink } = scope;
-  let event = await events.next();
-  sink.begin(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache', ...headers() });
-  for (; !event.done; event = await events.next()) {
-    if (sink.write(`data: ${JSON.stringify(event.value)}\n\n`) || scope.isGone) continue;
-    await drained(scope, clock, stalledReaderMs);
+  const begin = (): void => {
+    if (sink.hasBegun) return;
+    sink.begin(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache', ...headers() });
+  };
+  const over = new AbortController();
+  let lastMs = clock.nowMs();
+  const sendComments = async (): Promise<void> => {
+    while (!over.signal.aborted) {
+      const restMs = lastMs + (sink.hasBegun ? keepAliveMs : Math.min(keepAliveMs, FIRST_MS)) - clock.nowMs();
+      if (restMs > 0) {
+        await clock.sleep(restMs, over.signal);
+        continue;
+      }
+      lastMs = clock.nowMs();
+      if (scope.isGone || sink.isBehind) continue;
+      begin();
+      sink.write(': keep-alive\n\n');
+    }
+  };
+  if (keepAliveMs > 0) void sendComments();
+  try {
+    let event = await events.next();
+    begin();
+    for (; !event.done; event = await events.next()) {
+      lastMs = clock.nowMs();
+      if (sink.write(`data: ${JSON.stringify(event.value)}\n\n`) || scope.isGone) continue;
+      await drained(scope, clock, stalledReaderMs);
+    }
+    sink.end('data: [DONE]\n\n');
+  } finally {
+    over.abort(OVER);
   }
-  sink.end('data: [DONE]\n\n');
 }
 
 /** @throws Failure when the reader takes nothing in time, or the request ends. */

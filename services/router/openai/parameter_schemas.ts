@@ -2,13 +2,8 @@
  * Every parameter that the OpenAI API or vLLM documents, by endpoint: what is honoured with its range, what is accepted at its
  * neutral value only, and what changes nothing here. A key that is in none of these tables no document knows.
  */
+import { withoutNulls } from './without_nulls.ts';
 import { z } from 'zod';
-
-/** `null` is the same as leaving a key out, inside an object too. */
-function withoutNulls(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== null));
-}
 
 /** Not supported but at this value. */
 const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
@@ -30,6 +25,10 @@ const MAX_LOGPROBS = 20;
 const stop = z.string().min(1, 'cannot be an empty string');
 const count = z.int().min(1).max(MAX_INT).optional();
 
+function isSeed(value: bigint): boolean {
+  return value === BigInt.asIntN(64, value);
+}
+
 /** What both endpoints take. */
 export const common = {
   model: z.string().optional(),
@@ -41,9 +40,16 @@ export const common = {
   top_p: z.number().gt(0).max(1).optional(),
   top_k: z.int().min(-1).max(MAX_INT).optional(),
   min_p: z.number().min(0).max(1).optional(),
-  // Up to 64 bits, of which a double keeps 53.
-  seed: z.number().refine(Number.isInteger, 'a whole number').optional(),
-  stop: z.union([stop, z.array(stop).max(MAX_STOPS)]).optional(),
+  // One that a double cannot hold comes as a bigint.
+  seed: z
+    .preprocess(
+      (value) => (Number.isInteger(value) ? BigInt(value as number) : value),
+      z.bigint('a whole number from -2^63 to 2^63 - 1').refine(isSeed, 'a whole number from -2^63 to 2^63 - 1'),
+    )
+    .optional(),
+  stop: z
+    .union([stop, z.array(stop).max(MAX_STOPS)], `one text, or a list of at most ${MAX_STOPS}, none of them empty`)
+    .optional(),
   stop_token_ids: z.array(z.int().nonnegative()).max(MAX_STOP_TOKENS).optional(),
   include_stop_str_in_output: on,
   min_tokens: z.int().min(0).max(MAX_INT).optional(),
@@ -64,22 +70,22 @@ export const common = {
   use_beam_search: only([false]),
   length_penalty: only([1]),
   priority: only([0]),
-  bad_words: only([[]]),
+  bad_words: only([[], '']),
   response_format: only([{ type: 'text' }]),
   spaces_between_special_tokens: only([true]),
   truncate_prompt_tokens: only([], 'null'),
   prompt_logprobs: z.int().min(0).max(MAX_LOGPROBS).optional(),
   prompt_embeds: only([], 'null'),
   logprob_token_ids: only([], 'null'),
-  allowed_token_ids: only([], 'null'),
-  structured_outputs: only([], 'null'),
-  structural_tag: only([], 'null'),
+  allowed_token_ids: only([[]], 'null'),
+  structured_outputs: only([{}], 'null'),
+  structural_tag: only(['', {}], 'null'),
   return_assistant_tokens_mask: only([false]),
   best_of: only([1]),
-  guided_json: only([], 'null'),
-  guided_regex: only([], 'null'),
-  guided_choice: only([], 'null'),
-  guided_grammar: only([], 'null'),
+  guided_json: only([''], 'null'),
+  guided_regex: only([''], 'null'),
+  guided_choice: only([[]], 'null'),
+  guided_grammar: only([''], 'null'),
   guided_decoding_backend: hint,
   guided_whitespace_pattern: hint,
   logits_processors: only([[]]),
@@ -111,6 +117,24 @@ export const common = {
 
 const templateKwargs = z.record(z.string(), z.unknown()).optional();
 
+/** Parameters of chats that are not supported, and mean as little without one. */
+const ofChats = {
+  chat_template: only(['']),
+  documents: only([[]]),
+  tools: only([[], '']),
+  tool_choice: only(['none', 'auto']),
+  functions: only([[]]),
+  function_call: only(['none', 'auto']),
+  parallel_tool_calls: hint,
+  audio: only([], 'null'),
+  prediction: only([], 'null'),
+  verbosity: hint,
+  include_reasoning: hint,
+  web_search_options: only([], 'null'),
+  media_io_kwargs: only([{}]),
+  mm_processor_kwargs: only([{}]),
+};
+
 const chatFields = {
   ...common,
   messages: z.unknown().optional(),
@@ -122,21 +146,8 @@ const chatFields = {
   continue_final_message: on,
   chat_template_kwargs: templateKwargs,
   reasoning_effort: z.string().optional(),
-  chat_template: only([], 'null'),
-  documents: only([[]]),
-  tools: only([[]]),
-  tool_choice: only(['none', 'auto']),
-  functions: only([[]]),
-  function_call: only(['none', 'auto']),
-  parallel_tool_calls: hint,
-  modalities: only([['text']]),
-  audio: only([], 'null'),
-  prediction: only([], 'null'),
-  verbosity: hint,
-  include_reasoning: hint,
-  web_search_options: only([], 'null'),
-  media_io_kwargs: only([{}]),
-  mm_processor_kwargs: only([{}]),
+  modalities: only([['text'], []]),
+  ...ofChats,
 };
 
 const completionFields = {
@@ -147,6 +158,12 @@ const completionFields = {
   max_tokens: z.int().min(0).max(MAX_INT).optional(),
   echo: on,
   suffix: only(['']),
+  ...ofChats,
+  // They speak of messages, which a prompt is not.
+  add_generation_prompt: only([false, true]),
+  continue_final_message: only([false]),
+  chat_template_kwargs: only([{}]),
+  reasoning_effort: only([], 'null'),
 };
 
 const tokenizeFields = {

@@ -7,6 +7,7 @@
  */
 import type { z } from 'zod';
 import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
+import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 import type { common } from './parameter_schemas.ts';
 import { chatSchema, completionSchema, detokenizeSchema, tokenizeSchema } from './parameter_schemas.ts';
@@ -29,7 +30,7 @@ interface CommonBody {
   readonly topP: number | undefined;
   readonly topK: number | undefined;
   readonly minP: number | undefined;
-  readonly seed: number | undefined;
+  readonly seed: bigint | undefined;
   readonly presencePenalty: number;
   readonly frequencyPenalty: number;
   readonly repetitionPenalty: number | undefined;
@@ -98,10 +99,14 @@ function check<T>(
   schema: z.ZodObject & z.ZodType<T>,
   bytes: Uint8Array,
   limits: BodyLimits,
+  endpoint?: GeneratingEndpoint,
 ): { readonly body: T; readonly ignored: string[] } {
   const raw = parseJson(bytes);
   const given = Object.entries(raw).filter(([, value]) => value !== null);
-  const unknown = given.map(([key]) => key).filter((key) => !Object.hasOwn(schema.shape, key));
+  const unknown = given
+    .filter(([key]) => !Object.hasOwn(schema.shape, key))
+    .filter(([key, value]) => endpoint === undefined || !isForeign(endpoint, key, value))
+    .map(([key]) => key);
   const streamOptions = raw['stream_options'];
   const inStreamOptions =
     typeof streamOptions === 'object' && streamOptions !== null
@@ -210,7 +215,7 @@ function templateOf(
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
 export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
-  const { body, ignored } = check(chatSchema, bytes, all);
+  const { body, ignored } = check(chatSchema, bytes, all, 'chat');
   const limits = limitsOf(all, body.model);
   if ((body.top_logprobs ?? 0) > 0 && !body.logprobs) {
     throw new ParameterFailure('top_logprobs: needs logprobs to be true', 'top_logprobs');
@@ -226,7 +231,7 @@ export function readChatBody(bytes: Uint8Array, all: BodyLimits): ChatBody {
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */
 export function readCompletionBody(bytes: Uint8Array, all: BodyLimits): CompletionBody {
-  const { body, ignored } = check(completionSchema, bytes, all);
+  const { body, ignored } = check(completionSchema, bytes, all, 'completion');
   const limits = limitsOf(all, body.model);
   const read = {
     ...readCommon(body, ignored, body.logprobs ?? -1, limits),

@@ -48,6 +48,7 @@ export async function promptLogprobsJson(context: ApiContext, generation: Genera
   const parts: string[] = [];
   for (const slice of inSlices(promptTokensOf(generation))) {
     const nameOf = await tokenNames(context, slice);
+    const decoded = (id: number): string => nameOf(id).text ?? nameOf(id).escaped;
     for (const { token, logprob, topTokens, topLogprobs } of slice) {
       if (logprob.length === 0) {
         parts.push('null');
@@ -55,9 +56,12 @@ export async function promptLogprobsJson(context: ApiContext, generation: Genera
       }
       const best = topTokens
         .slice(0, numTop)
-        .map((top, i): [number, object] => [top, { logprob: topLogprobs[i], rank: i + 1, decoded_token: nameOf(top) }]);
+        .map((top, i): [number, object] => [
+          top,
+          { logprob: topLogprobs[i], rank: i + 1, decoded_token: decoded(top) },
+        ]);
       const rank = topTokens.indexOf(token);
-      const own = { logprob: logprob[0], rank: rank < 0 ? null : rank + 1, decoded_token: nameOf(token) };
+      const own = { logprob: logprob[0], rank: rank < 0 ? null : rank + 1, decoded_token: decoded(token) };
       parts.push(JSON.stringify(Object.fromEntries([...best, [token, own]])));
     }
     await context.clock.turn();

@@ -17,12 +17,16 @@ import type { RequestScope } from './request_scope.ts';
 export interface Piece {
   readonly text: string;
   readonly tokens: readonly SampledMessage[];
+  /** Where the first of `tokens` begins, in characters of the output. */
+  readonly offset: number;
+  /** Tokens of the output, with these. */
+  readonly numTokens: number;
   readonly finish: 'stop' | 'length' | undefined;
   /** With `stop`: the stop string, or the request's own stop token. */
   readonly stopReason: string | number | null;
 }
 
-/** A prefill's last word may come a moment after the first token; headers wait no longer than this for it. */
+/** A prefill's report may come a moment after the last token; usage and headers of an answer wait no longer than this for it. */
 const REPORT_WAIT_MS = 20;
 
 /** Begins when its first piece is asked for. */
@@ -44,18 +48,18 @@ export async function* runPrompt(
   try {
     for await (const { sampled, finish: modelFinish } of relay.generate(generation, record, untilMs, signal)) {
       generated.push(sampled.token);
-      if (generated.length === 1) await prefillReported(record, clock, signal);
-      else metrics.interToken((clock.nowMs() - lastMs) / 1_000);
+      if (generated.length > 1) metrics.interToken((clock.nowMs() - lastMs) / 1_000);
       lastMs = clock.nowMs();
       if (generation.isPromptOnly) {
         [outcome, finish] = ['finished', 'length'];
         record.outputTokens = 0;
-        yield { text: '', tokens: [], finish, stopReason: null };
+        yield { text: '', tokens: [], offset: 0, numTokens: 0, finish, stopReason: null };
         return;
       }
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
       const isSearched = generated.length > sampling.minTokens;
+      const { numCharacters: offset } = text;
       let piece = isSilent ? '' : await text.push(sampled.token, isSearched);
       if (modelFinish) piece += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
@@ -63,7 +67,8 @@ export async function* runPrompt(
       if (finish) outcome = 'finished';
       // A stop string is no part of what the client has; what is salted is nobody else's.
       if (modelFinish && text.stop === undefined && generation.scope.salt === '') onGenerated(promptTokens, generated);
-      yield { text: piece, tokens: [sampled], finish, stopReason: text.stop ?? ownStop };
+      const numTokens = generated.length;
+      yield { text: piece, tokens: [sampled], offset, numTokens, finish, stopReason: text.stop ?? ownStop };
       if (finish) return;
     }
   } catch (error) {
@@ -76,8 +81,9 @@ export async function* runPrompt(
   }
 }
 
-async function prefillReported(record: RequestRecord, clock: Clock, signal: AbortSignal): Promise<void> {
-  if (!record.isPrefilling) return;
+/** Resolves when the counts of a request are whole, or soon: tokens have been sent by then. */
+export async function prefillReported(record: RequestRecord, clock: Clock, signal: AbortSignal): Promise<void> {
+  if (!record.isPrefilling || signal.aborted) return;
   const waiting = linkSignals(signal);
   record.onPrefilled = () => {
     waiting.abort();

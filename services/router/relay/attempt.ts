@@ -112,10 +112,7 @@ export class AttemptRun {
         // R1: what comes twice is dropped before it counts.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
         const generated = this.#take(reply, reply.sampled);
-        if (generated.finish) {
-          this.#attempt.outcome = 'finished';
-          await this.#restOfPrefill(signal);
-        }
+        if (generated.finish) this.#attempt.outcome = 'finished';
         yield generated;
       }
       if (this.#attempt.outcome === 'running') this.#attempt.outcome = 'ended before the last token';
@@ -128,26 +125,32 @@ export class AttemptRun {
       instance.end(placement);
       this.#unwatch();
       link.release();
-      this.#ended.abort();
+      if (this.#attempt.outcome === 'finished') void this.#restOfPrefill();
+      else this.#ended.abort();
       said.end();
       void replies.return?.();
     }
   }
 
-  /**
-   * All of its blocks came, and it is about to end: cut off now its last blocks would not stay in its device, and what it has computed
-   * would not be counted.
-   */
-  async #restOfPrefill(signal: AbortSignal): Promise<void> {
-    const { clock, view } = this.#options;
-    const { cachedTokens = 0, fetchedTokens = 0 } = this.#attempt.report ?? {};
+  /** Tokens of full blocks. */
+  get #numFull(): number {
     // Two words a key.
-    const numFull = (this.#blocks.keys.length / 2) * (view.model?.format.blockSize ?? 0);
-    if (!this.#prefilling || this.#unwanted.signal.aborted || cachedTokens + fetchedTokens < numFull) return;
-    const waiting = linkSignals(signal);
-    await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
-    waiting.release();
-    waiting.abort(OVER);
+    return (this.#blocks.keys.length / 2) * (this.#options.view.model?.format.blockSize ?? 0);
+  }
+
+  /**
+   * Ends the attempt once its last prefill has: all blocks of that came, and it is about to end. Cut off now, its last blocks would not
+   * stay in its device, and what it has computed would not be counted. The client has its last token by then, and waits for nothing.
+   */
+  async #restOfPrefill(): Promise<void> {
+    const { clock } = this.#options;
+    const { cachedTokens = 0, fetchedTokens = 0 } = this.#attempt.report ?? {};
+    if (this.#prefilling && !this.#unwanted.signal.aborted && cachedTokens + fetchedTokens >= this.#numFull) {
+      const waiting = new AbortController();
+      await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
+      waiting.abort(OVER);
+    }
+    this.#ended.abort();
   }
 
   /** Of the instance's `placement`. */
@@ -220,6 +223,7 @@ export class AttemptRun {
       name,
       readyTokens: 0,
       computedTokens: 0,
+      expectedTokens: this.#numPrefills === 0 ? Math.max(0, this.#numFull - this.#chosen.heldTokens) : 0,
       outcome: 'running',
       report: undefined,
     };
@@ -251,7 +255,7 @@ export class AttemptRun {
       }
       const failure = asFailure(error);
       excluded.failed(instance);
-      if (failure.code === 'instance_lost') instance.isSuspect = true;
+      if (failure.code === 'instance_lost') instance.failed(failure.message);
       record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
       record.prefilled(entry, `failed: ${failure.message}`);
       // A dead holder's stream ends by itself; a silent one's would be waited for.

@@ -111,7 +111,7 @@ export class Relay {
       } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
       else if (failure.retry === 'elsewhere') {
         excluded.failed(chosen.decode);
-        if (failure.code === 'instance_lost') chosen.decode.isSuspect = true;
+        if (failure.code === 'instance_lost') chosen.decode.failed(failure.message);
         this.#options.onFailover();
       } else throw failure;
       record.note(`${name} failed after ${numDone} tokens: ${failure.message}`);

@@ -32,6 +32,8 @@ export interface Attempt {
     name: string;
     readyTokens: number;
     computedTokens: number;
+    /** What it has to compute by the prefix index; it counts until the instance has said what it computes. */
+    readonly expectedTokens: number;
     outcome: string;
     report: Report | undefined;
   }[];
@@ -89,6 +91,11 @@ export class RequestRecord {
     this.#clock = clock;
     this.#startMs = clock.nowMs();
     this.startedAt = new Date(clock.wallMs()).toISOString();
+  }
+
+  /** Its last token has come. */
+  get #hasEnded(): boolean {
+    return this.attempts.at(-1)?.outcome === 'finished';
   }
 
   get elapsedMs(): number {
@@ -155,8 +162,12 @@ export class RequestRecord {
     const reports = this.attempts.flatMap(({ report }) => report ?? []);
     const prefills = this.attempts.flatMap((attempt) => attempt.prefills);
     const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
-    // A prefill that failed has computed what it said last.
-    const byPrefill = sum(prefills.map(({ computedTokens }) => computedTokens));
+    // A prefill that failed has computed what it said last; of one that still runs the request has had all by now.
+    const byPrefill = sum(
+      prefills.map(({ outcome, computedTokens, expectedTokens }) =>
+        outcome === 'running' && this.#hasEnded ? Math.max(computedTokens, expectedTokens) : computedTokens,
+      ),
+    );
     const computed = Math.min(this.promptTokens, byDecode + byPrefill);
     return {
       // Nothing is known to be cached before a decode instance has said so.

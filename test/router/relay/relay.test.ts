@@ -18,7 +18,7 @@ import { RequestLog, type RequestRecord } from '../../../services/router/relay/r
 
 const plain = {
   ...{ presencePenalty: 0, frequencyPenalty: 0, biasTokens: [], biasValues: [] },
-  ...{ seed: 0, numLogprobs: -1, minTokens: 0 },
+  ...{ seedLow: 0, seedHigh: 0, numLogprobs: -1, minTokens: 0 },
 };
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
@@ -106,35 +106,42 @@ const report = {
 };
 
 test.each([
-  ['whose blocks have all come is waited for and counted', 192, 'finished', 200],
+  ['whose blocks have all come ends by itself and is counted', 192, 'finished', 200],
   ['that nobody waits for is cut off', 160, 'cancelled', 40],
-])('an answer that ends before its prefill does: one %s', async (_name, fetchedTokens, outcome, computed) => {
-  const network = new GrpcNetwork('', systemClock);
-  let hasBegun: () => void = () => undefined;
-  const begun = new Promise<void>((resolve) => {
-    hasBegun = resolve;
-  });
-  const listener = await network.listen('127.0.0.1:0', {
-    async *decode() {
-      await begun;
-      yield {
-        sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
-        report: { ...report, fetchedTokens, computedTokens: 200 - fetchedTokens },
-        finishReason: 'stop',
-      };
-    },
-    async *prefill(_requests, { signal }) {
-      hasBegun();
-      await systemClock.sleep(300, signal);
-      yield { numReady: 192, numRun: 192, report: { ...report, computedTokens: 192 } };
-    },
-  });
-  const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];
-  const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
-  for await (const { sampled } of tokens) assert.equal(sampled.token, 7);
-  assert.equal(record.tokens.computed, computed);
-  await systemClock.sleep(50);
-  assert.equal(record.attempts[0]?.prefills[0]?.outcome, outcome);
-  network.close();
-  await listener.close(100);
-});
+])(
+  'an answer that ends before its prefill does has its last token at once: one %s',
+  async (_name, fetchedTokens, outcome, computed) => {
+    const network = new GrpcNetwork('', systemClock);
+    let hasBegun: () => void = () => undefined;
+    const begun = new Promise<void>((resolve) => {
+      hasBegun = resolve;
+    });
+    const listener = await network.listen('127.0.0.1:0', {
+      async *decode() {
+        await begun;
+        yield {
+          sampled: { token: 7, logprob: [], topTokens: [], topLogprobs: [], position: 200 },
+          report: { ...report, fetchedTokens, computedTokens: 200 - fetchedTokens },
+          finishReason: 'stop',
+        };
+      },
+      async *prefill(_requests, { signal }) {
+        hasBegun();
+        await systemClock.sleep(300, signal);
+        yield { numReady: 192, numRun: 192, report: { ...report, computedTokens: 192 } };
+      },
+    });
+    const instances = [instanceAt('decode', listener.address), instanceAt('prefill', listener.address)];
+    const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
+    for await (const { sampled } of tokens) {
+      assert.equal(sampled.token, 7);
+      assert(record.isPrefilling, 'no token waits for it');
+    }
+    while (record.isPrefilling) await systemClock.sleep(5);
+    assert.equal(record.tokens.computed, computed);
+    await systemClock.sleep(50);
+    assert.equal(record.attempts[0]?.prefills[0]?.outcome, outcome);
+    network.close();
+    await listener.close(100);
+  },
+);

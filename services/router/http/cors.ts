@@ -1,0 +1,77 @@
+/**
+ * Which web pages may use the API (CORS, as the Fetch standard has it): those of the origins that an operator lists, or with `*` those of
+ * all. What is inside of the cluster, `/api/*`, is only for origins that are listed by name.
+ */
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+
+/** Request headers that OpenAI's, Anthropic's and plain clients send. */
+const ALLOWED_HEADERS =
+  /^(accept|authorization|content-type|x-api-key|x-request-id|traceparent|user-agent|idempotency-key|openai-[a-z-]+|anthropic-[a-z-]+|x-stainless-[a-z-]+)$/;
+/** Named where a page asks for none. */
+const USUAL_HEADERS = 'authorization, content-type, x-api-key';
+/** Headers of answers that a page may read. */
+const EXPOSED_HEADERS = 'x-request-id, x-penstock-request, x-penstock-ignored, retry-after';
+/** A browser keeps what it was told for so long; most keep it for two hours at most. */
+const MAX_AGE_S = '7200';
+
+export class Cors {
+  readonly #listed: ReadonlySet<string>;
+  readonly #isForAll: boolean;
+
+  /** `origins` as the option has them: with commas, `*` among them; empty: no page may. */
+  constructor(origins: string) {
+    const all = origins.split(',').filter((origin) => origin !== '');
+    this.#listed = new Set(all.filter((origin) => origin !== '*').map((origin) => origin.toLowerCase()));
+    this.#isForAll = all.includes('*');
+  }
+
+  /** Sets what a page needs to read this answer, whatever it is. */
+  allow(request: IncomingMessage, response: ServerResponse): void {
+    if (this.#listed.size === 0 && !this.#isForAll) return;
+    response.setHeader('vary', 'origin');
+    const origin = this.#allowed(request);
+    if (origin === undefined) return;
+    response.setHeader('access-control-allow-origin', origin);
+    response.setHeader('access-control-expose-headers', EXPOSED_HEADERS);
+  }
+
+  /** What a browser that asks before it sends is told; undefined: this request asks for no such thing, or its page may not. */
+  preflight(request: IncomingMessage): Record<string, string> | undefined {
+    const { headers, method } = request;
+    const asked = headers['access-control-request-method'];
+    if (method !== 'OPTIONS' || asked === undefined || this.#allowed(request) === undefined) return undefined;
+    return {
+      'access-control-allow-methods': 'GET, POST, OPTIONS',
+      'access-control-allow-headers': headersFor(headers),
+      'access-control-max-age': MAX_AGE_S,
+      // A page of the open web that reaches for a server of the local network asks for this too.
+      ...(headers['access-control-request-private-network'] === 'true'
+        ? { 'access-control-allow-private-network': 'true' }
+        : {}),
+    };
+  }
+
+  #allowed({ headers, url = '' }: IncomingMessage): string | undefined {
+    const { origin } = headers;
+    if (origin === undefined) return undefined;
+    if (this.#listed.has(origin.toLowerCase())) return origin;
+    return this.#isForAll && !isInside(url) ? '*' : undefined;
+  }
+}
+
+/** As routes are found: of a URL with its host too, and with escapes of any character. */
+function isInside(url: string): boolean {
+  const path = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, '').replace(/[?#;].*$/s, '');
+  try {
+    return /^\/*api(\/|$)/i.test(decodeURIComponent(path));
+  } catch {
+    return true;
+  }
+}
+
+/** Those of the headers that a page wants to send which it may. */
+function headersFor(headers: IncomingHttpHeaders): string {
+  const asked = (headers['access-control-request-headers'] ?? '').split(',').map((name) => name.trim().toLowerCase());
+  const allowed = asked.filter((name) => ALLOWED_HEADERS.test(name));
+  return allowed.length > 0 ? allowed.join(', ') : USUAL_HEADERS;
+}

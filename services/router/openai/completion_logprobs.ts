@@ -1,0 +1,121 @@
+/** Log-probabilities as `/v1/completions` has them: four parallel lists, with each token's place in the text of its choice. */
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { TokenName } from '../text/text.ts';
+import { numCharactersOf } from '../text/text_stream.ts';
+import type { ApiContext } from './api_context.ts';
+import { tokenNames } from './common.ts';
+
+export interface Logprobs {
+  readonly tokens: readonly string[];
+  readonly token_logprobs: readonly (number | null)[];
+  readonly top_logprobs: readonly (Record<string, number | undefined> | null)[];
+  /** In characters (code points). */
+  readonly text_offset: readonly number[];
+}
+
+/** Says where a token begins, given each in order. */
+export type OffsetOf = (name: TokenName) => number;
+
+export async function completionLogprobs(
+  context: ApiContext,
+  tokens: readonly SampledMessage[],
+  offsetOf: OffsetOf,
+  numTop: number,
+): Promise<Logprobs> {
+  const nameOf = await tokenNames(context, tokens);
+  return {
+    tokens: tokens.map(({ token }) => keyOf(nameOf(token))),
+    token_logprobs: tokens.map(({ logprob }) => logprob[0] ?? null),
+    top_logprobs: tokens.map((one) => alternatives(one, nameOf, numTop)),
+    text_offset: tokens.map(({ token }) => offsetOf(nameOf(token))),
+  };
+}
+
+/** A token's text; `bytes:\\xe2\\x80` for a part of a character, as OpenAI's API has it. */
+function keyOf({ text, escaped }: TokenName): string {
+  return text ?? `bytes:${escaped}`;
+}
+
+/** The chosen token and the best ones by their texts: of two with one text, the second is called as its vocabulary spells it. */
+function alternatives(
+  { token, logprob, topTokens, topLogprobs }: SampledMessage,
+  nameOf: (id: number) => TokenName,
+  numTop: number,
+): Record<string, number | undefined> | null {
+  // The first token of a prompt has none.
+  if (logprob.length === 0) return null;
+  const values = new Map([[keyOf(nameOf(token)), logprob[0]]]);
+  for (const [i, id] of topTokens.slice(0, numTop).entries()) {
+    if (id === token) continue;
+    const name = nameOf(id);
+    const key = [keyOf(name), name.name, `token_id:${id}`].find((one) => !values.has(one));
+    if (key !== undefined) values.set(key, topLogprobs[i]);
+  }
+  const best = [...values].sort(([, a = 0], [, b = 0]) => b - a);
+  return Object.fromEntries(best);
+}
+
+/** The lists of a whole output, joined from those of its tokens as text. */
+export class LogprobLists {
+  readonly #parts: Record<keyof Logprobs, string[]> = {
+    tokens: [],
+    token_logprobs: [],
+    top_logprobs: [],
+    text_offset: [],
+  };
+
+  add(logprobs: Logprobs): void {
+    for (const [name, parts] of Object.entries(this.#parts) as [keyof Logprobs, string[]][]) {
+      for (const one of logprobs[name]) parts.push(JSON.stringify(one));
+    }
+  }
+
+  json(): string {
+    return `{${Object.entries(this.#parts)
+      .map(([name, parts]) => `"${name}":[${parts.join()}]`)
+      .join()}}`;
+  }
+}
+
+/**
+ * Where the tokens of a prompt begin in its text, which is the client's: a tokenizer adds tokens that are not in it, drops spaces, or
+ * changes letters.
+ */
+export class PromptOffsets {
+  readonly #text: string;
+  /** A character that is split over tokens is complete with the last of them. */
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  /** In code units. */
+  #at = 0;
+  #numCharacters = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  next({ bytes, isAdded }: Pick<TokenName, 'bytes' | 'isAdded'>): number {
+    const start = this.#numCharacters;
+    const text = this.#decoder.decode(Uint8Array.from(bytes), { stream: true });
+    const end = text === '' ? this.#at : this.#endOf(text, isAdded);
+    this.#numCharacters += numCharactersOf(this.#text.slice(this.#at, end));
+    this.#at = end;
+    return start;
+  }
+
+  /** The place behind a token's text. */
+  #endOf(text: string, isAdded: boolean): number {
+    const at = this.#at;
+    const behindSpaces = at + (/^\s*/.exec(this.#text.slice(at))?.[0].length ?? 0);
+    for (const [from, part] of [
+      [at, text],
+      // The space that a tokenizer puts in front of a text.
+      [at, text.replace(/^ /, '')],
+      // Spaces that belong to nobody, beside an added token.
+      [behindSpaces, text],
+    ] as const) {
+      if (this.#text.startsWith(part, from)) return from + part.length;
+    }
+    // One that begins or ends a prompt, or letters that the tokenizer has changed.
+    return isAdded ? at : Math.min(this.#text.length, at + text.length);
+  }
+}

@@ -1,0 +1,160 @@
+/** Keys of other servers' requests, and the bodies that bring them. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { readChatBody, readCompletionBody } from '../../../services/router/openai/parameters.ts';
+import { ParameterFailure, type BodyLimits } from '../../../services/router/openai/parameter_failure.ts';
+
+const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
+const messages = [{ role: 'user', content: 'x' }];
+const chat = (keys: object): { readonly ignored: readonly string[]; readonly seed: bigint | undefined } =>
+  readChatBody(Buffer.from(JSON.stringify({ messages, ...keys })), limits);
+const completion = (keys: object): { readonly ignored: readonly string[] } =>
+  readCompletionBody(Buffer.from(JSON.stringify({ prompt: 'x', ...keys })), limits);
+
+function refusal(read: () => unknown): ParameterFailure {
+  try {
+    read();
+  } catch (error) {
+    if (error instanceof ParameterFailure) return error;
+    throw error;
+  }
+  assert.fail('it is accepted');
+}
+
+test.each<readonly [string, unknown]>([
+  ['grammar', 'root ::= "a"'],
+  ['json_schema', { type: 'object' }],
+  ['json_schema', {}],
+  ['regex', '[a-z]+'],
+  ['ebnf', 'root ::= "a"'],
+  ['format', 'json'],
+  ['thinking', { type: 'enabled', budget_tokens: 100 }],
+  ['think', true],
+  ['typical_p', 0.9],
+  ['mirostat', 2],
+  ['dry_multiplier', 0.8],
+  ['xtc_probability', 0.5],
+  ['lora_path', 'a'],
+  ['images', ['data']],
+  ['format', {}],
+  ['thinking_budget', 100],
+  ['no_repeat_ngram_size', 3],
+  ['response_schema', { type: 'object' }],
+  ['options', { temperature: 0 }],
+  ['enable_thinking', false],
+  ['extra_body', { top_k: 1 }],
+])('%s %j is refused by name at both endpoints', (key, value) => {
+  for (const read of [chat, completion]) {
+    const failure = refusal(() => read({ [key]: value }));
+    assert.equal(failure.param, key);
+    assert.match(failure.message, new RegExp(`^${key}: `));
+  }
+});
+
+test.each<readonly [string, unknown]>([
+  ['raw', false],
+  ['json_schema', []],
+  ['ebnf', {}],
+  ['samplers', []],
+  ['thinking', { type: 'disabled', budget_tokens: 0 }],
+  ['thinking', []],
+  ['think', 'none'],
+  ['reasoning', { effort: null }],
+  ['reasoning', { effort: 'none' }],
+  ['reasoning', { enabled: false }],
+  ['n_predict', -1],
+  ['structured_outputs', { json: null }],
+  ['guided_choice', []],
+  ['allowed_token_ids', []],
+  ['grammar', null],
+  ['grammar', ''],
+  ['json_schema', null],
+  ['regex', ''],
+  ['ebnf', ''],
+  ['format', ''],
+  ['thinking', { type: 'disabled' }],
+  ['typical_p', 1],
+  ['mirostat', 0],
+  ['lora', []],
+  ['cache_prompt', true],
+  ['id_slot', 3],
+  ['keep_alive', '5m'],
+  ['speculative.n_max', 4],
+])('%s %j asks for nothing, and is not named as ignored', (key, value) => {
+  assert.deepEqual(chat({ [key]: value }).ignored, []);
+});
+
+test('what goes beside a prompt alone is refused by chats', () => {
+  assert.equal(refusal(() => chat({ raw: true })).param, 'raw');
+  assert.deepEqual(completion({ raw: true }).ignored, []);
+});
+
+test.each([
+  ['n_predict', 5, 'max_tokens'],
+  ['max_new_tokens', 5, 'max_tokens'],
+  ['repeat_penalty', 1.1, 'repetition_penalty'],
+  ['stop_sequences', ['a'], 'stop'],
+])('%s is told its name here', (key, value, name) => {
+  assert.match(refusal(() => chat({ [key]: value })).message, new RegExp(`is called ${name} here`));
+});
+
+test('what is of chats alone is refused by completions, not ignored', () => {
+  for (const [key, value] of Object.entries({
+    tools: [{}],
+    tool_choice: 'required',
+    chat_template: '{{ 1 }}',
+    messages,
+  }))
+    assert.equal(refusal(() => completion({ [key]: value })).param, key);
+  completion({ tools: [], tool_choice: 'auto', chat_template: null });
+});
+
+test('a key that no server knows is ignored and named', () => {
+  assert.deepEqual(chat({ grammer: 'root' }).ignored, ['grammer']);
+});
+
+test('what a parameter may be is said', () => {
+  assert.match(
+    refusal(() => chat({ stop: 5 })).message,
+    /^stop: one text, or a list of at most 16, none of them empty$/,
+  );
+  assert.match(refusal(() => chat({ stop: ['a', ''] })).message, /cannot be an empty string/);
+});
+
+test('seeds keep all of their 64 bits; outside of them they are refused', () => {
+  const seedOf = (text: string): bigint | undefined =>
+    readChatBody(Buffer.from(`{"messages":${JSON.stringify(messages)},"seed":${text}}`), limits).seed;
+  for (const seed of [2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n), 9_007_199_254_740_993n, -1n, 0n])
+    assert.equal(seedOf(String(seed)), seed);
+  assert.equal(seedOf('1e3'), 1_000n);
+  assert.equal(seedOf('null'), undefined);
+  for (const bad of [String(2n ** 63n), String(-(2n ** 63n) - 1n), '1e30', '1.5', '"7"'])
+    assert.match(refusal(() => seedOf(bad)).message, /^seed: a whole number from -2\^63 to 2\^63 - 1$/);
+  assert.equal(
+    readChatBody(Buffer.from(`{"messages":${JSON.stringify(messages)},"se\\u0065d":9007199254740993}`), limits).seed,
+    9_007_199_254_740_993n,
+  );
+  for (const lost of ['9007199254740993.0', '9007199254740992.5', '9.007199254740993e15'])
+    assert.match(refusal(() => seedOf(lost)).message, /^seed: write a large one as its digits alone$/);
+  // Of two the last counts, and a nested one, or one in a text, is none.
+  const body = `{"seed":1,"metadata":{"seed":9007199254740995},"user":"\\"seed\\":9007199254740997","messages":${JSON.stringify(messages)},"seed" : 9007199254740993 }`;
+  assert.equal(readChatBody(Buffer.from(body), limits).seed, 9_007_199_254_740_993n);
+});
+
+test('roles are the template’s to know; what is no role, and media, are refused', () => {
+  for (const role of ['control', 'ipython', 'document', 'developer', 'user']) {
+    const { template } = readChatBody(Buffer.from(JSON.stringify({ messages: [{ role, content: 'x' }] })), limits);
+    assert.equal((JSON.parse(template) as { messages: { role: string }[] }).messages[0]?.role, role);
+  }
+  assert.match(refusal(() => chat({ messages: [{ content: 'x' }] })).message, /^messages\.0\.role: /);
+  assert.match(refusal(() => chat({ messages: [{ role: '', content: 'x' }] })).message, /^messages\.0\.role: /);
+  assert.match(refusal(() => chat({ messages: [{ role: 'user', content: 'x', images: ['a'] }] })).message, /images/);
+});
+
+test.each(['""', '"null"', '"  \\n"', 'null', '{}'])('a tool call with the arguments %s has none', (text) => {
+  const call = `{"id":"1","type":"function","function":{"name":"f","arguments":${text}}}`;
+  const body = `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[${call}]}]}`;
+  const { template } = readChatBody(Buffer.from(body), limits);
+  const input = JSON.parse(template) as { messages: { tool_calls?: { function: { arguments: unknown } }[] }[] };
+  assert.deepEqual(input.messages[1]?.tool_calls?.[0]?.function.arguments, {});
+});
