@@ -1,10 +1,13 @@
-/** What `/metrics` says of the cluster: its instances and their tiers, the prefix index, the bus. Asked anew each time. */
-import { Counter, Gauge, type Registry } from 'prom-client';
+/**
+ * What `/metrics` says of the cluster and of the router's process: instances and their tiers, the prefix index, the bus. Asked anew each
+ * time. A series of an engine carries the name of its own model; what is of no model, a store for instance, carries none.
+ */
+import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import type { Load, TierStats } from '../../shared/protocol/membership.ts';
 import type { ClusterView } from './cluster/cluster_view.ts';
+import type { Instance } from './cluster/instance.ts';
 import type { PrefixIndex } from './cluster/prefix_index.ts';
-import type { IndexDrift } from './index_drift.ts';
 
 /** What a router knows of its cluster. */
 export interface Observed {
@@ -38,10 +41,10 @@ function anew(collect: Collect) {
   };
 }
 
-export function addClusterMetrics(
-  registry: Registry,
-  { view, index, bus, drift }: Observed & { readonly drift: IndexDrift },
-): void {
+/** Metrics of the cluster, and this process's memory, time and event loop. */
+export function clusterMetrics({ view, index, bus }: Observed): Registry {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
   const adders: Adders = {
     gauge: (name, help, labelNames, collect) => {
       new Gauge({ name, help, labelNames, registers: [registry], collect: anew(collect) });
@@ -52,45 +55,55 @@ export function addClusterMetrics(
   };
   addInstances(adders, view);
   addTiers(adders, view);
-  addIndex(adders, index, drift);
+  addIndex(adders, index);
   addBus(adders, bus, view);
+  return registry;
+}
+
+/** Whose a series is. */
+function labelsOf({ member, model }: Instance): Labels {
+  return { engine: member.name, role: member.role, ...(model === undefined ? {} : { model_name: model }) };
 }
 
 function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
-  const labels = ['engine', 'role'];
-  const perInstance =
+  const labels = ['engine', 'role', 'model_name'];
+  const per =
+    (isWanted: (instance: Instance) => boolean) =>
     (value: (load: Load) => number | undefined): Collect =>
     (set) => {
-      for (const { member, load } of view.all()) {
-        const found = load && value(load);
-        if (found !== undefined) set({ engine: member.name, role: member.role }, found);
+      for (const instance of view.all().filter(isWanted)) {
+        const found = instance.load && value(instance.load);
+        if (found !== undefined) set(labelsOf(instance), found);
       }
     };
+  // vLLM's names are of engines, which stores are none.
+  const perEngine = per(({ member }) => member.role !== 'store');
+  const perInstance = per(() => true);
   gauge(
     'vllm:num_requests_running',
     'sequences that hold device blocks',
     labels,
-    perInstance(({ running }) => running),
+    perEngine(({ running }) => running),
   );
   gauge(
     'vllm:num_requests_waiting',
     'sequences that wait',
     labels,
-    perInstance(({ waiting }) => waiting),
+    perEngine(({ waiting }) => waiting),
   );
   for (const name of ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc']) {
     gauge(
       name,
       'device blocks in use, of all; 1 is full',
       labels,
-      perInstance(({ kvUsage }) => kvUsage),
+      perEngine(({ kvUsage }) => kvUsage),
     );
   }
   counter(
     'vllm:num_preemptions_total',
     'sequences that gave their blocks up',
     labels,
-    perInstance(({ preemptions }) => preemptions),
+    perEngine(({ preemptions }) => preemptions),
   );
   counter(
     'penstock_divergent_blocks_total',
@@ -103,9 +116,9 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
     'bytes of blocks that came from another process, by way: shared memory, a plain socket, a call',
     [...labels, 'way'],
     (set) => {
-      for (const { member, load } of view.all())
-        for (const [way, value] of Object.entries(load?.fetched ?? {}))
-          set({ engine: member.name, role: member.role, way }, value);
+      for (const instance of view.all())
+        for (const [way, value] of Object.entries(instance.load?.fetched ?? {}))
+          set({ ...labelsOf(instance), way }, value);
     },
   );
   gauge(
@@ -114,19 +127,20 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
     labels,
     perInstance(({ lastStepMs }) => lastStepMs / 1_000),
   );
-  gauge('penstock_instances', 'processes in the cluster', ['role'], (set) => {
-    for (const role of ['prefill', 'decode', 'store'] as const) set({ role }, view.of(role).length);
+  gauge('penstock_instances', 'processes in the cluster that can be reached', ['role'], (set) => {
+    for (const role of ['prefill', 'decode', 'store'] as const)
+      set({ role }, view.of(role).filter(({ isCounted }) => isCounted).length);
   });
 }
 
 function addTiers({ gauge, counter }: Adders, view: ClusterView): void {
-  const labels = ['engine', 'role', 'tier'];
+  const labels = ['engine', 'role', 'model_name', 'tier'];
   const perTier =
     (value: (stats: TierStats) => number): Collect =>
     (set) => {
-      for (const { member, load } of view.all()) {
-        for (const [tier, stats] of Object.entries(load?.tiers ?? {}))
-          set({ engine: member.name, role: member.role, tier }, value(stats));
+      for (const instance of view.all()) {
+        for (const [tier, stats] of Object.entries(instance.load?.tiers ?? {}))
+          set({ ...labelsOf(instance), tier }, value(stats));
       }
     };
   for (const name of ['blocks', 'bytes'] as const) {
@@ -138,10 +152,9 @@ function addTiers({ gauge, counter }: Adders, view: ClusterView): void {
     );
   }
   gauge('penstock_tier_format_bytes', 'bytes of a format in a store', [...labels, 'format'], (set) => {
-    for (const { member, load } of view.all())
-      for (const [tier, { formats = {} }] of Object.entries(load?.tiers ?? {}))
-        for (const [format, { bytes }] of Object.entries(formats))
-          set({ engine: member.name, role: member.role, tier, format }, bytes);
+    for (const instance of view.all())
+      for (const [tier, { formats = {} }] of Object.entries(instance.load?.tiers ?? {}))
+        for (const [format, { bytes }] of Object.entries(formats)) set({ ...labelsOf(instance), tier, format }, bytes);
   });
   gauge(
     'penstock_tier_available',
@@ -159,7 +172,7 @@ function addTiers({ gauge, counter }: Adders, view: ClusterView): void {
   }
 }
 
-function addIndex({ gauge }: Adders, index: PrefixIndex, drift: IndexDrift): void {
+function addIndex({ gauge }: Adders, index: PrefixIndex): void {
   gauge('penstock_index_keys', 'block keys in the prefix index', [], (set) => {
     set({}, index.size);
   });
@@ -168,17 +181,6 @@ function addIndex({ gauge }: Adders, index: PrefixIndex, drift: IndexDrift): voi
   });
   gauge('penstock_index_dropped', 'block events that the prefix index had no room for', [], (set) => {
     set({}, index.numDropped);
-  });
-  gauge(
-    'penstock_index_missing_ratio',
-    'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
-    [],
-    (set) => {
-      set({}, drift.missing);
-    },
-  );
-  gauge('penstock_index_alarm', '1 while the index promises what nobody has', [], (set) => {
-    set({}, drift.isAlarmed ? 1 : 0);
   });
 }
 

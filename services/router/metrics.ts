@@ -1,7 +1,6 @@
-/** `/metrics`: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
-import { collectDefaultMetrics, Counter, Histogram, Registry } from 'prom-client';
+/** What `/metrics` says of one model's requests: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { Failure } from '../../shared/base/failure.ts';
-import { addClusterMetrics, type Observed } from './cluster_metrics.ts';
 import { errorStatus } from './openai/errors.ts';
 import type { Log } from '../../shared/base/log.ts';
 import { IndexDrift } from './index_drift.ts';
@@ -44,8 +43,7 @@ export class RouterMetrics {
   /** Failures that were counted: the same one passes several hands. */
   readonly #counted = new WeakSet<object>();
 
-  /** `observed`: the cluster, which one of a router's models says. */
-  constructor(modelName: string, observed: Observed | undefined, log: Log) {
+  constructor(modelName: string, log: Log) {
     this.#drift = new IndexDrift((missing) => {
       log.warn({ missing: Number(missing.toFixed(3)) }, 'the prefix index promises blocks that nobody has');
     });
@@ -114,12 +112,27 @@ export class RouterMetrics {
       labelNames: ['reason', 'status'],
       ...shared,
     });
-    if (observed) addClusterMetrics(this.#registry, { ...observed, drift: this.#drift });
+    this.#addDrift();
   }
 
-  /** This process's memory, time and event loop beside what the router counts. */
-  addProcess(): void {
-    collectDefaultMetrics({ register: this.#registry });
+  #addDrift(): void {
+    const [drift, registers] = [this.#drift, [this.#registry]];
+    new Gauge({
+      name: 'penstock_index_missing_ratio',
+      help: 'of the tokens that the index promised to the last 256 requests, the share that nobody had; an alarm above 0.1',
+      registers,
+      collect() {
+        this.set(drift.missing);
+      },
+    });
+    new Gauge({
+      name: 'penstock_index_alarm',
+      help: '1 while the index promises what nobody has',
+      registers,
+      collect() {
+        this.set(drift.isAlarmed ? 1 : 0);
+      },
+    });
   }
 
   interToken(seconds: number): void {
@@ -168,9 +181,5 @@ export class RouterMetrics {
 
   text(): Promise<string> {
     return this.#registry.metrics();
-  }
-
-  get contentType(): string {
-    return this.#registry.contentType;
   }
 }

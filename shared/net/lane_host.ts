@@ -42,6 +42,8 @@ export class LaneHost {
   #port: Promise<number> | undefined;
   /** By lane, its streams. */
   readonly #lanes = new Map<number, Map<number, ServedStream>>();
+  /** Lanes that somebody may still come for, in the order in which they were given. */
+  readonly #given: { readonly lane: number; readonly untilMs: number }[] = [];
 
   constructor(options: LaneHostOptions) {
     this.#options = options;
@@ -59,7 +61,7 @@ export class LaneHost {
 
   /** @throws Failure when nobody can be listened for. */
   async open({ host }: LaneRequest): Promise<LaneReply> {
-    const { mover, newId, clock, log, signal } = this.#options;
+    const { mover, newId, clock, log } = this.#options;
     const bound = await this.bind().catch((error: unknown) => {
       log.warn({ error: messageOf(error) }, 'no lanes: blocks go over calls');
       this.#port = undefined;
@@ -73,11 +75,20 @@ export class LaneHost {
     token = token.slice(0, LANE_TOKEN_BYTES);
     this.#lanes.set(lane, new Map());
     const memory = await mover.call('admit', { lane, token, host: this.#options.isShared ? host : '' });
-    void clock.sleep(COME_WITHIN_MS, signal).then(() => {
-      // Whoever is there by now stays.
-      mover.tell('dismiss', lane);
-    });
+    this.#given.push({ lane, untilMs: clock.nowMs() + COME_WITHIN_MS });
+    if (this.#given.length === 1) void this.#dismissLate();
     return { lane, port: bound, token, memory };
+  }
+
+  /** One sleep for all lanes: the signal lives as long as the process, and each sleep is a listener of it. */
+  async #dismissLate(): Promise<void> {
+    const { mover, clock, signal } = this.#options;
+    for (let next = this.#given[0]; next; next = this.#given[0]) {
+      await clock.sleep(Math.max(0, next.untilMs - clock.nowMs()), signal);
+      this.#given.shift();
+      // Whoever is there by now stays.
+      mover.tell('dismiss', next.lane);
+    }
   }
 
   /** What a Fetch call sends over a lane; undefined: it knows no such lane. */

@@ -29,6 +29,15 @@ import type {
   SnapshotRequest,
 } from '../protocol/messages.ts';
 
+export interface HealthRequest {
+  readonly service: string;
+}
+
+export interface HealthReply {
+  /** Its number, or its name. */
+  readonly status: number | string;
+}
+
 /** Per call: what is asked, and what comes back. */
 interface Calls {
   /** A run of blocks as a stream of records, in order, in slices. Ends at the first block that cannot be had. */
@@ -42,6 +51,8 @@ interface Calls {
   drain: [request: DrainRequest, reply: DrainReply];
   /** Of an engine's model, what a router needs to serve it. */
   describe: [request: DescribeRequest, reply: DescribePage];
+  /** The standard health service; `service` is the epoch of the process that is meant: another one does not know it. */
+  check: [request: HealthRequest, reply: HealthReply];
   /** The embedded bus. */
   connect: [request: BusFrame, reply: BusFrame];
 }
@@ -81,7 +92,10 @@ export interface Listener {
 
 export interface Network {
   /** @throws Error naming the address, for instance when it is in use. */
-  listen(bind: string, handlers: Handlers): Promise<Listener>;
+  /** `epoch`: the name under which health checks ask for this process. */
+  listen(bind: string, handlers: Handlers, epoch?: string): Promise<Listener>;
+  /** The host by which the process at `peer` reaches this one: that of the interface that leads there. @throws Error for an unknown name */
+  hostTowards(peer: string): Promise<string>;
   /** Begins a call at once. */
   open<M extends CallName>(
     address: string,

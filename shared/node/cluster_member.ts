@@ -1,25 +1,29 @@
 /**
  * A process as a member of its cluster: registers with every router it hears of, says every HEARTBEAT_MS that it lives.
  *
- *   connected ──hello──► a router says that it is there ──register──► accepted ──► heartbeats
+ *   connected ──hello──► a router says that it is there ──inquire──► nothing keeps this process out ──(loaded) register──► accepted
  *                                                            ├── wait: another process of this name is heard there
  *                                                            └── refused: the end, unless another router has accepted it
  *
+ * Accepted it sends heartbeats, and it has joined once a router has called it at its address.
  * Heartbeats come from the control thread and carry the engine's last step time: slow is not dead. Without routers, or without the
  * bus, it goes on with what it knew.
  */
 import { every, type Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
+import { OVER } from '../base/signal.ts';
 import type { Bus, BusListener } from '../bus/bus.ts';
 import {
   readGoodbye,
+  readReach,
   readRegistrationReply,
   readRouter,
   readStores,
   readStranger,
   subjects,
   toBytes,
+  type Inquiry,
   type Member,
   type Pulse,
   type Registration,
@@ -46,20 +50,28 @@ const MAX_ROUTERS = 64;
 export interface ClusterMemberOptions {
   /** `onUnverified`: a router speaks under another token. */
   readonly openBus: (listener: BusListener, onUnverified: (subject: string) => void) => Bus;
-  readonly registration: Registration;
-  readonly pulse: () => Pulse;
+  /** What is known of this process before it has loaded its model. */
+  readonly inquiry: Inquiry;
   readonly clock: Clock;
   readonly log: Log;
-  /** Once, when a router has accepted this process for the first time. */
-  readonly onJoined: () => void;
   /** The cluster does not want this process; the message says why. */
   readonly onRefused: (failure: Failure) => void;
+}
+
+/** What a process registers with, once it is loaded. */
+export interface Joining {
+  readonly registration: Registration;
+  readonly pulse: () => Pulse;
+  /** Once, when a router has accepted this process and called it at its address. */
+  readonly onJoined: () => void;
 }
 
 /** One incarnation of a router. */
 interface KnownRouter {
   heardMs: number;
   isJoined: boolean;
+  /** It has said that nothing keeps this process out. */
+  hasAnswered: boolean;
   isAsking: boolean;
   /** When it first said that another process of this name is heard. */
   waitsSinceMs: number | undefined;
@@ -73,15 +85,23 @@ export class ClusterMember {
   readonly #left = new AbortController();
   /** By epoch. */
   readonly #routers = new Map<string, KnownRouter>();
+  #joining: Joining | undefined;
+  /** A router has accepted this process. */
   #hasJoined = false;
+  /** A router has called it at its address. */
+  #isReached = false;
+  /** The cause that was logged last. */
+  #unreachable: string | undefined;
+  /** Resolves when a router has answered the inquiry. */
+  readonly #answered = new AbortController();
   #heartbeatMs = -Infinity;
   #isHeartbeatDue = false;
   #isSuspecting = false;
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
-    const { openBus, registration, clock, log, onRefused } = options;
-    const { epoch } = registration.member;
+    const { openBus, inquiry, clock, log, onRefused } = options;
+    const { epoch } = inquiry.member;
     this.bus = openBus(
       {
         onConnected: () => {
@@ -112,6 +132,10 @@ export class ClusterMember {
     this.bus.subscribe(subjects.stranger(epoch), (bytes) => {
       this.#beStranger(readStranger(bytes).router);
     });
+    this.bus.subscribe(subjects.reach(epoch), (bytes) => {
+      const { router, unreachable } = readReach(bytes);
+      if (this.#routers.get(router)?.isJoined) this.#reached(unreachable ?? undefined);
+    });
     every(clock, SILENCE_MS, this.#left.signal, () => {
       const { name, isConnected } = this.bus;
       if (!isConnected)
@@ -123,6 +147,20 @@ export class ClusterMember {
     });
   }
 
+  /** Resolves when a router has said that nothing keeps this process out, or none has answered in time: they start in any order. */
+  async inquired(timeoutMs: number): Promise<void> {
+    const over = AbortSignal.any([this.#answered.signal, this.#left.signal]);
+    await this.#options.clock.sleep(timeoutMs, over);
+    // Routers under another token are heard: it is about to be said.
+    if (this.#isSuspecting) await this.#options.clock.sleep(STRANGE_TOKEN_MS, over);
+  }
+
+  /** Registers with every router that is heard from now on. */
+  join(joining: Joining): void {
+    this.#joining = joining;
+    for (const [router, known] of this.#routers) void this.#register(router, known);
+  }
+
   /** Of every router that is heard, and of the last one that was when none is. */
   stores(): readonly Member[] {
     return [
@@ -132,9 +170,11 @@ export class ClusterMember {
 
   heartbeat(): void {
     if (![...this.#routers.values()].some(({ isJoined }) => isJoined)) return;
-    this.#heartbeatMs = this.#options.clock.nowMs();
-    const { name, epoch } = this.#options.registration.member;
-    this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#options.pulse() }));
+    const { clock, inquiry } = this.#options;
+    if (!this.#joining) return;
+    this.#heartbeatMs = clock.nowMs();
+    const { name, epoch } = inquiry.member;
+    this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#joining.pulse() }));
   }
 
   /** A router has placed something here: the others hear of it soon. */
@@ -160,7 +200,8 @@ export class ClusterMember {
     const known = this.#routers.get(router) ?? this.#meet(router);
     if (!known) return;
     known.heardMs = nowMs;
-    if (!known.isJoined || known.version !== version) void this.#register(router, known);
+    if (!this.#joining) void this.#inquire(router, known);
+    else if (!known.isJoined || known.version !== version) void this.#register(router, known);
   }
 
   #meet(router: string): KnownRouter | undefined {
@@ -169,7 +210,15 @@ export class ClusterMember {
       return undefined;
     }
     const known: KnownRouter = {
-      ...{ heardMs: 0, isJoined: false, isAsking: false, waitsSinceMs: undefined, version: -1, stores: [] },
+      ...{
+        heardMs: 0,
+        isJoined: false,
+        hasAnswered: false,
+        isAsking: false,
+        waitsSinceMs: undefined,
+        version: -1,
+        stores: [],
+      },
     };
     this.#routers.set(router, known);
     return known;
@@ -200,9 +249,61 @@ export class ClusterMember {
     onRefused(new Failure('unauthenticated', `wrong --cluster-token: the routers on ${this.bus.name} have another`));
   }
 
+  /** Asks a router what keeps this process out, before it has loaded anything. One that does not answer is asked at its next notice. */
+  async #inquire(router: string, known: KnownRouter): Promise<void> {
+    if (known.isAsking || known.hasAnswered) return;
+    known.isAsking = true;
+    const { inquiry, onRefused, log, clock } = this.#options;
+    try {
+      const bytes = await this.bus.request(subjects.inquire(router), toBytes(inquiry), REGISTER_TIMEOUT_MS);
+      const reply = readRegistrationReply(bytes);
+      known.hasAnswered = true;
+      if (reply.kind === 'refused') {
+        // Whom another router wants does not end for this one's word.
+        if (this.#routers.size > 1)
+          await clock.sleep(REGISTER_PAUSE_MS, AbortSignal.any([this.#answered.signal, this.#left.signal]));
+        if (this.#answered.signal.aborted || this.#left.signal.aborted) {
+          log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
+          return;
+        }
+        onRefused(new Failure('cluster_mismatch', reply.reason));
+        return;
+      }
+      if (reply.kind === 'accepted') this.#warnUnreachable(reply.unreachable);
+      this.#answered.abort(OVER);
+    } catch (error) {
+      log.debug({ router, error: messageOf(error) }, 'a router does not say what it wants');
+    } finally {
+      known.isAsking = false;
+      // It has loaded meanwhile.
+      if (this.#joining) void this.#register(router, known);
+    }
+  }
+
+  /** A router could call this process, or could not. */
+  #reached(unreachable: string | undefined): void {
+    this.#warnUnreachable(unreachable);
+    if (unreachable !== undefined || this.#isReached) return;
+    this.#isReached = true;
+    this.#joining?.onJoined();
+  }
+
+  #warnUnreachable(cause: string | undefined): void {
+    if (cause === this.#unreachable) return;
+    this.#unreachable = cause;
+    const { log, inquiry } = this.#options;
+    const { address } = inquiry.member;
+    if (cause === undefined) log.info({ address }, 'the router reaches this process');
+    else
+      log.warn(
+        { address, cause },
+        'the router cannot call this process, which gets no requests: --advertise HOST:PORT says where it is reached; with TLS, its certificate names that host',
+      );
+  }
+
   /** Until it has an answer, the bus or the router is lost, or this process leaves. */
   async #register(router: string, known: KnownRouter): Promise<void> {
-    if (known.isAsking) return;
+    if (known.isAsking || !this.#joining) return;
     known.isAsking = true;
     const { clock, log } = this.#options;
     try {
@@ -222,7 +323,9 @@ export class ClusterMember {
 
   /** @returns how long to wait before the next try; 0: the answer is final. */
   async #registerOnce(router: string, known: KnownRouter): Promise<number> {
-    const { registration, clock, log, onJoined, onRefused } = this.#options;
+    const { clock, log, onRefused } = this.#options;
+    if (!this.#joining) return 0;
+    const { registration } = this.#joining;
     const subject = subjects.register(router);
     const reply = readRegistrationReply(await this.bus.request(subject, toBytes(registration), REGISTER_TIMEOUT_MS));
     known.waitsSinceMs = reply.kind === 'wait' ? (known.waitsSinceMs ?? clock.nowMs()) : undefined;
@@ -239,14 +342,14 @@ export class ClusterMember {
     }
     Object.assign(known, { isJoined: true, version: reply.version, stores: reply.stores });
     this.heartbeat();
-    if (!this.#hasJoined) onJoined();
     this.#hasJoined = true;
+    this.#reached(reply.unreachable);
     return 0;
   }
 
   /** Says goodbye and stops. */
   leave(): void {
-    const { name, epoch } = this.#options.registration.member;
+    const { name, epoch } = this.#options.inquiry.member;
     this.bus.publish(subjects.goodbye, toBytes({ name, epoch }));
     this.#left.abort();
     this.bus.close();

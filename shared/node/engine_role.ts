@@ -21,7 +21,8 @@ const SHUTDOWN_GRACE_MS = 1_000;
 const GOODBYE_MS = 20;
 
 export function startEngineRole(context: RoleContext<EngineConfig>): Promise<RunningRole> {
-  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place));
+  const { block_size: blockSize } = context.config;
+  return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place), { blockSize });
 }
 
 async function build(context: RoleContext<EngineConfig>, place: Place): Promise<RoleBody> {

@@ -10,6 +10,9 @@ import { answeringOnce, type CallName, type Handler, type Handlers } from '../ne
 import type { Role } from '../protocol/membership.ts';
 import type { Ready, RoleContext, RunningRole } from './role.ts';
 
+/** As the standard health service numbers it. */
+const SERVING = 1;
+
 /** What a role is made of, built once its address is known. */
 export interface LifeBody {
   readonly handlers: Handlers;
@@ -41,7 +44,7 @@ export async function live(
   { bind, shutdownGraceMs }: LifeOptions,
   build: (bound: Bound) => Promise<LifeBody>,
 ): Promise<RunningRole> {
-  const { role, config, network, clock, drain } = context;
+  const { role, config, network, clock, drain, identity } = context;
   let body: LifeBody | undefined;
   const handlers = (): Handlers | undefined => body?.handlers;
   const all: Required<Handlers> = {
@@ -54,12 +57,16 @@ export async function live(
     decode: delegate('decode', role, handlers),
     connect: delegate('connect', role, handlers),
     describe: delegate('describe', role, handlers),
+    check: answeringOnce<'check'>(({ service }) => {
+      if (service !== '' && service !== identity.epoch) throw new Failure('not_found', 'this is another process');
+      return { status: SERVING };
+    }),
     drain: answeringOnce<'drain'>(() => {
       drain();
       return {};
     }),
   };
-  const listener = await network.listen(bind, all);
+  const listener = await network.listen(bind, all, identity.epoch);
   const setServing = (isServing: boolean): void => {
     listener.setServing(isServing);
   };

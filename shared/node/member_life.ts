@@ -1,8 +1,9 @@
 /** The life of a process that is a member of a cluster: it joins by registering with its routers, and leaves with a goodbye. */
+import { messageOf } from '../base/failure.ts';
 import { ClusterBus } from '../bus/cluster_bus.ts';
 import { HubClient } from '../bus/hub_client.ts';
 import type { Handlers } from '../net/network.ts';
-import type { Member, Pulse, Registration } from '../protocol/membership.ts';
+import type { Inquiry, Member, Pulse, Registration } from '../protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
 import { live } from './life.ts';
@@ -37,29 +38,66 @@ export interface RoleBody {
 }
 
 const BIND = '127.0.0.1:0';
+/** Routers that are there answer within milliseconds; without one, this is how much later a process begins to load. */
+const INQUIRE_MS = 1_000;
+/** What is bound to these listens on every interface: it is no address that others can call. */
+const UNSPECIFIED = /^\[?[0:.]+\]?$/;
+/** A bus whose name is not known yet is looked for again: processes start in any order. */
+const LOOK_AGAIN_MS = 1_000;
 
+/** The address that others reach a process at, where it is not told: of every interface, the one that leads to the bus. */
+async function addressOf({ config, network, clock, log }: RoleContext<MemberConfig>, bound: string): Promise<string> {
+  const hostOf = (address: string): string => address.slice(0, address.lastIndexOf(':'));
+  if (UNSPECIFIED.test(hostOf(config.advertise)))
+    throw new Error(`--advertise ${config.advertise} is no address that others can call: name the host`);
+  if (config.advertise !== '' || !UNSPECIFIED.test(hostOf(bound))) return config.advertise || bound;
+  const [server = ''] = config.bus.split(',');
+  const never = new AbortController();
+  for (let hasWarned = false; ; hasWarned = true) {
+    try {
+      return `${await network.hostTowards(server || config.join)}${bound.slice(bound.lastIndexOf(':'))}`;
+    } catch (error) {
+      if (!hasWarned) log.warn({ error: messageOf(error) }, 'the address to announce is not known yet, trying again');
+      await clock.sleep(LOOK_AGAIN_MS, never.signal);
+    }
+  }
+}
+
+/** `planned`: of an engine, what its configuration says before its model is loaded. */
 export function liveAsMember(
   context: RoleContext<MemberConfig>,
   shutdownGraceMs: number,
   build: (place: Place) => Promise<RoleBody>,
+  planned?: Inquiry['engine'],
 ): Promise<RunningRole> {
   const { role, config, network, identity, clock, log, fail } = context;
   return live(context, { bind: config.bind || BIND, shutdownGraceMs }, async (bound) => {
-    const address = config.advertise || bound.address;
+    const address = await addressOf(context, bound.address);
     const member: Member = { ...identity, name: config.name || `${role}@${address}`, role, address };
-    let cluster: ClusterMember | undefined;
+    // With the bus first: what keeps this process out of its cluster is said before it has loaded anything.
+    const cluster = new ClusterMember({
+      openBus: (listener, onUnverified) =>
+        new ClusterBus(
+          context.openBus?.(listener) ?? new HubClient({ address: config.join, network, clock, log, ...listener }),
+          { cluster: config.cluster, token: config.cluster_token, clock, log, onUnverified },
+        ),
+      inquiry: { member, protocolVersion: PROTOCOL_VERSION, ...(planned ? { engine: planned } : {}) },
+      ...{ clock, log },
+      onRefused: fail,
+    });
+    await cluster.inquired(INQUIRE_MS);
     const { handlers, engine, model, pulse, whole, finish, close } = await build({
       member,
       publish: (subject, payload) => {
-        cluster?.bus.publish(subject, payload);
+        cluster.bus.publish(subject, payload);
       },
-      stores: () => cluster?.stores() ?? [],
+      stores: () => cluster.stores(),
       placed: () => {
-        void cluster?.placed();
+        void cluster.placed();
       },
       sayGoodbye: () => {
         bound.setServing(false);
-        cluster?.leave();
+        cluster.leave();
       },
     });
     return {
@@ -67,17 +105,10 @@ export function liveAsMember(
       join: async () => {
         log.info({ address }, 'ready to serve, joining');
         const joined = new Promise<void>((resolve) => {
-          cluster = new ClusterMember({
-            openBus: (listener, onUnverified) =>
-              new ClusterBus(
-                context.openBus?.(listener) ??
-                  new HubClient({ address: config.join, network, clock, log, ...listener }),
-                { cluster: config.cluster, token: config.cluster_token, clock, log, onUnverified },
-              ),
+          cluster.join({
             registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
-            ...{ pulse, clock, log },
+            pulse,
             onJoined: resolve,
-            onRefused: fail,
           });
         });
         await Promise.all([joined, whole]);
@@ -91,11 +122,11 @@ export function liveAsMember(
       finish: async (untilMs) => {
         const finishing = finish(untilMs);
         // What it says of itself now is that it drains.
-        cluster?.heartbeat();
+        cluster.heartbeat();
         await finishing;
       },
       leave: () => {
-        cluster?.leave();
+        cluster.leave();
       },
       close,
     };

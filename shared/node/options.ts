@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { logLevels } from '../base/log.ts';
-import { address, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
+import { address, addressOrNone, bytes, integer, onOrOff, option, positive, type ConfigOf } from '../base/options.ts';
 
 const defaultModel = fileURLToPath(new URL('../../../config/models/harbour', import.meta.url));
 
@@ -10,14 +10,14 @@ export const processOptions = {
   bind: option(
     'Network',
     'HOST:PORT',
-    z.union([address, z.literal('')]),
+    addressOrNone,
     '',
     'where to listen; default 127.0.0.1, port 8000 for the router, picked by the system for others',
   ),
   advertise: option(
     'Network',
     'HOST:PORT',
-    z.union([address, z.literal('')]),
+    addressOrNone,
     '',
     'address that others reach this process at; default: the bound one',
   ),

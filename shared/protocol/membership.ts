@@ -16,10 +16,14 @@ export const subjects = {
   blocks: 'blocks.events',
   /** By a router whose request ended with tokens that its tokenizer would not have. */
   answers: 'texts.answers',
+  /** Served by the router of that epoch: what keeps a process out, before it has loaded anything. */
+  inquire: (router: string) => `cluster.inquire.${router}`,
   /** Served by the router of that epoch. */
   register: (router: string) => `cluster.register.${router}`,
   /** To the process of that epoch, by a router that hears it and does not count it among its members. */
   stranger: (epoch: string) => `cluster.stranger.${epoch}`,
+  /** To the process of that epoch: a router can call it at its address, or not. */
+  reach: (epoch: string) => `cluster.reach.${epoch}`,
 } as const;
 
 const roles = ['router', 'prefill', 'decode', 'store'] as const;
@@ -67,6 +71,14 @@ const registrationSchema = z.object({
     .optional(),
 });
 export type Registration = z.infer<typeof registrationSchema>;
+
+const inquirySchema = z.object({
+  member: memberSchema,
+  protocolVersion: z.int(),
+  /** Of an engine, what its configuration says before its model is loaded. */
+  engine: z.object({ blockSize: z.int() }).optional(),
+});
+export type Inquiry = z.infer<typeof inquirySchema>;
 
 const tierSchema = z.object({
   blocks: z.int(),
@@ -133,11 +145,21 @@ type StoresNotice = z.infer<typeof storesSchema>;
 const strangerSchema = z.object({ router: z.string() });
 type StrangerNotice = z.infer<typeof strangerSchema>;
 
+/** `unreachable`: why the router cannot call the process at its address; null: it can. */
+const reachSchema = z.object({ router: z.string(), unreachable: z.string().nullable() });
+type ReachNotice = z.infer<typeof reachSchema>;
+
 const goodbyeSchema = z.object({ name: z.string(), epoch: z.string() });
 type Goodbye = z.infer<typeof goodbyeSchema>;
 
 const registrationReplySchema = z.discriminatedUnion('kind', [
-  z.object({ kind: z.literal('accepted'), version: z.int(), stores: z.array(memberSchema) }),
+  /** `unreachable`: it is a member, and does not count before it can be called at its address. */
+  z.object({
+    kind: z.literal('accepted'),
+    version: z.int(),
+    stores: z.array(memberSchema),
+    unreachable: z.string().optional(),
+  }),
   z.object({ kind: z.literal('refused'), reason: z.string() }),
   /** Not yet: asked again, it may be accepted. */
   z.object({ kind: z.literal('wait'), reason: z.string(), patienceMs: z.int().optional() }),
@@ -159,6 +181,8 @@ function reader<T>(schema: z.ZodType<T>): (bytes: Buffer) => T {
 }
 
 export const readRegistration = reader(registrationSchema);
+export const readInquiry = reader(inquirySchema);
+export const readReach = reader(reachSchema);
 export const readRegistrationReply = reader(registrationReplySchema);
 export const readHeartbeat = reader(heartbeatSchema);
 export const readRouter = reader(routerSchema);
@@ -166,7 +190,16 @@ export const readStores = reader(storesSchema);
 export const readStranger = reader(strangerSchema);
 export const readGoodbye = reader(goodbyeSchema);
 
-type Message = Registration | RegistrationReply | Heartbeat | RouterNotice | StoresNotice | StrangerNotice | Goodbye;
+type Message =
+  | Inquiry
+  | Registration
+  | RegistrationReply
+  | Heartbeat
+  | RouterNotice
+  | StoresNotice
+  | StrangerNotice
+  | ReachNotice
+  | Goodbye;
 
 export function toBytes(message: Message): Buffer {
   return Buffer.from(JSON.stringify(message));

@@ -9,10 +9,12 @@ import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 import { LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
+import { answeringOnce } from '../../shared/net/network.ts';
 import type { Load, Member } from '../../shared/protocol/membership.ts';
 import { ClusterView } from '../../services/router/cluster/cluster_view.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { joinAsFake } from '../support/fake_member.ts';
+import { playedNetwork } from '../support/played_network.ts';
 import type { Figure } from './figures.ts';
 
 export interface BusBenchOptions {
@@ -102,6 +104,7 @@ async function traffic(count: number, isBusy: boolean): Promise<{ sent: number; 
     new ClusterView({
       ...{ bus: open(), identity: { name: `router-${i}`, epoch: `0123456789abcde${i}` }, clock, log: silentLog },
       ...{ silenceMs: 3_000, signal: ended.signal },
+      network: playedNetwork({ check: answeringOnce<'check'>(() => ({ status: 1 })) }),
       admit: () => ({ model: 'c' }),
       ...{ onJoined: () => undefined, onHeard: () => undefined, onLost: () => undefined },
     });

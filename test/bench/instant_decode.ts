@@ -60,8 +60,9 @@ const { fetch, snapshot } = createFetchHandlers(
   }),
   { maxStreams: 64 },
 );
-const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, decode });
-const member: Member = { name: `instant-${process.pid}`, role: 'decode', address, pid: process.pid, epoch: 'e' };
+const epoch = `e${process.pid}`;
+const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, decode }, epoch);
+const member: Member = { name: `instant-${process.pid}`, role: 'decode', address, pid: process.pid, epoch };
 const { vocabSize } = folder.config;
 const { announcer } = joinAsFake({
   ...{ member, clock: systemClock, openBus: hubOf(hub, '', network, systemClock) },

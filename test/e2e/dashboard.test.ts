@@ -2,12 +2,16 @@
 import assert from 'node:assert/strict';
 import { chromium, type Browser } from 'playwright-core';
 import { afterAll, beforeAll, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { Cluster } from '../support/cluster.ts';
+import { hubOf, joinAsFake } from '../support/fake_member.ts';
 
+const token = 'dashboard-test-token';
 let cluster: Cluster;
 let browser: Browser;
 beforeAll(async () => {
-  cluster = await Cluster.up('--local-prefill-tokens', '64');
+  cluster = await Cluster.up('--local-prefill-tokens', '64', '--cluster-token', token);
   browser = await chromium.launch({
     executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
     args: [
@@ -55,4 +59,21 @@ test('the page shows the pool and the requests, and stays live', async () => {
   const screenshot = process.env['SCREENSHOT'];
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
   assert.deepEqual(errors, []);
+});
+
+test('a member that nobody can call is there with the cause, and the cluster is well without it', async () => {
+  const network = new GrpcNetwork(token, systemClock);
+  const { cluster: membership } = joinAsFake({
+    member: { name: 'store-far', role: 'store', address: '127.0.0.1:1', pid: process.pid, epoch: 'far' },
+    ...{ clock: systemClock, openBus: hubOf(cluster.hub, token, network, systemClock) },
+  });
+  const page = await browser.newPage({ viewport: { width: 1_400, height: 800 } });
+  await page.goto(`${cluster.url}/dashboard`);
+  const row = page.locator('#nodes tr', { hasText: 'store-far' });
+  await row.getByText(/unreachable: .*127\.0\.0\.1:1/).waitFor({ timeout: 15_000 });
+  assert.equal((await fetch(`${cluster.url}/health`)).status, 200);
+  const screenshot = process.env['SCREENSHOT_UNREACHABLE'];
+  if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
+  membership.leave();
+  network.close();
 });

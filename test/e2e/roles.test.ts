@@ -97,6 +97,68 @@ test('the admin service drains a process, which then leaves the cluster', async 
   assert(!nodes.some(({ name }) => name === 'drained'));
 });
 
+const nodeCalled = async (
+  name: string,
+): Promise<(NodeView & { state: string; unreachable: string | null }) | undefined> => {
+  const { nodes } = (await (await fetch(`${url}/api/pool`)).json()) as {
+    nodes: (NodeView & { state: string; unreachable: string | null })[];
+  };
+  return nodes.find((node) => node.name === name);
+};
+
+test('bound to every interface, a process is announced at the one that leads to the router', async () => {
+  const args = [
+    '--bind',
+    '0.0.0.0:0',
+    '--join',
+    hub,
+    '--data-dir',
+    `${folder.path}/everywhere`,
+    '--name',
+    'everywhere',
+  ];
+  const line = await start('store', ...args);
+  const child = children.pop();
+  assert(child);
+  const exit = once(child, 'exit');
+  expect(line).toMatch(/everywhere ready: 127\.0\.0\.1:\d+/);
+  expect(await nodeCalled('everywhere')).toMatchObject({ state: 'alive', unreachable: null });
+  child.kill('SIGHUP');
+  assert.deepEqual(await exit, [0, null], 'SIGHUP drains');
+});
+
+test('a process that nobody can call where it says is not counted, and its own log says why and what to do', async () => {
+  const health = async (): Promise<{ instances: { decode: number } }> =>
+    (await (await fetch(`${url}/health`)).json()) as { instances: { decode: number } };
+  const args = ['--bind', '127.0.0.5:0', '--advertise', '127.0.0.5:1', '--join', hub, '--name', 'nowhere'];
+  const child = run(['decode', '--model', harbour, '--threads', '1', '--log-level', 'warn', ...args], token);
+  let errors = '';
+  child.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  const node = await until('it is a member', () => nodeCalled('nowhere'));
+  expect(node).toMatchObject({ state: 'unreachable' });
+  expect(node.unreachable).toMatch(/127\.0\.0\.5:1: .*ECONNREFUSED/);
+  assert.equal((await health()).instances.decode, 1, 'the other one');
+  for (let i = 0; i < 4; i++) {
+    const response = await fetch(`${url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ prompt: [5, 6 + i], max_tokens: 1 }),
+    });
+    assert.equal(response.status, 200);
+    const { decode, attempts } = JSON.parse(response.headers.get('x-penstock-request') ?? '{}') as {
+      decode: string;
+      attempts: number;
+    };
+    assert.deepEqual([decode.includes('127.0.0.3'), attempts], [true, 1]);
+  }
+  expect(errors).toMatch(/the router cannot call this process/);
+  expect(errors).toMatch(/ECONNREFUSED/);
+  expect(errors).toMatch(/--advertise HOST:PORT/);
+  const exit = once(child, 'exit');
+  child.kill('SIGTERM');
+  await exit;
+});
+
 test('a wrong token is refused, and says what to do', async () => {
   const { code, errors } = await runToEnd(
     ['store', '--join', hub, '--data-dir', `${folder.path}/other`, '--log-level', 'silent'],
@@ -165,7 +227,7 @@ test('another block size is refused', async () => {
     token,
   );
   expect(blocks.code).toBe(1);
-  expect(blocks.errors).toContain('blockSize is 16, the cluster has 32');
+  expect(blocks.errors).toContain('has --block-size 16, the cluster 32');
 });
 
 test('a second store in the same data folder is refused', async () => {

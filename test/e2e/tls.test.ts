@@ -1,11 +1,12 @@
 /** A cluster whose processes speak to one another over TLS only, certificates of both sides checked. Budget: 20 s. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { afterAll, beforeAll, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Authority } from '../support/certificates.ts';
-import { Cluster, until } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, until } from '../support/cluster.ts';
 
 const TOKEN = 'tls-token';
 const prompt = Array.from({ length: 700 }, (_, i) => 3 + ((i * 7) % 900));
@@ -50,4 +51,53 @@ test('nobody without a certificate gets in, token or not', async () => {
   const again = (await cluster.pool()).find(({ name }) => name === node.name);
   assert.equal(again?.epoch, node.epoch, 'it was not drained');
   await cluster.completion({ prompt: prompt.slice(0, 100), max_tokens: 2 });
+});
+
+test('a process without TLS, or with a certificate of another authority, is told so before it loads anything', async () => {
+  const { hub } = cluster;
+  const asked = [
+    '--join',
+    hub,
+    '--cluster-token',
+    TOKEN,
+    '--log-level',
+    'silent',
+    '--model',
+    harbour,
+    '--threads',
+    '1',
+  ];
+  const plain = await runToEnd(['decode', ...asked]);
+  assert.equal(plain.code, 1);
+  assert.match(plain.errors, /speaks TLS, and this process does not: start it with --tls-cert, --tls-key and --tls-ca/);
+  const other = new Authority();
+  other.issue('theirs');
+  const files = ['--tls-cert', other.file('theirs.pem'), '--tls-key', other.file('theirs.key')];
+  const stranger = await runToEnd(['decode', ...asked, ...files, '--tls-ca', other.file('ca.pem')]);
+  other.remove();
+  assert.equal(stranger.code, 1);
+  assert.match(stranger.errors, /self-signed certificate in certificate chain .*--tls-ca/);
+  // Neither has read its weights: what is loaded is shown.
+  for (const { errors } of [plain, stranger]) assert.doesNotMatch(errors, /weights/);
+});
+
+test('a certificate that does not name the host of its process: it is told, and not counted', async () => {
+  authority.issue('elsewhere', 'DNS:elsewhere.example,IP:10.9.8.7');
+  const files = ['--tls-cert', authority.file('elsewhere.pem'), '--tls-key', authority.file('elsewhere.key')];
+  const child = run([
+    ...['store', '--join', cluster.hub, '--cluster-token', TOKEN, '--log-level', 'warn', '--name', 'elsewhere'],
+    ...['--data-dir', authority.folder, ...files, '--tls-ca', authority.file('ca.pem')],
+  ]);
+  let errors = '';
+  child.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  const node = await until('it is a member', async () =>
+    (await cluster.pool()).find(({ name }) => name === 'elsewhere'),
+  );
+  assert.match((node as unknown as { unreachable: string }).unreachable, /does not match certificate's altnames/);
+  await until('its log says so', () => Promise.resolve(errors.includes('its certificate names that host')));
+  const { instances } = (await (await fetch(`${cluster.url}/health`)).json()) as { instances: { store: number } };
+  assert.equal(instances.store, 1);
+  const exit = once(child, 'exit');
+  child.kill('SIGTERM');
+  await exit;
 });

@@ -127,8 +127,8 @@ test('snapshots that are read at once have a bound (P1), and one that fails give
     { maxStreams: 1 },
   );
   const other = await network.listen('127.0.0.1:0', { snapshot: handlers.snapshot });
-  const options = { signal: new AbortController().signal, timeoutMs: 5_000 };
   const read = async (): Promise<string> => {
+    const options = { signal: new AbortController().signal, timeoutMs: 5_000 };
     try {
       for await (const page of ask(network, other.address, 'snapshot', {}, options)) return String(page.sequence);
       return 'nothing';

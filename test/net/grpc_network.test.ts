@@ -202,3 +202,41 @@ test('4,096 peers are kept, then the oldest is closed (P1)', () => {
   assert.equal(network.client(addressOf(1)), second);
   assert.notEqual(network.client(addressOf(0)), first, 'the oldest was let go of');
 });
+
+test('calls between processes go past a proxy that the environment names', async () => {
+  const names = ['http_proxy', 'https_proxy', 'grpc_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'];
+  const before = names.map((name) => [name, process.env[name]] as const);
+  for (const name of names) process.env[name] = 'http://127.0.0.1:9';
+  const behind = new GrpcNetwork('', systemClock);
+  try {
+    serve = answering<'fetch'>(async function* () {
+      yield slice;
+    });
+    const replies = ask(behind, listener.address, 'fetch', request, { signal: never, timeoutMs: 5_000 });
+    assert.equal((await replies.next()).done, false);
+  } finally {
+    behind.close();
+    for (const [name, value] of before) {
+      if (value === undefined) Reflect.deleteProperty(process.env, name);
+      else process.env[name] = value;
+    }
+  }
+});
+
+test('a process is asked for by its epoch: another one at its address does not know it', async () => {
+  const named = await network.listen('127.0.0.1:0', {}, 'e7');
+  const check = (service: string): Promise<unknown> =>
+    askOnce(network, named.address, 'check', { service }, { signal: never, timeoutMs: 5_000 });
+  assert.deepEqual(await check('e7'), { status: 'NOT_SERVING' });
+  named.setServing(true);
+  assert.deepEqual(await check('e7'), { status: 'SERVING' });
+  assert.deepEqual(await check(''), { status: 'SERVING' });
+  await assert.rejects(check('e8'), isFailure('not_found'));
+  await named.close(100);
+});
+
+test('the host by which another reaches this process is that of the interface that leads there', async () => {
+  assert.equal(await network.hostTowards('127.0.0.1:8001'), '127.0.0.1');
+  assert.equal(await network.hostTowards('nats://localhost:4222'), '127.0.0.1');
+  await assert.rejects(network.hostTowards('no-such-host.invalid:1'), /--advertise/);
+});

@@ -1,6 +1,6 @@
 /** Records over plain sockets beside the calls: real TCP, real gRPC, movers in this thread. Budget: 20 s. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, onTestFinished, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -449,6 +449,15 @@ describe('memory that a lane has', () => {
     await until('no slot is in use', () => slab.numInUse === 0);
     server.close();
     await listener.close(100);
+  });
+
+  test('a holder that has given many lanes listens for its end once', async () => {
+    const mover = { listeners: new Set(), call: () => Promise.resolve(1), tell: () => undefined };
+    const { signal } = new AbortController();
+    const at = { isShared: false, host: '127.0.0.1', port: 0, newId, clock: systemClock, log: silentLog, signal };
+    const host = new LaneHost({ mover: mover as unknown as Mover, ...at });
+    await Promise.all(Array.from({ length: 20 }, () => host.open({ host: '' })));
+    assert.equal(getEventListeners(signal, 'abort').length, 1);
   });
 
   test('what lies ready is on loan until the mover says that it is not read any more', () => {

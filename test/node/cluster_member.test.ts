@@ -33,21 +33,25 @@ beforeEach(() => {
   events = [];
 });
 
-async function join(): Promise<ClusterMember> {
+async function join(isLoaded = true): Promise<ClusterMember> {
   const cluster = new ClusterMember({
     openBus: (its, onUnverified): Bus => {
       listener = its;
       suspect = onUnverified;
       return hub;
     },
-    ...{ registration, clock, log: silentLog },
-    pulse: () => ({ load, blocks: 0, seen: {} }),
-    onJoined: () => events.push('joined'),
+    inquiry: { member, protocolVersion: PROTOCOL_VERSION },
+    ...{ clock, log: silentLog },
     onRefused: ({ message }) => events.push(`refused: ${message}`),
   });
+  if (isLoaded) joinLoaded(cluster);
   listener?.onConnected();
   await clock.run(clock.nowMs());
   return cluster;
+}
+
+function joinLoaded(cluster: ClusterMember): void {
+  cluster.join({ registration, pulse: () => ({ load, blocks: 0, seen: {} }), onJoined: () => events.push('joined') });
 }
 
 /** A router that answers so. @returns how often it was asked, and a way to be heard. */
@@ -191,4 +195,72 @@ test('placements are told at once where there are several routers, and not more 
   await router('r2', accepting()).speak();
   const among = await placed(200);
   assert(among >= 3 && among <= 5, `${among} with two`);
+});
+
+test('before it has loaded it asks what keeps it out: refused it ends; else it registers when it is loaded, once', async () => {
+  const cluster = await join(false);
+  let numInquiries = 0;
+  let answer: RegistrationReply = { kind: 'accepted', version: 0, stores: [] };
+  hub.serve(subjects.inquire('r1'), () => {
+    numInquiries++;
+    return toBytes(answer);
+  });
+  const one = router('r1', accepting());
+  let isAnswered = false;
+  void cluster.inquired(1_000).then(() => (isAnswered = true));
+  await one.speak();
+  await one.speak();
+  assert.deepEqual([numInquiries, one.numAsked(), isAnswered], [1, 0, true]);
+  assert.deepEqual(events, []);
+  joinLoaded(cluster);
+  await clock.run(clock.nowMs() + 1);
+  assert.deepEqual([numInquiries, one.numAsked(), events], [1, 1, ['joined']]);
+  hub = new EmbeddedHub(silentLog);
+  events = [];
+  await join(false);
+  answer = { kind: 'refused', reason: 'another block size' };
+  hub.serve(subjects.inquire('r1'), () => toBytes(answer));
+  await router('r1', accepting()).speak();
+  assert.deepEqual(events, ['refused: another block size']);
+});
+
+test('what one router refuses before it has loaded, another may want: it does not end', async () => {
+  const cluster = await join(false);
+  const refused: RegistrationReply = { kind: 'refused', reason: 'another protocol' };
+  hub.serve(subjects.inquire('r1'), () => toBytes(refused));
+  hub.serve(subjects.inquire('r2'), () => toBytes({ kind: 'accepted', version: 0, stores: [] }));
+  let isAnswered = false;
+  void cluster.inquired(1_000).then(() => (isAnswered = true));
+  const [one, other] = [router('r1', accepting()), router('r2', accepting())];
+  await Promise.all([one.speak(), other.speak()]);
+  await clock.run(clock.nowMs() + 600);
+  assert.deepEqual([events, isAnswered], [[], true]);
+});
+
+test('without a router it loads all the same, a second later', async () => {
+  const cluster = await join(false);
+  let isOver = false;
+  void cluster.inquired(1_000).then(() => (isOver = true));
+  await clock.run(clock.nowMs() + 900);
+  assert.equal(isOver, false);
+  await clock.run(clock.nowMs() + 200);
+  assert.equal(isOver, true);
+});
+
+test('accepted where it cannot be reached, it has not joined before a router reaches it', async () => {
+  await join();
+  const unreachable = 'connect ECONNREFUSED';
+  await router('r1', () => ({ kind: 'accepted', version: 0, stores: [], unreachable })).speak();
+  assert.deepEqual(events, []);
+  const tell = async (why: string | null, from = 'r1'): Promise<void> => {
+    hub.publish(subjects.reach('e1'), toBytes({ router: from, unreachable: why }));
+    await clock.run(clock.nowMs() + 1);
+  };
+  await tell(null, 'never heard');
+  await tell('no route');
+  assert.deepEqual(events, []);
+  await tell(null);
+  await tell('again');
+  await tell(null);
+  assert.deepEqual(events, ['joined']);
 });

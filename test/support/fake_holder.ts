@@ -82,9 +82,10 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
       throw new Failure('internal', 'no more');
     } else yield* serve(requests, call);
   };
-  const listener = await network.listen('127.0.0.1:0', { fetch, snapshot });
+  const epoch = 'e';
+  const listener = await network.listen('127.0.0.1:0', { fetch, snapshot }, epoch);
   const { address } = listener;
-  const member: Member = { name, role: 'store', address, pid: process.pid, epoch: 'e' };
+  const member: Member = { name, role: 'store', address, pid: process.pid, epoch };
   let joined: () => void = () => undefined;
   const hasJoined = new Promise<void>((resolve) => {
     joined = resolve;

@@ -32,9 +32,8 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
   const { member, engine, openBus, clock, load = idleLoad, seen = {}, onJoined = () => undefined } = options;
   const cluster = new ClusterMember({
     openBus,
-    registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
-    pulse: () => ({ load, blocks: announcer.sequence, seen }),
-    ...{ clock, log: silentLog, onJoined },
+    inquiry: { member, protocolVersion: PROTOCOL_VERSION },
+    ...{ clock, log: silentLog },
     onRefused: (failure) => {
       throw failure;
     },
@@ -47,6 +46,11 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
     clock,
     options.signal ?? new AbortController().signal,
   );
+  cluster.join({
+    registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
+    pulse: () => ({ load, blocks: announcer.sequence, seen }),
+    onJoined,
+  });
   return { cluster, announcer };
 }
 

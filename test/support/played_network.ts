@@ -18,6 +18,7 @@ export function playedNetwork(handlers: Handlers): Network {
       const replies = handler(requests, { signal: call.signal, caller: 'test' });
       return replies as unknown as AsyncIterableIterator<Reply<M>>;
     },
+    hostTowards: () => Promise.resolve('127.0.0.1'),
     forget: () => undefined,
     close: () => undefined,
   };

@@ -1,7 +1,7 @@
 /**
  * Who is in the cluster, as the router sees it: registered, heard of lately, how loaded.
  *
- *   (register) ──► alive ──silence──► gone ──speaks again──► told that it is not a member, registers again
+ *   (register) ──called at its address──► alive ──silence──► gone ──speaks again──► told that it is not a member, registers again
  *       │            └──goodbye──► gone
  *       └── the name is held by another process that is heard: wait, and be refused when that lasts
  *
@@ -12,15 +12,18 @@ import { every } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
+import type { Network } from '../../../shared/net/network.ts';
 import { formatDigest, formatDifference, type Format } from '../../../shared/kv/format.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import {
   readGoodbye,
   readHeartbeat,
+  readInquiry,
   readRegistration,
   subjects,
   toBytes,
+  type Inquiry,
   type Member,
   type Registration,
   type RegistrationReply,
@@ -31,6 +34,7 @@ import type { Admitted } from '../models.ts';
 import { Instance, type Placements } from './instance.ts';
 import type { MembersView } from './model_view.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
+import { Reachability } from './reachability.ts';
 
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
@@ -48,6 +52,7 @@ export interface ClusterModel {
 
 export interface ClusterViewOptions {
   readonly bus: Bus;
+  readonly network: Network;
   /** Of this router. */
   readonly identity: RouterIdentity;
   readonly clock: Clock;
@@ -71,7 +76,10 @@ export class ClusterView implements MembersView {
   /** Changes of the stores among the members. */
   #version = 0;
   readonly #presence: Presence;
+  readonly #reachability: Reachability;
   readonly #placements: Placements = { last: 0 };
+  /** Stores that members know of: those that count. */
+  readonly #toldStores = new Set<Instance>();
   /** Those who wait for a change; bounded by the requests in flight. */
   readonly #watchers = new Set<() => void>();
   /** Decode instances that left, by model and context: when the last of them did. Bounded by MAX_MEMBERS. */
@@ -84,7 +92,17 @@ export class ClusterView implements MembersView {
     this.#options = options;
     const { bus, identity, clock, signal } = options;
     this.#lastCheckMs = clock.nowMs();
-    bus.serve(subjects.register(identity.epoch), (bytes) => toBytes(this.#register(readRegistration(bytes))));
+    const { network, log } = options;
+    this.#reachability = new Reachability({
+      ...{ network, bus, clock, log, signal, router: identity.epoch },
+      onChanged: (instance) => {
+        this.#reachChanged(instance);
+      },
+    });
+    bus.serve(subjects.register(identity.epoch), async (bytes) =>
+      toBytes(await this.#register(readRegistration(bytes))),
+    );
+    bus.serve(subjects.inquire(identity.epoch), async (bytes) => toBytes(await this.#inquire(readInquiry(bytes))));
     bus.subscribe(subjects.heartbeat, (bytes) => {
       this.#hear(bytes);
     });
@@ -140,11 +158,12 @@ export class ClusterView implements MembersView {
   /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
   decodeSeenMs(numTokens: number, model?: string): number | undefined {
     const isWanted = (one: string | undefined): boolean => model === undefined || one === model;
-    if (this.of('decode').some((one) => isWanted(one.model) && one.maxModelLen >= numTokens))
-      return this.#options.clock.nowMs();
+    const able = this.of('decode').filter((one) => isWanted(one.model) && one.maxModelLen >= numTokens);
+    if (able.some(({ isCounted }) => isCounted)) return this.#options.clock.nowMs();
     const left = [...this.#decodeLeft.values()].flatMap((one) =>
       isWanted(one.model) && one.length >= numTokens ? [one.ms] : [],
     );
+    left.push(...able.flatMap(({ countedMs }) => countedMs ?? []));
     return left.length > 0 ? Math.max(...left) : undefined;
   }
 
@@ -166,7 +185,24 @@ export class ClusterView implements MembersView {
     for (const wake of [...this.#watchers]) wake();
   }
 
-  #register(registration: Registration): RegistrationReply {
+  /** A process that has not loaded its model yet: what keeps it out is said before it does. */
+  async #inquire(inquiry: Inquiry): Promise<RegistrationReply> {
+    const { member, engine } = inquiry;
+    const own = engine && this.model;
+    const reason =
+      this.#refusal(inquiry) ??
+      (own && engine.blockSize !== own.format.blockSize
+        ? `${member.name} has --block-size ${engine.blockSize}, the cluster ${own.format.blockSize}`
+        : undefined);
+    if (reason !== undefined) {
+      this.#options.log.warn({ member: member.name, address: member.address, reason }, 'refused a process');
+      return { kind: 'refused', reason };
+    }
+    const unreachable = await this.#reachability.check(member, this.#options.signal);
+    return { kind: 'accepted', version: this.#version, stores: [], ...(unreachable ? { unreachable } : {}) };
+  }
+
+  async #register(registration: Registration): Promise<RegistrationReply> {
     const { member } = registration;
     const admitted = this.#admission(registration);
     if ('wait' in admitted) return { kind: 'wait', reason: admitted.wait, patienceMs: admitted.patienceMs };
@@ -186,12 +222,18 @@ export class ClusterView implements MembersView {
       if (known) this.#drop(known, 'restarted');
       this.#admit(registration, 'model' in admitted ? admitted.model : undefined);
     }
-    return { kind: 'accepted', version: this.#version, stores: this.#stores() };
+    const instance = this.#instances.get(member.name);
+    if (instance) await this.#reachability.admitted(instance);
+    const unreachable = instance?.unreachable;
+    return {
+      ...{ kind: 'accepted', version: this.#version, stores: this.#stores() },
+      ...(unreachable === undefined ? {} : { unreachable }),
+    };
   }
 
   /** A process that was restarted takes its name over as soon as nothing is heard of its predecessor. */
-  #isHeld({ isSuspect, lastHeardMs }: Instance): boolean {
-    return !isSuspect && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;
+  #isHeld({ isSuspect, isHeardSince, lastHeardMs }: Instance): boolean {
+    return (!isSuspect || isHeardSince) && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;
   }
 
   /** A store is of no model. */
@@ -206,7 +248,7 @@ export class ClusterView implements MembersView {
     return difference ? { refused: `${member.name} serves another model or layout: ${difference}` } : admitted;
   }
 
-  #refusal({ member, protocolVersion }: Registration): string | undefined {
+  #refusal({ member, protocolVersion }: Pick<Registration, 'member' | 'protocolVersion'>): string | undefined {
     if (protocolVersion !== PROTOCOL_VERSION) {
       return `${member.name} speaks protocol ${protocolVersion}, this router ${PROTOCOL_VERSION}: run the same version everywhere`;
     }
@@ -226,10 +268,18 @@ export class ClusterView implements MembersView {
     if (engine && model !== undefined && !this.#models.has(model))
       this.#models.set(model, { format: engine.format, digest: formatDigest(engine.format) });
     const instance = new Instance(registration, clock.nowMs(), this.#placements, model);
+    instance.isUnchecked = true;
     this.#instances.set(member.name, instance);
     log.info({ member: member.name, role: member.role, address: member.address }, 'joined');
     onJoined(instance);
-    this.#tellOfStores({ came: [member], gone: [] });
+  }
+
+  /** It counts now, or no longer. */
+  #reachChanged(instance: Instance): void {
+    const { member, isCounted } = instance;
+    if (this.#instances.get(member.name) !== instance) return;
+    const isToldOf = this.#toldStores.has(instance);
+    if (isCounted !== isToldOf) this.#tellOfStore(instance, isCounted);
     this.#tellWatchers();
   }
 
@@ -245,6 +295,7 @@ export class ClusterView implements MembersView {
     const wasPlaceable = instance.isPlaceable;
     instance.hear(pulse, identity.epoch, clock.nowMs());
     onHeard(instance, pulse.blocks);
+    this.#reachability.heard(instance);
     if (!wasPlaceable) this.#tellWatchers();
   }
 
@@ -268,12 +319,7 @@ export class ClusterView implements MembersView {
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
     const { clock, log, silenceMs, signal, onLost } = this.#options;
-    if (instance.member.role === 'decode') {
-      const { model, maxModelLen: length } = instance;
-      this.#decodeLeft.set(`${length} ${model}`, { model, length, ms: clock.nowMs() });
-      const [oldest] = this.#decodeLeft.keys();
-      if (this.#decodeLeft.size > MAX_MEMBERS && oldest !== undefined) this.#decodeLeft.delete(oldest);
-    }
+    this.#noteLeft(instance);
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
     const end = (): void => {
@@ -285,18 +331,31 @@ export class ClusterView implements MembersView {
     onLost(instance);
     const { model } = instance;
     if (model !== undefined && !this.all().some((one) => one.model === model)) this.#models.delete(model);
-    this.#tellOfStores({ came: [], gone: [instance.member] });
+    if (this.#toldStores.has(instance)) this.#tellOfStore(instance, false);
     this.#tellWatchers();
   }
 
-  #stores(): Member[] {
-    return this.of('store').map(({ member }) => member);
+  /** A decode instance leaves; one that nobody could ever call is not expected back. */
+  #noteLeft({ member, model, maxModelLen: length, isCounted, countedMs }: Instance): void {
+    const ms = isCounted ? this.#options.clock.nowMs() : countedMs;
+    if (member.role !== 'decode' || ms === undefined) return;
+    this.#decodeLeft.set(`${length} ${model}`, { model, length, ms });
+    const [oldest] = this.#decodeLeft.keys();
+    if (this.#decodeLeft.size > MAX_MEMBERS && oldest !== undefined) this.#decodeLeft.delete(oldest);
   }
 
-  #tellOfStores(change: { readonly came: Member[]; readonly gone: Member[] }): void {
-    if (![...change.came, ...change.gone].some(({ role }) => role === 'store')) return;
+  #stores(): Member[] {
+    return [...this.#toldStores].map(({ member }) => member);
+  }
+
+  #tellOfStore(instance: Instance, isThere: boolean): void {
+    const { member } = instance;
+    if (member.role !== 'store') return;
+    if (isThere) this.#toldStores.add(instance);
+    else this.#toldStores.delete(instance);
     const { bus, identity } = this.#options;
     this.#version++;
+    const change = isThere ? { came: [member], gone: [] } : { came: [], gone: [member] };
     bus.publish(subjects.stores, toBytes({ router: identity.epoch, version: this.#version, ...change }));
   }
 }

@@ -13,6 +13,9 @@ export interface Placements {
   last: number;
 }
 
+/** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
+const MAX_FAILED = 3;
+
 export class Instance {
   readonly member: Member;
   readonly registration: Registration;
@@ -22,8 +25,18 @@ export class Instance {
   readonly lost = new AbortController();
   load: Load | undefined;
   lastHeardMs: number;
-  /** A call could not reach it; cleared by its next heartbeat. */
+  /** A call could not reach it, and none has since. */
   isSuspect = false;
+  /** It has been heard since a call could not reach it. */
+  isHeardSince = true;
+  /** It has not been called since it was admitted. */
+  isUnchecked = false;
+  /** Why it cannot be called at its address; undefined: it can, as far as is known. */
+  unreachable: string | undefined;
+  /** When it was last heard as a part of the cluster; undefined: it never was one. */
+  countedMs: number | undefined;
+  /** Calls in a row that could not reach it. */
+  #numFailed = 0;
   /** Numbers of the calls that this router has placed there and not heard the end of, ascending. */
   readonly #placed = new Set<number>();
   /** Of this router, at all instances: an instance that comes back has seen what was placed before. */
@@ -53,7 +66,30 @@ export class Instance {
   }
 
   get isPlaceable(): boolean {
-    return !this.isSuspect && !this.load?.isDraining;
+    return this.isCounted && !this.isSuspect && !this.load?.isDraining;
+  }
+
+  /** Whether it is a part of the cluster that others can use: it has answered at its address. */
+  get isCounted(): boolean {
+    return !this.isUnchecked && this.unreachable === undefined;
+  }
+
+  /** A call could not reach it. One that never answered is unreachable at once; others when it is so for the third time in a row. */
+  failed(cause: string): void {
+    this.isSuspect = true;
+    this.isHeardSince = false;
+    this.#numFailed++;
+    if (this.isUnchecked || this.#numFailed >= MAX_FAILED) this.unreachable = cause;
+    this.isUnchecked = false;
+  }
+
+  /** It has answered at its address. */
+  answered(nowMs: number): void {
+    this.isSuspect = false;
+    this.isUnchecked = false;
+    this.unreachable = undefined;
+    this.#numFailed = 0;
+    this.countedMs = nowMs;
   }
 
   get numPlaced(): number {
@@ -82,8 +118,9 @@ export class Instance {
   /** It speaks; `router` is the epoch of this one. */
   hear({ load, seen }: Pulse, router: string, nowMs: number): void {
     this.load = load;
-    this.isSuspect = false;
     this.lastHeardMs = nowMs;
+    this.isHeardSince = true;
+    if (this.isCounted) this.countedMs = nowMs;
     // Late words say less than was known.
     this.#seen = Math.max(this.#seen, seen[router] ?? 0);
     this.#numUnseen = [...this.#placed].filter((placement) => placement > this.#seen).length;

@@ -25,7 +25,7 @@ export function poolView(
   };
 }
 
-function nodeView({ member, model, load, registration, isSuspect }: Instance): Record<string, unknown> {
+function nodeView({ member, model, load, registration, isSuspect, unreachable }: Instance): Record<string, unknown> {
   const { engine } = registration;
   return {
     name: member.name,
@@ -36,7 +36,9 @@ function nodeView({ member, model, load, registration, isSuspect }: Instance): R
     epoch: member.epoch,
     device: engine?.device ?? null,
     numerics_class: engine?.numericsClass ?? null,
-    state: isSuspect ? 'suspect' : load?.isDraining ? 'draining' : 'alive',
+    state: unreachable !== undefined ? 'unreachable' : isSuspect ? 'suspect' : load?.isDraining ? 'draining' : 'alive',
+    /** Why it cannot be called at its address. */
+    unreachable: unreachable ?? null,
     running: load?.running ?? 0,
     waiting: load?.waiting ?? 0,
     kv_usage: load?.kvUsage ?? null,

@@ -142,7 +142,7 @@ export class Conductor {
       ...{ start, end },
       holders: heldBy.flatMap(({ holder: id, tiers: its }) => {
         const holder = view.byHolder(id);
-        if (!holder || !avoided.isHolder(holder)) return [];
+        if (!holder?.isCounted || !avoided.isHolder(holder)) return [];
         return [{ id, address: holder.member.address, isInMemory: (its & MEMORY_TIERS) !== 0 }];
       }),
     }));

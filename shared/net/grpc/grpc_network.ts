@@ -4,6 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { timingSafeEqual } from 'node:crypto';
+import { createSocket } from 'node:dgram';
+import { lookup } from 'node:dns/promises';
 import {
   Client,
   Metadata,
@@ -20,13 +22,14 @@ import {
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../../base/clock.ts';
-import { Failure } from '../../base/failure.ts';
+import { Failure, messageOf } from '../../base/failure.ts';
 import { Pushed } from '../../base/pushed.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import { OpenCall } from './open_call.ts';
 import { serveDuplex, serveUnary, type AnyHandler } from './serve.ts';
 import { toFailure } from './status.ts';
+import { explained } from './tls_trouble.ts';
 import { methodOf, serviceOf, wires, type Wire } from './wire.ts';
 
 const TOKEN_KEY = 'penstock-token';
@@ -43,6 +46,8 @@ const channelOptions: ChannelOptions = {
   // A dead peer without a reset is noticed by its silence on the bus; this is the transport's own safety net.
   'grpc.keepalive_time_ms': 10_000,
   'grpc.keepalive_timeout_ms': 5_000,
+  // Members of a cluster reach each other directly: `http_proxy` and its relatives are for what is outside.
+  'grpc.enable_http_proxy': 0,
 };
 
 export class GrpcNetwork implements Network {
@@ -59,22 +64,25 @@ export class GrpcNetwork implements Network {
     this.#tls = tls;
   }
 
-  async listen(bind: string, handlers: Handlers): Promise<Listener> {
+  async listen(bind: string, handlers: Handlers, epoch = ''): Promise<Listener> {
     const server = new Server({ ...channelOptions, interceptors: [requireToken(this.#token)] });
-    const names = (Object.keys(wires) as CallName[]).filter((name) => handlers[name] !== undefined);
+    const names = (Object.keys(wires) as CallName[]).filter(
+      (name) => handlers[name] !== undefined && wires[name].service !== 'Health',
+    );
     for (const service of new Set(names.map((name) => wires[name].service))) {
       const own = names.filter((name) => wires[name].service === service);
       const served: UntypedServiceImplementation = {};
       for (const name of own) served[wires[name].method] = this.#serve(name, handlers[name] as AnyHandler);
       server.addService(serviceOf(service), served);
     }
-    const health = new HealthImplementation({ '': 'NOT_SERVING' });
+    // By its epoch a process is asked whether it is the one that is meant.
+    const health = new HealthImplementation({ '': 'NOT_SERVING', [epoch]: 'NOT_SERVING' });
     health.addToServer(server);
     const port = await bindServer(server, bind, this.#tls);
     return {
       address: `${bind.replace(/:\d+$/, '')}:${port}`,
       setServing: (isServing) => {
-        health.setStatus('', isServing ? 'SERVING' : 'NOT_SERVING');
+        for (const service of new Set(['', epoch])) health.setStatus(service, isServing ? 'SERVING' : 'NOT_SERVING');
       },
       close: (graceMs) => shutDown(server, this.#clock, graceMs),
     };
@@ -87,6 +95,17 @@ export class GrpcNetwork implements Network {
   }
 
   open<M extends CallName>(
+    address: string,
+    name: M,
+    requests: AsyncIterable<Request<M>>,
+    options: CallOptions,
+  ): AsyncIterableIterator<Reply<M>> {
+    const replies = this.#open(address, name, requests, options);
+    // Calls that are the first to a peer: whoever started it learns from their failure what is wrong with its options.
+    return name === 'check' || name === 'connect' ? explaining(replies, address, this.#tls !== undefined) : replies;
+  }
+
+  #open<M extends CallName>(
     address: string,
     name: M,
     requests: AsyncIterable<Request<M>>,
@@ -175,6 +194,10 @@ export class GrpcNetwork implements Network {
     return metadata;
   }
 
+  hostTowards(peer: string): Promise<string> {
+    return hostTowards(peer);
+  }
+
   forget(address: string): void {
     this.#clients.get(address)?.close();
     this.#clients.delete(address);
@@ -183,6 +206,52 @@ export class GrpcNetwork implements Network {
   close(): void {
     for (const address of [...this.#clients.keys()]) this.forget(address);
   }
+}
+
+/** A datagram socket that is connected sends nothing, and has the address of the interface that leads there. */
+async function hostTowards(peer: string): Promise<string> {
+  const { hostname, port } = new URL(peer.includes('://') ? peer : `tcp://${peer}`);
+  const cannot = (error: unknown): Error =>
+    new Error(`cannot find the way to ${peer}: ${messageOf(error)}; say the own address with --advertise`);
+  const found = await lookup(hostname.replace(/^\[|\]$/g, '')).catch((error: unknown) => {
+    throw cannot(error);
+  });
+  const host = found.address;
+  return new Promise((resolve, reject) => {
+    const family = found.family === 6 ? 'udp6' : 'udp4';
+    const socket = createSocket(family, () => undefined);
+    const fail = (error: Error): void => {
+      socket.close();
+      reject(cannot(error));
+    };
+    socket.once('error', fail);
+    socket.connect(Number(port) || 1, host, ((error?: Error) => {
+      if (error) {
+        fail(error);
+        return;
+      }
+      const { address } = socket.address();
+      socket.close();
+      resolve(family === 'udp6' ? `[${address}]` : address);
+    }) as () => void);
+  });
+}
+
+/** The same replies; a failure to connect says what is wrong where TLS is. */
+function explaining<R>(replies: AsyncIterableIterator<R>, address: string, hasTls: boolean): AsyncIterableIterator<R> {
+  return {
+    next: async () => {
+      try {
+        return await replies.next();
+      } catch (error) {
+        throw await explained(toFailure(error, address), address, hasTls);
+      }
+    },
+    return: (value) => replies.return?.(value) ?? Promise.resolve({ done: true, value: undefined }),
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
 }
 
 async function* starting(requests: AsyncIterable<object>): AsyncGenerator<object> {

@@ -55,5 +55,9 @@ export function toFailure(error: unknown, peer: string): Failure {
   const named = String(metadata?.get(FAILURE_KEY)[0] ?? '');
   const known: Partial<Record<string, FailureCode>> = codeOf;
   const failure = isFailureCode(named) ? named : (known[String(code)] ?? 'internal');
-  return new Failure(failure, `${peer}: ${details ?? messageOf(error)}`, { cause: error });
+  // grpc-js ends its message with a note that is empty most of the time, and says when: one cause is one text.
+  const text = (details ?? messageOf(error))
+    .replace(/ \(\d{4}-\d\d-\d\dT[\d:.]+Z\)/g, '')
+    .replace(/\.? Resolution note: $/, '');
+  return new Failure(failure, `${peer}: ${text}`, { cause: error });
 }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { fileURLToPath } from 'node:url';
 import { loadPackageDefinition, type MethodDefinition, type ServiceDefinition } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
+import { service as health } from 'grpc-health-check';
 import type { CallName } from '../network.ts';
 
 const definition = loadSync(fileURLToPath(new URL('../../protocol/penstock.proto', import.meta.url)), {
@@ -16,7 +17,7 @@ const loaded = loadPackageDefinition(definition)['penstock'] as unknown as Recor
   { service: ServiceDefinition }
 >;
 
-type ServiceName = 'Blocks' | 'Prefill' | 'Decode' | 'Admin' | 'Hub';
+type ServiceName = 'Blocks' | 'Prefill' | 'Decode' | 'Admin' | 'Hub' | 'Health';
 
 /** How a call travels. */
 export interface Wire {
@@ -39,15 +40,17 @@ export const wires: Record<CallName, Wire> = {
   drain: { service: 'Admin', method: 'Drain', kind: 'unary' },
   describe: { service: 'Admin', method: 'Describe', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   connect: { service: 'Hub', method: 'Connect', kind: 'duplex' },
+  // Served by the library's own implementation.
+  check: { service: 'Health', method: 'Check', kind: 'unary' },
 };
 
 export function serviceOf(name: ServiceName): ServiceDefinition {
-  return loaded[name].service;
+  return name === 'Health' ? health : loaded[name].service;
 }
 
 /** As the protocol file defines it. */
 export function methodOf({ service, method }: Wire): MethodDefinition<object, object> {
-  const found = loaded[service].service[method] as MethodDefinition<object, object> | undefined;
-  assert(found, `penstock.proto has no ${service}.${method}`);
+  const found = serviceOf(service)[method] as MethodDefinition<object, object> | undefined;
+  assert(found, `there is no ${service}.${method}`);
   return found;
 }

@@ -1,6 +1,6 @@
 /** The mover thread: checksums of records that lie in a shared slab, and the sockets that carry them. */
-import { availableParallelism } from 'node:os';
 import { systemClock, type Clock } from '../../base/clock.ts';
+import { availableCores } from '../../base/cpu_quota.ts';
 import type { MethodsOf, Thread } from '../../base/threads.ts';
 import { workerThreads } from '../../base/worker_threads.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
@@ -63,7 +63,7 @@ export function start(tls: TlsTexts | undefined, emit: (event: MoverEvent) => vo
 
 /** Begun when there is something to copy, where there is a core for it. */
 function copyThread(memory: () => SlabMemory): CopyHelper | undefined {
-  if (availableParallelism() < 2) return undefined;
+  if (availableCores() < 2) return undefined;
   let begun: Thread<MethodsOf<typeof startCopier>> | undefined;
   const thread = (): Thread<MethodsOf<typeof startCopier>> => {
     if (begun) return begun;

@@ -1,16 +1,20 @@
 /** Membership under a simulated clock: silence, pauses, epochs, refusals; and the index feed with gaps. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
+import { Failure } from '../../../shared/base/failure.ts';
 import { silentLog } from '../../../shared/base/log.ts';
 import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
 import type { Format } from '../../../shared/kv/format.ts';
+import { answeringOnce, type HealthReply, type HealthRequest } from '../../../shared/net/network.ts';
 import {
+  readReach,
   readRouter,
   readStores,
   readStranger,
   readRegistrationReply,
   subjects,
   toBytes,
+  type Inquiry,
   type Load,
   type Registration,
   type RegistrationReply,
@@ -20,6 +24,7 @@ import { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { ModelView } from '../../../services/router/cluster/model_view.ts';
 import { admitTo } from '../../../services/router/models.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
+import { playedNetwork } from '../../support/played_network.ts';
 
 const format: Format = {
   model: 'm',
@@ -52,10 +57,13 @@ class World {
   readonly hub = new EmbeddedHub(silentLog);
   readonly events: string[] = [];
   readonly view: ClusterView;
+  /** How members answer when they are called at their addresses. */
+  check: (request: HealthRequest) => HealthReply = () => ({ status: 1 });
 
   constructor() {
     this.view = new ClusterView({
       bus: this.hub,
+      network: playedNetwork({ check: answeringOnce<'check'>((request) => this.check(request)) }),
       identity: { name: 'r', epoch: 'r1' },
       clock: this.clock,
       log: silentLog,
@@ -128,9 +136,13 @@ test('of two processes with one name the first keeps it while it is heard; the s
   }
   assert.deepEqual(world.names, ['d1/a']);
   // A call could not reach it: its successor need not wait.
-  for (const instance of world.view.all()) instance.isSuspect = true;
+  for (const instance of world.view.all()) instance.failed('no answer');
   assert.equal((await world.register(registration('d1', 'b'))).kind, 'accepted');
   assert.deepEqual(world.names, ['d1/b']);
+  // Neither can be reached, and both speak: they do not take turns.
+  for (const instance of world.view.all()) instance.failed('no answer');
+  world.heartbeat('d1', 'b');
+  assert.equal((await world.register(registration('d1', 'c'))).kind, 'wait');
 });
 
 test('engines of other numerics are refused, unless they are told to mix', async () => {
@@ -305,4 +317,141 @@ test('a queue is what an instance says, and what this router has placed there th
   hear(9, 2);
   instance.place();
   assert.equal(instance.queueLength, 10, 'late words do not make seen ones unseen');
+});
+
+const countedOf = (world: World): string[] =>
+  world.view
+    .all()
+    .filter(({ isCounted }) => isCounted)
+    .map(({ id }) => id);
+const lostAt = (why: string) => (): never => {
+  throw new Failure('instance_lost', why);
+};
+
+test('a member counts once it has answered at its address; one that does not is told why, and asked every second', async () => {
+  const world = new World();
+  const asked: string[] = [];
+  world.check = ({ service }) => {
+    asked.push(service);
+    throw new Failure('instance_lost', 'd1:1: connect ECONNREFUSED');
+  };
+  const told: (string | null)[] = [];
+  world.hub.subscribe(subjects.reach('a'), (bytes) => told.push(readReach(bytes).unreachable));
+  const reply = await world.register(registration('d1', 'a'));
+  assert(reply.kind === 'accepted');
+  assert.equal(reply.unreachable, 'd1:1: connect ECONNREFUSED');
+  const [instance] = world.view.all();
+  assert(instance);
+  assert.deepEqual([instance.isPlaceable, countedOf(world)], [false, []]);
+  assert.equal(world.view.decodeSeenMs(10, 'm'), undefined, 'nobody waits for it');
+  for (let ms = 500; ms <= 3_200; ms += 500) {
+    await world.clock.run(ms);
+    world.heartbeat('d1', 'a');
+  }
+  await world.clock.run(3_200);
+  assert.deepEqual(asked, ['a', 'a', 'a', 'a'], 'at its registration, and each second');
+  assert.equal(instance.isPlaceable, false, 'heartbeats come by another way');
+  world.check = () => ({ status: 1 });
+  await world.clock.run(4_200);
+  assert.deepEqual([instance.isPlaceable, countedOf(world)], [true, ['d1/a']]);
+  assert.deepEqual(told, ['d1:1: connect ECONNREFUSED', null]);
+});
+
+test('at its address another process answers', async () => {
+  const world = new World();
+  world.check = () => {
+    throw new Failure('not_found', 'unknown service');
+  };
+  const reply = await world.register(registration('d1', 'a'));
+  assert(reply.kind === 'accepted');
+  assert.equal(reply.unreachable, 'another process answers at d1:1');
+});
+
+test('one that a call could not reach is suspect until it answers: its heartbeat alone does not clear it; the third call in a row is its last', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  const [instance] = world.view.all();
+  assert(instance?.isPlaceable);
+  world.check = lostAt('no way there');
+  instance.failed('the call broke');
+  world.heartbeat('d1', 'a');
+  await world.clock.run(10);
+  assert.deepEqual([instance.isSuspect, instance.unreachable], [true, undefined], 'the second');
+  await world.clock.run(1_100);
+  assert.equal(instance.unreachable, 'no way there', 'the third');
+  assert.deepEqual(countedOf(world), []);
+  assert.notEqual(world.view.decodeSeenMs(10, 'm'), undefined, 'it was there a moment ago');
+  world.check = () => ({ status: 1 });
+  await world.clock.run(2_200);
+  assert.deepEqual([instance.isPlaceable, instance.unreachable], [true, undefined]);
+  // A connection that breaks once costs a call.
+  instance.failed('the call broke');
+  assert.equal(instance.isPlaceable, false);
+  await world.clock.run(2_300);
+  assert.equal(instance.isPlaceable, false);
+  world.heartbeat('d1', 'a');
+  await world.clock.run(2_310);
+  assert.equal(instance.isPlaceable, true);
+});
+
+test('one whose calls all broke, and that says goodbye then, is expected back like any other', async () => {
+  const world = new World();
+  await world.register(registration('d1', 'a'));
+  const [instance] = world.view.all();
+  await world.clock.run(400);
+  world.heartbeat('d1', 'a');
+  for (let i = 0; i < 3; i++) instance?.failed('it is closed');
+  assert.equal(world.view.decodeSeenMs(10, 'm'), 400);
+  world.hub.publish(subjects.goodbye, toBytes({ name: 'd1', epoch: 'a' }));
+  assert.deepEqual([world.names, world.view.decodeSeenMs(10, 'm')], [[], 400]);
+});
+
+test('members know the stores that can be reached, and hear of changes', async () => {
+  const world = new World();
+  const changes: string[] = [];
+  world.hub.subscribe(subjects.stores, (bytes) => {
+    const { came, gone } = readStores(bytes);
+    changes.push([...came.map(({ name }) => `+${name}`), ...gone.map(({ name }) => `-${name}`)].join());
+  });
+  const member = { ...registration('s1', 'a').member, role: 'store' as const };
+  const store: Registration = { member, protocolVersion: PROTOCOL_VERSION };
+  world.check = lostAt('no way there');
+  const first = await world.register(store);
+  assert(first.kind === 'accepted');
+  assert.deepEqual([first.stores, changes], [[], []]);
+  world.check = () => ({ status: 1 });
+  await world.clock.run(1_100);
+  assert.deepEqual(changes, ['+s1']);
+  const second = await world.register(store);
+  assert(second.kind === 'accepted');
+  assert.deepEqual([second.stores, second.version], [[member], 1]);
+  const [instance] = world.view.all();
+  for (let i = 0; i < 3; i++) instance?.failed('broken');
+  world.check = lostAt('no way there');
+  world.heartbeat('s1', 'a');
+  world.hub.publish(subjects.goodbye, toBytes({ name: 's1', epoch: 'a' }));
+  assert.deepEqual(changes, ['+s1', '-s1'], 'once');
+});
+
+test('a process hears what keeps it out before it has loaded: protocol, name, block size, and an address where it is not', async () => {
+  const world = new World();
+  const inquire = async (inquiry: Inquiry): Promise<RegistrationReply> =>
+    readRegistrationReply(await world.hub.request(subjects.inquire('r1'), toBytes(inquiry)));
+  const { member, protocolVersion } = registration('d2', 'a');
+  const asked: Inquiry = { member, protocolVersion, engine: { blockSize: 16 } };
+  assert.equal((await inquire(asked)).kind, 'accepted', 'the cluster has no block size yet');
+  await world.register(registration('d1', 'a'));
+  const refused = async (inquiry: Inquiry, pattern: RegExp): Promise<void> => {
+    const reply = await inquire(inquiry);
+    assert(reply.kind === 'refused');
+    assert.match(reply.reason, pattern);
+  };
+  await refused(asked, /d2 has --block-size 16, the cluster 32/);
+  await refused({ ...asked, protocolVersion: 1 }, /speaks protocol 1/);
+  await refused({ member: { ...member, name: 'd1', role: 'store' }, protocolVersion }, /belongs to a decode/);
+  world.check = lostAt('certificate for another host');
+  const reply = await inquire({ ...asked, engine: { blockSize: 32 } });
+  assert(reply.kind === 'accepted');
+  assert.equal(reply.unreachable, 'certificate for another host');
+  assert.deepEqual(world.names, ['d1/a'], 'an inquiry makes no member');
 });
