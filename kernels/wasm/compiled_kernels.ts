@@ -14,7 +14,16 @@ export interface CompiledKernels {
   readonly isFused: boolean;
 }
 
+/** One compilation per thread and kind: a thread with several devices or row drawers compiles once. */
+const compiled = new Map<boolean, CompiledKernels>();
+
 export function compileKernels(mayRelax: boolean): CompiledKernels {
+  const kernels = compiled.get(mayRelax) ?? compile(mayRelax);
+  compiled.set(mayRelax, kernels);
+  return kernels;
+}
+
+function compile(mayRelax: boolean): CompiledKernels {
   const relaxed = mayRelax ? readKernels('kernels_relaxed.wasm') : undefined;
   const isRelaxed = relaxed !== undefined && canCompile(relaxed);
   const module = compileOptimised(isRelaxed ? relaxed : readKernels('kernels.wasm'));

@@ -5,6 +5,7 @@
 import type * as Webgpu from 'webgpu';
 import { DeviceError } from '../device.ts';
 import { napBetweenPolls, polled, takeOverPolling } from './polling.ts';
+import { mayHaveCard } from './vulkan_loader.ts';
 
 export interface AdapterListing {
   readonly backend: string;
@@ -67,6 +68,7 @@ export function listAdapters(): Promise<readonly AdapterListing[]> {
 
 async function askForAdapters(): Promise<AdapterListing[]> {
   const { create } = await loadPackage();
+  if (!(await mayHaveCard())) return [];
   let listing = '';
   try {
     // Dawn has no call that lists adapters, but says which there are when none has the name.

@@ -1,10 +1,10 @@
 /** From the name of a device to the device, and what `penstock devices` says of each. */
-import { availableParallelism } from 'node:os';
 import { DeviceError, type Device } from '../../kernels/device.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
 import { matrixConfig, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
+import { availableCores } from '../base/cpu_quota.ts';
 
 interface DeviceChoice {
   /** `wasm`, `webgpu`, `webgpu:INDEX` or `webgpu:PART_OF_NAME`. */
@@ -34,7 +34,7 @@ export async function autoDevice(): Promise<{ readonly device: string; readonly 
 /** @throws DeviceError for a name that is no device here. */
 export async function openDevice(choice: DeviceChoice): Promise<Device> {
   const { device: name } = choice;
-  if (name === 'wasm') return createWasmDevice(choice.numThreads || availableParallelism(), true, choice.deviceSharing);
+  if (name === 'wasm') return createWasmDevice(choice.numThreads || availableCores(), true, choice.deviceSharing);
   const match = /^webgpu(?::(.+))?$/.exec(name);
   if (!match) {
     throw new DeviceError(

@@ -34,11 +34,12 @@ const configSchema = z.looseObject({
 const generationSchema = z.looseObject({
   eos_token_id: z.union([z.int(), z.array(z.int())]).nullish(),
   do_sample: z.boolean().nullish(),
-  temperature: z.number().nullish(),
-  top_p: z.number().nullish(),
-  top_k: z.int().nullish(),
-  min_p: z.number().nullish(),
-  repetition_penalty: z.number().nullish(),
+  // The ranges of requests: these are the defaults of those that say nothing.
+  temperature: z.number().min(0).max(2).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.int().min(-1).nullish(),
+  min_p: z.number().min(0).max(1).nullish(),
+  repetition_penalty: z.number().gt(0).max(10).nullish(),
 });
 
 /** A config.json: what every model has, and the rest as an architecture reads it. */
@@ -74,6 +75,7 @@ export interface ModelFolder {
   /** The folder's own name, or that of the repository whose snapshot it is. */
   readonly name: string;
   readonly config: ModelConfig;
+  /** Tokens that end an answer, by config.json and generation_config.json; the tokenizer may name more. */
   readonly eosTokenIds: readonly number[];
   readonly defaults: GenerationDefaults;
   readonly hasTokenizer: boolean;
@@ -112,10 +114,8 @@ export function readModelFolder(path: string): ModelFolder {
     path: folder,
     name: repoOfSnapshot(folder) ?? basename(folder),
     config,
-    eosTokenIds:
-      generation?.eos_token_id === undefined || generation.eos_token_id === null
-        ? eosTokenIds
-        : [generation.eos_token_id].flat(),
+    // Either may leave out one that the other has: chat models are made of base models whose configuration stays.
+    eosTokenIds: [...new Set([...[generation?.eos_token_id ?? []].flat(), ...eosTokenIds])],
     defaults: generation ? toDefaults(generation) : {},
     hasTokenizer: existsSync(join(folder, 'tokenizer.json')),
   };
@@ -183,6 +183,11 @@ function toConfig(raw: z.infer<typeof configSchema>, path: string): ModelConfig 
     maxPositions: raw.max_position_embeddings,
     read: (schema) => check(raw, path, schema),
   };
+}
+
+/** Defaults as generation_config.json, or what stands in its place, has them. `path`: for messages. @throws ModelError for a value out of range */
+export function checkedDefaults(values: unknown, path: string): GenerationDefaults {
+  return toDefaults(check(values, path, generationSchema));
 }
 
 /** A folder that does not sample by default (`do_sample: false`) means greedy. */

@@ -3,7 +3,7 @@
  * those; else whole, because they lie by inputs, to give their rows as any other.
  */
 import { messageOf } from '../base/failure.ts';
-import { halfValue } from './half_value.ts';
+import { halfBits, halfValue } from './half_value.ts';
 import { ModelError } from './model_folder.ts';
 import type { Quantization } from './quantization.ts';
 import {
@@ -86,8 +86,19 @@ export class QuantisedTensors {
     return new Uint32Array((await this.#whole(tensor, 'I32')).buffer);
   }
 
+  /** The values of a tensor as f16, which scales of integers are on devices. @throws ModelError for one that no f16 holds. */
   async #halves(tensor: string): Promise<Uint16Array<ArrayBuffer>> {
-    return new Uint16Array((await this.#whole(tensor, 'F16')).buffer);
+    const info = this.#tensors.get(tensor);
+    if (info?.dtype !== 'F32' && info?.dtype !== 'BF16')
+      return new Uint16Array((await this.#whole(tensor, 'F16')).buffer);
+    const values = floatsOf(await this.#whole(tensor, info.dtype), info);
+    const halves = Uint16Array.from(values, halfBits);
+    const lost = halves.findIndex((half) => (half & 0x7c00) === 0x7c00);
+    if (lost >= 0)
+      throw new ModelError(
+        `${this.#path}: ${tensor} has ${values[lost]}, which no f16 holds: scales of integers are f16 here`,
+      );
+    return halves;
   }
 
   /** @throws ModelError when a part of it is missing, or does not belong to the others. */

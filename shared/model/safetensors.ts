@@ -18,6 +18,8 @@ const MAX_HEADER_BYTES = 100_000_000;
 /** The largest mixtures have some tens of thousands in all their files. */
 const MAX_TENSORS = 200_000;
 
+const objectSchema = z.record(z.string(), z.unknown());
+
 const headerSchema = z.record(
   z.string(),
   z.looseObject({
@@ -94,11 +96,13 @@ async function readHeader(path: string, file: FileHandle): Promise<ReadonlyMap<s
   await readFully(file, text, 8, path);
   let header: z.infer<typeof headerSchema>;
   try {
-    header = headerSchema.parse(JSON.parse(text.toString('utf8')));
+    // Its metadata are texts of whoever wrote the file, under names of their choice.
+    const entries = Object.entries(objectSchema.parse(JSON.parse(text.toString('utf8'))));
+    header = headerSchema.parse(Object.fromEntries(entries.filter(([name]) => name !== '__metadata__')));
   } catch (cause) {
     throw new ModelError(`${path} is not a safetensors file: ${messageOf(cause)}`, { cause });
   }
-  const entries = Object.entries(header).filter(([name]) => name !== '__metadata__');
+  const entries = Object.entries(header);
   if (entries.length > MAX_TENSORS) refuse(`names ${entries.length} tensors, which no model has`);
   const tensors = new Map<string, TensorInfo>();
   const ranges: TensorRange[] = [];

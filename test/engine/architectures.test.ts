@@ -67,6 +67,135 @@ test('rotary scaling, under its older names and its newer ones', () => {
 });
 
 test.each([
+  ['at the top', { rope_theta: 70_000 }, 70_000],
+  ['in rope_scaling', { rope_theta: undefined, rope_scaling: { rope_type: 'default', rope_theta: 500_000 } }, 500_000],
+  [
+    'in rope_parameters',
+    { rope_theta: undefined, rope_parameters: { rope_type: 'default', rope_theta: 6e5 } },
+    600_000,
+  ],
+  ['inside before the top', { rope_theta: 1, rope_scaling: { type: 'linear', factor: 2, rope_theta: 5e5 } }, 500_000],
+  [
+    'rope_scaling before rope_parameters',
+    { rope_theta: 3, rope_scaling: { type: 'linear', factor: 2 }, rope_parameters: { rope_theta: 7 } },
+    3,
+  ],
+  ['an empty rope_scaling is none', { rope_theta: 3, rope_scaling: {}, rope_parameters: { rope_theta: 7 } }, 7],
+  ['nowhere', { rope_theta: undefined }, 10_000],
+  [
+    'with llama3',
+    {
+      ...{ model_type: 'llama', rope_theta: undefined },
+      rope_scaling: {
+        ...{ rope_type: 'llama3', rope_theta: 500_000, factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+        original_max_position_embeddings: 512,
+      },
+    },
+    500_000,
+  ],
+  ['of kinds of layers', { rope_theta: 3, rope_parameters: { full_attention: { rope_theta: 9 } } }, 9],
+])('the rotary base %s', (_name, changes, theta) => {
+  assert.equal(shapeWith(changes).ropes['plain']?.theta, theta);
+});
+
+test.each([
+  ['nothing said', {}, 1e6, 1e4],
+  ['a scaling alone', { rope_scaling: { rope_type: 'linear', factor: 8 } }, 1e6, 1e4],
+  [
+    'kinds without a base',
+    { rope_parameters: { sliding_attention: { rope_type: 'default' }, full_attention: null } },
+    1e6,
+    1e4,
+  ],
+  ['at the top', { rope_theta: 3e6, rope_local_base_freq: 2e4 }, 3e6, 2e4],
+])('the rotary bases of Gemma 3, %s', (_name, changes, plain, local) => {
+  const { ropes } = shapeWith({
+    ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40, rope_theta: undefined },
+    ...changes,
+  });
+  assert.deepEqual([ropes['plain']?.theta, ropes['local']?.theta], [plain, local]);
+});
+
+test('kinds of layers that say the same in another order are the same', () => {
+  const full = { rope_type: 'linear', factor: 2 };
+  const sliding = { factor: 2, rope_type: 'linear', beta_fast: null };
+  assert.equal(
+    shapeWith({ rope_parameters: { full_attention: full, sliding_attention: sliding } }).ropes['plain']?.scaling?.kind,
+    'linear',
+  );
+});
+
+test('the share of a head that is rotated, wherever it stands; inside before the top', () => {
+  const dimOf = (changes: Readonly<Record<string, unknown>>): number | undefined =>
+    shapeWith({ head_dim: 32, ...changes }).ropes['plain']?.dim;
+  assert.equal(dimOf({ partial_rotary_factor: 0.5 }), 16);
+  assert.equal(dimOf({ rope_parameters: { partial_rotary_factor: 0.25 } }), 8);
+  assert.equal(dimOf({ partial_rotary_factor: 0.5, rope_parameters: { partial_rotary_factor: 0.25 } }), 8);
+});
+
+const ORIGINAL = { original_max_position_embeddings: 512 };
+test.each([
+  ['yarn beside what was trained for', { rope_scaling: { type: 'yarn', factor: 4, ...ORIGINAL } }, 512, 2_048],
+  [
+    'yarn in a configuration that is scaled already',
+    { rope_scaling: { type: 'yarn', factor: 4, ...ORIGINAL } },
+    2_048,
+    2_048,
+  ],
+  ['yarn that does not say what it was', { rope_scaling: { type: 'yarn', factor: 4 } }, 512, 2_048],
+  ['linear', { rope_scaling: { type: 'linear', factor: 2.5 } }, 1_000, 2_500],
+  ['dynamic, when nobody asks', { rope_scaling: { type: 'dynamic', factor: 4 } }, 512, 512],
+  [
+    'llama3',
+    { rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, ...ORIGINAL } },
+    4_096,
+    4_096,
+  ],
+  [
+    'longrope',
+    { rope_scaling: { type: 'su', short_factor: Array(8).fill(1), long_factor: Array(8).fill(2), ...ORIGINAL } },
+    4_096,
+    4_096,
+  ],
+  [
+    'Gemma 3',
+    { ...gemma, model_type: 'gemma3_text', sliding_window: 40, rope_scaling: { rope_type: 'linear', factor: 8 } },
+    1_024,
+    1_024,
+  ],
+  [
+    'Gemma 3 with yarn',
+    {
+      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      rope_scaling: { rope_type: 'yarn', factor: 4, ...ORIGINAL },
+    },
+    512,
+    2_048,
+  ],
+  [
+    'yarn beside what was trained for, at the top',
+    { ...ORIGINAL, rope_scaling: { type: 'yarn', factor: 4 } },
+    4_096,
+    2_048,
+  ],
+  [
+    'yarn, at the top before inside',
+    { ...ORIGINAL, rope_scaling: { type: 'yarn', factor: 4, original_max_position_embeddings: 1_024 } },
+    4_096,
+    2_048,
+  ],
+  ['yarn whose factor is the ratio', { rope_scaling: { type: 'yarn', factor: null, ...ORIGINAL } }, 2_048, 2_048],
+  [
+    'llama3, at the top',
+    { ...ORIGINAL, rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4 } },
+    4_096,
+    4_096,
+  ],
+])('the context that is served: %s', (_name, changes, positions, served) => {
+  assert.equal(servedLength(shapeWith({ ...changes, max_position_embeddings: positions }), 0), served);
+});
+
+test.each([
   [{ ...types('full') }, /1 layer_types for 3 layers is not supported/],
   [{ ...types('full', 'chunked', 'full') }, /a layer of type chunked_attention is not supported/],
   [{ ...types('full', 'sliding', 'full') }, /sliding_attention without use_sliding_window/],
@@ -83,6 +212,37 @@ test.each([
     /3 of 2 experts for each token is not supported/,
   ],
   [{ model_type: 'smollm3', no_rope_layers: [1] }, /1 no_rope_layers for 3 layers/],
+  [
+    { rope_scaling: { type: 'linear', factor: 4, finetuned: true } },
+    /rope_scaling\.finetuned beside rope_type "linear"/,
+  ],
+  [{ rope_parameters: { rope_type: 'default', factor: 4 } }, /rope_parameters\.factor beside rope_type "default"/],
+  [{ rope_scaling: { type: 'yarn', factor: -1 } }, /rope_scaling\.factor -1 is not supported/],
+  [
+    { rope_parameters: { full_attention: { rope_theta: 9 }, sliding_attention: { rope_theta: 3 } } },
+    /rope_parameters\.sliding_attention that differs from rope_parameters\.full_attention/,
+  ],
+  [
+    {
+      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      rope_parameters: { sliding_attention: { rope_type: 'default', beta: 1 } },
+    },
+    /rope_parameters\.beta beside rope_type "default"/,
+  ],
+  [
+    {
+      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      rope_parameters: { sliding_attention: { rope_type: 'default' }, rope_theta: 9 },
+    },
+    /rope_parameters\.rope_theta \(there are full_attention and sliding_attention\)/,
+  ],
+  [
+    {
+      ...{ ...gemma, model_type: 'gemma3_text', sliding_window: 40 },
+      rope_parameters: { rope_type: 'default', rope_theta: 9 },
+    },
+    /rope_parameters\.rope_type \(there are/,
+  ],
   [{ rope_scaling: { rope_type: 'yarn' } }, /rope_scaling yarn without factor is not supported/],
   [{ rope_scaling: { rope_type: 'linear', factor: -1 } }, /config\.json: .*factor/s],
   [

@@ -59,7 +59,7 @@ test.each(golden)('%s is cut where the residual stream is all that goes on', asy
 
 /** So little that there are a few. */
 async function narrowFor(modelPath: string, weightFormat: WeightFormat | 'auto', numThreads = 1): Promise<void> {
-  for (let bytes = 64 << 20; bytes > 1 << 20; bytes = Math.floor(bytes * 0.93)) {
+  for (let bytes = 64 << 20; bytes > 1 << 20; bytes = Math.floor(bytes * 0.8)) {
     narrowMemories(bytes);
     const loaded = await loadModel({ ...loadDefaults, modelPath, weightFormat, numThreads, numBlocks: 128 }).catch(
       () => undefined,

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { afterAll, expect, test } from 'vitest';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { conformance, weightConformance } from './conformance.ts';
+import { isLong } from '../support/long.ts';
 import { isSoftware, testAdapter, useVectorWidth } from './software_gpu.ts';
 
 export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
@@ -34,7 +35,10 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   const draws = isSoftware ? [] : [{ vocab: 1_500, cases: 200 }];
   const sample = isSoftware ? ({ formats: ['f32', 'int4'], sampled: 2, draws } as const) : { draws };
   // Between them the widths have all formats.
-  const others = isSoftware && vectorWidth === 512 ? ({ ...sample, formats: ['f16', 'int8'] } as const) : sample;
+  const others =
+    isSoftware && vectorWidth === 512
+      ? ({ ...sample, formats: ['f16', 'int8'], sampled: isLong ? 2 : 4 } as const)
+      : sample;
   conformance({ name: 'fast', open: fast, tolerance: 1e-5, linearTolerance, ...others });
   if (vectorWidth === 256) {
     const withoutFeatures = ['subgroups', 'shader-f16'];
@@ -42,7 +46,7 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
     conformance({ name: 'fast, without subgroups and f16', open: bare, tolerance: 1e-5, ...sample });
     // Kernels as a real GPU gets them: loops unrolled, without guards, more and smaller workgroups. Seconds each for a software driver.
     const unrolled = (): Promise<WebgpuDevice> => open('unrolled', { isTreatedAsHardware: true });
-    const few = isSoftware ? { ...sample, sampled: 4 } : {};
+    const few = isSoftware ? { ...sample, sampled: isLong ? 4 : 8 } : {};
     conformance({ name: 'deterministic, as for hardware', open: unrolled, tolerance: 1e-5, ...few });
     // Every weight of more than 2 KiB is split.
     const narrow = (): Promise<WebgpuDevice> => open('narrow', { maxSliceBytes: 2_048 });

@@ -10,29 +10,35 @@ import { windowSuite } from '../engine/window_suite.ts';
 import { bitsOf } from './bits.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
 import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
+import { isLong } from '../support/long.ts';
 import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'well' });
 
-// On wasm all of them run; here what differs for kernels: odd sizes, head sizes, a head of its own, biases, windows, norms, caps, scales and a mixture.
-const compiled = isSoftware
-  ? ([
-      'llama-odd',
-      'llama-head-dim',
-      'llama-untied',
-      'qwen2-tied-window',
-      'qwen3',
-      'phi3-longrope',
-      'gemma2',
-      'qwen3-moe',
-    ] as const)
-  : goldenModels;
+/** Each architecture once: a software GPU compiles for seconds. On wasm all models run. */
+const architectures = [
+  ...[
+    'llama-odd',
+    'mistral',
+    'qwen2-tied-window',
+    'qwen3',
+    'phi3-longrope',
+    'gemma2',
+    'gemma3',
+    'mixtral',
+    'qwen3-moe',
+  ],
+] as const;
+/** What else differs for kernels: heads of a size of their own, and a last matrix of its own. */
+const more = ['llama-head-dim', 'llama-untied'] as const;
+const isSampled = isSoftware && !isLong;
+const compiled = isSampled ? architectures : isSoftware ? [...architectures, ...more] : goldenModels;
 goldenSuite({ device }, compiled);
 const formats = ['llama-gptq', 'llama-awq', 'gguf-q8_0', 'gguf-q4_0', 'gguf-q4_k_m'] as const;
-goldenSuite({ device }, isSoftware ? formats : goldenFormats);
+goldenSuite({ device }, isSampled ? ['llama-gptq', 'gguf-q4_k_m'] : isSoftware ? formats : goldenFormats);
 describe('as stored', () => {
   // Nothing is rounded again; what they are multiplied with is f32.
-  goldenSuite({ device, weightFormat: 'auto' }, ['gguf-q8_0', 'gguf-q4_0'], 1e-2);
+  goldenSuite({ device, weightFormat: 'auto' }, isSampled ? ['gguf-q4_0'] : ['gguf-q8_0', 'gguf-q4_0'], 1e-2);
 });
 // Tiles of many rows hold x as f16.
 describe('fast', () => {
@@ -43,20 +49,27 @@ windowSuite(isSoftware ? ['gemma3'] : ['mistral', 'gemma3', 'qwen2-tied-window']
 
 /** Every model in every format on a real GPU; what compiles slowly in software is sampled. */
 const combinations: readonly (readonly [model: string, kvDtype: 'f16' | 'f32', weightFormat: WeightFormat])[] =
-  isSoftware
+  isSampled
     ? [
-        ['llama-odd', 'f16', 'f32'],
         ['llama-head-dim', 'f32', 'f16'],
-        ['llama-tied', 'f16', 'int8'],
-        ['llama-bias', 'f16', 'int4'],
-        ['llama-head-dim', 'f16', 'uint4'],
         ['gemma2', 'f16', 'int8'],
-        ['gemma3', 'f16', 'f32'],
-        ['mixtral', 'f16', 'int4'],
+        ['llama-bias', 'f16', 'int4'],
+        ['mixtral', 'f16', 'uint4'],
       ]
-    : goldenModels.flatMap((model) =>
-        weightFormats.flatMap((format) => (['f16', 'f32'] as const).map((kv) => [model, kv, format] as const)),
-      );
+    : isSoftware
+      ? [
+          ['llama-odd', 'f16', 'f32'],
+          ['llama-head-dim', 'f32', 'f16'],
+          ['llama-tied', 'f16', 'int8'],
+          ['llama-bias', 'f16', 'int4'],
+          ['llama-head-dim', 'f16', 'uint4'],
+          ['gemma2', 'f16', 'int8'],
+          ['gemma3', 'f16', 'f32'],
+          ['mixtral', 'f16', 'int4'],
+        ]
+      : goldenModels.flatMap((model) =>
+          weightFormats.flatMap((format) => (['f16', 'f32'] as const).map((kv) => [model, kv, format] as const)),
+        );
 
 test.each(combinations)(
   'E2: %s with %s KV and %s weights has the same bits in chunks of 150 down to 1, alone and beside others',

@@ -2,17 +2,13 @@
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { Activation, LayerShape, ModelShape } from '../../model/model_shape.ts';
-import { ropeScaling } from './decoder_rope.ts';
+import { ropeScaling, scaledPositions } from './decoder_rope.ts';
+import { rotaryParameters } from './decoder_rotary.ts';
 
 const positive = z.int().positive();
 
 /** No model has as many. */
 const MAX_LAYERS = 4_096;
-
-const ropeParameters = z.looseObject({
-  rope_theta: z.number().positive().nullish(),
-  partial_rotary_factor: z.number().positive().max(1).nullish(),
-});
 
 const decoderSchema = z.looseObject({
   hidden_size: positive,
@@ -22,10 +18,6 @@ const decoderSchema = z.looseObject({
   num_key_value_heads: positive.nullish(),
   head_dim: positive.nullish(),
   rms_norm_eps: z.number().positive(),
-  rope_theta: z.number().positive().nullish(),
-  /** Newer configurations have all of it here, or here by kinds of layers. */
-  rope_parameters: ropeParameters.extend({ full_attention: ropeParameters.nullish() }).nullish(),
-  partial_rotary_factor: z.number().positive().max(1).nullish(),
   hidden_act: z.string().nullish(),
   hidden_activation: z.string().nullish(),
   attention_bias: z.boolean().nullish(),
@@ -57,6 +49,10 @@ export interface DecoderTraits {
   readonly theta?: number;
   /** The rotary table of layer i. */
   readonly ropeOf?: (layer: number) => string;
+  /** Rotary parameters differ by kinds of layers: `model.ropes` has the tables of those with a window. */
+  readonly hasRopesByLayers?: boolean;
+  /** With linear scaling, too, `max_position_embeddings` names the whole context. */
+  readonly isLinearWhole?: boolean;
 }
 
 /** @throws ModelError */
@@ -69,12 +65,13 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   if (heads % kvHeads !== 0) refuse(config, `${heads} attention heads over ${kvHeads} KV heads`);
   const headDim = raw.head_dim ?? raw.hidden_size / heads;
   if (!Number.isInteger(headDim) || headDim % 2 !== 0) refuse(config, `head_dim ${headDim}`);
-  const rope = raw.rope_parameters?.full_attention ?? raw.rope_parameters;
-  const partial = raw.partial_rotary_factor ?? rope?.partial_rotary_factor ?? 1;
+  const rope = rotaryParameters(config, 'full_attention', { isByLayers: traits.hasRopesByLayers ?? false });
+  const partial = rope.partial_rotary_factor ?? 1;
   const dim = Math.floor(headDim * partial);
   // Kernels take neighbours of each half together.
   if (dim < headDim && dim % 4 !== 0) refuse(config, `partial_rotary_factor ${partial}`);
-  const scaling = ropeScaling(config, dim);
+  const scaling = ropeScaling(config, rope, dim);
+  const isWhole = traits.isLinearWhole && scaling?.kind === 'linear';
   const { windowOf = () => 0, ropeOf = () => 'plain', mixtureOf = () => undefined } = traits;
   const layer = {
     ...{ heads, kvHeads, headDim, inner: raw.intermediate_size, experts: null, activation },
@@ -86,7 +83,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
   return {
     vocabSize: config.vocabSize,
     hidden: raw.hidden_size,
-    maxPositions: config.maxPositions,
+    maxPositions: isWhole ? config.maxPositions : scaledPositions(config.maxPositions, scaling),
     epsilon: raw.rms_norm_eps,
     isTied: raw.tie_word_embeddings ?? false,
     ...{ hasNormOffset: false, embeddingScale: 1, branchScale: 1, logitScale: 1, logitCap: 0 },
@@ -99,7 +96,7 @@ export function decoderShape(config: ModelConfig, traits: DecoderTraits = {}): M
     ...traits.model,
     ropes: {
       plain: {
-        ...{ theta: raw.rope_theta ?? rope?.rope_theta ?? traits.theta ?? 10_000, dim },
+        ...{ theta: rope.rope_theta ?? traits.theta ?? 10_000, dim },
         ...(scaling ? { scaling } : {}),
       },
       ...traits.model?.ropes,

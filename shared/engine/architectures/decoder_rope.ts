@@ -6,95 +6,76 @@ import assert from 'node:assert/strict';
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 import type { RopeScaling, RopeShape } from '../../model/model_shape.ts';
-
-const positive = z.number().positive();
-
-const factors = z.array(positive).nullish();
-
-const scalingSchema = z.looseObject({
-  rope_type: z.string().nullish(),
-  /** As older configurations name it. */
-  type: z.string().nullish(),
-  factor: positive.nullish(),
-  low_freq_factor: positive.nullish(),
-  high_freq_factor: positive.nullish(),
-  original_max_position_embeddings: positive.nullish(),
-  attention_factor: positive.nullish(),
-  mscale: positive.nullish(),
-  mscale_all_dim: positive.nullish(),
-  beta_fast: positive.nullish(),
-  beta_slow: positive.nullish(),
-  truncate: z.boolean().nullish(),
-  short_factor: factors,
-  long_factor: factors,
-});
-
-const schema = z.looseObject({
-  rope_scaling: scalingSchema.nullish(),
-  rope_parameters: scalingSchema.extend({ full_attention: scalingSchema.nullish() }).nullish(),
-  /** Where Phi has it. */
-  original_max_position_embeddings: positive.nullish(),
-});
+import type { RotaryParameters } from './decoder_rotary.ts';
 
 /**
- * What a configuration says of scaling for heads of which `dim` values are rotated; undefined: nothing.
- * @throws ModelError for a kind that is not there, or one that lacks a number.
+ * The scaling that rotary parameters ask for, of heads of which `dim` values are rotated; undefined: none.
+ * @throws ModelError for one that lacks a number.
  */
-export function ropeScaling(config: ModelConfig, dim: number): RopeScaling | undefined {
-  const { rope_scaling: scaling, rope_parameters: all, ...own } = config.read(schema);
-  // By kinds of layers, in newer configurations of models that have several.
-  const parameters = all?.full_attention ?? all;
-  const raw = scaling ?? parameters;
-  const kind = raw?.rope_type ?? raw?.type ?? 'default';
-  if (!raw || kind === 'default') return undefined;
+export function ropeScaling(config: ModelConfig, raw: RotaryParameters, dim: number): RopeScaling | undefined {
+  const { kind, place } = raw;
   const needed = (
     key: 'factor' | 'low_freq_factor' | 'high_freq_factor' | 'original_max_position_embeddings',
-  ): number => raw[key] ?? refuse(config, `rope_scaling ${kind} without ${key}`);
+  ): number => raw[key] ?? refuse(config, `${place} ${kind} without ${key}`);
+  // Phi has it at the top, and there it counts for all whose scaling has it.
+  const { original_max_position_embeddings: atTop } = config.read(originalSchema);
   switch (kind) {
+    case 'default':
+      return undefined;
     case 'linear':
       return { kind, factor: needed('factor') };
     case 'llama3': {
       const [low, high] = [needed('low_freq_factor'), needed('high_freq_factor')];
-      if (low >= high) refuse(config, `rope_scaling llama3 with low_freq_factor ${low} and high_freq_factor ${high}`);
-      const originalPositions = needed('original_max_position_embeddings');
+      if (low >= high) refuse(config, `${place} llama3 with low_freq_factor ${low} and high_freq_factor ${high}`);
+      const originalPositions = atTop ?? needed('original_max_position_embeddings');
       return { kind, factor: needed('factor'), lowFactor: low, highFactor: high, originalPositions };
     }
     case 'yarn': {
-      const factor = needed('factor');
+      const said = atTop ?? raw.original_max_position_embeddings;
+      // Where it is not said, it is the ratio of both contexts.
+      const factor = raw.factor ?? (said === undefined ? needed('factor') : config.maxPositions / said);
       return {
-        ...{ kind, factor, originalPositions: raw.original_max_position_embeddings ?? config.maxPositions },
+        ...{ kind, factor, originalPositions: said ?? config.maxPositions },
         attentionFactor: raw.attention_factor ?? yarnAttention(factor, raw.mscale, raw.mscale_all_dim),
         ...{ betaFast: raw.beta_fast ?? 32, betaSlow: raw.beta_slow ?? 1, isTruncated: raw.truncate ?? true },
       };
     }
     case 'dynamic':
       return { kind, factor: needed('factor'), originalPositions: config.maxPositions };
-    // As Phi-3 called it first.
-    case 'su':
-    case 'longrope': {
-      const [short, long] = [raw.short_factor ?? [], raw.long_factor ?? []];
-      if (short.length !== dim / 2 || long.length !== dim / 2)
-        refuse(
-          config,
-          `rope_scaling ${kind} with ${short.length} short and ${long.length} long factors for ${dim / 2}`,
-        );
-      const originalPositions = own.original_max_position_embeddings ?? needed('original_max_position_embeddings');
-      // Where the model says both contexts it is their ratio, whatever else is said.
-      const ofContexts = config.maxPositions / originalPositions;
-      const factor = own.original_max_position_embeddings ? ofContexts : (raw.factor ?? ofContexts);
-      const attentionFactor =
-        raw.attention_factor ?? (factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(originalPositions)));
-      return { kind: 'longrope', short, long, originalPositions, attentionFactor };
-    }
-    default:
-      return refuse(
-        config,
-        `rope_scaling of type ${JSON.stringify(kind)} (there are linear, dynamic, llama3, yarn and longrope)`,
-      );
+    case 'longrope':
+      return longrope(config, raw, dim, atTop ?? undefined);
   }
 }
 
-function yarnAttention(factor: number, mscale?: number | null, mscaleAllDim?: number | null): number {
+const originalSchema = z.looseObject({ original_max_position_embeddings: z.number().positive().nullish() });
+
+function longrope(config: ModelConfig, raw: RotaryParameters, dim: number, atTop: number | undefined): RopeScaling {
+  const { place } = raw;
+  const [short, long] = [raw.short_factor ?? [], raw.long_factor ?? []];
+  if (short.length !== dim / 2 || long.length !== dim / 2)
+    refuse(config, `${place} longrope with ${short.length} short and ${long.length} long factors for ${dim / 2}`);
+  const originalPositions =
+    atTop ??
+    raw.original_max_position_embeddings ??
+    refuse(config, `${place} longrope without original_max_position_embeddings`);
+  // Where the model says both contexts it is their ratio, whatever else is said.
+  const ofContexts = config.maxPositions / originalPositions;
+  const factor = atTop ? ofContexts : (raw.factor ?? ofContexts);
+  const attentionFactor =
+    raw.attention_factor ?? (factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(originalPositions)));
+  return { kind: 'longrope', short, long, originalPositions, attentionFactor };
+}
+
+/**
+ * The longest context of a model whose configuration names `maxPositions`. YaRN and linear scaling lengthen what a configuration names;
+ * llama3 and longrope have it named whole already, and dynamic scaling goes beyond it only when more is asked for.
+ */
+export function scaledPositions(maxPositions: number, scaling: RopeScaling | undefined): number {
+  if (scaling?.kind === 'yarn') return Math.floor(scaling.originalPositions * scaling.factor);
+  return scaling?.kind === 'linear' ? Math.floor(maxPositions * scaling.factor) : maxPositions;
+}
+
+function yarnAttention(factor: number, mscale: number | undefined, mscaleAllDim: number | undefined): number {
   const of = (scale: number): number => (factor <= 1 ? 1 : 0.1 * scale * Math.log(factor) + 1);
   return mscale && mscaleAllDim ? of(mscale) / of(mscaleAllDim) : of(1);
 }

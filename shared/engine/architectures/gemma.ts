@@ -1,10 +1,12 @@
 import { z } from 'zod';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
-import type { ModelShape } from '../../model/model_shape.ts';
+import type { ModelShape, RopeShape } from '../../model/model_shape.ts';
 import type { Architecture } from './architecture.ts';
 import { decoderProgram } from './decoder.ts';
 import { decoderShape } from './decoder_config.ts';
+import { ropeScaling } from './decoder_rope.ts';
 import { commonWindow, windowedLayers } from './decoder_windows.ts';
+import { rotaryParameters } from './decoder_rotary.ts';
 
 const schema = z.looseObject({
   hidden_size: z.int().positive(),
@@ -14,9 +16,6 @@ const schema = z.looseObject({
   final_logit_softcapping: z.number().positive().nullish(),
   tie_word_embeddings: z.boolean().nullish(),
   rope_local_base_freq: z.number().positive().nullish(),
-  rope_parameters: z
-    .looseObject({ sliding_attention: z.looseObject({ rope_theta: z.number().positive() }).nullish() })
-    .nullish(),
   sliding_window_pattern: z.int().positive().nullish(),
   use_bidirectional_attention: z.boolean().nullish(),
 });
@@ -27,7 +26,8 @@ function gemmaShape(
   isWindowed: readonly boolean[],
   more: {
     readonly qkNorm: 'none' | 'head';
-    readonly localTheta?: number;
+    /** The rotary table of layers with a window, where they have one of their own. */
+    readonly localRope?: RopeShape;
     /** Where the configuration does not say; `null` is none. */
     readonly caps?: { readonly scores: number; readonly logits: number };
   },
@@ -36,7 +36,7 @@ function gemmaShape(
   const window = commonWindow(config);
   if (isWindowed.includes(true) && window === 0) refuse(config, 'sliding_attention without a sliding_window');
   if (raw.use_bidirectional_attention) refuse(config, 'use_bidirectional_attention');
-  const { qkNorm, localTheta, caps = { scores: 0, logits: 0 } } = more;
+  const { qkNorm, localRope, caps = { scores: 0, logits: 0 } } = more;
   const capOf = (said: number | null | undefined, absent: number): number =>
     said === undefined ? absent : (said ?? 0);
   return decoderShape(config, {
@@ -51,10 +51,11 @@ function gemmaShape(
       hasNormOffset: true,
       embeddingScale: Math.sqrt(raw.hidden_size),
       logitCap: capOf(raw.final_logit_softcapping, caps.logits),
-      ...(localTheta === undefined ? {} : { ropes: { local: { theta: localTheta, dim: raw.head_dim } } }),
+      ...(localRope ? { ropes: { local: localRope } } : {}),
     },
     windowOf: (layer) => (isWindowed[layer] ? window : 0),
-    ropeOf: (layer) => (localTheta !== undefined && isWindowed[layer] ? 'local' : 'plain'),
+    ...(localRope ? { theta: GLOBAL_THETA, hasRopesByLayers: true, isLinearWhole: true } : {}),
+    ropeOf: (layer) => (localRope && isWindowed[layer] ? 'local' : 'plain'),
   });
 }
 
@@ -72,7 +73,8 @@ export const gemma2: Architecture = {
 
 /** Layers up to the next that sees everything, where the configuration does not say. */
 const GEMMA3_PATTERN = 6;
-/** Of layers with a window, where it does not say. */
+/** Of layers that see everything, and of those with a window, where it does not say. */
+const GLOBAL_THETA = 1_000_000;
 const LOCAL_THETA = 10_000;
 
 /** The text part of Google's Gemma 3: norms of q and k; layers with a window have a rotary base of their own. */
@@ -81,11 +83,15 @@ export const gemma3: Architecture = {
   shape: (config) => {
     const raw = config.read(schema);
     const pattern = raw.sliding_window_pattern ?? GEMMA3_PATTERN;
-    const localTheta = raw.rope_parameters?.sliding_attention?.rope_theta ?? raw.rope_local_base_freq ?? LOCAL_THETA;
+    const local = rotaryParameters(config, 'sliding_attention', { isByLayers: true });
+    const scaling = ropeScaling(config, local, raw.head_dim);
+    const theta = local.rope_theta ?? raw.rope_local_base_freq ?? LOCAL_THETA;
+    if (local.partial_rotary_factor !== undefined) refuse(config, 'partial_rotary_factor of sliding_attention');
+    const localRope = { theta, dim: raw.head_dim, ...(scaling ? { scaling } : {}) };
     return gemmaShape(
       config,
       windowedLayers(config, (layer) => (layer + 1) % pattern !== 0),
-      { qkNorm: 'head', localTheta },
+      { qkNorm: 'head', localRope },
     );
   },
   program: decoderProgram,

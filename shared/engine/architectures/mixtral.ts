@@ -11,6 +11,9 @@ const schema = z.looseObject({
   num_experts_per_tok: z.int().positive(),
 });
 
+/** The rotary base that transformers takes where the key is absent. */
+const MIXTRAL_THETA = 1_000_000;
+
 const mixture = { module: 'block_sparse_moe', router: 'gate', gate: 'w1', up: 'w3', down: 'w2' };
 
 /** Mistral AI's Mixtral: as Mistral, with a mixture of experts in every layer. */
@@ -22,6 +25,7 @@ export const mixtral: Architecture = {
     const window = commonWindow(config);
     return decoderShape(config, {
       layer: { hasQkvBias: false, hasOutputBias: false, hasMlpBias: false },
+      theta: MIXTRAL_THETA,
       windowOf: () => window,
       mixtureOf: () => ({ inner, experts: { count, perToken, isNormalised: true } }),
     });

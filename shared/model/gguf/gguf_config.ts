@@ -139,7 +139,7 @@ function ropeScaling(keys: Keys, { all, short, long }: RopeFactors): object {
   return {
     rope_scaling: {
       ...{ rope_type: kind, factor: factor ?? null },
-      ...(original === undefined ? {} : { original_max_position_embeddings: original }),
+      ...(original === undefined || kind !== 'yarn' ? {} : { original_max_position_embeddings: original }),
       ...(kind === 'yarn' ? { attention_factor: yarnAttention(keys, factor ?? 1) } : {}),
     },
   };

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { messageOf } from '../../base/failure.ts';
-import { checkedConfig, ModelError, type GenerationDefaults, type Model } from '../model_folder.ts';
+import { checkedConfig, checkedDefaults, ModelError, type GenerationDefaults, type Model } from '../model_folder.ts';
 import { readFully } from '../read_fully.ts';
 import { repoOfSnapshot } from '../repo_name.ts';
 import { readTextFiles } from '../text_files.ts';
@@ -41,7 +41,7 @@ export async function openGguf(path: string): Promise<Model> {
     const heads = { q: Number(raw['num_attention_heads']), k: Number(raw['num_key_value_heads']) };
     const hasOwnTexts = existsSync(join(dirname(path), 'tokenizer.json'));
     return {
-      ...{ path, name: nameOf(path), config, eosTokenIds, defaults: defaultsOf(metadata) },
+      ...{ path, name: nameOf(path), config, eosTokenIds, defaults: defaultsOf(metadata, path) },
       hasTokenizer: hasOwnTexts || metadata['tokenizer.ggml.model'] !== undefined,
       openWeights: async () =>
         new GgufWeights(await GgufFiles.open(path), tensorPlaces(family, numLayers, numExperts), heads),
@@ -94,16 +94,14 @@ async function readRopeFactors(tensors: ReadonlyMap<string, GgufTensor>): Promis
 }
 
 /** What the file says of sampling, if it does. */
-function defaultsOf(metadata: Readonly<Record<string, unknown>>): GenerationDefaults {
-  const of = <K extends string>(name: K, key: string): { readonly [P in K]?: number } => {
+function defaultsOf(metadata: Readonly<Record<string, unknown>>, path: string): GenerationDefaults {
+  const said = (key: string): unknown => {
     const value = metadata[`general.sampling.${key}`];
-    return (typeof value === 'number' ? { [name]: value } : {}) as { readonly [P in K]?: number };
+    return typeof value === 'number' ? value : undefined;
   };
-  return {
-    ...of('temperature', 'temp'),
-    ...of('topP', 'top_p'),
-    ...of('topK', 'top_k'),
-    ...of('minP', 'min_p'),
-    ...of('repetitionPenalty', 'penalty_repeat'),
+  const values = {
+    ...{ temperature: said('temp'), top_p: said('top_p'), top_k: said('top_k'), min_p: said('min_p') },
+    repetition_penalty: said('penalty_repeat'),
   };
+  return checkedDefaults(values, `${path}: general.sampling`);
 }

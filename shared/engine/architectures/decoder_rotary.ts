@@ -1,0 +1,142 @@
+/**
+ * Rotary parameters as configurations have them: `rope_theta` at the top, `rope_scaling`, and the newer `rope_parameters`, flat or by
+ * kinds of layers. Where these disagree, the value is the one that transformers 5 takes (`RotaryEmbeddingConfigMixin`): `rope_scaling`
+ * replaces `rope_parameters`, and what stands inside wins over the top. A key that the kind of scaling does not have is refused.
+ */
+import { z } from 'zod';
+import { refuse, type ModelConfig } from '../../model/model_folder.ts';
+
+const positive = z.number().positive();
+const factors = z.array(positive);
+
+const values = {
+  rope_theta: positive,
+  partial_rotary_factor: positive.max(1),
+  factor: positive,
+  low_freq_factor: positive,
+  high_freq_factor: positive,
+  original_max_position_embeddings: positive,
+  attention_factor: positive,
+  mscale: positive,
+  mscale_all_dim: positive,
+  beta_fast: positive,
+  beta_slow: positive,
+  truncate: z.boolean(),
+  short_factor: factors,
+  long_factor: factors,
+};
+
+type Values = { readonly [Key in keyof typeof values]?: z.infer<(typeof values)[Key]> };
+type Name = keyof Values;
+
+/** `su` is what Phi-3 called longrope first. */
+type RotaryKind = 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn' | 'longrope';
+
+/** What a kind has besides the base and the share of a head that is rotated. */
+const keysOfKind: Readonly<Record<RotaryKind, readonly Name[]>> = {
+  default: [],
+  linear: ['factor'],
+  dynamic: ['factor'],
+  llama3: ['factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings'],
+  yarn: [
+    ...(['factor', 'original_max_position_embeddings', 'attention_factor', 'beta_fast', 'beta_slow'] as const),
+    ...(['mscale', 'mscale_all_dim', 'truncate'] as const),
+  ],
+  longrope: ['factor', 'original_max_position_embeddings', 'attention_factor', 'short_factor', 'long_factor'],
+};
+const ofEveryKind: readonly Name[] = ['rope_theta', 'partial_rotary_factor'];
+
+const objectSchema = z.looseObject({}).nullish();
+
+const schema = z.looseObject({
+  rope_theta: positive.nullish(),
+  partial_rotary_factor: positive.max(1).nullish(),
+  rope_scaling: objectSchema,
+  rope_parameters: objectSchema,
+});
+
+/** A kind of layers that `rope_parameters` can have an object for. */
+export type LayerKind = 'full_attention' | 'sliding_attention';
+const layerKinds: readonly string[] = ['full_attention', 'sliding_attention', 'chunked_attention', 'linear_attention'];
+
+export interface RotaryParameters extends Values {
+  readonly kind: RotaryKind;
+  /** The object that holds them, for messages. */
+  readonly place: string;
+}
+
+/** A model whose layers with a window have a rotary base of their own: Gemma 3. */
+interface RotaryOptions {
+  /** `rope_scaling` is of the layers that see everything, on top of what `rope_parameters` says of them. */
+  readonly isByLayers?: boolean;
+}
+
+/** @throws ModelError for a kind or a key that is not there, or a value out of range. */
+export function rotaryParameters(
+  config: ModelConfig,
+  layers: LayerKind = 'full_attention',
+  { isByLayers = false }: RotaryOptions = {},
+): RotaryParameters {
+  const { rope_theta: theta, partial_rotary_factor: partial, rope_scaling: scaling, ...rest } = config.read(schema);
+  const hasScaling = scaling && Object.keys(scaling).length > 0;
+  const all = (hasScaling && !isByLayers ? scaling : rest.rope_parameters) ?? {};
+  const place = hasScaling && !(isByLayers && layers === 'sliding_attention') ? 'rope_scaling' : 'rope_parameters';
+  const isNested = layerKinds.some((kind) => kind in all);
+  if (isByLayers) refuseOtherLayers(config, all);
+  else if (isNested) refuseDifferentLayers(config, all, place);
+  const own = isNested || isByLayers ? objectSchema.parse(all[layers]) : all;
+  const isMerged = hasScaling && isByLayers && layers === 'full_attention';
+  const given = { ...own, ...(isMerged ? scaling : {}) };
+  // The top of a configuration speaks of the layers that see everything.
+  const top = layers === 'full_attention' ? { rope_theta: theta, partial_rotary_factor: partial } : {};
+  return read(config, { ...withoutNulls(top), ...withoutNulls(given) }, place);
+}
+
+/** Layers that `rope_parameters` tells apart are computed with one table by all architectures but Gemma 3. @throws ModelError */
+function refuseDifferentLayers(config: ModelConfig, all: Readonly<Record<string, unknown>>, place: string): void {
+  const normal = (one: unknown): string =>
+    JSON.stringify(Object.entries(withoutNulls({ rope_type: 'default', ...objectSchema.parse(one) })).sort());
+  const own = normal(all['full_attention']);
+  for (const kind of Object.keys(all)) {
+    if (!layerKinds.includes(kind)) refuse(config, `${place}.${kind} beside ${place}.full_attention`);
+    if (all[kind] !== null && normal(all[kind]) !== own)
+      refuse(config, `${place}.${kind} that differs from ${place}.full_attention`);
+  }
+}
+
+/** Where kinds of layers have tables of their own, nothing is said of all of them. @throws ModelError */
+function refuseOtherLayers(config: ModelConfig, all: Readonly<Record<string, unknown>>): void {
+  const kinds: readonly LayerKind[] = ['full_attention', 'sliding_attention'];
+  for (const key of Object.keys(all))
+    if (!kinds.some((kind) => kind === key))
+      refuse(config, `rope_parameters.${key} (there are ${kinds.join(' and ')})`);
+}
+
+function withoutNulls(given: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null && value !== undefined));
+}
+
+function read(config: ModelConfig, given: Readonly<Record<string, unknown>>, place: string): RotaryParameters {
+  const { rope_type: newName, type: oldName, ...rest } = given;
+  const kind = kindOf(config, newName ?? oldName ?? 'default', place);
+  const known = [...ofEveryKind, ...keysOfKind[kind]];
+  const parsed: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(rest)) {
+    const name = known.find((one) => one === key);
+    if (!name)
+      refuse(config, `${place}.${key} beside rope_type ${JSON.stringify(kind)} (which has ${known.join(', ')})`);
+    const result = values[name].safeParse(value);
+    if (!result.success) refuse(config, `${place}.${key} ${JSON.stringify(value)}`);
+    parsed[name] = result.data;
+  }
+  return { kind, place, ...(parsed as Values) };
+}
+
+function kindOf(config: ModelConfig, name: unknown, place: string): RotaryKind {
+  const kind = name === 'su' ? 'longrope' : name;
+  if (typeof kind === 'string' && Object.hasOwn(keysOfKind, kind)) return kind as RotaryKind;
+  return refuse(
+    config,
+    `${place} of type ${JSON.stringify(name)} (there are linear, dynamic, llama3, yarn and longrope)`,
+  );
+}
