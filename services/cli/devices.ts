@@ -1,14 +1,14 @@
 /** `penstock devices`: what can compute on this machine. */
-import { availableParallelism } from 'node:os';
+import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { autoDevice, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
 
 export async function printDevices(isJson: boolean): Promise<void> {
   const auto = await autoDevice();
   const reports = await reportDevices().catch(() => []);
   const text = isJson
-    ? JSON.stringify({ auto, wasm: { threads: availableParallelism() }, adapters: reports })
+    ? JSON.stringify({ auto, wasm: { threads: availableCores() }, adapters: reports })
     : [
-        `wasm: SIMD WebAssembly on this machine's ${availableParallelism()} cores`,
+        `wasm: SIMD WebAssembly on ${availableCores()} of this machine's cores`,
         ...reports.map(describe),
         `auto is ${auto.device}: ${auto.reason}`,
       ].join('\n');

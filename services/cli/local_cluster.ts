@@ -6,9 +6,9 @@
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import type { Clock } from '../../shared/base/clock.ts';
+import { every, type Clock } from '../../shared/base/clock.ts';
+import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
@@ -20,12 +20,15 @@ import type { Role } from '../../shared/protocol/membership.ts';
 import { autoDevice } from '../../shared/engine/open_device.ts';
 import { exampleCall } from './example_call.ts';
 import { LogLines } from './log_lines.ts';
+import { isStartedByNpm, watchParent } from './npm_parent.ts';
 import type { ClusterConfig, ClusterLine, RoleTables } from './tables.ts';
 
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
 /** A child that dies before it is ready, or so soon after, would only die again. */
 const YOUNG_MS = 1_000;
+/** How often a parent that npm is gets looked for. */
+const PARENT_MS = 500;
 /** After the drain timeout of the children themselves. */
 const KILL_GRACE_MS = 5_000;
 
@@ -94,6 +97,8 @@ export class LocalCluster {
     }
     process.on('SIGINT', () => void this.#end('SIGTERM'));
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
+    process.on('SIGHUP', () => void this.#end('SIGTERM'));
+    this.#endWithNpm();
     this.#say(`starting with the model${this.#models.length > 1 ? 's' : ''} ${this.#models.join(', ')}`);
     try {
       const router = await this.#start('router', 'router');
@@ -114,6 +119,18 @@ export class LocalCluster {
     }
     const [first] = models;
     if (first) this.#announce(first, this.#clock.nowMs() - startMs);
+  }
+
+  /** npm may die without a word to its script. */
+  #endWithNpm(): void {
+    if (!isStartedByNpm(process.env)) return;
+    const isOrphan = watchParent();
+    const ended = new AbortController();
+    every(this.#clock, PARENT_MS, ended.signal, () => {
+      if (!isOrphan()) return;
+      ended.abort();
+      if (!this.#isEnding) void this.#end('SIGTERM');
+    });
   }
 
   get #models(): string[] {
@@ -226,7 +243,7 @@ export class LocalCluster {
     const onCores = (count: number, name: string): number => (name.startsWith('webgpu') ? 0 : count);
     const ofModel = onCores(prefill, prefillDevice || device) + onCores(decode, decodeDevice || device);
     const numEngines = this.#models.length * ofModel;
-    return Math.max(1, Math.floor(availableParallelism() / Math.max(1, numEngines)));
+    return Math.max(1, Math.floor(availableCores() / Math.max(1, numEngines)));
   }
 
   #fork(role: Role, name: string): ChildProcess {

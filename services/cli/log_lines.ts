@@ -3,8 +3,8 @@ const levels: Record<number, string> = { 20: 'debug', 30: 'info', 40: 'warn', 50
 const hidden = new Set(['level', 'time', 'pid', 'hostname', 'name', 'msg']);
 /** A line longer than this is cut: nobody reads it, and it must not grow without bound (P1). */
 const MAX_LINE = 65_536;
-/** Dawn says at every adapter that it lowers limits which nobody here asked for, and where there is no driver, so each time. */
-const NOISE = /^Warning: (maxDynamic\w+ artificially reduced|vkCreateInstance|Couldn't load Vulkan)/;
+/** Dawn says at every adapter that it lowers limits which nobody here asked for. */
+const NOISE = /^Warning: maxDynamic\w+ artificially reduced/;
 
 export class LogLines {
   readonly #name: string;

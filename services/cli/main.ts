@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 /** The `penstock` command. */
+import './npm_parent.ts';
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { softwareVersion } from '../../shared/base/version.ts';
@@ -64,6 +65,7 @@ async function main(): Promise<void> {
   const table = tableOf(command, tables);
   const owners = { ...tables, up: tableOf('up', tables) };
   const line = readCommandLine(table, { command, tables: owners }, args, process.env);
+  warnOfServiceVariables(line.serviceVariables);
   if (line.isHelp) {
     const head = roleHelp[command];
     const hint = 'Each is a flag, a variable (PENSTOCK_BIND for --bind) and a key of the file of --config FILE (bind).';
@@ -97,6 +99,20 @@ async function main(): Promise<void> {
     const { runRole } = await import('./role_process.ts');
     await runRole(command as Role, await withModel(line.config as unknown as ProcessConfig), start);
   }
+}
+
+/** Variables named in one warning; a namespace may have many Services. */
+const MAX_NAMED = 8;
+
+/** Kubernetes made them: nobody meant them as options. Processes that this one starts do not see them. */
+function warnOfServiceVariables(names: readonly string[]): void {
+  if (names.length === 0) return;
+  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
+  process.stderr.write(
+    `penstock: not read as options: ${names.slice(0, MAX_NAMED).join(', ')}${more}, which Kubernetes made for a Service called penstock; ` +
+      'rename the Service, or set enableServiceLinks: false in the pod\n',
+  );
+  for (const name of names) Reflect.deleteProperty(process.env, name);
 }
 
 /** With the folder of a model that has a name; a role that reads no model has none. */

@@ -62,6 +62,8 @@ export async function runRole(role: Role, config: ProcessConfig, start: StartRol
   };
   process.on('SIGTERM', () => void end());
   process.on('SIGINT', () => void end());
+  // A terminal that closes, or a supervisor that means a reload: what runs is finished.
+  process.on('SIGHUP', () => void end());
   // The parent died without a word: nobody would end this process.
   process.on('disconnect', endNow);
   try {

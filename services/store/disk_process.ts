@@ -225,6 +225,10 @@ const handlers: Readonly<Record<string, (argument: never) => unknown>> = methods
 
 if (process.send) {
   const send = process.send.bind(process);
+  // A store that has died meanwhile waits for no answer: its end is the disconnection's.
+  const answer = (one: DiskAnswer): void => {
+    send(one, () => undefined);
+  };
   process.title = 'penstock store disk';
   // The store ends this process; a terminal's Ctrl-C is not meant for it, and without a store there is nobody to serve.
   process.on('SIGINT', () => undefined);
@@ -236,8 +240,12 @@ if (process.send) {
     Promise.resolve()
       .then(() => run?.(argument as never))
       .then(
-        (value) => send({ id, value } satisfies DiskAnswer),
-        (error: unknown) => send({ id, error: messageOf(error) } satisfies DiskAnswer),
+        (value) => {
+          answer({ id, value });
+        },
+        (error: unknown) => {
+          answer({ id, error: messageOf(error) });
+        },
       );
   });
 }

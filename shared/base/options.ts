@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util';
 import type * as Yaml from 'yaml';
 import { z } from 'zod';
 import { messageOf } from './failure.ts';
+import { isServiceVariable } from './service_variables.ts';
 
 /** The configuration is refused; the message names the place and what is allowed there. */
 export class ConfigError extends Error {
@@ -31,6 +32,8 @@ export const integer = (schema: z.ZodInt): z.ZodType<number> =>
   z.preprocess((value) => (typeof value === 'string' && /^-?\d+$/.test(value) ? Number(value) : value), schema);
 
 export const address = z.string().regex(/^.+:\d{1,5}$/, 'HOST:PORT, for instance 127.0.0.1:8000');
+/** An address, or nothing: the default. */
+export const addressOrNone = z.string().regex(/^(.+:\d{1,5})?$/, 'HOST:PORT, for instance 127.0.0.1:8000');
 export const positive = (max: number): z.ZodType<number> => integer(z.int().min(1).max(max));
 
 /** A flag without a value; `true` and `false` in the environment and the file. */
@@ -81,8 +84,18 @@ function nameOf(flag: string): string {
   return flag.replaceAll('-', '_');
 }
 
+const PREFIX = 'PENSTOCK_';
+
 export function environmentOf(name: string): string {
-  return `PENSTOCK_${name.toUpperCase()}`;
+  return `${PREFIX}${name.toUpperCase()}`;
+}
+
+/** The environment without the variables of these names. */
+function withoutVariables(
+  environment: Readonly<Record<string, string | undefined>>,
+  names: readonly string[],
+): Record<string, string | undefined> {
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => !names.includes(name)));
 }
 
 /** As they were given, by the names of their options. */
@@ -96,6 +109,8 @@ export interface CommandLine<Table extends OptionTable> {
   readonly flags: Flags;
   /** Of `--config`, when it was given so. */
   readonly file: string | undefined;
+  /** Variables that Kubernetes made for a Service whose name begins with `penstock`: they are no options, and were not read. */
+  readonly serviceVariables: readonly string[];
   readonly isJson: boolean;
   readonly isHelp: boolean;
 }
@@ -111,8 +126,12 @@ export function readCommandLine<Table extends OptionTable>(
   table: Table,
   { command, tables }: Reader,
   args: readonly string[],
-  environment: Readonly<Record<string, string | undefined>>,
+  allVariables: Readonly<Record<string, string | undefined>>,
 ): CommandLine<Table> {
+  const serviceVariables = Object.keys(allVariables).filter(
+    (name) => name.startsWith(PREFIX) && isServiceVariable(name, allVariables[name] ?? ''),
+  );
+  const environment = withoutVariables(allVariables, serviceVariables);
   const known = new Set(Object.values(tables).flatMap((one) => Object.keys(one)));
   refuseForeignFlags(table, command, tables, args);
   const { config, json, help, ...flags } = readFlags(table, args);
@@ -131,6 +150,7 @@ export function readCommandLine<Table extends OptionTable>(
     isSet,
     flags,
     file: config as string | undefined,
+    serviceVariables,
     isJson: json === true,
     isHelp: help === true,
   };
@@ -227,13 +247,13 @@ function check({ schema, help }: OptionTable[string], value: unknown, where: str
   throw new ConfigError(`${where}: ${JSON.stringify(value)} is not allowed: ${allowed} (${help})`);
 }
 
-/** A misspelt variable would silently do nothing. */
+/** A misspelt variable would silently do nothing. @throws ConfigError */
 function refuseUnknownVariables(
   known: ReadonlySet<string>,
   environment: Readonly<Record<string, string | undefined>>,
 ): void {
   const variables = new Set([...[...known].map(environmentOf), 'PENSTOCK_CONFIG']);
-  const unknown = Object.keys(environment).find((name) => name.startsWith('PENSTOCK_') && !variables.has(name));
+  const unknown = Object.keys(environment).find((name) => name.startsWith(PREFIX) && !variables.has(name));
   if (unknown) throw new ConfigError(`${unknown}: unknown variable; allowed are ${[...variables].join(', ')}`);
 }
 

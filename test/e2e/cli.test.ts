@@ -1,5 +1,6 @@
 /** The `penstock` command as a person meets it: help, configuration, refusals before anything listens, an orderly end. Budget: 40 s. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -9,7 +10,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { COMMIT, FakeHub } from '../hub/fake_hub.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { projectPath } from '../support/project.ts';
-import { Cluster, harbour, run, runToEnd, temporaryFolder } from '../support/cluster.ts';
+import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 
 const folder = temporaryFolder();
 const emptyFolder = join(folder.path, 'empty');
@@ -59,6 +60,13 @@ test('--version', async () => {
   const { version } = JSON.parse(readFileSync(projectPath('package.json'), 'utf8')) as { version: string };
   const { code, output } = await runToEnd(['--version']);
   assert.deepEqual([code, output], [0, `penstock ${version}\n`]);
+});
+
+test('devices where the Vulkan loader has no driver: wasm, and nothing of Dawn on standard error', async () => {
+  const none = join(folder.path, 'no driver');
+  const { code, output, errors } = await runToEnd(['devices'], { VK_DRIVER_FILES: none, VK_ICD_FILENAMES: none });
+  assert.deepEqual([code, errors], [0, '']);
+  assert.match(output, /^auto is wasm: no WebGPU adapter$/m);
 });
 
 test.concurrent.each([
@@ -274,6 +282,47 @@ test('up says what started and a curl that works; Ctrl-C ends every child', asyn
   assert.equal(code, 0);
   for (const pid of pids) assert.throws(() => process.kill(pid, 0), `process ${pid} has ended`);
 });
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+test.runIf(process.platform === 'linux').each(['SIGTERM', 'SIGINT', 'SIGKILL'] as const)(
+  'npm start that gets %s ends the cluster',
+  async (signal) => {
+    const npm = spawn(
+      'npm',
+      [
+        'start',
+        '--',
+        '--bind',
+        '127.0.0.1:0',
+        '--hub-bind',
+        '127.0.0.1:0',
+        '--data-dir',
+        join(folder.path, `npm-${signal}`),
+      ],
+      {
+        ...{ cwd: projectPath('.'), stdio: ['ignore', 'pipe', 'inherit'] },
+      },
+    );
+    const lines = createInterface({ input: npm.stdout });
+    let told = '';
+    for await (const line of lines) {
+      told += `${line}\n`;
+      if (line.startsWith('Ctrl-C')) break;
+    }
+    const pids = [...told.matchAll(/pid (\d+)/g)].map((match) => Number(match[1]));
+    expect(pids.length).toBeGreaterThan(3);
+    npm.kill(signal);
+    await until('every process has ended', () => !pids.some(isRunning));
+  },
+  60_000,
+);
 
 test('--json is one line: the URL, and role, address and pid of each process', async () => {
   const up = run([

@@ -1,0 +1,55 @@
+/** The environment: variables that Kubernetes makes for a Service, and those that somebody has misspelt. Budget: 1 s. */
+import assert from 'node:assert/strict';
+import { test } from 'vitest';
+import { z } from 'zod';
+import { ConfigError, integer, option, readCommandLine } from '../../shared/base/options.ts';
+
+const table = {
+  bulk_port: option('Network', 'PORT', integer(z.int().min(0)), 0, 'a port'),
+  name: option('Process', 'NAME', z.string(), 'nobody', 'a name'),
+};
+
+function read(environment: Readonly<Record<string, string>>): { config: object; ignored: readonly string[] } {
+  const line = readCommandLine(table, { command: 'test', tables: { test: table } }, [], environment);
+  return { config: line.config, ignored: line.serviceVariables };
+}
+
+test('variables of Services called penstock and penstock-bulk are known by their form, and are no options', () => {
+  const ofService = (service: string, host: string): Record<string, string> => ({
+    [`${service}_SERVICE_HOST`]: host,
+    [`${service}_SERVICE_PORT`]: '8000',
+    [`${service}_SERVICE_PORT_HTTP_API`]: '8000',
+    [`${service}_PORT`]: `tcp://${host.includes(':') ? `[${host}]` : host}:8000`,
+    [`${service}_PORT_8000_TCP`]: `tcp://${host.includes(':') ? `[${host}]` : host}:8000`,
+    [`${service}_PORT_8000_TCP_PROTO`]: 'tcp',
+    [`${service}_PORT_8000_TCP_PORT`]: '8000',
+    [`${service}_PORT_8000_TCP_ADDR`]: host,
+    [`${service}_PORT_53_UDP`]: `udp://${host.includes(':') ? `[${host}]` : host}:53`,
+  });
+  const made = {
+    ...{ ...ofService('PENSTOCK', '10.0.0.1'), ...ofService('PENSTOCK_BULK', 'fd00::7') },
+    // Names that end like what is made of them.
+    ...{ ...ofService('PENSTOCK_SERVICE', '10.0.0.2'), ...ofService('PENSTOCK_PORT_80_TCP', '10.0.0.3') },
+  };
+  const { config, ignored } = read({ ...made, PENSTOCK_NAME: 'd1' });
+  assert.deepEqual(config, { bulk_port: 0, name: 'd1' });
+  assert.deepEqual(ignored, Object.keys(made));
+});
+
+test('an option whose name ends like theirs is an option', () => {
+  assert.deepEqual(read({ PENSTOCK_BULK_PORT: '9000' }), { config: { bulk_port: 9_000, name: 'nobody' }, ignored: [] });
+});
+
+test.each([
+  ['PENSTOCK_NAMES', 'd1'],
+  ['PENSTOCK_SERVICE_HOST', 'router.example'],
+  ['PENSTOCK_SERVICE_PORT', 'http'],
+  ['PENSTOCK_PORTS', 'tcp://10.0.0.1:8000'],
+  ['PENSTOCK_PORT', 'https://10.0.0.1:8000'],
+  ['PENSTOCK_PORT_8000_TCP_ADDR', 'here'],
+])('%s=%s is a misspelt option, and refused', (name, value) => {
+  assert.throws(
+    () => read({ [name]: value }),
+    (error: unknown) => error instanceof ConfigError && error.message.startsWith(`${name}: unknown variable`),
+  );
+});
