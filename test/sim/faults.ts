@@ -225,6 +225,7 @@ export class Faults {
     this.overMs = simulation.nowMs;
     fabric.healAll();
     bus?.return();
+    this.#cluster.hangsAfterGoodbye = false;
     Object.assign(fabric.faults, {
       ...{ flipsPerMillion: 0, duplicatesPerMillion: 0, lossesPerMillion: 0, reordersPerMillion: 0 },
     });
@@ -232,7 +233,8 @@ export class Faults {
     fabric.bytesPerMs = this.#cluster.shape.linkBytesPerMs;
     const all = [...routers, ...nodes];
     for (const node of all) {
-      simulation.resume(node.process);
+      // A process that hangs after its goodbye goes on in its own time.
+      if (!node.process.isHanging) simulation.resume(node.process);
       heal(node);
     }
     const revive = (): void => {

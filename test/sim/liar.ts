@@ -5,7 +5,7 @@ import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
-import type { Network } from '../../shared/net/network.ts';
+import { answeringOnce, type Network } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { joinAsFake } from '../support/fake_member.ts';
 import { lendingCopies } from '../support/lending.ts';
@@ -27,7 +27,8 @@ export async function joinLiar(
     }),
     { maxStreams: 64 },
   );
-  const { address } = await network.listen('liar:0', { fetch, snapshot });
+  const check = answeringOnce<'check'>(() => ({ status: 1 }));
+  const { address } = await network.listen('liar:0', { fetch, snapshot, check });
   const member: Member = { name: 'liar', role: 'store', address, pid: 1, epoch: 'liar' };
   const { announcer } = joinAsFake({
     ...{ member, openBus, clock },

@@ -1,19 +1,25 @@
 /**
- * `npm run sim -- --seeds 2000 [--from N] [--minutes M] [--json FILE] [--stop]`: whole clusters under simulated time, one a seed. A
- * seed that fails prints how to run it again and its trace, and the end is code 1; with --stop it is the last one.
+ * `npm run sim -- --seeds 2000 [--from N] [--minutes M] [--processes N] [--json FILE] [--stop]`: whole clusters under simulated time,
+ * one a seed, in as many processes as there are cores. A seed that fails prints how to run it again and its trace, and the end is code
+ * 1; with --stop it is the last one. The report is the same for any number of processes.
  * `npm run sim -- --mutants [--only TEXT]`: how many seeds it takes to find each mutant.
  */
 import { writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { hunt, mutants } from './mutants.ts';
-import { runSeed } from './seed.ts';
+import { Progress } from './progress.ts';
+import { runSeeds, servesPool } from './seed_pool.ts';
 
+// A process of a pool ends with its parent.
+if (servesPool(process.argv))
+  await new Promise((resolve) => process.once('disconnect', resolve)).then(() => process.exit(0));
 const { values } = parseArgs({
   options: {
     seeds: { type: 'string', default: '2000' },
     from: { type: 'string', default: '1' },
     minutes: { type: 'string', default: '0' },
+    processes: { type: 'string', default: String(availableParallelism()) },
     json: { type: 'string', default: '' },
     trace: { type: 'boolean', default: false },
     stop: { type: 'boolean', default: false },
@@ -22,8 +28,15 @@ const { values } = parseArgs({
   },
 });
 const [numSeeds, from, minutes] = [Number(values.seeds), Number(values.from), Number(values.minutes)];
-if (!Number.isInteger(numSeeds) || numSeeds < 1 || !Number.isInteger(from) || !(minutes >= 0)) {
-  process.stderr.write('npm run sim -- --seeds N (from 1) --from N --minutes M: numbers, please\n');
+const numProcesses = Math.min(Number(values.processes), numSeeds);
+if (
+  ![numSeeds, numProcesses].every((count) => Number.isInteger(count) && count >= 1) ||
+  !Number.isInteger(from) ||
+  !(minutes >= 0)
+) {
+  process.stderr.write(
+    'npm run sim -- --seeds N (from 1) --from N --minutes M --processes N (from 1): numbers, please\n',
+  );
   process.exit(2);
 }
 if (values.mutants) {
@@ -48,9 +61,18 @@ const failures: { seed: number; failures: readonly string[] }[] = [];
 const stats: Record<string, number> = {};
 let [numRun, numEvents, traceHash] = [0, 0, 0x811c9dc5];
 const least = { requests: Infinity, faults: Infinity, events: Infinity };
-for (let seed = from; seed < from + numSeeds; seed++) {
-  if (minutes > 0 && performance.now() - startMs > minutes * 60_000) break;
-  const result = await runSeed(seed);
+const untilMs = minutes > 0 ? startMs + minutes * 60_000 : Infinity;
+const progress = new Progress({ total: numSeeds, untilMs });
+const results = runSeeds({
+  ...{ from, numSeeds, numProcesses },
+  hasTrace: values.trace,
+  mayBegin: () => performance.now() < untilMs,
+  onEnded: () => {
+    progress.count();
+  },
+});
+for await (const result of results) {
+  const { seed } = result;
   numRun++;
   numEvents += result.numEvents;
   least.requests = Math.min(least.requests, result.numRequests);
@@ -59,14 +81,16 @@ for (let seed = from; seed < from + numSeeds; seed++) {
   traceHash = Math.imul(traceHash ^ result.traceHash, 0x01000193) >>> 0;
   for (const [name, value] of Object.entries(result.stats)) stats[name] = (stats[name] ?? 0) + value;
   if (result.failures.length > 0) {
+    progress.numFailed++;
+    progress.clear();
     failures.push({ seed, failures: result.failures });
     process.stdout.write(`seed ${seed} failed: npm run sim -- --seeds 1 --from ${seed}\n`);
     for (const failure of result.failures) process.stdout.write(`  ${failure}\n`);
     for (const line of result.trace.slice(-60)) process.stdout.write(`    ${line}\n`);
     if (values.stop) break;
   } else if (values.trace) for (const line of result.trace) process.stdout.write(`    ${line}\n`);
-  if (numRun % 500 === 0) process.stdout.write(`${numRun} seeds, ${failures.length} failed\n`);
 }
+progress.clear();
 const seconds = (performance.now() - startMs) / 1_000;
 const report = { seeds: numRun, failures, events: numEvents, traceHash: traceHash.toString(16), least, stats, seconds };
 process.stdout.write(

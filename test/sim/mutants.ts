@@ -692,6 +692,12 @@ export const mutants: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'a fetch from a holder that hangs after its goodbye is waited for',
+    file: 'services/router/cluster/cluster_view.js',
+    from: 'void clock.sleep(silenceMs, signal).then(end);',
+    to: ';',
+  },
+  {
     name: 'a fetch from a lost holder is waited for',
     file: 'services/router/relay/attempt.js',
     from: `said.push({ giveUp: { round } });
@@ -811,6 +817,8 @@ export async function hunt(mutant: Mutant, numSeeds: number): Promise<MutantResu
       join(folder, 'dist/test/sim/main.js'),
       '--seeds',
       String(numSeeds),
+      '--processes',
+      '1',
       '--stop',
       '--json',
       join(folder, 'r'),

@@ -23,7 +23,7 @@ import { windowLayers } from './simulated_device.ts';
 import type { Answer } from './simulated_http.ts';
 import { SimProcess } from './simulation.ts';
 import { faultsOfStrangers } from './strangers.ts';
-import { drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
+import { MAX_LENGTH, drawPrefixes, drawWish, faultOf, type Wish } from './wish.ts';
 
 export interface SeedResult {
   readonly seed: number;
@@ -64,6 +64,8 @@ const WINDOWS = [
 ] as const;
 /** Whole records that a fetch asks for ahead of its reader, at most. */
 const AHEAD = [256, 1, 2, 5];
+/** Seeds to one whose processes hang after their goodbye. */
+const GOODBYE_HANGS = 8;
 /** A reader that stops is cut off by its router. */
 const STOPS_AT = 200;
 
@@ -118,7 +120,7 @@ class SeedRun {
       numBlocks: isCrowded ? 26 + r.below(8) : r.pick([26, 28, 60]),
       chunkTokens: r.pick([5, 16, 64]),
       maxNumSeqs: isCrowded ? 8 : 1 + r.below(8),
-      maxModelLen: 100,
+      maxModelLen: MAX_LENGTH,
       dramSlots: isCrowded ? 16 : r.pick([16, 24, 64]),
       storeSlots: r.pick([3, 12, 64]),
       diskRecords: r.pick([0, 6, 40]),
@@ -146,6 +148,8 @@ class SeedRun {
     narrowFrames(r.pick([1, 1, 4_096]));
     narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
     this.#cluster = new SimCluster(shape, r);
+    // Drawn by the seed's number, so that the other seeds stay what they are.
+    this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
     this.#prefixes = drawPrefixes(r);
   }
@@ -192,6 +196,7 @@ class SeedRun {
     };
     const isServed = (): boolean =>
       this.#faults.areOver &&
+      nodes.every(({ process }) => process.isDead || !process.isHanging) &&
       this.#outcomes.length === numRequests &&
       this.#outcomes.every((outcome) => outcome !== 'running');
     const hasFailed = (): boolean => this.#failures.length > 0;

@@ -4,6 +4,7 @@
  */
 import { Failure } from '../../shared/base/failure.ts';
 import type { Bus, BusListener, OpenBus } from '../../shared/bus/bus.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
 import type { SimFabric } from './simulated_network.ts';
 import { SimProcess } from './simulation.ts';
 
@@ -158,6 +159,7 @@ class SimBusEnd implements Bus {
 
   publish(subject: string, payload: Buffer): void {
     if (!this.isConnected) return;
+    if (subject.endsWith(subjects.goodbye)) this.#server.fabric.onGoodbye(this.process);
     this.#server.take(this, payload.length, `bus ${subject}`, false, () => {
       this.#server.publish(subject, payload);
     });

@@ -63,11 +63,17 @@ const CROWDED_MS = 20;
 
 /** What is left of a request that has ended is gone after this. */
 const MAX_ORPHANED_MS = 200;
-/** An instance is told to leave a holder that is a member no more, on slow links too, within this. */
-const MAX_LOST_FETCH_MS = 500;
+/** A prefill whose blocks have all come may end by itself, its request's last token being gone. */
+const MAX_REST_MS = 1_000 + MAX_ORPHANED_MS;
 /** Of a member: what the router's configuration says, and its checks. */
 const SILENCE_MS = 1_500;
 const MAX_SILENCE_MS = 2_500;
+/** An instance is told to leave a holder that is a member no more, on slow links too, within this. */
+const MAX_LOST_FETCH_MS = 500;
+/** A router lets the calls of a holder that said goodbye end by themselves, and gives them up after its silence. */
+const MAX_LEFT_FETCH_MS = SILENCE_MS + MAX_LOST_FETCH_MS;
+/** A process that hangs after its goodbye does so for longer than anybody may fetch from it. */
+const GOODBYE_HANG_MS = 2 * MAX_LEFT_FETCH_MS;
 
 /** What a seed fixes of a cluster. */
 export interface Shape {
@@ -138,6 +144,8 @@ export class SimCluster {
   readonly fabric: SimFabric;
   readonly sockets: SimSockets;
   readonly memories: SimMemories;
+  /** Whether a process that says goodbye hangs right after it, for a while. */
+  hangsAfterGoodbye = false;
   numLaneRecords = 0;
   /** Fetches of which not all frames are wanted. */
   numParted = 0;
@@ -172,6 +180,9 @@ export class SimCluster {
         }
       },
       onFault,
+      onGoodbye: (process) => {
+        this.#hearGoodbye(process);
+      },
     });
     this.fabric.bytesPerMs = shape.linkBytesPerMs;
     this.sockets = new SimSockets(this.fabric, ([, record], server) => {
@@ -346,6 +357,20 @@ export class SimCluster {
     this.simulation.at(MAX_DRAIN_MS, undefined, `enough of ${node.name}`, end);
   }
 
+  /** A goodbye is no end: the process may hang before it. */
+  #hearGoodbye(process: SimProcess): void {
+    process.hasLeft = true;
+    const isMember = this.nodes.some((node) => node.process === process);
+    if (!this.hangsAfterGoodbye || !isMember || process.parked) return;
+    this.simulation.note(`${process.name} hangs after its goodbye`);
+    this.simulation.pause(process);
+    process.isHanging = true;
+    this.simulation.at(GOODBYE_HANG_MS, undefined, `resume ${process.name}`, () => {
+      process.isHanging = false;
+      this.simulation.resume(process);
+    });
+  }
+
   get numFailovers(): number {
     return this.faces.reduce((sum, face) => sum + failoversOf(face), this.#numFailoversBefore);
   }
@@ -507,11 +532,14 @@ export class SimCluster {
     if (admission.numRequests > this.shape.maxRequests)
       this.faults.push(`P1: ${admission.numRequests} requests are let in`);
     if (bodies.allBytes < 0) this.faults.push(`P1: ${bodies.allBytes} bytes of bodies are held`);
-    const active = new Set(requests.list(1_000).flatMap(({ id, totalMs }) => (totalMs === undefined ? [id] : [])));
-    for (const call of this.fabric.openCalls(['decode', 'prefill'])) {
-      if (call.client !== process || active.has(call.recordId ?? '')) call.orphanedSinceMs = undefined;
+    const calls = this.fabric.openCalls(['decode', 'prefill'], process);
+    const records = new Map(calls.length === 0 ? [] : requests.list(1_000).map((record) => [record.id, record]));
+    for (const call of calls) {
+      const record = records.get(call.recordId ?? '');
+      if (record && record.totalMs === undefined) call.orphanedSinceMs = undefined;
       else call.orphanedSinceMs ??= nowMs;
-      if (nowMs - (call.orphanedSinceMs ?? nowMs) > MAX_ORPHANED_MS)
+      const mayEnd = call.name === 'prefill' && record?.phase === 'finished';
+      if (nowMs - (call.orphanedSinceMs ?? nowMs) > (mayEnd ? MAX_REST_MS : MAX_ORPHANED_MS))
         this.faults.push(`R2: a ${call.name} call of request ${call.recordId} is open, which has ended`);
     }
     if (nowMs - process.resumedMs < 2 * MAX_SILENCE_MS) return;
@@ -527,9 +555,9 @@ export class SimCluster {
     return isAwake(process) && this.routers.every(isHeard);
   }
 
-  /** Nobody goes on to fetch from a holder that the router has lost: it may be silent for long. */
+  /** Nobody goes on to fetch from a holder that the router has lost: it may be silent for long, after its goodbye too. */
   #checkFetches({ name, process }: Node): void {
-    const calls = this.fabric.openCalls(['fetch']).filter(({ client }) => client === process);
+    const calls = this.fabric.openCalls(['fetch'], process);
     if (calls.length === 0) return;
     const { nowMs } = this.simulation;
     const members = new Set(this.faces.flatMap(({ view }) => view.all().map(({ member }) => member.address)));
@@ -537,7 +565,8 @@ export class SimCluster {
     for (const call of calls) {
       if (!isInTouch || members.has(call.address)) call.orphanedSinceMs = undefined;
       else call.orphanedSinceMs ??= nowMs;
-      if (nowMs - (call.orphanedSinceMs ?? nowMs) > MAX_LOST_FETCH_MS)
+      const maxMs = call.server?.hasLeft ? MAX_LEFT_FETCH_MS : MAX_LOST_FETCH_MS;
+      if (nowMs - (call.orphanedSinceMs ?? nowMs) > maxMs)
         this.faults.push(`${name} fetches from ${call.address}, which the router has lost`);
     }
   }
@@ -566,7 +595,8 @@ export class SimCluster {
     }
     if (load.numRunning + load.numWaiting <= this.fabric.numServed(process)) engine.orphanedSinceMs = undefined;
     else engine.orphanedSinceMs ??= this.simulation.nowMs;
-    if (this.simulation.nowMs - (engine.orphanedSinceMs ?? Infinity) > MAX_ORPHANED_MS)
+    // A process that was paused meanwhile could end nothing.
+    if (this.simulation.nowMs - Math.max(engine.orphanedSinceMs ?? Infinity, process.resumedMs) > MAX_ORPHANED_MS)
       this.faults.push(`R2: ${name} has ${load.numRunning + load.numWaiting} sequences, and fewer calls`);
     const window = Math.floor(this.shape.dramSlots / 4);
     const numEarly = [...slots.values()].filter(({ id }) => loop.engine.phaseOf(id) === 'waiting').length;
@@ -594,6 +624,8 @@ export class SimCluster {
       request_timeout_ms: this.shape.requestMs,
       max_requests: this.shape.maxRequests,
       silence_ms: SILENCE_MS,
+      // Comments are tested by themselves: here an answer's status says what became of its request.
+      sse_keep_alive_ms: 0,
       stalled_reader_ms: STALLED_READER_MS,
       step_timeout_ms: STEP_TIMEOUT_MS,
       drain_timeout_ms: DRAIN_MS,

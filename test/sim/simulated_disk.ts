@@ -12,6 +12,8 @@ import type { DiskRead } from '../../services/store/disk_reader.ts';
 interface Committed {
   readonly digest: Digest;
   readonly record: Buffer;
+  /** What its entry says, whatever has become of the record since. */
+  readonly said: Omit<DiskEntry, 'key' | 'digest'>;
 }
 
 /** Of one store, through all its incarnations. */
@@ -89,7 +91,6 @@ const MAX_VOLATILE = 8;
 const WRITE_MS = 0.3;
 const READ_MS = 0.1;
 
-/** What an entry says of its record, whatever has become of it since. */
 function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
   return {
     format: record.toString('hex', 16, 32) as Digest,
@@ -128,11 +129,7 @@ export class SimDiskThread {
       return { entries: [], wiped: undefined, fault: this.#fault, generation: this.#generation };
     }
     this.#generation++;
-    const entries = [...this.#disk.committed].map(([key, { digest, record }]) => ({
-      key,
-      digest,
-      ...ofRecord(record),
-    }));
+    const entries = [...this.#disk.committed].map(([key, { digest, said }]) => ({ key, digest, ...said }));
     return { entries, wiped: undefined, fault: this.#fault, generation: this.#generation };
   }
 
@@ -149,7 +146,7 @@ export class SimDiskThread {
       const record = Buffer.from(slotBytes(this.#memory, slot, bytes));
       const header = readHeader(record);
       if ('fault' in header || header.digest !== digest || verifyRecord(record) !== undefined) continue;
-      staged.push([key, { digest, record }]);
+      staged.push([key, { digest, record, said: ofRecord(record) }]);
     }
     await this.#clock.sleep(WRITE_MS * this.#disk.slowness);
     if (this.#disk.writeError) throw new Error(this.#disk.writeError);
@@ -157,7 +154,7 @@ export class SimDiskThread {
       this.#disk.commit(key, committed);
       this.#onCommit(committed.digest, committed.record);
     }
-    const stored = staged.map(([key, { digest, record }]) => ({ key, digest, ...ofRecord(record) }));
+    const stored = staged.map(([key, { digest, said }]) => ({ key, digest, ...said }));
     return { stored, generation: this.#generation };
   }
 

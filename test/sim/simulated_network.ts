@@ -17,6 +17,7 @@ import type {
   Request,
   ServedCall,
 } from '../../shared/net/network.ts';
+import { subjects } from '../../shared/protocol/membership.ts';
 import { BusKind, type BusFrame, type FetchReply, type RequestContext } from '../../shared/protocol/messages.ts';
 import type { SimProcess, Simulation } from './simulation.ts';
 
@@ -76,6 +77,8 @@ export class SimFabric {
   readonly #served = new Map<SimProcess, number>();
   /** What a call did that none may. */
   readonly onFault: (fault: string) => void;
+  /** A process has published its goodbye, lost on the bus or not. */
+  readonly onGoodbye: (process: SimProcess) => void;
   readonly onReply: (name: CallName, request: object | undefined, reply: object, server: SimProcess) => void;
   #nextPort = 1;
 
@@ -84,19 +87,21 @@ export class SimFabric {
     simulation: Simulation,
     random: Random,
     window: number,
-    { onReply, onFault }: Pick<SimFabric, 'onReply' | 'onFault'>,
+    { onReply, onFault, onGoodbye }: Pick<SimFabric, 'onReply' | 'onFault' | 'onGoodbye'>,
   ) {
     this.simulation = simulation;
     this.#random = random;
     this.window = window;
     this.onReply = onReply;
     this.onFault = onFault;
+    this.onGoodbye = onGoodbye;
   }
 
   networkOf(process: SimProcess): Network {
     return {
       listen: (bind, handlers) => Promise.resolve(this.#listen(process, bind, handlers)),
       open: (address, name, requests, options) => this.#open(process, address, name, requests, options),
+      hostTowards: () => Promise.resolve(process.name),
       // Connections are not simulated, and calls go on.
       forget: () => undefined,
       close: () => {
@@ -154,9 +159,12 @@ export class SimFabric {
     this.#served.set(process, this.numServed(process) + change);
   }
 
-  /** Calls of these names that are open. */
-  openCalls(names: readonly CallName[]): SimCall[] {
-    return [...this.#calls].filter((call) => names.includes(call.name) && !call.client.isDead);
+  /** Calls of these names that are open, those of one client or all. */
+  openCalls(names: readonly CallName[], client?: SimProcess): SimCall[] {
+    const open: SimCall[] = [];
+    for (const call of this.#calls)
+      if ((client ?? call.client) === call.client && names.includes(call.name) && !call.client.isDead) open.push(call);
+    return open;
   }
 
   /** From one process to another, in order on its connection, unless it is told to be late. An answer goes back on the asker's. */
@@ -183,7 +191,7 @@ export class SimFabric {
     const arrivalMs = now + lag * this.latencyMs + bytes / this.bytesPerMs;
     const atMs = Math.max(arrivalMs, this.#lastMs.get(connection) ?? 0);
     if (lateMs === 0) this.#lastMs.set(connection, atMs);
-    this.simulation.at(atMs - now + lateMs, to, `◄ ${from.name} ${label}`, deliver);
+    this.simulation.atTime(atMs + lateMs, to, `◄ ${from.name} ${label}`, deliver);
   }
 
   isFaulty(perMillion: number): boolean {
@@ -363,6 +371,8 @@ export class SimCall {
 
   #sendRequest(server: SimProcess, request: object, lateMs: number): void {
     this.#first ??= request;
+    const isGoodbye = this.name === 'connect' && (request as BusFrame).subject.endsWith(subjects.goodbye);
+    if (isGoodbye) this.#fabric.onGoodbye(this.client);
     this.#fabric.send(this.client, server, 200, `${this.name} request`, () => this.#requests.push(request), {
       lateMs,
     });

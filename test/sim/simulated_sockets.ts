@@ -108,7 +108,7 @@ class SimSocket implements ByteSocket {
     // Some take long: their memory is not free before.
     const takesMs = WRITE_MS * (1 + (this.#fabric.below(4) === 0 ? this.#fabric.below(40) : 0));
     this.#writtenMs = Math.max(this.#writtenMs, simulation.nowMs) + takesMs;
-    simulation.at(this.#writtenMs - simulation.nowMs, this.#own, 'socket write', () => {
+    simulation.atTime(this.#writtenMs, this.#own, 'socket write', () => {
       if (this.#isClosed) return;
       this.#sockets.onWrite(parts, this.#own);
       const bytes = Buffer.concat(parts);

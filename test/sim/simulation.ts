@@ -23,6 +23,10 @@ export class SimProcess {
   parked: SimEvent[] | undefined;
   /** When it last went on after a pause. */
   resumedMs = -Infinity;
+  /** Set once the process has published its goodbye, lost on the bus or not. */
+  hasLeft = false;
+  /** While it hangs after its goodbye, whatever faults end. */
+  isHanging = false;
   /** Wall clocks jump; nobody's differences may. */
   wallOffsetMs = 0;
 
@@ -49,7 +53,11 @@ export class Simulation {
 
   /** `label` says what happens, for the trace. */
   at(delayMs: number, owner: SimProcess | undefined, label: string, run: () => void): SimEvent {
-    const atMs = this.nowMs + Math.max(0, delayMs);
+    return this.atTime(this.nowMs + Math.max(0, delayMs), owner, label, run);
+  }
+
+  /** Events of one time keep their order. A delay would not have it: now + (then − now) is not then, in its last bit. */
+  atTime(atMs: number, owner: SimProcess | undefined, label: string, run: () => void): SimEvent {
     const event: SimEvent = { atMs, order: this.#order++, owner, label, run, isCancelled: false };
     this.#push(event);
     return event;

@@ -11,8 +11,10 @@ import type { Answer } from './simulated_http.ts';
 
 export const simModel = projectPath('test/sim/model');
 const EOS = 1;
+/** The longest prompt and output together that simulated models have. */
+export const MAX_LENGTH = 100;
 /** Tokenizers hold nothing of a request: one serves every process of every seed. */
-const simTokenizer = new TokenizerTools(readTextFiles(simModel));
+const simTokenizer = new TokenizerTools(readTextFiles(simModel), Infinity);
 
 /** What a process's thread runs: answers would be remembered from one seed to another. */
 export const simTokenizerThread = new Proxy(simTokenizer, {
@@ -84,7 +86,9 @@ export function drawWish(
   const prompts = rendered
     ? rendered.map((text) => [...simTokenizer.encode({ text, addSpecialTokens: true, maxCharacters: 1e6 })])
     : Array.from({ length: numPrompts }, drawn);
-  const maxTokens = isCrowded ? 12 + r.below(30) : 2 + r.below(24);
+  const wanted = isCrowded ? 12 + r.below(30) : 2 + r.below(24);
+  // A prompt that goes on with an earlier one may leave less room.
+  const maxTokens = Math.min(wanted, MAX_LENGTH - Math.max(...prompts.map(({ length }) => length)));
   const isIgnoringEos = r.chance(1, 3);
   const ownStops = r.chance(1, 3) ? [7] : [];
   const hasStops = r.chance(1, 4);
