@@ -1,11 +1,15 @@
 import js from '@eslint/js';
+import { fileURLToPath } from 'node:url';
 import tseslint from 'typescript-eslint';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
 
 export default tseslint.config(
   { ignores: ['dist/', 'shared/protocol/generated/', '**/*.as.ts', '**/*.d.ts', 'config/'] },
   js.configs.recommended,
   ...tseslint.configs.strictTypeChecked,
-  { languageOptions: { parserOptions: { projectService: true } } },
+  // One program for the whole run: the service, which editors need, opens each file anew.
+  { languageOptions: { parserOptions: { project: './tsconfig.json', tsconfigRootDir: root } } },
   {
     rules: {
       // Numbers and booleans in log lines are fine; objects are not.

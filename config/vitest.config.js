@@ -3,6 +3,7 @@
  * so worker threads and WebAssembly are the real ones. `npm run build` comes first.
  */
 import { existsSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
@@ -27,7 +28,6 @@ const built = {
 const softwareGpu = ['test/kernels/webgpu*.test.ts', 'test/e2e/webgpu.test.ts', 'test/bench/engine.test.ts'];
 /** Suites of real processes, and long ones of a single process, none of which looks at how long something takes. */
 const processes = [
-  'test/house/*.test.ts',
   'test/e2e/chaos/chaos.test.ts',
   'test/sim/sim.test.ts',
   'test/bench/{path,gguf,transfer}.test.ts',
@@ -37,19 +37,25 @@ const processes = [
     'roles',
     'cli',
     'openai',
+    'http',
     'oracle',
     'arrivals',
     'hold',
     'failures',
     'package',
     'windows',
+    'nats',
+    'tls',
+    'dashboard',
   ].map((name) => `test/e2e/${name}.test.ts`),
 ];
+/** Suites that look at what a process takes, and so have the machine to themselves. */
+const alone = ['test/engine/steady_state.test.ts'];
 
 /** What takes minutes, longest first: what starts last has the machine to itself, and should be short. */
 const long = [
   ...['sim/sim', 'kernels/webgpu', 'chaos/chaos', 'e2e/webgpu', 'kernels/webgpu_models', 'e2e/failures', 'e2e/hold'],
-  ...['e2e/oracle', 'house/lint', 'kernels/webgpu_subgroup_16', 'e2e/cli', 'e2e/golden_path', 'e2e/arrivals'],
+  ...['e2e/oracle', 'kernels/webgpu_subgroup_16', 'e2e/cli', 'e2e/golden_path', 'e2e/arrivals', 'kernels/pieces'],
 ].map((name) => `${name}.test.ts`);
 
 class LongestFirst extends BaseSequencer {
@@ -62,72 +68,78 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 };
-
-export default defineConfig({
-  root,
-  plugins: [built],
-  test: {
-    sequence: { sequencer: LongestFirst },
-    projects: [
-      {
-        root,
-        plugins: [built],
-        test: {
-          ...shared,
-          name: 'unit',
-          sequence: { groupOrder: 0 },
-          include: ['test/**/*.test.ts'],
-          exclude: ['test/e2e/**', 'test/house/**', 'test/sim/**', 'test/bench/**', ...softwareGpu],
-        },
-      },
-      {
-        // A process per file: the driver reads its vector width once.
-        root,
-        plugins: [built],
-        test: {
-          ...shared,
-          name: 'webgpu',
-          testTimeout: 180_000,
-          hookTimeout: 120_000,
-          sequence: { groupOrder: 1 },
-          include: softwareGpu,
-          // With more of them all wait for each other's cores.
-          maxWorkers: 2,
-          pool: 'forks',
-        },
-      },
-      {
-        // Nothing here looks at how long something takes: two at a time. Three take longer: engines of one thread too many wait for each other.
-        root,
-        plugins: [built],
-        test: {
-          ...shared,
-          name: 'processes',
-          sequence: { groupOrder: 2 },
-          include: processes,
-          pool: 'forks',
-          maxWorkers: 2,
-          testTimeout: 180_000,
-          hookTimeout: 120_000,
-        },
-      },
-      {
-        // Real processes on the same cores, and what is measured: one suite at a time.
-        root,
-        plugins: [built],
-        test: {
-          ...shared,
-          name: 'e2e',
-          sequence: { groupOrder: 3 },
-          exclude: [...processes, ...softwareGpu],
-          include: ['test/e2e/**/*.test.ts'],
-          pool: 'forks',
-          fileParallelism: false,
-          testTimeout: 180_000,
-          hookTimeout: 120_000,
-        },
-      },
-    ],
-  },
+/** `--mode long`: the whole of what other runs have a sample of (`test/support/long.ts`). */
+export default defineConfig(({ mode }) => {
+  const env = { LONG: mode === 'long' ? '1' : '' };
+  const shared = { environment: 'node', testTimeout: 30_000, hookTimeout: 60_000, env };
+  return {
+    root,
+    plugins: [built],
+    test: { sequence: { sequencer: LongestFirst }, projects: projectsWith(shared) },
+  };
 });
+
+function projectsWith(shared) {
+  return [
+    {
+      root,
+      plugins: [built],
+      test: {
+        ...shared,
+        name: 'unit',
+        sequence: { groupOrder: 0 },
+        include: ['test/**/*.test.ts'],
+        exclude: ['test/e2e/**', 'test/house/**', 'test/sim/**', 'test/bench/**', ...softwareGpu, ...alone],
+        // Vitest leaves a core to itself: of two cores that is half of them.
+        maxWorkers: Math.max(2, availableParallelism() - 1),
+      },
+    },
+    {
+      // A process per file: the driver reads its vector width once.
+      root,
+      plugins: [built],
+      test: {
+        ...shared,
+        name: 'webgpu',
+        testTimeout: 180_000,
+        hookTimeout: 120_000,
+        sequence: { groupOrder: 1 },
+        include: softwareGpu,
+        // With more of them all wait for each other's cores.
+        maxWorkers: 2,
+        pool: 'forks',
+      },
+    },
+    {
+      // Nothing here looks at how long something takes: two at a time. Three take longer: engines of one thread too many wait for each other.
+      root,
+      plugins: [built],
+      test: {
+        ...shared,
+        name: 'processes',
+        sequence: { groupOrder: 2 },
+        include: processes,
+        pool: 'forks',
+        maxWorkers: 2,
+        testTimeout: 180_000,
+        hookTimeout: 120_000,
+      },
+    },
+    {
+      // Real processes on the same cores, and what is measured: one suite at a time.
+      root,
+      plugins: [built],
+      test: {
+        ...shared,
+        name: 'e2e',
+        sequence: { groupOrder: 3 },
+        exclude: [...processes, ...softwareGpu],
+        include: ['test/e2e/**/*.test.ts', ...alone],
+        pool: 'forks',
+        fileParallelism: false,
+        testTimeout: 180_000,
+        hookTimeout: 120_000,
+      },
+    },
+  ];
+}

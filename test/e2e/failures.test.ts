@@ -21,6 +21,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { sized } from '../support/long.ts';
 
 const random = new Random(23);
 const promptOf = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
@@ -236,7 +237,11 @@ test('a store killed while it is fetched from: nothing fails', async () => {
     want.map(({ choices }) => choices[0]?.token_ids),
   );
   const done = await up.requests(4);
-  expect(done.every(({ phase, notes }) => phase === 'finished' && notes.join().includes('misses blocks'))).toBe(true);
+  assert.deepEqual(
+    done.map(({ phase }) => phase),
+    prompts.map(() => 'finished'),
+  );
+  for (const { notes } of done) assert.match(notes.join(), /misses blocks/);
 });
 
 test('the router killed and restarted: instances are back, the index refills, the next request hits', async () => {
@@ -315,7 +320,7 @@ test('a client that disconnects frees everything at once, while prefilling and w
   }
 });
 
-test('80 requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)', async () => {
+test('requests at once, half of them given up at random moments: the others are answered, and nothing is left (R2)', async () => {
   const up = await Cluster.up(
     '--prefill',
     '1',
@@ -330,7 +335,7 @@ test('80 requests at once, half of them given up at random moments: the others a
   );
   cluster = up;
   const outcomes = await Promise.all(
-    Array.from({ length: 80 }, async (_, i) => {
+    Array.from({ length: sized(80, 40) }, async (_, i) => {
       const client = new AbortController();
       const prompt = promptOf(50 + ((i * 37) % 700));
       if (i % 2 === 1) void sleep(random.below(1_500)).then(() => client.abort());
@@ -342,7 +347,7 @@ test('80 requests at once, half of them given up at random moments: the others a
       }
     }),
   );
-  expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(40);
+  expect(outcomes.filter((outcome) => outcome === 'answered').length).toBeGreaterThanOrEqual(sized(40, 20));
   expect(outcomes.filter((outcome) => outcome === 'given up').length).toBeGreaterThan(5);
   expect(outcomes.filter((outcome) => outcome === 'failed' || outcome === 'short')).toEqual([]);
   await expectIdle(up);

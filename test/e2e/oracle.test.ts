@@ -1,7 +1,7 @@
 /**
  * The one oracle: tokens out of prefill → transfer → decode equal those of a single-process loop, bit for bit.
  *
- * Real processes, the harbour model, 200 mixed prompts of 1 to 1,500 tokens, shared prefixes, concurrency 8, greedy and seeded;
+ * Real processes, the harbour model, 100 mixed prompts, 200 in the long run, of 1 to 1,500 tokens, shared prefixes, concurrency 8, greedy and seeded;
  * then 60 more while processes are killed. Seeds are printed; SEED=n repeats a run, ORACLE_PROMPTS=n makes it longer.
  * Budget: 180 s.
  */
@@ -12,10 +12,11 @@ import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SamplingParams } from '../../shared/engine/sampler.ts';
 import { Cluster, harbour, mapConcurrently } from '../support/cluster.ts';
+import { sized } from '../support/long.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_121);
-const numPrompts = Number(process.env['ORACLE_PROMPTS'] ?? 200);
+const numPrompts = Number(process.env['ORACLE_PROMPTS'] ?? sized(200, 100));
 
 interface Case {
   readonly prompt: number[];

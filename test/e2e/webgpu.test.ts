@@ -16,6 +16,7 @@ import { openModel } from '../../shared/model/open_model.ts';
 import { Cluster, harbour, mapConcurrently, runToEnd, until } from '../support/cluster.ts';
 import { isSoftware, testDevice as gpu } from '../kernels/software_gpu.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
+import { sized } from '../support/long.ts';
 
 const seed = Number(process.env['SEED'] ?? 20_261_121);
 
@@ -39,11 +40,11 @@ async function expectReference(cases: readonly Case[], actual: readonly number[]
   device.destroy();
 }
 
-test('the oracle: 12 prompts of up to 200 tokens give the tokens of a single-process loop on the same device', async () => {
+test('the oracle: prompts of up to 200 tokens give the tokens of a single-process loop on the same device', async () => {
   console.log(`webgpu oracle: SEED=${seed}`);
   const random = new Random(seed);
   const common = Array.from({ length: 96 }, () => 3 + random.below(1_500));
-  const cases = Array.from({ length: 12 }, (_, i): Case => {
+  const cases = Array.from({ length: sized(12, 8) }, (_, i): Case => {
     const own = Array.from({ length: 1 + random.below(104) }, () => 3 + random.below(1_500));
     return { prompt: i % 3 === 0 ? own : [...common, ...own], maxTokens: 4 + random.below(12) };
   });
@@ -51,8 +52,8 @@ test('the oracle: 12 prompts of up to 200 tokens give the tokens of a single-pro
   try {
     const actual = await mapConcurrently(cases, 6, (one) => ask(cluster, one));
     const elsewhere = (await cluster.requests()).filter(({ tokens }) => tokens.fetched > 0).length;
-    console.log(`webgpu oracle: ${elsewhere} of 12 were prefilled elsewhere and fetched`);
-    expect(elsewhere).toBeGreaterThanOrEqual(5);
+    console.log(`webgpu oracle: ${elsewhere} of ${cases.length} were prefilled elsewhere and fetched`);
+    expect(elsewhere).toBeGreaterThanOrEqual(sized(5, 3));
     await expectReference(cases, actual);
   } finally {
     await cluster.close();
@@ -87,7 +88,7 @@ async function pairCases(): Promise<Case[]> {
     return { messages: [{ role: 'system', content: head + own.map(logOf).join('\n') }, question] };
   });
   const codec = await TextCodec.open(await openModel(harbour), 2_048, workerThreads, assert.fail);
-  const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? 12 : 100));
+  const numWanted = Number(process.env['PROMPTS'] ?? (isSoftware ? sized(12, 6) : 100));
   // Short ones and long ones.
   const stride = Math.max(1, (cases.length + joined.length) / numWanted);
   const all = [...cases, ...joined].filter((_, i) => i % stride < 1);
@@ -164,12 +165,12 @@ test.each([
 
 test('a device that is lost takes no request with it: they go on elsewhere, and the instance comes back with a fresh one', async () => {
   const random = new Random(seed + 1);
-  const cases = Array.from({ length: 16 }, (): Case => ({
+  const cases = Array.from({ length: sized(16, 8) }, (): Case => ({
     prompt: Array.from({ length: 20 + random.below(100) }, () => 3 + random.below(1_500)),
-    maxTokens: 24,
+    maxTokens: sized(24, 16),
   }));
   const cluster = await Cluster.up(
-    ...['--device', gpu, '--decode', '2', '--chunk-tokens', '64', '--lose-device-after-steps', '25'],
+    ...['--device', gpu, '--decode', '2', '--chunk-tokens', '64', '--lose-device-after-steps', String(sized(25, 15))],
   );
   try {
     const actual = await mapConcurrently(cases, 4, (one) => ask(cluster, one));
