@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 /** The `penstock` command. */
+// First, since it notes who started this process.
 import './npm_parent.ts';
 import { ConfigError, optionsHelp, readCommandLine } from '../../shared/base/options.ts';
 import { messageOf } from '../../shared/base/failure.ts';

@@ -3,7 +3,7 @@ import { ConfigError } from '../../shared/base/options.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Hub } from '../../shared/hub/hub.ts';
 import { mebibytes, ProgressLine } from './progress_line.ts';
-import { lazilyProxiedFetch } from './proxied_fetch.ts';
+import { proxiedFetch } from './proxied_fetch.ts';
 import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
 
 /** @returns the folder or the file of `--model`. @throws HubError */
@@ -52,7 +52,7 @@ function openHub(): Hub {
   return new Hub({
     clock: systemClock,
     environment: process.env,
-    fetch: lazilyProxiedFetch(process.env),
+    fetch: proxiedFetch(process.env),
     onProgress: (at) => {
       progress.show(at);
     },

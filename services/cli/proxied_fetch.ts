@@ -18,35 +18,29 @@ function usable(proxy: string): string {
   return /^https?:\/\//i.test(proxy) ? proxy : '';
 }
 
-/** As {@link proxiedFetch}, which is made when it is first called: who has a model already needs no proxy, and no word about it. */
-export function lazilyProxiedFetch(environment: Environment): Fetch {
-  let made: Promise<Fetch> | undefined;
-  return async (...request) => (await (made ??= proxiedFetch(environment)))(...request);
-}
-
-/** Node's own `fetch` where no proxy is named: its library is loaded only for one. A fetch through another kind of proxy throws. */
-export async function proxiedFetch(environment: Environment): Promise<Fetch> {
+/** Node's own `fetch` where no proxy is named. The library is loaded by the first fetch, and another kind of proxy is refused by it. */
+export function proxiedFetch(environment: Environment): Fetch {
   const all = valueOf(environment, 'all_proxy');
-  const named = {
-    'http:': withScheme(valueOf(environment, 'http_proxy') || all),
-    'https:': withScheme(valueOf(environment, 'https_proxy') || all),
+  const httpProxy = withScheme(valueOf(environment, 'http_proxy') || all);
+  const httpsProxy = withScheme(valueOf(environment, 'https_proxy') || all);
+  if (httpProxy === '' && httpsProxy === '') return globalThis.fetch;
+  const open = async (): Promise<Fetch> => {
+    const { EnvHttpProxyAgent, fetch } = await import('undici');
+    // An empty text is no proxy; what is undefined would be read from the environment again.
+    const proxies = { httpProxy: usable(httpProxy), httpsProxy: usable(httpsProxy) };
+    const dispatcher = new EnvHttpProxyAgent({ ...proxies, noProxy: valueOf(environment, 'no_proxy') });
+    const proxied = (...[input, init]: Parameters<typeof fetch>): ReturnType<typeof fetch> =>
+      fetch(input, { ...init, dispatcher });
+    return proxied as unknown as Fetch;
   };
-  if (named['http:'] === '' && named['https:'] === '') return globalThis.fetch;
-  const [httpProxy, httpsProxy] = [usable(named['http:']), usable(named['https:'])];
-  const { EnvHttpProxyAgent, fetch } = await import('undici');
-  // An empty text is no proxy; what is undefined would be read from the environment again.
-  const dispatcher = new EnvHttpProxyAgent({ httpProxy, httpsProxy, noProxy: valueOf(environment, 'no_proxy') });
-  const proxied = async (
-    input: Parameters<typeof fetch>[0],
-    init?: Parameters<typeof fetch>[1],
-  ): ReturnType<typeof fetch> => {
-    const url = new URL(typeof input === 'object' && 'url' in input ? input.url : input);
-    const proxy = url.protocol === 'http:' ? named['http:'] : named['https:'];
+  let opened: Promise<Fetch> | undefined;
+  return async (input, init) => {
+    const url = new URL(input instanceof Request ? input.url : input);
+    const proxy = url.protocol === 'http:' ? httpProxy : httpsProxy;
     if (proxy !== usable(proxy))
       throw new Error(
         `the proxy ${proxy} is none that models are fetched through: http://HOST:PORT or https://HOST:PORT`,
       );
-    return fetch(input, { ...init, dispatcher });
+    return (await (opened ??= open()))(input, init);
   };
-  return proxied as unknown as Fetch;
 }

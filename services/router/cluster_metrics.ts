@@ -1,6 +1,6 @@
 /**
- * What `/metrics` says of the cluster and of the router's process: instances and their tiers, the prefix index, the bus. Asked anew each
- * time. A series of an engine carries the name of its own model; what is of no model, a store for instance, carries none.
+ * Series of `/metrics` that describe the cluster and the router's process: instances and their tiers, the prefix index, the bus. Values are read at each
+ * request. A series of an engine carries the name of its own model; what is of no model, a store for instance, carries none.
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client';
 import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
@@ -60,7 +60,7 @@ export function clusterMetrics({ view, index, bus }: Observed): Registry {
   return registry;
 }
 
-/** Whose a series is. */
+/** Labels of a series that belongs to an instance. */
 function labelsOf({ member, model }: Instance): Labels {
   return { engine: member.name, role: member.role, ...(model === undefined ? {} : { model_name: model }) };
 }

@@ -1,4 +1,4 @@
-/** What `/metrics` says of one model's requests: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
+/** Series of `/metrics` that describe one model's requests: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { Failure } from '../../shared/base/failure.ts';
 import { errorStatus } from './openai/errors.ts';

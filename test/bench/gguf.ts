@@ -11,6 +11,7 @@ import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'n
 import type { WeightSource } from '../../kernels/device.ts';
 import { RowDecoder } from '../../kernels/stored_rows.ts';
 import { fromHalf, packRows, paddedInner, toNormalHalf, type WeightFormat } from '../../kernels/weight_format.ts';
+import { halfBits } from '../../shared/model/half_value.ts';
 import { halfValue } from '../support/half.ts';
 import type { UniformModel } from './uniform_model.ts';
 
@@ -225,11 +226,6 @@ function q4_1(data: Uint32Array<ArrayBuffer>, scales: Uint16Array): Uint8Array {
   return out;
 }
 
-/** Of a positive value; those below 2^-14 too. */
-function toHalf(value: number): number {
-  return value < 2 ** -14 ? Math.round(value * 2 ** 24) : toNormalHalf(value);
-}
-
 /** Scales and minima of eight groups in six bits each, of the largest of them. */
 function superBlocks(data: Uint32Array<ArrayBuffer>, scales: Uint16Array): Uint8Array {
   const packed = new Uint8Array(data.buffer);
@@ -237,7 +233,7 @@ function superBlocks(data: Uint32Array<ArrayBuffer>, scales: Uint16Array): Uint8
   for (let first = 0, to = 0; to < out.length; first += 8, to += 144) {
     const ofGroups = Array.from({ length: 8 }, (_, j) => fromHalf(scales[2 * (first + j)]!));
     const minima = ofGroups.map((scale, j) => scale * fromHalf(scales[2 * (first + j) + 1]!));
-    const [d, dmin] = [Math.max(...ofGroups) / 63, Math.max(...minima) / 63].map(toHalf) as [number, number];
+    const [d, dmin] = [Math.max(...ofGroups) / 63, Math.max(...minima) / 63].map(halfBits) as [number, number];
     const six = (value: number, unit: number): number => Math.min(63, Math.round(value / halfValue(unit)) || 0);
     out.set(new Uint8Array(Uint16Array.of(d, dmin).buffer), to);
     ofGroups.forEach((value, j) => {

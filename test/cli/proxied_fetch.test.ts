@@ -37,7 +37,7 @@ afterEach(() => {
 });
 
 const textBy = async (environment: Readonly<Record<string, string>>, host: string): Promise<string> => {
-  const fetch = await proxiedFetch(environment);
+  const fetch = proxiedFetch(environment);
   return (await fetch(`http://${host}/file`)).text();
 };
 
@@ -61,8 +61,8 @@ test('what no_proxy names is asked directly', async () => {
 });
 
 test('without a proxy it is Node’s own, and what is no proxy is refused in words', async () => {
-  assert.equal(await proxiedFetch({ http_proxy: '', NO_PROXY: 'x' }), globalThis.fetch);
-  const socks = await proxiedFetch({ https_proxy: 'socks5://127.0.0.1:1' });
+  assert.equal(proxiedFetch({ http_proxy: '', NO_PROXY: 'x' }), globalThis.fetch);
+  const socks = proxiedFetch({ https_proxy: 'socks5://127.0.0.1:1' });
   await assert.rejects(socks('https://hub.example/file'), /the proxy socks5:.* http:\/\/HOST:PORT/);
   // Who is asked without it does not care.
   assert.equal(await textBy({ https_proxy: 'socks5://127.0.0.1:1' }, `127.0.0.1:${portOf(hub)}`), 'the model');

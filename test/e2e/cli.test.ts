@@ -291,6 +291,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
+// Elsewhere there is no /proc to find npm's shell in, and Windows has no signals.
 test.runIf(process.platform === 'linux').each(['SIGTERM', 'SIGINT', 'SIGKILL'] as const)(
   'npm start that gets %s ends the cluster',
   async (signal) => {

@@ -57,21 +57,20 @@ export class Reachability {
 
   /** The first call to a member that has just been admitted; resolves when it has answered, or not. */
   async admitted(instance: Instance): Promise<void> {
-    if (!instance.isUnchecked || this.#asked.has(instance)) return;
-    this.#asked.add(instance);
-    if (await this.#isReached(instance)) this.#asked.delete(instance);
-    else void this.#askAgain(instance);
+    if (instance.isUnchecked) await this.#ask(instance);
   }
 
   /** A heartbeat has come: a member that a call could not reach is asked. */
   heard(instance: Instance): void {
-    const isWell = !instance.isSuspect && instance.isCounted;
-    if (isWell || this.#asked.has(instance)) return;
+    if (instance.isSuspect || !instance.isCounted) void this.#ask(instance);
+  }
+
+  /** Asks a member that is not asked already; again and again until it answers, behind the back of who waits for the first time. */
+  async #ask(instance: Instance): Promise<void> {
+    if (this.#asked.has(instance)) return;
     this.#asked.add(instance);
-    void this.#isReached(instance).then((isReached) => {
-      if (isReached) this.#asked.delete(instance);
-      else void this.#askAgain(instance);
-    });
+    if (await this.#isReached(instance)) this.#asked.delete(instance);
+    else void this.#askAgain(instance);
   }
 
   async #askAgain(instance: Instance): Promise<void> {

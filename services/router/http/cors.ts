@@ -1,6 +1,7 @@
 /**
  * Which web pages may use the API (CORS, as the Fetch standard has it): those of the origins that an operator lists, or with `*` those of
- * all. What is inside of the cluster, `/api/*`, is only for origins that are listed by name.
+ * all. What is inside of the cluster, `/api/*`, is only for origins that are listed by name. Plugins of the framework set headers on its replies;
+ * streams are taken out of its hands, and some errors never come into them, so that these are set on Node's answers.
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 
@@ -35,7 +36,7 @@ export class Cors {
     response.setHeader('access-control-expose-headers', EXPOSED_HEADERS);
   }
 
-  /** What a browser that asks before it sends is told; undefined: this request asks for no such thing, or its page may not. */
+  /** Headers for a browser that asks before it sends; undefined: this request is no such question, or its page may not send. */
   preflight(request: IncomingMessage): Record<string, string> | undefined {
     const { headers, method } = request;
     const asked = headers['access-control-request-method'];
@@ -59,7 +60,7 @@ export class Cors {
   }
 }
 
-/** As routes are found: of a URL with its host too, and with escapes of any character. */
+/** Whether a URL is of the routes below `/api`, which are found behind a host and under escapes too. */
 function isInside(url: string): boolean {
   const path = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, '').replace(/[?#;].*$/s, '');
   try {

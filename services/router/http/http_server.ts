@@ -153,7 +153,7 @@ function endStalled(server: Server): void {
   });
 }
 
-/** What `path` of the API takes, for who looks for it. */
+/** The paths of the API with their methods, in a line, for an error that says what there is. */
 function listed(allowed: ReadonlyMap<string, readonly string[]>): string {
   const paths = [...allowed].filter(([url, methods]) => url !== '/' && methods.some((method) => method !== 'HEAD'));
   return paths
@@ -185,7 +185,8 @@ function answerUnusual(server: Server, cors: Cors, metrics: RouterMetrics): void
     request.resume();
   });
   server.on('connect', (_request, socket: Socket) => {
-    answerClientError(httpError(405, 'CONNECT is not allowed: this is no proxy'), socket, metrics);
+    const failure = Object.assign(new Error('CONNECT is not allowed: this is no proxy'), { code: CONNECT });
+    answerClientError(failure, socket, metrics);
   });
 }
 
@@ -194,9 +195,11 @@ function answerError(error: unknown, reply: FastifyReply, metrics: RouterMetrics
   void reply.status(errorStatus(error)).headers(errorHeaders(error)).send(errorBody(error));
 }
 
+/** As Node's errors have codes: a request for a tunnel, which is none for it. */
+const CONNECT = 'PENSTOCK_CONNECT';
 const clientStatus: Record<string, [status: string, code: number]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 408],
-  CONNECT: ['405 Method Not Allowed', 405],
+  [CONNECT]: ['405 Method Not Allowed', 405],
   HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 431],
 };
 
@@ -208,12 +211,11 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
     socket.destroy();
     return;
   }
-  const own = (error as { statusCode?: number }).statusCode === 405 ? 'CONNECT' : (error.code ?? '');
-  const [status, statusCode] = clientStatus[own] ?? ['400 Bad Request', 400];
+  const [status, statusCode] = clientStatus[error.code ?? ''] ?? ['400 Bad Request', 400];
   const message =
     { 408: 'the request did not arrive in time', 431: 'the headers are too long: shorten them' }[statusCode] ??
     messageOf(error);
-  const failure = Object.assign(new Error(message), { statusCode });
+  const failure = httpError(statusCode, message);
   metrics.failed(failure);
   const body = JSON.stringify(errorBody(failure));
   const head = `HTTP/1.1 ${status}\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n`;

@@ -3,6 +3,7 @@
  * looked at, and read by a loop rather than by a schema.
  */
 import { messageOf } from '../../../shared/base/failure.ts';
+import { withoutNulls } from '../../../shared/base/without_nulls.ts';
 import { exactInteger } from './exact_integer.ts';
 import { parseWithIds, scan } from './json_ids.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
@@ -127,8 +128,8 @@ function named(keys: readonly string[]): string {
 }
 
 /**
- * Messages as templates know them: text joined, the arguments of tool calls as the object they spell; what else they say goes to the
- * template as it is, roles included: which there are is the template's to say. A message costs at least a token.
+ * Messages as templates know them, their text joined; what else they say goes to the template as it is, roles included: which there are is
+ * the template's to say. A message costs at least a token.
  */
 export function readMessages(messages: unknown, maxMessages: number): readonly Record<string, unknown>[] {
   if (!Array.isArray(messages) || messages.length === 0) {
@@ -144,17 +145,15 @@ export function readMessages(messages: unknown, maxMessages: number): readonly R
   return messages.map((message: unknown, index) => readMessage(message, `messages.${index}`));
 }
 
-/** What a message of other servers' clients may bring beside its text. */
+/** Keys under which clients of other servers put media into a message. */
 const MEDIA = ['audio', 'images', 'videos'];
 
 function readMessage(message: unknown, where: string): Record<string, unknown> {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new ParameterFailure(`${where}: a message is an object with role and content`, where);
   }
-  const given = Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null)) as Record<
-    string,
-    unknown
-  >;
+  // As in transformers 5, what is null is not there: Python would print `None` for it.
+  const given = withoutNulls(message);
   const { role, content, tool_calls: calls } = given;
   if (typeof role !== 'string' || role === '') {
     throw new ParameterFailure(`${where}.role: a text such as system, user or assistant`, `${where}.role`);
@@ -168,12 +167,8 @@ function readMessage(message: unknown, where: string): Record<string, unknown> {
   if (content === undefined && role !== 'assistant') {
     throw new ParameterFailure(`${where}.content: is missing`, `${where}.content`);
   }
-  return {
-    ...given,
-    role,
-    content: content === undefined ? (hasCalls ? null : '') : textOf(content, `${where}.content`),
-    ...(hasCalls ? { tool_calls: calls.map(withArguments) } : {}),
-  };
+  if (content === undefined) return hasCalls ? given : { ...given, content: '' };
+  return { ...given, content: textOf(content, `${where}.content`) };
 }
 
 const TEXT_PARTS = ['text', 'input_text', 'output_text'];
@@ -193,18 +188,4 @@ function textOf(content: unknown, where: string): string {
       return type === 'refusal' && typeof refusal === 'string' ? refusal : refuse();
     })
     .join('');
-}
-
-/** A call without arguments has an empty object; others stay as the model wrote them, and are read for the template (exact_json.ts). */
-function withArguments(call: unknown): unknown {
-  const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
-  return called && isNoArguments(called.arguments)
-    ? { ...(call as object), function: { ...called, arguments: {} } }
-    : call;
-}
-
-/** Clients spell a call without arguments in several ways. */
-function isNoArguments(given: unknown): boolean {
-  if (given === undefined || given === null) return true;
-  return typeof given === 'string' && /^\s*(null)?\s*$/.test(given);
 }

@@ -103,14 +103,13 @@ async function* events(
   });
   let isFirst = true;
   for await (const { text, tokens, numTokens, finish, stopReason } of pieces) {
-    if (!isFirst) numSent = numTokens;
     const idsOf = body.isReturningIds ? { token_ids: tokens.map(({ token }) => token) } : {};
     if (isFirst) {
       const ids = body.isReturningIds ? { prompt_token_ids: Array.from(promptTokens) } : {};
       yield { ...chunk({ delta: { role: 'assistant', content: '' } }), ...ids };
       isFirst = false;
-      numSent = numTokens;
     }
+    numSent = numTokens;
     if (text !== '' || body.numLogprobs >= 0 || body.isReturningIds) {
       const content = body.numLogprobs >= 0 ? { content: await logprobs(context, tokens), refusal: null } : null;
       yield chunk({ delta: { content: text }, logprobs: content, ...idsOf });

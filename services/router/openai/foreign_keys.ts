@@ -12,7 +12,7 @@
  *   ollama/ollama  api/types.go, openai/openai.go, parser/parser.go, docs/api.md @fb3076099687
  */
 import { ParameterFailure } from './parameter_failure.ts';
-import { withoutNulls } from './without_nulls.ts';
+import { isNeutral, isObject } from './neutral_value.ts';
 
 /**
  * By key: its servers, what it asks for or our name for it, and the values that ask for nothing. `null`, an empty text and an empty list always
@@ -22,16 +22,16 @@ type Table = Readonly<Record<string, readonly [servers: string, what: string, ..
 
 /** Asked for by other servers' clients and not there, at both endpoints. */
 const refused: Table = {
-  grammar: ['LT', 'a grammar that the text must follow (llama.cpp: GBNF text; TGI: {type, value})', '', [], {}],
-  json_schema: ['LS', 'a JSON schema that the text must follow', ''],
-  regex: ['S', 'a regular expression that the text must follow', ''],
-  ebnf: ['S', 'an EBNF grammar that the text must follow', ''],
-  format: ['O', 'JSON, or a JSON schema, that the text must follow', ''],
-  stop_regex: ['S', 'stop at a regular expression', '', []],
+  grammar: ['LT', 'a grammar that the text must follow (llama.cpp: GBNF text; TGI: {type, value})'],
+  json_schema: ['LS', 'a JSON schema that the text must follow'],
+  regex: ['S', 'a regular expression that the text must follow'],
+  ebnf: ['S', 'an EBNF grammar that the text must follow'],
+  format: ['O', 'JSON, or a JSON schema, that the text must follow'],
+  stop_regex: ['S', 'stop at a regular expression'],
   n_indent: ['L', 'a least indentation of every line', 0],
   t_max_predict_ms: ['L', 'end the generation after so many milliseconds', 0, -1],
-  custom_logit_processor: ['S', "a program of the client's over the logits", '', []],
-  custom_params: ['S', 'parameters of a custom logit processor', {}],
+  custom_logit_processor: ['S', "a program of the client's over the logits"],
+  custom_params: ['S', 'parameters of a custom logit processor'],
   dry_multiplier: ['L', 'the DRY repetition penalty', 0],
   xtc_probability: ['L', 'the XTC sampler', 0],
   mirostat: ['LO', 'Mirostat sampling', 0],
@@ -48,48 +48,44 @@ const refused: Table = {
   beam_width: ['S', 'beam search', 1, 0],
   n_cmpl: ['L', 'several completions (n; ours is 1 only)', 1],
   watermark: ['T', 'a watermark in the text', false],
-  lora: ['L', 'LoRA adapters with scales', []],
-  lora_path: ['S', 'a LoRA adapter', '', []],
-  lora_id: ['S', 'a LoRA adapter', '', []],
-  adapter_id: ['T', 'a LoRA adapter', ''],
-  session_params: ['S', 'continue a session that the server keeps; changes the prompt', {}],
-  context: ['O', 'token ids of an earlier answer as the beginning of the prompt', []],
-  previous_response_id: ['L', 'continue an earlier answer (Responses API)', ''],
+  lora: ['L', 'LoRA adapters with scales'],
+  lora_path: ['S', 'a LoRA adapter'],
+  lora_id: ['S', 'a LoRA adapter'],
+  adapter_id: ['T', 'a LoRA adapter'],
+  session_params: ['S', 'continue a session that the server keeps; changes the prompt'],
+  context: ['O', 'token ids of an earlier answer as the beginning of the prompt'],
+  previous_response_id: ['L', 'continue an earlier answer (Responses API)'],
   background: ['S', 'answer later (Responses API)', false],
-  images: ['O', 'images for the model', []],
-  image_data: ['S', 'images, video or audio for the model', '', []],
-  video_data: ['S', 'images, video or audio for the model', '', []],
-  audio_data: ['S', 'images, video or audio for the model', '', []],
-  input_embeds: ['S', 'embeddings in place of tokens', []],
-  positional_embed_overrides: ['S', 'embeddings in place of tokens', []],
-  multi_item_delimiter_indices: ['S', 'scoring of several items', []],
+  images: ['O', 'images for the model'],
+  image_data: ['S', 'images, video or audio for the model'],
+  video_data: ['S', 'images, video or audio for the model'],
+  audio_data: ['S', 'images, video or audio for the model'],
+  input_embeds: ['S', 'embeddings in place of tokens'],
+  positional_embed_overrides: ['S', 'embeddings in place of tokens'],
+  multi_item_delimiter_indices: ['S', 'scoring of several items'],
   bootstrap_host: ['S', "another router's transfer of KV between SGLang instances"],
   bootstrap_port: ['S', "another router's transfer of KV between SGLang instances"],
   bootstrap_room: ['S', "another router's transfer of KV between SGLang instances"],
   bootstrap_pair_key: ['S', "another router's transfer of KV between SGLang instances"],
   decode_tp_size: ['S', "another router's transfer of KV between SGLang instances"],
-  template: ['O', 'a prompt template of its own', ''],
-  input_prefix: ['L', 'fill in the middle (/infill)', '', []],
-  input_suffix: ['L', 'fill in the middle (/infill)', '', []],
-  input_extra: ['L', 'fill in the middle (/infill)', '', []],
-  tool_prompt: ['T', 'a text before the tools', ''],
-  task: ['S', "a model's quick task (DeepSeek-V4)", ''],
+  template: ['O', 'a prompt template of its own'],
+  input_prefix: ['L', 'fill in the middle (/infill)'],
+  input_suffix: ['L', 'fill in the middle (/infill)'],
+  input_extra: ['L', 'fill in the middle (/infill)'],
+  tool_prompt: ['T', 'a text before the tools'],
+  task: ['S', "a model's quick task (DeepSeek-V4)"],
   truncate: ['OT', 'cut the prompt so that it fits (TGI: to so many tokens; Ollama: true or false)', false],
-  options: ['O', 'settings in an object of their own', {}],
-  parameters: ['T', 'settings in an object of their own', {}],
-  sampling_params: ['S', 'settings in an object of their own', {}, []],
+  options: ['O', 'settings in an object of their own'],
+  parameters: ['T', 'settings in an object of their own'],
+  sampling_params: ['S', 'settings in an object of their own'],
   _debug_render_only: ['O', 'the rendered prompt in place of an answer', false],
   chat_format: ['L', "llama.cpp's parser of the answer, by number", 0],
-  chat_parser: ['L', "llama.cpp's parser of the answer, or text it begins with; the server sets them for itself", ''],
-  generation_prompt: [
-    'L',
-    "llama.cpp's parser of the answer, or text it begins with; the server sets them for itself",
-    '',
-  ],
+  chat_parser: ['L', "llama.cpp's parser of the answer, or text it begins with; the server sets them for itself"],
+  generation_prompt: ['L', "llama.cpp's parser of the answer, or text it begins with; the server sets them for itself"],
   parse_tool_calls: ['L', 'tool calls read out of the text', false],
-  thinking: ['L', 'thinking on or off, with a budget (Anthropic form)', { type: 'disabled' }, false, {}],
+  thinking: ['L', 'thinking on or off, with a budget (Anthropic form)', false],
   think: ['O', 'thinking on, off or how much', false, 'none'],
-  reasoning_format: ['L', 'the thinking as a field of its own', 'none', ''],
+  reasoning_format: ['L', 'the thinking as a field of its own', 'none'],
   reasoning_control: ['L', 'end the thinking by another call', false],
   reasoning_budget_tokens: ['L', 'a budget of thinking', -1],
   thinking_budget_tokens: ['L', 'a budget of thinking', -1],
@@ -109,9 +105,9 @@ const refused: Table = {
   routed_experts_start_len: ['S', 'from where routed experts are returned', 0],
   return_meta_info: ['S', "SGLang's meta_info in the answer", false],
   return_bytes: ['S', 'bytes in the answer (internal)', false],
-  token_ids_logprob: ['S', 'log-probabilities of tokens that the request names', []],
+  token_ids_logprob: ['S', 'log-probabilities of tokens that the request names'],
   post_sampling_probs: ['L', 'probabilities behind the samplers in place of log-probabilities', false],
-  response_fields: ['L', 'only some fields of the answer', []],
+  response_fields: ['L', 'only some fields of the answer'],
   details: ['T', 'details of the generation in the answer', false],
   no_logs: ['S', 'that nothing of the request is logged', false],
   no_repeat_ngram_size: ['H', 'that no run of tokens comes twice', 0],
@@ -126,16 +122,16 @@ const refused: Table = {
 /** The same, at `/v1/chat/completions` alone. */
 const refusedByChat: Table = {
   raw: ['O', 'no template over the prompt', false],
-  suffix: ['O', 'fill in the middle', ''],
-  prompt: ['LO', 'a text prompt beside messages', '', []],
-  input_ids: ['S', 'token ids in place of messages', []],
+  suffix: ['O', 'fill in the middle'],
+  prompt: ['LO', 'a text prompt beside messages'],
+  input_ids: ['S', 'token ids in place of messages'],
   return_full_text: ['T', 'the prompt before the answer', false],
 };
 
 /** The same, at `/v1/completions` alone. */
 const refusedByCompletions: Table = {
-  modalities: ['S', 'what kind the images are', ['text'], []],
-  messages: ['O', 'a chat, at the completions endpoint', []],
+  modalities: ['S', 'what kind the images are', ['text']],
+  messages: ['O', 'a chat, at the completions endpoint'],
   reasoning: ['LOS', 'how much thinking ({effort, enabled})', { effort: 'none' }, { enabled: false }],
 };
 
@@ -149,7 +145,7 @@ const renamed: Table = {
   repeat_penalty: ['LO', 'repetition_penalty', 1],
   sampling_seed: ['S', 'seed'],
   do_sample: ['T', 'temperature', true],
-  stop_sequences: ['L', 'stop', []],
+  stop_sequences: ['L', 'stop'],
   no_stop_trim: ['S', 'include_stop_str_in_output', false],
   n_probs: ['L', 'logprobs', 0],
   return_logprob: ['S', 'logprobs', false],
@@ -157,7 +153,7 @@ const renamed: Table = {
   decoder_input_details: ['T', 'prompt_logprobs', false],
   return_tokens: ['L', 'return_token_ids', false],
   return_prompt_token_ids: ['S', 'return_token_ids', false],
-  extra_key: ['S', 'cache_salt', ''],
+  extra_key: ['S', 'cache_salt'],
 };
 
 /** The same, at `/v1/chat/completions` alone. */
@@ -167,8 +163,8 @@ const renamedByChat: Table = {
   inputs: ['T', 'messages'],
   text: ['S', 'messages'],
   input: ['L', 'messages'],
-  system: ['LO', 'messages', '', []],
-  instructions: ['L', 'messages', ''],
+  system: ['LO', 'messages'],
+  instructions: ['L', 'messages'],
   reasoning: ['LOS', 'reasoning_effort', { effort: 'none' }, { enabled: false }],
 };
 
@@ -183,8 +179,8 @@ const renamedByCompletions: Table = {
   text: ['S', 'prompt'],
   input: ['L', 'prompt'],
   input_ids: ['S', 'prompt'],
-  system: ['LO', 'prompt', '', []],
-  instructions: ['L', 'prompt', ''],
+  system: ['LO', 'prompt'],
+  instructions: ['L', 'prompt'],
 };
 
 const hints: ReadonlySet<string> = new Set(
@@ -226,16 +222,10 @@ const tables: Readonly<Record<GeneratingEndpoint, { readonly refused: Table; rea
 /** Objects that are schemas: an empty one asks for JSON. */
 const schemas: readonly string[] = ['json_schema', 'format'];
 
-function isEmpty(key: string, value: unknown): boolean {
-  const { type, ...rest } = isObject(value) ? value : {};
+function asksForNothing(key: string, value: unknown, neutral: readonly unknown[]): boolean {
   // Anthropic's form, whatever stands beside it.
-  if (key === 'thinking' && type === 'disabled') return true;
-  const isEmptyObject = isObject(value) && type === undefined && Object.keys(withoutNulls(rest) ?? {}).length === 0;
-  return value === '' || (Array.isArray(value) && value.length === 0) || (isEmptyObject && !schemas.includes(key));
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
+  if (key === 'thinking' && isObject(value) && value['type'] === 'disabled') return true;
+  return isNeutral(value, ['', [], ...(schemas.includes(key) ? [] : [{}]), ...neutral]);
 }
 
 /**
@@ -250,8 +240,7 @@ export function isForeign(endpoint: GeneratingEndpoint, key: string, value: unkn
   const found = Object.hasOwn(asked, key) ? asked[key] : Object.hasOwn(named, key) ? named[key] : undefined;
   if (!found) return false;
   const [, what, ...neutral] = found;
-  if (isEmpty(key, value) || neutral.some((one) => JSON.stringify(one) === JSON.stringify(withoutNulls(value))))
-    return true;
+  if (asksForNothing(key, value, neutral)) return true;
   throw new ParameterFailure(
     Object.hasOwn(asked, key)
       ? `${key}: is not supported (${what}); leave it out`

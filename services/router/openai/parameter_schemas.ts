@@ -2,14 +2,14 @@
  * Every parameter that the OpenAI API or vLLM documents, by endpoint: what is honoured with its range, what is accepted at its
  * neutral value only, and what changes nothing here. A key that is in none of these tables no document knows.
  */
-import { withoutNulls } from './without_nulls.ts';
 import { z } from 'zod';
+import { isNeutral } from './neutral_value.ts';
 
 /** Not supported but at this value. */
 const only = (neutral: readonly unknown[], what = JSON.stringify(neutral[0])): z.ZodType =>
   z
     .unknown()
-    .refine((value) => neutral.some((allowed) => JSON.stringify(allowed) === JSON.stringify(withoutNulls(value))), {
+    .refine((value) => isNeutral(value, neutral), {
       message: `is not supported; leave it out or set it to ${what}`,
     })
     .optional();

@@ -5,12 +5,13 @@ import { Failure, messageOf } from '../../../shared/base/failure.ts';
 import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
+import { forTemplate, leftOpen, namesRole, type Messages } from './chat_messages.ts';
 import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
+import { endOfTurn } from './end_of_turn.ts';
 import { openLibrary, type LibraryTokenizer } from './encoder/library.ts';
 import { PartedText, serveParts } from './encoder/parts.ts';
 import { ChatTemplate } from './template/chat_template.ts';
-import { exactJson } from './template/exact_json.ts';
 import { REPLACEMENT } from './text_stream.ts';
 import { tokenSpeller, type TokenBytes } from './token_bytes.ts';
 
@@ -19,11 +20,6 @@ const RENDER_MS = 2_000;
 
 /** Special tokens that templates are told, as transformers calls them. */
 const SPECIAL_TOKENS = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
-/** An answer that no template has in its own text. */
-/** Arguments that are nested deeper stay text. */
-const MAX_ARGUMENT_DEPTH = 64;
-const PROBE_QUESTION = 'penstockQuestion';
-const PROBE_ANSWER = 'penstock-answer-7';
 
 const templatesSchema = z.union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))]);
 
@@ -34,8 +30,7 @@ export class TokenizerTools {
   #encoder: { readonly fast: FastEncoder | undefined } | undefined;
   readonly #template: ChatTemplate | undefined;
   readonly #templateError: string | undefined;
-  /** Templates that know the role `developer` are given it; others get `system`, which it replaced. */
-  readonly #namesDeveloper: boolean = false;
+  readonly #knowsDeveloper: boolean = false;
   readonly #answers = new AnswerMemory();
   readonly #spell: (token: string) => Uint8Array;
   /** Added tokens have no decoder: they are their own text. */
@@ -55,7 +50,7 @@ export class TokenizerTools {
     this.#added = new Map(this.#tokenizer.tokenizer.added_tokens.map(({ id, content }) => [id, content]));
     const source = template ?? templateOf(this.#config['chat_template']);
     if (source === undefined) return;
-    this.#namesDeveloper = namesRole(source, 'developer');
+    this.#knowsDeveloper = namesRole(source, 'developer');
     try {
       this.#template = new ChatTemplate(source, () => new Date());
     } catch (error) {
@@ -115,10 +110,8 @@ export class TokenizerTools {
     const { addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs, ...input } = JSON.parse(
       json,
     ) as TemplateInput;
-    const messages = (this.#namesDeveloper ? input.messages : input.messages.map(withSystem))
-      .map(withoutNull)
-      .map(withArguments);
-    const renderWith = (list: TemplateInput['messages']): string => this.#rendered(list, addGenerationPrompt, kwargs);
+    const messages = forTemplate(input.messages, this.#knowsDeveloper);
+    const renderWith = (list: Messages): string => this.#rendered(list, addGenerationPrompt, kwargs);
     let text: string;
     try {
       text = renderWith(messages);
@@ -136,11 +129,7 @@ export class TokenizerTools {
   }
 
   /** @throws Failure where there is no template, Error with what the template raises. */
-  #rendered(
-    messages: TemplateInput['messages'],
-    addGenerationPrompt: boolean,
-    kwargs: TemplateInput['kwargs'] = {},
-  ): string {
+  #rendered(messages: Messages, addGenerationPrompt: boolean, kwargs: TemplateInput['kwargs'] = {}): string {
     const template = this.#template;
     if (!template) {
       const why = this.#templateError;
@@ -178,48 +167,12 @@ export class TokenizerTools {
   /** The special token that the template puts behind an assistant's message. */
   #endOfTurn(): number | undefined {
     if (!this.#template) return undefined;
-    const question = { role: 'user', content: PROBE_QUESTION };
-    const answer = { role: 'assistant', content: PROBE_ANSWER };
     const start = this.#specialToken('bos_token');
     const special = this.#tokenizer.tokenizer.added_tokens.filter(
       ({ id, special: isSpecial, content }) =>
         (isSpecial === true || this.#isSpecial(id)) && content !== '' && content !== start,
     );
-    // A template may leave a last answer open, or want a question behind it, or a system message.
-    for (const messages of [
-      [question, answer],
-      [question, answer, question],
-      [{ role: 'system', content: 'system' }, question, answer],
-    ]) {
-      const behind = this.#behindAnswer(messages);
-      const found = special.filter(({ content }) => behind.startsWith(content));
-      const [longest] = found.sort((one, other) => other.content.length - one.content.length);
-      if (longest) return longest.id;
-    }
-    return undefined;
-  }
-
-  /** What the template puts between an answer and the next turn; empty: nothing, or it refuses such a chat. */
-  #behindAnswer(messages: TemplateInput['messages']): string {
-    let text: string;
-    try {
-      text = this.#rendered(messages, false);
-    } catch {
-      return '';
-    }
-    const [before = ''] = text.split(PROBE_QUESTION, 1);
-    const at = text.lastIndexOf(PROBE_ANSWER);
-    if (at < 0) return '';
-    const [behind = '', next] = text.slice(at + PROBE_ANSWER.length).split(PROBE_QUESTION);
-    if (next === undefined) return behind.trimStart();
-    // The next question begins as the first one did.
-    let numCommon = 0;
-    while (
-      numCommon < Math.min(behind.length, before.length) &&
-      behind.at(-1 - numCommon) === before.at(-1 - numCommon)
-    )
-      numCommon++;
-    return behind.slice(0, behind.length - numCommon).trimStart();
+    return endOfTurn(special, (messages) => this.#rendered(messages, false))?.id;
   }
 
   /** By tokenizer_config.json, which may know better than tokenizer.json. */
@@ -378,35 +331,6 @@ function refuseTooLong(text: string, maxCharacters: number): void {
   );
 }
 
-/** Whether a template compares something with a role: its name as a text in a tag, not in a comment or in what is printed. */
-function namesRole(source: string, role: string): boolean {
-  const tags = source.replace(/\{#[^]*?#\}/g, '').matchAll(/\{[{%]([^]*?)[%}]\}/g);
-  return [...tags].some(([, inside = '']) => inside.includes(`'${role}'`) || inside.includes(`"${role}"`));
-}
-
-/** OpenAI's newer name for the role that instructs. */
-function withSystem(message: TemplateInput['messages'][number]): TemplateInput['messages'][number] {
-  return message['role'] === 'developer' ? { ...message, role: 'system' } : message;
-}
-
-/** As in transformers 5, what is null is not there: Python would print `None` for it. */
-function withoutNull(message: TemplateInput['messages'][number]): TemplateInput['messages'][number] {
-  return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null));
-}
-
-/** Templates iterate over the arguments of calls, which clients send as the text that the model wrote. */
-function withArguments(message: TemplateInput['messages'][number]): TemplateInput['messages'][number] {
-  const calls = message['tool_calls'];
-  if (!Array.isArray(calls)) return message;
-  const read = (call: unknown): unknown => {
-    const { function: called } = (call ?? {}) as { function?: { arguments?: unknown } };
-    const given = called?.arguments;
-    const value = typeof given === 'string' ? exactJson(given, MAX_ARGUMENT_DEPTH) : undefined;
-    return value === undefined ? call : { ...(call as object), function: { ...called, arguments: value } };
-  };
-  return { ...message, tool_calls: calls.map(read) };
-}
-
 /** The template by itself, or in a list of named ones. */
 function templateOf(ofConfig: unknown): string | undefined {
   const found = templatesSchema.safeParse(ofConfig).data;
@@ -425,21 +349,6 @@ function refused(cause: unknown): Failure {
     return new Failure('invalid_request', `messages: the chat template is not done with them after ${RENDER_MS} ms`);
   }
   return new Failure('invalid_request', `messages: the chat template refuses them: ${messageOf(cause)}`, { cause });
-}
-
-/** The text up to the end of the final message's content, as Hugging Face's apply_chat_template cuts it. */
-function leftOpen(text: string, messages: TemplateInput['messages']): string {
-  const content = messages.at(-1)?.['content'];
-  const final = typeof content === 'string' ? content : '';
-  const at = text.lastIndexOf(final.trim());
-  if (final.trim() === '' || at < 0) {
-    throw new Failure(
-      'invalid_request',
-      'continue_final_message: the final message does not appear in what the chat template makes of it',
-    );
-  }
-  const whole = final.trimStart();
-  return text.slice(0, at + (text.startsWith(whole, at) ? whole.length : final.trim().length));
 }
 
 export function start(texts: TextFiles): TokenizerTools {

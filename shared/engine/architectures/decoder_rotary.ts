@@ -4,6 +4,7 @@
  * replaces `rope_parameters`, and what stands inside wins over the top. A key that the kind of scaling does not have is refused.
  */
 import { z } from 'zod';
+import { withoutNulls } from '../../base/without_nulls.ts';
 import { refuse, type ModelConfig } from '../../model/model_folder.ts';
 
 const positive = z.number().positive();
@@ -110,10 +111,6 @@ function refuseOtherLayers(config: ModelConfig, all: Readonly<Record<string, unk
   for (const key of Object.keys(all))
     if (!kinds.some((kind) => kind === key))
       refuse(config, `rope_parameters.${key} (there are ${kinds.join(' and ')})`);
-}
-
-function withoutNulls(given: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null && value !== undefined));
 }
 
 function read(config: ModelConfig, given: Readonly<Record<string, unknown>>, place: string): RotaryParameters {

@@ -150,11 +150,3 @@ test('roles are the template’s to know; what is no role, and media, are refuse
   assert.match(refusal(() => chat({ messages: [{ role: '', content: 'x' }] })).message, /^messages\.0\.role: /);
   assert.match(refusal(() => chat({ messages: [{ role: 'user', content: 'x', images: ['a'] }] })).message, /images/);
 });
-
-test.each(['""', '"null"', '"  \\n"', 'null', '{}'])('a tool call with the arguments %s has none', (text) => {
-  const call = `{"id":"1","type":"function","function":{"name":"f","arguments":${text}}}`;
-  const body = `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[${call}]}]}`;
-  const { template } = readChatBody(Buffer.from(body), limits);
-  const input = JSON.parse(template) as { messages: { tool_calls?: { function: { arguments: unknown } }[] }[] };
-  assert.deepEqual(input.messages[1]?.tool_calls?.[0]?.function.arguments, {});
-});

@@ -232,6 +232,8 @@ test('arguments of calls reach a template as Python reads them: exact integers, 
   const deep = `${'['.repeat(65)}${']'.repeat(65)}`;
   assert.equal(printed(deep), JSON.stringify(deep));
   assert.equal(printed({ b: 1 }), '{"b": 1}');
+  // None, as clients spell it.
+  for (const none of ['', 'null', '  \n', null, undefined, {}, '{}']) assert.equal(printed(none), '{}');
 });
 
 test('`developer` reaches a template that names it; others get `system`', () => {

@@ -1,0 +1,52 @@
+/** The token with which a chat template ends an assistant's turn, found by what it makes of chats whose texts no template has. */
+import type { Messages } from './chat_messages.ts';
+
+const QUESTION = { role: 'user', content: 'penstockQuestion' };
+const ANSWER = { role: 'assistant', content: 'penstock-answer-7' };
+
+/** A template may leave a last answer open, want a question behind it, or a system message. */
+const CHATS: readonly Messages[] = [
+  [QUESTION, ANSWER],
+  [QUESTION, ANSWER, QUESTION],
+  [{ role: 'system', content: 'system' }, QUESTION, ANSWER],
+];
+
+/**
+ * The longest of the `tokens` that stands behind an answer; undefined: none does.
+ * @param render what the template makes of a chat; it throws where the template refuses it
+ */
+export function endOfTurn<T extends { readonly content: string }>(
+  tokens: readonly T[],
+  render: (messages: Messages) => string,
+): T | undefined {
+  const longestFirst = [...tokens].sort((one, other) => other.content.length - one.content.length);
+  for (const chat of CHATS) {
+    const behind = behindAnswer(chat, render);
+    const found = longestFirst.find(({ content }) => behind.startsWith(content));
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/** What stands between an answer and the next turn; empty: nothing, or the template refuses such a chat. */
+function behindAnswer(chat: Messages, render: (messages: Messages) => string): string {
+  let text: string;
+  try {
+    text = render(chat);
+  } catch {
+    return '';
+  }
+  const at = text.lastIndexOf(ANSWER.content);
+  if (at < 0) return '';
+  const [before = ''] = text.split(QUESTION.content, 1);
+  const [behind = '', next] = text.slice(at + ANSWER.content.length).split(QUESTION.content);
+  // The next question begins as the first one did.
+  const numCommon = next === undefined ? 0 : numEqualAtEnd(behind, before);
+  return behind.slice(0, behind.length - numCommon).trimStart();
+}
+
+function numEqualAtEnd(a: string, b: string): number {
+  let count = 0;
+  while (count < Math.min(a.length, b.length) && a.at(-1 - count) === b.at(-1 - count)) count++;
+  return count;
+}
