@@ -1,11 +1,22 @@
-/** Jinja's filters, and Hugging Face's `tojson`. */
+/** Jinja's filters by their names, and those of sequences and of any value. */
+import { abs, floatFilter, intFilter, lengthFilter, round } from './number_filters.ts';
+import {
+  tojson,
+  indent,
+  truncate,
+  title,
+  filesize,
+  urlencode,
+  striptags,
+  xmlattr,
+  format,
+  replace,
+} from './text_filters.ts';
 import { getItem, getOnlyAttribute } from './attributes.ts';
-import { fixed, percentFormat } from './formatting.ts';
-import { arithmetic, escaped, float, sliced, slicedText } from './operators.ts';
-import { SPACE } from './lexer.ts';
-import { capitalized, centered, indexOf, intOf, linesOf, replaced, strip } from './strings.ts';
+import { arithmetic, escaped, sliced } from './operators.ts';
+import { capitalized, centered, indexOf, intOf, strip } from './strings.ts';
 import { TESTS } from './tests.ts';
-import { json, str } from './text.ts';
+import { str } from './text.ts';
 import {
   Dict,
   Given,
@@ -15,23 +26,17 @@ import {
   Stream,
   Tuple,
   Undefined,
-  charactersOf,
   equals,
   isLess,
   isList,
-  isNumber,
   isTrue,
   iterate,
   itemsOf,
-  lengthOf,
   listOf,
-  numberOf,
   quoted,
-  sizeOf,
   stringOf,
   typeError,
   typeName,
-  valueError,
   type Value,
 } from './values.ts';
 
@@ -46,11 +51,8 @@ export function applyFilter(name: string, value: Value, given: Given): Value {
 
 /** @throws PythonError where there is no such test */
 export function applyTest(name: string, value: Value, given: Given): boolean {
-  const named = new Map<string, () => boolean>([
-    ['filter', () => typeof value === 'string' && Object.hasOwn(FILTERS, value)],
-    ['test', () => typeof value === 'string' && isTest(value)],
-  ]).get(name);
-  if (named) return named();
+  if (name === 'filter') return typeof value === 'string' && isFilter(value);
+  if (name === 'test') return typeof value === 'string' && isTest(value);
   const test = Object.hasOwn(TESTS, name) ? TESTS[name] : undefined;
   if (!test) throw new PythonError('TemplateRuntimeError', `No test named ${quoted(name)} found.`);
   return test(value, given);
@@ -86,12 +88,6 @@ function plainText(callee: string, change: (text: string) => string): Filter {
     given.take(callee, []);
     return change(text);
   });
-}
-
-function lengthFilter(value: Value): bigint {
-  const size = sizeOf(value);
-  if (size === undefined) throw typeError(`object of type '${typeName(value)}' has no len()`);
-  return BigInt(size);
 }
 
 /** What an attribute of this path gives of an item. Numbers in it are indices. */
@@ -318,235 +314,6 @@ function otherwise(value: Value, given: Given): Value {
   return value instanceof Undefined || (isTrue(boolean) && !isTrue(value)) ? instead : value;
 }
 
-const INTEGER = /^[-+]?\d+(?:_\d+)*$/;
-const FLOAT = /^[-+]?(?:(?:\d+(?:_\d+)*)?\.?\d+(?:_\d+)*|\d+(?:_\d+)*\.)(?:e[-+]?\d+)?$/i;
-const SPECIAL = /^([-+]?)(inf|infinity|nan)$/i;
-const PREFIXES: Readonly<Record<number, RegExp>> = { 2: /^0b/i, 8: /^0o/i, 16: /^0x/i };
-
-/** `int(text, base)`; undefined: it is none. */
-function parseInteger(text: string, base: number): bigint | undefined {
-  const trimmed = strip(text, null, 'both');
-  const sign = trimmed.startsWith('-') ? -1n : 1n;
-  const unsigned = trimmed.replace(/^[-+]/, '');
-  if (base === 10) return INTEGER.test(trimmed) ? sign * BigInt(unsigned.replaceAll('_', '')) : undefined;
-  const detected = base === 0 ? [2, 8, 16].find((of) => PREFIXES[of]?.test(unsigned)) : base;
-  if (detected === undefined) return parseInteger(text, 10);
-  const digits = unsigned
-    .replace(PREFIXES[detected] ?? /^$/, '')
-    .replaceAll('_', '')
-    .toLowerCase();
-  if (digits === '' || charactersOf(digits).some((digit) => !(parseInt(digit, 36) < detected))) return undefined;
-  return (
-    sign * charactersOf(digits).reduce((total, digit) => total * BigInt(detected) + BigInt(parseInt(digit, 36)), 0n)
-  );
-}
-
-/** `float(text)`; undefined: it is none. */
-function parseFloatText(text: string): number | undefined {
-  const trimmed = strip(text, null, 'both');
-  if (FLOAT.test(trimmed)) return Number(trimmed.replaceAll('_', ''));
-  const special = SPECIAL.exec(trimmed);
-  if (!special) return undefined;
-  if (special[2]?.toLowerCase() === 'nan') return NaN;
-  return special[1] === '-' ? -Infinity : Infinity;
-}
-
-function intFilter(value: Value, given: Given): Value {
-  const [instead = 0n, base = 10n] = given.take('int', ['default', 'base']);
-  if (value instanceof Undefined) value.fail();
-  const text = stringOf(value);
-  if (text !== undefined) {
-    const integer = typeof base === 'bigint' ? parseInteger(text, Number(base)) : undefined;
-    if (integer !== undefined) return integer;
-    const number = parseFloatText(text);
-    return number === undefined || !Number.isFinite(number) ? instead : BigInt(Math.trunc(number));
-  }
-  if (!isNumber(value)) return instead;
-  const number = numberOf(value);
-  if (typeof number === 'bigint') return number;
-  if (Number.isNaN(number)) return instead;
-  if (!Number.isFinite(number)) throw new PythonError('OverflowError', 'cannot convert float infinity to integer');
-  return BigInt(Math.trunc(number));
-}
-
-function floatFilter(value: Value, given: Given): Value {
-  const [instead = 0] = given.take('float', ['default']);
-  if (value instanceof Undefined) value.fail();
-  const text = stringOf(value);
-  if (text !== undefined) return parseFloatText(text) ?? instead;
-  return isNumber(value) ? float(numberOf(value)) : instead;
-}
-
-function round(value: Value, given: Given): Value {
-  const [precision = 0n, how = 'common'] = given.take('round', ['precision', 'method']);
-  if (how !== 'common' && how !== 'ceil' && how !== 'floor') {
-    throw new PythonError('FilterArgumentError', 'method must be common, ceil or floor');
-  }
-  if (value instanceof Undefined) value.fail();
-  if (!isNumber(value)) throw typeError(`type ${typeName(value)} doesn't define __round__ method`);
-  const digits = indexOf(precision) ?? 0;
-  const number = numberOf(value);
-  if (how !== 'common') {
-    const scale = digits < 0 ? 10 ** digits : BigInt(10) ** BigInt(digits);
-    const scaled = arithmetic('*', number, scale);
-    if (typeof scaled === 'bigint') return arithmetic('/', scaled, scale);
-    return arithmetic('/', BigInt(how === 'ceil' ? Math.ceil(Number(scaled)) : Math.floor(Number(scaled))), scale);
-  }
-  if (typeof number === 'bigint') return digits >= 0 ? number : roundedInteger(number, 10n ** BigInt(-digits));
-  if (digits >= 0) return Number(fixed(number, digits));
-  return Number(roundedInteger(BigInt(Math.trunc(number)), 10n ** BigInt(-digits)));
-}
-
-/** To the nearest multiple; of two that are as near, the even one. */
-function roundedInteger(value: bigint, unit: bigint): bigint {
-  const rest = ((value % unit) + unit) % unit;
-  const below = (value - rest) / unit;
-  const isUp = rest * 2n > unit || (rest * 2n === unit && below % 2n !== 0n);
-  return (isUp ? below + 1n : below) * unit;
-}
-
-function tojson(value: Value, given: Given): string {
-  const [ascii = false, indent = null, separators = null, sortKeys = false] = given.take('tojson', [
-    'ensure_ascii',
-    'indent',
-    'separators',
-    'sort_keys',
-  ]);
-  const level = stringOf(indent) ?? (indent === null ? undefined : ' '.repeat(Math.max(0, indexOf(indent) ?? 0)));
-  const [itemSeparator = level === undefined ? ', ' : ',', keySeparator = ': '] =
-    separators === null ? [] : listOf(separators).map(str);
-  return json(value, {
-    isAscii: isTrue(ascii),
-    indent: level,
-    itemSeparator,
-    keySeparator,
-    isSorted: isTrue(sortKeys),
-  });
-}
-
-function indent(value: Value, given: Given): Value {
-  const text = textOf(value);
-  const [width = 4n, first = false, blank = false] = given.take('indent', ['width', 'first', 'blank']);
-  const by = stringOf(width) ?? ' '.repeat(Math.max(0, intOf(width)));
-  const lines = linesOf(`${text}\n`);
-  const [head = '', ...rest] = lines;
-  const indented = rest.map((line) => (line === '' && !isTrue(blank) ? line : by + line));
-  const whole = (isTrue(first) ? by : '') + [head, ...indented].join('\n');
-  return value instanceof Markup ? new Markup(whole) : whole;
-}
-
-/** The text that a filter needs to have. */
-function textOf(value: Value): string {
-  if (value instanceof Undefined) value.fail();
-  const text = stringOf(value);
-  if (text === undefined) throw typeError(`unsupported operand type(s) for +=: '${typeName(value)}' and 'str'`);
-  return text;
-}
-
-function truncate(value: Value, given: Given): Value {
-  const [size = 255n, killwords = false, end = '...', leeway] = given.take('truncate', [
-    'length',
-    'killwords',
-    'end',
-    'leeway',
-  ]);
-  const [length, ending, slack] = [indexOf(size) ?? 0, str(end), indexOf(leeway) ?? 5];
-  const lacking = lengthOf(ending);
-  if (length < lacking) throw new PythonError('AssertionError', `expected length >= ${lacking}, got ${length}`);
-  if (slack < 0) throw new PythonError('AssertionError', `expected leeway >= 0, got ${slack}`);
-  if (lengthFilter(value) <= length + slack) return value;
-  const text = textOf(value);
-  const kept = slicedText(text, 0, length - lacking);
-  const space = kept.lastIndexOf(' ');
-  const whole = (isTrue(killwords) || space < 0 ? kept : kept.slice(0, space)) + ending;
-  return value instanceof Markup ? new Markup(whole) : whole;
-}
-
-function title(text: string): string {
-  return text
-    .split(new RegExp(`([-${SPACE}({[<]+)`))
-    .map((word) => {
-      const [head = ''] = word;
-      return head.toUpperCase() + word.slice(head.length).toLowerCase();
-    })
-    .join('');
-}
-
-function filesize(value: Value, given: Given): string {
-  const [binary = false] = given.take('filesizeformat', ['binary']);
-  const bytes = isNumber(value) ? Number(value) : parseFloatText(str(value));
-  if (bytes === undefined) throw valueError(`could not convert string to float: ${quoted(str(value))}`);
-  const base = isTrue(binary) ? 1024 : 1000;
-  if (bytes === 1) return '1 Byte';
-  if (bytes < base) return `${Math.trunc(bytes)} Bytes`;
-  const prefixes = isTrue(binary)
-    ? ['KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB', 'ZiB', 'YiB']
-    : ['kB', 'MB', 'GB', 'TB', 'PB', 'EB', 'ZB', 'YB'];
-  const found = prefixes.findIndex((_, i) => bytes < base ** (i + 2));
-  const at = found < 0 ? prefixes.length - 1 : found;
-  return `${fixed((base * bytes) / base ** (at + 2), 1)} ${prefixes[at]}`;
-}
-
-function urlQuoted(value: Value, isQuery: boolean): string {
-  const safe = encodeURIComponent(str(value)).replace(
-    /[!'()*]/g,
-    (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`,
-  );
-  return isQuery ? safe.replaceAll('%20', '+') : safe.replaceAll('%2F', '/');
-}
-
-function urlencode(value: Value): string {
-  if (stringOf(value) !== undefined || (!itemsOf(value) && !(value instanceof Stream))) return urlQuoted(value, false);
-  const pairs = value instanceof Dict ? value.pairs() : listOf(value);
-  return pairs
-    .map((pair) => {
-      const items = listOf(pair);
-      const [key = '', item = ''] = items;
-      if (items.length !== 2)
-        throw valueError(`${items.length > 2 ? 'too many' : 'not enough'} values to unpack (expected 2)`);
-      return `${urlQuoted(key, true)}=${urlQuoted(item, true)}`;
-    })
-    .join('&');
-}
-
-const NAMED_ENTITIES: Readonly<Record<string, string>> = {
-  amp: '&',
-  lt: '<',
-  gt: '>',
-  quot: '"',
-  apos: "'",
-  nbsp: '\xa0',
-};
-
-function striptags(value: Value): Value {
-  const bare = str(value).replace(/<!--[^]*?-->|<[^>]*>/g, '');
-  const spaced = bare.replace(new RegExp(`[${SPACE}]+`, 'g'), ' ').replace(/^ | $/g, '');
-  return spaced.replace(/&(?:#(\d+)|#x([\da-f]+)|(\w+));/gi, (whole, decimal?: string, hex?: string, name?: string) => {
-    if (decimal !== undefined) return String.fromCodePoint(Number(decimal));
-    if (hex !== undefined) return String.fromCodePoint(parseInt(hex, 16));
-    return NAMED_ENTITIES[name ?? ''] ?? whole;
-  });
-}
-
-function xmlattr(value: Value, given: Given): string {
-  const [autospace = true] = given.take('xmlattr', ['autospace']);
-  if (!(value instanceof Dict)) throw typeError(`'${typeName(value)}' object has no attribute 'items'`);
-  const attributes: string[] = [];
-  for (const [key, item] of value.entries()) {
-    if (item === null || item instanceof Undefined) continue;
-    if (/[\s/>=]/.test(str(key))) throw valueError(`Invalid character in attribute name: ${quoted(str(key))}`);
-    attributes.push(`${escaped(key).text}="${escaped(item).text}"`);
-  }
-  return (isTrue(autospace) && attributes.length > 0 ? ' ' : '') + attributes.join(' ');
-}
-
-function abs(value: Value): Value {
-  if (value instanceof Undefined || !isNumber(value))
-    throw typeError(`bad operand type for abs(): '${typeName(value)}'`);
-  const number = numberOf(value);
-  return number < 0 ? -number : typeof number === 'number' ? Math.abs(number) : number;
-}
-
 function attr(value: Value, given: Given): Value {
   const [name = null] = given.take('attr', ['name'], 1);
   const text = stringOf(name);
@@ -558,19 +325,6 @@ function* pairs(value: Value): Generator<Value> {
   if (value instanceof Undefined) return;
   if (!(value instanceof Dict)) throw typeError('Can only get item pairs from a mapping.');
   yield* value.pairs();
-}
-
-function format(text: string, given: Given): string {
-  if (given.positional.length > 0 && given.named.size > 0) {
-    const message = "can't handle positional and keyword arguments at the same time";
-    throw new PythonError('FilterArgumentError', message);
-  }
-  return percentFormat(text, given.named.size > 0 ? new Dict(given.named) : new Tuple(given.positional));
-}
-
-function replace(value: Value, given: Given): string {
-  const [old = null, by = null, most = null] = given.take('replace', ['old', 'new', 'count'], 2);
-  return replaced(str(value), str(old), str(by), indexOf(most) ?? -1);
 }
 
 const FILTERS: Readonly<Record<string, Filter>> = {
