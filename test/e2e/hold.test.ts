@@ -180,6 +180,8 @@ test('/tokenize counts as a request, and a reader that stops gives its place bac
     ...{ stream: true, logprobs: 20, return_token_ids: true },
   });
   const { hostname, port } = new URL(up.url);
+  // Opened ahead, as clients' pools and browsers do: it has not stopped reading.
+  const ahead = connect({ host: hostname, port: Number(port) });
   const socket = connect({ host: hostname, port: Number(port) });
   socket.on('error', () => undefined);
   socket.write(
@@ -198,6 +200,10 @@ test('/tokenize counts as a request, and a reader that stops gives its place bac
   // Not because they were through: their reader took nothing.
   for (const { output_tokens: numTokens } of ended) expect(numTokens).toBeLessThan(2_040);
   assert.equal((await post(up, '/tokenize', { prompt: 'x' })).status, 200);
+  ahead.write('GET /version HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n');
+  let text = '';
+  for await (const chunk of ahead) text += String(chunk);
+  assert.match(text, /^HTTP\/1\.1 200 OK/);
   socket.destroy();
 });
 

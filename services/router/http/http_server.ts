@@ -144,12 +144,14 @@ function takeBodies(app: FastifyInstance, bodies: Bodies): void {
 }
 
 /**
- * A connection on which nothing moves: one that waits for its answer is left alone, one that does not take what was written to it,
- * or is idle, is ended.
+ * Ends connections on which nothing moves: those that do not take what was written to them, and those that stay idle after an
+ * answer. One that waits for its answer is left alone. So is one that has sent nothing yet, which clients' pools and browsers open
+ * ahead: the limit for the arrival of a request ends it.
  */
 function endStalled(server: Server): void {
   server.on('timeout', (socket: Socket & { _httpMessage?: unknown }) => {
-    if (socket.writableLength > 0 || !socket._httpMessage) socket.destroy();
+    const isIdle = !socket._httpMessage && socket.bytesRead > 0;
+    if (socket.writableLength > 0 || isIdle) socket.destroy();
   });
 }
 
