@@ -222,6 +222,10 @@ export interface Device {
   readonly description: string;
   /** Instances of one class give the same bits (E2). */
   readonly numericsClass: string;
+  /** What is not as people who chose it would expect, a clause each: for its log. */
+  readonly notes: readonly string[];
+  /** Before a model is loaded: tries whether E2 holds here, by kernels that the model will use; else notes and numericsClass say so. */
+  checkRows(program: Program, options: Pick<LoadOptions, 'weightFormat' | 'kvDtype' | 'blockSize'>): Promise<void>;
   /** Resolves with the reason when the device is gone for good; whatever runs then rejects. */
   readonly lost: Promise<string>;
   /** For drills and tests: loses the device. */

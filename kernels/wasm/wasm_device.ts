@@ -46,6 +46,8 @@ export function createWasmDevice(numThreads: number, hasRelaxed = true, numShari
     kind: 'wasm',
     description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
     numericsClass: `wasm/simd128-${WASM_REVISION}/${kernels.isFused ? 'fused' : 'mul-add'}`,
+    notes: [],
+    checkRows: () => Promise.resolve(),
     lost,
     destroy: () => {
       lose('told to go');

@@ -83,12 +83,21 @@ async function askForAdapters(): Promise<AdapterListing[]> {
     .filter(({ backend }) => BACKENDS.has(backend));
 }
 
+/**
+ * The index of the adapter that nobody has to name; -1 where there is none. Windows lists a card under D3D12 too, where it has no matrix
+ * units and a fused multiply-add may be none: Vulkan's comes first.
+ */
+export function defaultAdapter(adapters: readonly AdapterListing[]): number {
+  const preferred = adapters.findIndex(({ isSoftware, backend }) => !isSoftware && backend !== 'd3d12');
+  return preferred >= 0 ? preferred : adapters.findIndex(({ isSoftware }) => !isSoftware);
+}
+
 /** What `selector` means: empty for the first hardware adapter, digits for an index, else part of a name. @throws DeviceError */
 export function selectAdapter(adapters: readonly AdapterListing[], selector: string): AdapterListing {
   const lines = adapters.map(({ name, isSoftware }, i) => `${i}: ${name}${isSoftware ? ' (software)' : ''}`);
   const there = lines.length === 0 ? 'there is none: install a Vulkan driver' : `there are ${lines.join(', ')}`;
   if (selector === '') {
-    const hardware = adapters.find(({ isSoftware }) => !isSoftware);
+    const hardware = adapters[defaultAdapter(adapters)];
     if (hardware) return hardware;
     throw new DeviceError(`no hardware WebGPU adapter; ${there}. A software one must be named (webgpu:llvmpipe)`);
   }
@@ -129,7 +138,12 @@ export async function openAdapter(
   if (!adapter) throw new DeviceError(`the adapter ${listing.name} is gone`);
   // Not in @webgpu/types yet, and only on the adapter, not on its device.
   const info = adapter.info as GPUAdapterInfo & { readonly subgroupMatrixConfigs?: readonly MatrixConfig[] };
-  return { listing, adapter, matrixConfigs: info.subgroupMatrixConfigs ?? [] };
+  return { listing, adapter, matrixConfigs: (info.subgroupMatrixConfigs ?? []).map(copied) };
+}
+
+/** Dawn's objects have their fields as getters of a prototype: a spread of one is empty. */
+function copied({ componentType, resultComponentType, M, N, K }: MatrixConfig): MatrixConfig {
+  return { componentType, resultComponentType, M, N, K };
 }
 
 /** Takes every command and computes nothing: for tests of what kernels compile to, and for measuring all but the device. */

@@ -28,6 +28,8 @@ export interface KernelSpec {
 export interface Specialisation {
   readonly constants?: Readonly<Record<string, number>>;
   readonly aliases?: Readonly<Record<string, string>>;
+  /** Keeps `@subgroup_size`, which needs the feature subgroup-size-control; else a file that has it is compiled without. */
+  readonly isSubgroupSizeAsked?: boolean;
 }
 
 /** Where the numbers of one use lie. */
@@ -44,7 +46,10 @@ export function wgslUrl(name: string): URL {
 }
 
 /** The WGSL text with its constants and types in place. @throws AssertionError for a name that the file does not have. */
-export function specialise(spec: KernelSpec, { constants = {}, aliases = {} }: Specialisation): string {
+export function specialise(
+  spec: KernelSpec,
+  { constants = {}, aliases = {}, isSubgroupSizeAsked = false }: Specialisation,
+): string {
   let code = [spec.name, ...(spec.uses ?? [])].map((name) => readFileSync(wgslUrl(name), 'utf8')).join('\n');
   const put = (pattern: RegExp, line: string): void => {
     assert(pattern.test(code), `${spec.name}.wgsl has no line like ${pattern.source}`);
@@ -57,6 +62,9 @@ export function specialise(spec: KernelSpec, { constants = {}, aliases = {} }: S
   if ((constants['UNROLLED'] ?? 1) === 1) code = code.replace(/(?<!fn )\bbound\((\w+)\)/g, '$1');
   for (const [name, type] of Object.entries(aliases)) {
     put(new RegExp(`^alias ${name} = \\w+;$`, 'm'), `alias ${name} = ${type};`);
+  }
+  if (!isSubgroupSizeAsked) {
+    code = code.replace(/^enable subgroup_size_control;\n/m, '').replace(/ @subgroup_size\(\w+\)/, '');
   }
   const needsF16 = Object.values(aliases).includes('f16') && !/^enable f16;$/m.test(code);
   return needsF16 ? `enable f16;\n${code}` : code;

@@ -8,9 +8,9 @@
  */
 import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
-import type { MatrixConfig, OpenAdapter } from './adapters.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
 import { MATMUL_TILE, matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from './linear_kernels.ts';
+import type { MatrixUse } from './matrix_units.ts';
 
 export const kernelSets = ['deterministic', 'fast'] as const;
 export type KernelSet = (typeof kernelSets)[number];
@@ -38,29 +38,7 @@ export interface Capabilities {
   readonly hasF16: boolean;
   /** Its compiler is this machine's, and slow on unrolled loops. */
   readonly isSoftware: boolean;
-  readonly matrix: (MatrixConfig & { readonly subgroupSize: number }) | undefined;
-}
-
-/** The best configuration that matmul_subgroup_matrix can use: f32 sums; f16 in before f32, larger first. */
-export function matrixConfig({ adapter, matrixConfigs }: OpenAdapter): Capabilities['matrix'] {
-  const { subgroupMinSize, subgroupMaxSize } = adapter.info as GPUAdapterInfo & {
-    readonly subgroupMinSize?: number;
-    readonly subgroupMaxSize?: number;
-  };
-  // A workgroup is four subgroups: the size must be known.
-  if (subgroupMinSize === undefined || subgroupMinSize !== subgroupMaxSize) return undefined;
-  if (!adapter.features.has('shader-f16')) return undefined;
-  const divides32 = ({ M, N, K }: MatrixConfig): boolean => [M, N, K].every((size) => 32 % size === 0);
-  const usable = matrixConfigs.filter(
-    (config) =>
-      ['f16', 'f32'].includes(config.componentType) &&
-      // Thousands of inputs in f16 sums lose percents, and overflow.
-      config.resultComponentType === 'f32' &&
-      divides32(config),
-  );
-  const rank = ({ componentType, M, N, K }: MatrixConfig): number => (componentType === 'f16' ? 1e6 : 0) + M * N * K;
-  const [best] = usable.sort((a, b) => rank(b) - rank(a));
-  return best && { ...best, subgroupSize: subgroupMinSize };
+  readonly matrix: MatrixUse | undefined;
 }
 
 interface LinearUse {
@@ -115,12 +93,13 @@ export function linearVariants(
   });
   const many = (): LinearVariant => {
     if (isFast && matrix) {
-      const { subgroupSize, M, N, K, componentType } = matrix;
+      const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
       return {
         spec: matmulSubgroupMatrix,
         specialisation: {
           constants: { ...common, SUBGROUP_SIZE: subgroupSize, M, N, K },
           aliases: { Element: componentType },
+          isSubgroupSizeAsked: isSizeAsked,
         },
       };
     }

@@ -18,18 +18,19 @@ import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
 import { GpuMemory } from './gpu_memory.ts';
 import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import { KernelCache } from './kernel.ts';
-import { matrixConfig, type Capabilities, type KernelSet } from './kernel_set.ts';
-import { matricesAgree } from './matrix_check.ts';
+import type { Capabilities, KernelSet } from './kernel_set.ts';
+import { matrixChoice, nameOf, rightMatrices, type MatrixChoice, type MatrixUse } from './matrix_units.ts';
 import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { routingBytes } from './routing.ts';
 import { candidateTiles } from './ops/candidates.ts';
+import { findUnequalRows, type ProbeOptions } from './row_probe.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
 import { planExport, StepExporter } from './step_export.ts';
 import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
 
-const FEATURES = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'] as const;
+const FEATURES = ['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix'] as const;
 /** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
 const MIN_WORKGROUP_BYTES = 32_768;
 
@@ -44,7 +45,7 @@ export interface WebgpuOptions {
   /** For tests: features that the device is made without. */
   readonly withoutFeatures?: readonly string[];
   /** For tests: matrix units that the adapter does not have. */
-  readonly pretendedMatrix?: Capabilities['matrix'];
+  readonly pretendedMatrix?: MatrixUse;
   /** For tests: a software adapter gets the kernels of a real one. */
   readonly isTreatedAsHardware?: boolean;
   /** For tests: weights are split as if a binding held no more. */
@@ -97,19 +98,26 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     hasSubgroups: has('subgroups'),
     hasF16: has('shader-f16'),
     isSoftware: isTreatedAsSoftware(listing, options),
-    matrix:
-      options.pretendedMatrix ??
-      (has('chromium-experimental-subgroup-matrix') && has('subgroups') ? matrixConfig(opened) : undefined),
+    matrix: undefined,
   };
-  const gpu = (matrix: Capabilities['matrix']): Gpu =>
-    new Gpu(device, listing, info, { ...capabilities, matrix }, options);
+  const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu =>
+    new Gpu(device, listing, info, { ...capabilities, matrix }, options, notes);
   const plain = gpu(undefined);
-  if (options.kernelSet !== 'fast' || !capabilities.matrix) return plain;
-  const withMatrices = gpu(capabilities.matrix);
+  if (options.kernelSet !== 'fast') return plain;
+  const { uses, note } = matricesOf(opened, options);
+  if (uses.length === 0) return gpu(undefined, note === undefined ? [] : [note]);
   device.pushErrorScope('validation');
-  const isRight = await matricesAgree(plain.load.bind(plain), withMatrices.load.bind(withMatrices));
+  const found = await rightMatrices(uses, plain.load.bind(plain), (use) => {
+    const withMatrices = gpu(use);
+    return withMatrices.load.bind(withMatrices);
+  });
   await polled(device.popErrorScope());
-  return isRight ? withMatrices : plain;
+  return gpu(found.use, found.note === undefined ? [] : [found.note]);
+}
+
+function matricesOf(opened: OpenAdapter, { pretendedMatrix, withoutFeatures = [] }: WebgpuOptions): MatrixChoice {
+  if (pretendedMatrix) return { uses: [pretendedMatrix], note: undefined };
+  return withoutFeatures.length === 0 ? matrixChoice(opened) : { uses: [], note: undefined };
 }
 
 /** Raised when a kernel's bits change: blocks that another revision computed are not hit (E2). */
@@ -118,9 +126,11 @@ export const WEBGPU_REVISION = 1;
 class Gpu implements WebgpuDevice {
   readonly kind = 'webgpu';
   readonly description: string;
-  readonly numericsClass: string;
+  readonly #class: string;
+  #areRowsUnequal = false;
   readonly capabilities: Capabilities;
   readonly lost: Promise<string>;
+  readonly #notes: string[];
   readonly #device: GPUDevice;
   readonly #listing: AdapterListing;
   readonly #options: WebgpuOptions;
@@ -134,14 +144,15 @@ class Gpu implements WebgpuDevice {
     info: GPUAdapterInfo & { readonly subgroupMinSize?: number; readonly subgroupMaxSize?: number },
     capabilities: Capabilities,
     options: WebgpuOptions,
+    notes: readonly string[],
   ) {
+    this.#notes = [...notes];
     const { vendor, architecture, description, subgroupMinSize = 0, subgroupMaxSize = 0 } = info;
     const { set, matrix } = capabilities;
-    const matrices =
-      set === 'fast' && matrix ? `, ${matrix.componentType} matrices ${matrix.M}×${matrix.N}×${matrix.K}` : '';
+    const matrices = matrix ? `, matrices ${nameOf(matrix)}` : '';
     this.description = `webgpu (${listing.name}, ${listing.backend}, ${set} kernels${matrices})`;
     // Another driver version may order or contract otherwise: its bits are its own. The description names it.
-    this.numericsClass = [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, set, description].join('/');
+    this.#class = [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, set, description].join('/');
     this.capabilities = capabilities;
     this.#device = device;
     this.#listing = listing;
@@ -156,6 +167,24 @@ class Gpu implements WebgpuDevice {
     });
     const gone = device.lost.then(({ reason, message }) => message || reason);
     this.lost = Promise.race([failed, gone]).then((reason) => (this.#lostReason ??= reason));
+  }
+
+  get numericsClass(): string {
+    return this.#areRowsUnequal ? `${this.#class}/unequal-rows` : this.#class;
+  }
+
+  get notes(): readonly string[] {
+    return this.#notes;
+  }
+
+  async checkRows(program: Program, options: ProbeOptions): Promise<void> {
+    if (this.capabilities.set !== 'deterministic' || this.#areRowsUnequal) return;
+    const found = await findUnequalRows(this.load.bind(this), program, options);
+    if (found === undefined) return;
+    this.#areRowsUnequal = true;
+    this.#notes.push(
+      `a token's bits depend on what is computed beside it (E2 does not hold): ${found}; tokens may differ from those of one process`,
+    );
   }
 
   /** For drills and tests: what a driver reset does. */

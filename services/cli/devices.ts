@@ -1,10 +1,11 @@
 /** `penstock devices`: what can compute on this machine. */
 import { availableCores } from '../../shared/base/cpu_quota.ts';
+import { tryDevice } from '../../shared/engine/device_trial.ts';
 import { autoDevice, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
 
 export async function printDevices(isJson: boolean): Promise<void> {
   const auto = await autoDevice();
-  const reports = await reportDevices().catch(() => []);
+  const reports = await Promise.all((await reportDevices().catch(() => [])).map(withTrial));
   const text = isJson
     ? JSON.stringify({ auto, wasm: { threads: availableCores() }, adapters: reports })
     : [
@@ -16,8 +17,14 @@ export async function printDevices(isJson: boolean): Promise<void> {
   process.stdout.write(`${text}\n`, () => process.exit(0));
 }
 
+/** What its driver promises, and what came of it. */
+async function withTrial(report: DeviceReport, index: number): Promise<DeviceReport> {
+  const { matrixTaken, notes } = await tryDevice(index, report.matrixTaken);
+  return { ...report, matrixTaken, notes: [...new Set([...report.notes, ...notes])] };
+}
+
 function describe(report: DeviceReport): string {
-  const { device, name, backend, isSoftware, subgroupSizes, matrices, matrixTaken, features, limits } = report;
+  const { device, name, backend, isSoftware, subgroupSizes, matrices, matrixTaken, notes, features, limits } = report;
   const lines = [
     `${device}: ${name} (${backend}${isSoftware ? ', software: only when named' : ''})`,
     `subgroups: ${features.includes('subgroups') ? subgroupSizes : 'none'}`,
@@ -26,6 +33,7 @@ function describe(report: DeviceReport): string {
       .map(([limit, value]) => `${limit} ${value}`)
       .join(', ')}`,
     `features: ${features.join(', ')}`,
+    ...notes.map((note) => `note: ${note}`),
   ];
   return lines.join('\n    ');
 }

@@ -117,6 +117,7 @@ async function loadOn(
   try {
     checkTensors(program, weights.shapes, weights.path);
     const held = heldFormats(program, weights, options.weightFormat, device.kind === 'webgpu' ? 'f16' : 'int8');
+    await device.checkRows(held.program, { weightFormat: held.common, kvDtype, blockSize });
     const executable = await device.load(held.program, weights, {
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,
@@ -158,7 +159,7 @@ async function loadOn(
       framesOf(layout),
       shape.layers.map(({ window }) => window),
     );
-    const description = `${device.description}; weights: ${held.changes}${why}`;
+    const description = [`${device.description}; weights: ${held.changes}${why}`, ...device.notes].join('; ');
     return {
       folder,
       shape,

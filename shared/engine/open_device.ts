@@ -1,8 +1,9 @@
 /** From the name of a device to the device, and what `penstock devices` says of each. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
-import { listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
-import { matrixConfig, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
+import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { availableCores } from '../base/cpu_quota.ts';
 
@@ -20,7 +21,7 @@ interface DeviceChoice {
 export async function autoDevice(): Promise<{ readonly device: string; readonly reason: string }> {
   try {
     const adapters = await listAdapters();
-    const index = adapters.findIndex(({ isSoftware }) => !isSoftware);
+    const index = defaultAdapter(adapters);
     const hardware = adapters[index];
     if (hardware) return { device: `webgpu:${index}`, reason: `${hardware.name} is a hardware adapter` };
     const reason = adapters.length > 0 ? 'only software adapters, which must be named' : 'no WebGPU adapter';
@@ -56,6 +57,8 @@ export interface DeviceReport {
   /** Subgroup matrix configurations, and the one that the fast set takes. */
   readonly matrices: readonly string[];
   readonly matrixTaken: string | undefined;
+  /** What its user should know, a sentence each: why it takes no matrix units, that it cannot be used. */
+  readonly notes: readonly string[];
 }
 
 const LIMITS = [
@@ -67,16 +70,14 @@ const LIMITS = [
   'maxComputeWorkgroupsPerDimension',
 ] as const;
 
-/** Every WebGPU adapter of this machine. @throws DeviceError where the package has no binary. */
+/** Every WebGPU adapter of this machine, by what it says of itself. @throws DeviceError where the package has no binary. */
 export async function reportDevices(): Promise<DeviceReport[]> {
   const reports: DeviceReport[] = [];
   for (const [index, listing] of (await listAdapters()).entries()) {
     const opened = await openAdapter(listing);
     const { features, limits, info } = opened.adapter;
     const { subgroupMinSize, subgroupMaxSize } = info as GPUAdapterInfo & Record<string, number | undefined>;
-    const text = (config: (typeof opened.matrixConfigs)[number]): string =>
-      `${config.componentType} to ${config.resultComponentType} ${config.M}×${config.N}×${config.K}`;
-    const taken = features.has('chromium-experimental-subgroup-matrix') ? matrixConfig(opened) : undefined;
+    const { uses, note } = matrixChoice(opened);
     reports.push({
       device: `webgpu:${index}`,
       name: listing.name,
@@ -85,8 +86,9 @@ export async function reportDevices(): Promise<DeviceReport[]> {
       features: [...features].sort(),
       limits: Object.fromEntries(LIMITS.map((name) => [name, limits[name]])),
       subgroupSizes: `${subgroupMinSize ?? '?'} to ${subgroupMaxSize ?? '?'}`,
-      matrices: opened.matrixConfigs.map(text),
-      matrixTaken: taken && text(taken),
+      matrices: opened.matrixConfigs.map(nameOf),
+      matrixTaken: uses[0] && nameOf(uses[0]),
+      notes: note === undefined ? [] : [note],
     });
   }
   return reports;

@@ -102,14 +102,29 @@ test('wasm: every struct that kernels read has the fields of its class, in order
 
 test('every product compiles in every format, set and matrix configuration that an adapter may have', async () => {
   const { adapter } = await openNullAdapter();
-  const requiredFeatures = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'] as GPUFeatureName[];
+  const requiredFeatures = [
+    'shader-f16',
+    'subgroups',
+    'subgroup-size-control',
+    'chromium-experimental-subgroup-matrix',
+  ] as GPUFeatureName[];
   const device = await adapter.requestDevice({ requiredFeatures });
-  const f16 = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16, subgroupSize: 32 };
+  const f16 = {
+    componentType: 'f16',
+    resultComponentType: 'f32',
+    M: 16,
+    N: 16,
+    K: 16,
+    subgroupSize: 32,
+    isSizeAsked: false,
+  };
   const capabilities: Capabilities[] = [
     { set: 'deterministic', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
     { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
     { set: 'fast', hasSubgroups: false, hasF16: false, isSoftware: true, matrix: undefined },
     { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: f16 },
+    // AMD's.
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, isSizeAsked: true } },
     { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, N: 8, K: 8 } },
     { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, M: 8, subgroupSize: 16 } },
     // Apple's.

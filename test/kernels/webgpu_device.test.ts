@@ -7,7 +7,9 @@ import { expect, test } from 'vitest';
 import type { LoadOptions, WeightSource } from '../../kernels/device.ts';
 import type { Program } from '../../kernels/program.ts';
 import { listAdapters, selectAdapter } from '../../kernels/wgsl/adapters.ts';
+import { matrixChoice } from '../../kernels/wgsl/matrix_units.ts';
 import { polled } from '../../kernels/wgsl/polling.ts';
+import { findUnequalRows } from '../../kernels/wgsl/row_probe.ts';
 import { createWebgpuDevice, type WebgpuDevice, type WebgpuOptions } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
@@ -52,6 +54,11 @@ test('a name picks a software adapter, an index or nothing does not', async () =
   assert.throws(() => selectAdapter([xtx, { ...other, name: 'Radeon RX 7900 XT' }], '1'), /has the name of adapter 0/);
   assert.throws(() => selectAdapter([], ''), /there is none: install a Vulkan driver/);
   assert.throws(() => selectAdapter([card, { ...card }], '1'), /has the name of adapter 0/);
+  // Windows has a card twice.
+  const twice = [{ ...card, backend: 'd3d12' }, software, card];
+  assert.equal(selectAdapter(twice, ''), card);
+  assert.equal(selectAdapter(twice, '0'), twice[0]);
+  assert.equal(selectAdapter(twice.slice(0, 2), ''), twice[0]);
   const listed = await listAdapters();
   assert(listed.some(({ name, isSoftware }) => name.includes('llvmpipe') && isSoftware));
 });
@@ -187,10 +194,92 @@ test('a package that polls in a loop is slowed down while nothing is in flight, 
   clearTimeout(timer);
 });
 
+test('rows whose bits depend on what is beside them are found, and the numerics class says so (E2)', async () => {
+  const device = await open();
+  const given = { weightFormat: 'int4', kvDtype: 'f16', blockSize: 32 } as const;
+  await device.checkRows(program, given);
+  assert.deepEqual(device.notes, []);
+  const before = device.numericsClass;
+  // As if a compiler had reordered the sums of one of the kernels: only steps of so many rows have other bits.
+  const load = device.load.bind(device);
+  for (const [numRows, what] of [
+    [1, /row 0 of a step of 1 has other bits than in a step of 134/],
+    [5, /row 0 of a step of 5 has/],
+    [76, /row 0 of a step of 70 \+ 5 \+ 1 has/],
+  ] as const) {
+    const found = await findUnequalRows(
+      async (...args) => {
+        const executable = await load(...args);
+        const read = executable.read.bind(executable);
+        executable.read = async (name, count) => {
+          const values = await read(name, count);
+          if (count === numRows) new Uint32Array(values.buffer)[3]! ^= 1;
+          return values;
+        };
+        return executable;
+      },
+      program,
+      given,
+    );
+    assert.match(found ?? '', what);
+  }
+  device.load = async (...args) => {
+    const executable = await load(...args);
+    executable.read = (_name, count) => Promise.resolve(new Float32Array(count * 64).fill(count));
+    return executable;
+  };
+  await device.checkRows(program, given);
+  assert.match(device.notes.join(), /E2 does not hold/);
+  assert.equal(device.numericsClass, `${before}/unequal-rows`);
+  device.destroy();
+});
+
+test('matrix configurations: which are tried, and why none is', () => {
+  const f16 = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16 };
+  const features = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix', 'subgroup-size-control'];
+  const choice = (configs: readonly (typeof f16)[], [least, most]: [number, number], has = features) =>
+    matrixChoice({
+      listing: { backend: 'vulkan', name: 'card', isSoftware: false },
+      adapter: {
+        ...{ features: new Set(has), info: { subgroupMinSize: least, subgroupMaxSize: most } },
+      } as unknown as GPUAdapter,
+      matrixConfigs: configs,
+    });
+  const [small, whole] = [
+    { ...f16, M: 8, N: 8, K: 8 },
+    { ...f16, resultComponentType: 'f16' },
+  ];
+  expect(choice([small, whole, f16], [32, 32]).uses).toEqual([
+    { ...f16, subgroupSize: 32, isSizeAsked: false },
+    { ...small, subgroupSize: 32, isSizeAsked: false },
+  ]);
+  // AMD's: the narrow one first.
+  expect(choice([f16], [32, 64]).uses.map(({ subgroupSize, isSizeAsked }) => [subgroupSize, isSizeAsked])).toEqual([
+    [32, true],
+    [64, true],
+  ]);
+  expect(choice([], [32, 32])).toEqual({ uses: [], note: undefined });
+  for (const [configs, sizes, has, note] of [
+    [[f16], [32, 64], features.slice(0, 3), /32 to 64 lanes, and the adapter lacks the feature subgroup-size-control/],
+    [[f16], [32, 32], features.slice(1), /not used: the adapter lacks the feature shader-f16/],
+    [[whole], [32, 32], features, /none of its configurations/],
+    [[f16], [0, 0], features, /does not say how large its subgroups are/],
+  ] as const) {
+    const { uses, note: had } = choice(configs, [sizes[0], sizes[1]], [...has]);
+    assert.deepEqual(uses, []);
+    assert.match(had ?? '', note);
+  }
+});
+
 test('matrix units that do not compute what they should are left alone', async () => {
   const matrix = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16, subgroupSize: 8 };
-  const device = await open({ kernelSet: 'fast', pretendedMatrix: matrix });
+  const pretendedMatrix = { ...matrix, isSizeAsked: false };
+  const device = await open({ kernelSet: 'fast', pretendedMatrix });
   assert.equal(device.capabilities.matrix, undefined);
+  assert.match(
+    device.notes.join(),
+    /matrix units are not used: f16 to f32 16×16×16 with subgroups of 8 does not compile/,
+  );
   const executable = await device.load(program, random, options);
   assert.equal((await executable.run(batch)).length, 1);
   await executable.close();

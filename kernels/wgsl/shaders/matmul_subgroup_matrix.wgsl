@@ -1,13 +1,15 @@
 // matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` set
 //
 //   Buffers as in linear.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose percents.
-//   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32.
+//   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32, and 4 divides K.
+//   SUBGROUP_SIZE is the adapter's only one, or the one that is asked for where it has several.
 //
 // One workgroup of four subgroups per 64 x 64 outputs, 32 x 32 a subgroup: grid (outputs / 64, rows / 64). A step of the loop
 // stages 32 inputs of 64 rows and of 64 outputs, scales applied. Sums go through workgroup memory, because a matrix has no
 // access to its elements.
 enable f16;
 enable subgroups;
+enable subgroup_size_control;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 alias Element = f16;
@@ -18,16 +20,16 @@ const N: u32 = 16;
 const K: u32 = 16;
 
 const THREADS = 4 * SUBGROUP_SIZE;
-// Of a tile's line in workgroup memory: 32 inputs and a pad against bank conflicts, in quads and in elements.
+// Of a tile's line in workgroup memory: 32 inputs and a pad against bank conflicts. Loads of matrices count their offsets and strides
+// in elements of the array: vectors of four.
 const LINE_QUADS = 10u;
-const LINE = 4 * LINE_QUADS;
 
 var<workgroup> x_tile: array<vec4<Element>, 64 * LINE_QUADS>;
 var<workgroup> w_tile: array<vec4<Element>, 64 * LINE_QUADS>;
 // Half of the outputs, 32 rows, so that all fits 32 KiB with tiles of f32 too.
 var<workgroup> sums: array<f32, 32 * 64>;
 
-@compute @workgroup_size(THREADS)
+@compute @workgroup_size(THREADS) @subgroup_size(SUBGROUP_SIZE)
 fn matmul_subgroup_matrix(
   @builtin(workgroup_id) workgroup: vec3u,
   @builtin(local_invocation_index) thread: u32,
@@ -63,9 +65,9 @@ fn matmul_subgroup_matrix(
     workgroupBarrier();
     for (var k = 0u; k < 32; k += K) {
       for (var i = 0u; i < 32 / M; i++) {
-        let a = subgroupMatrixLoad<subgroup_matrix_left<Element, K, M>, row_major>(&x_tile, (row_at + i * M) * LINE + k, LINE);
+        let a = subgroupMatrixLoad<subgroup_matrix_left<Element, K, M>, row_major>(&x_tile, (row_at + i * M) * LINE_QUADS + k / 4, LINE_QUADS);
         for (var j = 0u; j < 32 / N; j++) {
-          let b = subgroupMatrixLoad<subgroup_matrix_right<Element, N, K>, col_major>(&w_tile, (output_at + j * N) * LINE + k, LINE);
+          let b = subgroupMatrixLoad<subgroup_matrix_right<Element, N, K>, col_major>(&w_tile, (output_at + j * N) * LINE_QUADS + k / 4, LINE_QUADS);
           totals[i][j] = subgroupMatrixMultiplyAccumulate(a, b, totals[i][j]);
         }
       }

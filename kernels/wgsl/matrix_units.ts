@@ -1,0 +1,162 @@
+/**
+ * An adapter's matrix units: in which ways the product of many rows could use them, and whether one computes what it should. Drivers
+ * differ in how they lay matrices out, so a device tries a small product before it trusts them with a model.
+ */
+import type { Executable, LoadOptions, WeightSource } from '../device.ts';
+import type { Program } from '../program.ts';
+import { floatRows } from '../stored_rows.ts';
+import { messageOf } from '../../shared/base/failure.ts';
+import type { MatrixConfig, OpenAdapter } from './adapters.ts';
+
+/** A configuration as matmul_subgroup_matrix.wgsl uses it. */
+export interface MatrixUse extends MatrixConfig {
+  readonly subgroupSize: number;
+  /** The adapter has several subgroup sizes: the kernel asks for this one. */
+  readonly isSizeAsked: boolean;
+}
+
+/** What a device makes of an adapter's matrix units, for people where it takes none. */
+export interface MatrixChoice {
+  /** The best first. */
+  readonly uses: readonly MatrixUse[];
+  /** Why there are none, for people; undefined when the adapter has no matrix units, or there are some. */
+  readonly note: string | undefined;
+}
+
+/** Configurations that are tried one after the other. */
+const MAX_TRIED = 4;
+
+/** The ways that the kernel could take, untried: sums in f32, which thousands of inputs need; f16 before f32, larger first. */
+export function matrixChoice({ adapter, matrixConfigs }: OpenAdapter): MatrixChoice {
+  const none = (why?: string): MatrixChoice => ({ uses: [], note: why && `its matrix units are not used: ${why}` });
+  if (matrixConfigs.length === 0) return none();
+  for (const feature of ['chromium-experimental-subgroup-matrix', 'subgroups', 'shader-f16']) {
+    if (!adapter.features.has(feature)) return none(`the adapter lacks the feature ${feature}`);
+  }
+  const info = adapter.info as GPUAdapterInfo & {
+    readonly subgroupMinSize?: number;
+    readonly subgroupMaxSize?: number;
+  };
+  const { subgroupMinSize: least = 0, subgroupMaxSize: most = 0 } = info;
+  const isSizeAsked = least !== most;
+  if (least === 0) return none('the driver does not say how large its subgroups are');
+  if (isSizeAsked && !adapter.features.has('subgroup-size-control'))
+    return none(`subgroups have ${least} to ${most} lanes, and the adapter lacks the feature subgroup-size-control`);
+  const usable = matrixConfigs.filter(
+    ({ componentType, resultComponentType, M, N, K }) =>
+      ['f16', 'f32'].includes(componentType) &&
+      resultComponentType === 'f32' &&
+      [M, N, K].every((size) => 32 % size === 0) &&
+      K % 4 === 0,
+  );
+  if (usable.length === 0) return none('none of its configurations multiplies f16 or f32 with sums in f32');
+  const rank = ({ componentType, M, N, K }: MatrixConfig): number => (componentType === 'f16' ? 1e6 : 0) + M * N * K;
+  const sizes: number[] = [];
+  for (let size = least; size <= most; size *= 2) sizes.push(size);
+  const uses = usable
+    .sort((a, b) => rank(b) - rank(a))
+    .flatMap((config) => sizes.map((subgroupSize) => ({ ...config, subgroupSize, isSizeAsked })));
+  return { uses: uses.slice(0, MAX_TRIED), note: undefined };
+}
+
+const [ROWS, INNER, OUTPUTS] = [70, 1_024, 80];
+/** Tiles of f16. */
+const TOLERANCE = 1e-2;
+
+const program: Program = {
+  operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
+  buffers: { x: { rows: 'rows', width: INNER }, out: { rows: 'rows', width: OUTPUTS } },
+  weights: { w: { outputs: OUTPUTS, inner: INNER, parts: [{ tensor: 'w', outputs: OUTPUTS }] } },
+  kv: [],
+  rope: {},
+};
+
+const options: LoadOptions = {
+  maxRows: ROWS,
+  maxSamples: 1,
+  maxBlocksPerSequence: 3,
+  weightFormat: 'int8',
+  kvDtype: 'f16',
+  blockSize: 32,
+  numBlocks: { min: 1, max: 1 },
+};
+
+/** No two rows, outputs or inputs alike, so that a transposed or shifted matrix shows. */
+const pattern = (length: number, step: number): Float32Array =>
+  Float32Array.from({ length }, (_, i) => Math.sin(i * step) + (i % 7) / 7);
+
+const weights: WeightSource = {
+  async *slices() {
+    yield await Promise.resolve(floatRows(pattern(OUTPUTS * INNER, 0.37)));
+  },
+};
+
+type Load = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
+
+async function product(load: Load): Promise<Float32Array> {
+  const executable = await load(program, weights, options);
+  await executable.write('x', pattern(ROWS * INNER, 0.11));
+  await executable.run([{ tokens: new Array<number>(ROWS).fill(0), start: 0, blockTable: [0, 0, 0] }]);
+  const out = await executable.read('out', ROWS);
+  await executable.close();
+  return out;
+}
+
+/** The product as the host computes it. */
+function expected(): Float32Array {
+  const [x, w] = [pattern(ROWS * INNER, 0.11), pattern(OUTPUTS * INNER, 0.37)];
+  const out = new Float32Array(ROWS * OUTPUTS);
+  for (let at = 0; at < out.length; at++) {
+    const [row, output] = [Math.floor(at / OUTPUTS) * INNER, (at % OUTPUTS) * INNER];
+    let sum = 0;
+    for (let i = 0; i < INNER; i++) sum += x[row + i]! * w[output + i]!;
+    out[at] = sum;
+  }
+  return out;
+}
+
+/** The largest difference, as a share of the largest value that is wanted; NaN when something is no number. */
+function worstError(have: Float32Array, want: Float32Array): number {
+  const largest = want.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return want.reduce((most, value, i) => Math.max(most, Math.abs(value - have[i]!)), 0) / largest;
+}
+
+/**
+ * The first of `uses` that computes what the host does, and what is to be said: why there is none, or that the device computes wrongly
+ * without matrix units too, so that nothing can be tried. `plain` loads without them.
+ */
+export async function rightMatrices(
+  uses: readonly MatrixUse[],
+  plain: Load,
+  withMatrices: (use: MatrixUse) => Load,
+): Promise<{ readonly use: MatrixUse | undefined; readonly note: string | undefined }> {
+  const want = expected();
+  const plainError = worstError(await product(plain), want);
+  // Of integers, which a product's weights are rounded to.
+  if (!(plainError <= TOLERANCE)) {
+    const note = `it computes a product wrongly (an error of ${percent(plainError)} of its largest value): its tokens cannot be trusted`;
+    return { use: uses[0], note };
+  }
+  let note: string | undefined;
+  for (const use of uses) {
+    const which = `its matrix units are not used: ${nameOf(use)} with subgroups of ${use.subgroupSize}`;
+    try {
+      const error = worstError(await product(withMatrices(use)), want);
+      if (error <= TOLERANCE) return { use, note: undefined };
+      note ??= `${which} computes a product wrongly (an error of ${percent(error)} of its largest value)`;
+    } catch (error) {
+      // The shader does not compile here: the adapter promised what its driver does not keep.
+      note ??= `${which} does not compile: ${messageOf(error).slice(0, 300)}`;
+    }
+  }
+  return { use: undefined, note };
+}
+
+function percent(share: number): string {
+  return `${Number((100 * share).toPrecision(2))} %`;
+}
+
+/** For people: `f16 to f32 16×16×16`. */
+export function nameOf({ componentType, resultComponentType, M, N, K }: MatrixConfig): string {
+  return `${componentType} to ${resultComponentType} ${M}×${N}×${K}`;
+}

@@ -1,0 +1,39 @@
+/**
+ * Opens an adapter and tries it, in a process of its own: a driver that ends its process does not end the one that asks. For `penstock
+ * devices`.
+ */
+import { fork } from 'node:child_process';
+
+/** What a trial found. */
+export interface DeviceTrial {
+  /** The matrix configuration that the fast set takes, by name. */
+  readonly matrixTaken: string | undefined;
+  /** What its user should know, a clause each. */
+  readonly notes: readonly string[];
+}
+
+/** Compilers of software drivers take seconds. */
+const TRIAL_MS = 60_000;
+
+/** Tries the adapter with that index; one that cannot be tried has a note that says so, and takes what `promised` names. */
+export function tryDevice(index: number, promised: string | undefined): Promise<DeviceTrial> {
+  return new Promise((resolve) => {
+    const child = fork(new URL('./device_trial_process.js', import.meta.url), [String(index)], {
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+      timeout: TRIAL_MS,
+      killSignal: 'SIGKILL',
+    });
+    const failed = (why: string): void => {
+      resolve({ matrixTaken: promised, notes: [`it could not be tried: ${why}`] });
+    };
+    child.once('message', (trial: DeviceTrial) => {
+      resolve(trial);
+    });
+    child.once('error', ({ message }) => {
+      failed(message);
+    });
+    child.once('exit', (code, signal) => {
+      failed(`opening it ended the process (${signal ?? `exit code ${code}`})`);
+    });
+  });
+}
