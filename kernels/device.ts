@@ -42,6 +42,8 @@ export interface LoadOptions {
   /** In which a step may give blocks away while it runs: consecutive, all layers; none when it does not say. */
   readonly exportRanges?: readonly LayerRange[];
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** A steady clock, for a device that predicts what a step takes. */
+  readonly nowMs?: (() => number) | undefined;
 }
 
 /** Consecutive layers: a part of a block's payload. */
@@ -181,6 +183,8 @@ export interface Executable {
   readonly memoryBytes?: number;
   readonly blockBytes: number;
   readonly numBlocks: number;
+  /** Rows that a step should have at most, by what steps took: a driver ends a GPU's work that takes long. Changes with every step. */
+  readonly maxRowsNow: number;
   /** Steps that it takes while one runs: 0 when the caller's thread computes. */
   readonly numAhead: number;
   /** Blocks that a step can export while it runs. */

@@ -35,6 +35,8 @@ export class WasmExecutable implements ProfiledExecutable {
   readonly numBlocks: number;
   readonly memoryBytes: number;
   readonly numPieces: number;
+  /** Nobody ends a processor's work. */
+  readonly maxRowsNow = Infinity;
   readonly numAhead = 0;
   /** Any: they are copied as they lie. */
   readonly numExportable = Infinity;

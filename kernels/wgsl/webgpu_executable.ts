@@ -1,5 +1,5 @@
 /**
- * A loaded program on a GPU: one upload, one compute pass and one submit a step, encoded while the step before runs; a few bytes back per
+ * A loaded program on a GPU: one upload, one compute pass and one submit a step (several where one would take too long), encoded while the step before runs; a few bytes back per
  * sample. A further step may be submitted while one runs: the queue keeps their order, and each has its own buffers to come back in.
  *
  * Everything was made at load: the steady state allocates nothing on the device. A lost device rejects what runs and whatever
@@ -27,6 +27,7 @@ import { polled } from './polling.ts';
 import { profileDispatches } from './profile.ts';
 import { StepCommands, type ResultCopy } from './step_commands.ts';
 import type { StepExporter } from './step_export.ts';
+import { SubmitBudget } from './submit_budget.ts';
 import { attendedTokens, MAX_RESULT_WORDS, resultWordsOf, type StepCounts, type StepState } from './step_state.ts';
 
 /** Steps that are given before the first of them has returned. */
@@ -75,6 +76,7 @@ export class WebgpuExecutable implements Executable {
   readonly #vocab: number;
   readonly #readBacks: readonly ReadBack[];
   readonly #commands: StepCommands;
+  readonly #budget: SubmitBudget;
   #numSteps = 0;
 
   private constructor(parts: ExecutableParts, readBacks: readonly ReadBack[]) {
@@ -83,6 +85,8 @@ export class WebgpuExecutable implements Executable {
     this.numBlocks = parts.numBlocks;
     this.#readBacks = readBacks;
     this.#commands = new StepCommands(parts.device, parts.list.dispatches, parts.results);
+    const { maxBlocksPerSequence, blockSize, nowMs } = parts.options;
+    this.#budget = new SubmitBudget(parts.list.dispatches, maxBlocksPerSequence * blockSize, nowMs);
     this.numExportable = parts.exporter?.numBlocks ?? 0;
     const { program, buffers } = parts;
     const sampling = samplingOf(program);
@@ -107,6 +111,10 @@ export class WebgpuExecutable implements Executable {
     return new WebgpuExecutable(parts, readBacks);
   }
 
+  get maxRowsNow(): number {
+    return this.#budget.maxRows;
+  }
+
   /** Submits before it returns; what it awaits is the results. */
   async run(batch: readonly Segment[], options: RunOptions = {}): Promise<SampleResult[]> {
     this.#throwIfLost();
@@ -116,13 +124,18 @@ export class WebgpuExecutable implements Executable {
     const back = this.#readBacks[turn]!;
     assert(!back.isInUse, `at most ${NUM_AHEAD} steps are given while one runs`);
     const counts = this.#upload(batch);
+    const attended = attendedTokens(batch);
+    const done = this.#budget.begin(counts, attended);
     const { requests } = counts;
     const isDrawn = this.#logits !== undefined && options.part?.until === undefined;
     const bytes = isDrawn ? counts.resultWords * 4 : 0;
     const copy = { to: back.results, bytes };
     const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isDrawn && isFullRowWanted ? [i] : []));
-    const isWhole = !options.exports && !options.part;
-    const commands = isWhole ? [this.#commands.take(counts, copy)] : [this.#inPieces(counts, options, copy, turn)];
+    const cuts = this.#budget.cuts(counts, attended);
+    const isWhole = !options.exports && !options.part && cuts.length === 0;
+    const commands = isWhole
+      ? [this.#commands.take(counts, copy)]
+      : [this.#inPieces(counts, options, cuts, copy, turn)];
     if (fullRows.length > 0) commands.push(this.#copyRows(fullRows, back.rows));
     device.queue.submit(commands);
     back.isInUse = bytes > 0;
@@ -135,6 +148,7 @@ export class WebgpuExecutable implements Executable {
     exported.catch(() => undefined);
     if (bytes === 0) {
       await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone(), exported]));
+      if (isWholeStep(options)) done();
       return [];
     }
     try {
@@ -142,6 +156,7 @@ export class WebgpuExecutable implements Executable {
       const rowBytes = fullRows.length * this.#vocab * 4;
       if (rowBytes > 0) mapped.push(back.rows.mapAsync(GPUMapMode.READ, 0, rowBytes));
       await this.#finish(Promise.all(mapped));
+      if (isWholeStep(options)) done();
       const words = new Uint32Array(back.results.getMappedRange(0, bytes).slice(0));
       back.results.unmap();
       const rows = new Map<number, Float32Array>();
@@ -157,15 +172,32 @@ export class WebgpuExecutable implements Executable {
   }
 
   /** All but the last piece are submitted; that one is returned. A piece can be waited for without the others. */
-  #inPieces(counts: StepCounts, { exports, part }: RunOptions, copy: ResultCopy, turn: number): GPUCommandBuffer {
+  #inPieces(
+    counts: StepCounts,
+    { exports, part }: RunOptions,
+    cuts: readonly number[],
+    copy: ResultCopy,
+    turn: number,
+  ): GPUCommandBuffer {
     const { device, exporter, list } = this.#parts;
     let first = part?.from === undefined ? 0 : list.numUntilAttention[part.from]!;
     const end = part?.until === undefined ? list.dispatches.length : list.numUntilAttention[part.until]!;
+    /** Submits what is before each cut up to `until`. */
+    const submitCuts = (until: number): void => {
+      for (const cut of cuts) {
+        if (cut <= first || cut >= until) continue;
+        const encoder = device.createCommandEncoder();
+        this.#commands.encodePiece(encoder, counts, first, cut);
+        device.queue.submit([encoder.finish()]);
+        first = cut;
+      }
+    };
     if (exports) {
       assert(exporter && exports.blocks.length <= exporter.numBlocks, 'more blocks than a step can export');
       exporter.begin(exports);
       exporter.ranges.forEach(({ firstLayer, numLayers }, range) => {
         const stored = list.numUntilStored[firstLayer + numLayers - 1]!;
+        submitCuts(stored);
         const encoder = device.createCommandEncoder();
         this.#commands.encodePiece(encoder, counts, first, stored);
         exporter.encode(encoder, range, exports.blocks.length, turn);
@@ -173,6 +205,7 @@ export class WebgpuExecutable implements Executable {
         first = stored;
       });
     }
+    submitCuts(end);
     const encoder = device.createCommandEncoder();
     this.#commands.encodePiece(encoder, counts, first, end, copy);
     return encoder.finish();
@@ -287,6 +320,11 @@ export class WebgpuExecutable implements Executable {
     if (lost() === undefined) await polled(device.queue.onSubmittedWorkDone());
     memory.destroy();
   }
+}
+
+/** Whether what it takes says how fast the device is. */
+function isWholeStep({ part, exports }: RunOptions): boolean {
+  return !part && !exports;
 }
 
 /** As step_state.ts has laid them out. */

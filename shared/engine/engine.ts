@@ -241,7 +241,8 @@ export class Engine {
   async step(): Promise<boolean> {
     const isIdle = this.#steps.length === 0;
     const { work, admitted, isShort } = this.#scheduler.schedule({
-      promptRows: (tokenRows) => this.#pace.promptRows(tokenRows),
+      promptRows: (tokenRows) =>
+        Math.min(this.#pace.promptRows(tokenRows), Math.max(1, this.#executable.maxRowsNow - tokenRows)),
       isIdle,
       mayPlan: (sequence) => this.#draws.mayPlan(sequence),
       mayDraw: this.#draws.turns(),

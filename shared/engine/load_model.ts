@@ -128,6 +128,7 @@ async function loadOn(
       numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, blockBytes),
       drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
       exportRanges: framesOf({ numLayers: program.kv.length, payloadBytes: blockBytes }),
+      nowMs: clock && (() => clock.nowMs()),
       ...(onProgress ? { onProgress: progressOf(held.program, weights, onProgress) } : {}),
     });
     const { numBlocks } = executable;

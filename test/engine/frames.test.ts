@@ -71,9 +71,9 @@ class Running {
     this.slab = new Slab(16 * slotLength(bytes));
     this.slots = Array.from({ length: 16 }, () => this.slab.allocate(bytes)!);
     const { executable } = model;
-    const { blockBytes, numBlocks, numAhead, draws } = executable;
+    const { blockBytes, numBlocks, numAhead, maxRowsNow, draws } = executable;
     const spied: Executable = {
-      ...{ blockBytes, numBlocks, numAhead, draws, numExportable },
+      ...{ blockBytes, numBlocks, numAhead, maxRowsNow, draws, numExportable },
       run: async (batch, options) => {
         this.parts.push(options?.part);
         const results = await executable.run(batch, options);

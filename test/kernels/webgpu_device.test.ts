@@ -6,11 +6,16 @@ import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import type { LoadOptions, WeightSource } from '../../kernels/device.ts';
 import type { Program } from '../../kernels/program.ts';
-import { listAdapters, selectAdapter } from '../../kernels/wgsl/adapters.ts';
+import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { matrixChoice } from '../../kernels/wgsl/matrix_units.ts';
 import { polled } from '../../kernels/wgsl/polling.ts';
 import { findUnequalRows } from '../../kernels/wgsl/row_probe.ts';
-import { createWebgpuDevice, type WebgpuDevice, type WebgpuOptions } from '../../kernels/wgsl/webgpu_device.ts';
+import {
+  createDeviceOn,
+  createWebgpuDevice,
+  type WebgpuDevice,
+  type WebgpuOptions,
+} from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_device.ts';
@@ -130,7 +135,9 @@ test('a lost device rejects the step that runs and everything after it, with the
 test('an error that no scope takes ends the device: a step must not return stale results', async () => {
   const device = await open();
   // More workgroups in a dimension than WebGPU allows.
-  const executable = await device.load(program, random, { ...options, maxRows: 65_536, numBlocks: { min: 2, max: 2 } });
+  const executable = await device.load(program, random, { ...options, maxRows: 65_536, nowMs: () => 0 });
+  // Once the device counts as fast all of a step is one submit, and nothing of it is run.
+  for (let i = 0; i < 60; i++) await executable.run(batch);
   const tokens = new Array<number>(65_536).fill(1);
   const running = executable.run([{ tokens, start: 0, blockTable: [0, 1] }]);
   await expect(
@@ -140,6 +147,45 @@ test('an error that no scope takes ends the device: a step must not return stale
     ]),
   ).rejects.toMatch(/65535|65536/);
   await expect(executable.run(batch)).rejects.toThrow(/the GPU was lost/);
+  await executable.close();
+  device.destroy();
+});
+
+test('a step that would hold the device for long goes in several submits, and its bits are the same', async () => {
+  const listing = selectAdapter(await listAdapters(), 'llvmpipe');
+  const opened = await openAdapter(listing);
+  let numSubmits = 0;
+  const requestDevice = async (descriptor: GPUDeviceDescriptor): Promise<GPUDevice> => {
+    const device = await opened.adapter.requestDevice(descriptor);
+    const submit = device.queue.submit.bind(device.queue);
+    device.queue.submit = (commands) => {
+      numSubmits++;
+      submit(commands);
+    };
+    return device;
+  };
+  const { limits, features, info } = opened.adapter;
+  const adapter = { limits, features, info, requestDevice } as unknown as GPUAdapter;
+  const device = await createDeviceOn(
+    { ...opened, adapter },
+    { adapter: '', kernelSet: 'deterministic', memoryBytes: 0 },
+  );
+  let now = 0;
+  const executable = await device.load(program, random, { ...options, nowMs: () => now });
+  const rowOf = async (tookMs: number): Promise<{ row: Float32Array; submits: number }> => {
+    numSubmits = 0;
+    const running = executable.run([{ ...batch[0]!, samples: [{ ...one, isFullRowWanted: true }] }]);
+    now += tookMs;
+    return { row: (await running)[0]!.fullRow!, submits: numSubmits };
+  };
+  const whole = await rowOf(60_000);
+  const cut = await rowOf(0.01);
+  assert.equal(whole.submits, 1);
+  expect(cut.submits).toBeGreaterThan(4);
+  assert.deepEqual(cut.row, whole.row);
+  expect(executable.maxRowsNow).toBeLessThan(64);
+  for (let i = 0; i < 60; i++) await rowOf(0.01);
+  assert.equal((await rowOf(0.01)).submits, 1);
   await executable.close();
   device.destroy();
 });

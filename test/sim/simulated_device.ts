@@ -206,6 +206,7 @@ export interface SimDeviceOptions {
 export class SimExecutable implements Executable {
   readonly blockBytes: number;
   readonly numBlocks: number;
+  readonly maxRowsNow = Infinity;
   readonly numAhead: number;
   readonly numExportable: number;
   readonly draws: Executable['draws'];

@@ -1,0 +1,83 @@
+/** How a step is cut into submits that no driver ends, by what steps took. Budget: 2 s. */
+import assert from 'node:assert/strict';
+import { expect, test } from 'vitest';
+import type { Dispatch } from '../../kernels/wgsl/dispatch_plan.ts';
+import type { GridCounts } from '../../kernels/wgsl/step_state.ts';
+import { SubmitBudget } from '../../kernels/wgsl/submit_budget.ts';
+
+const countsOf = (rows: number): GridCounts => ({
+  ...{ rows, samples: 1, decodeItems: 0, prefillItems: 1, merges: 0, listed: 0, drawn: 0 },
+});
+const alone = { decodePairs: 0, prefillPairs: 0 };
+/** `flopsPerRow` of a product; the same for pairs where it is attention. */
+const dispatchOf = (flopsPerRow: number, flopsPerPair = 0): Dispatch => ({
+  label: 'product',
+  launch: ({ rows }) => (rows > 0 ? ({} as NonNullable<ReturnType<Dispatch['launch']>>) : undefined),
+  work: ({ rows }, { prefillPairs, decodePairs }) => ({
+    bytes: 1e6,
+    flops: flopsPerRow * rows + flopsPerPair * (prefillPairs + decodePairs),
+  }),
+});
+/** Of 8B parameters: seven dispatches in each of 32 layers, one of them attention. */
+const layers = Array.from({ length: 32 * 7 }, (_, i) =>
+  i % 7 === 2 ? dispatchOf(1e4, 16_384) : dispatchOf(i % 7 === 4 ? 235e6 : 30e6),
+);
+
+/** Milliseconds of each submit on a device of so many operations a ms. */
+function submits(cuts: readonly number[], rows: number, operationsPerMs: number): number[] {
+  const ends = [...cuts, layers.length];
+  let first = 0;
+  return ends.map((end) => {
+    const flops = layers.slice(first, end).reduce((sum, { work }) => sum + work(countsOf(rows), alone).flops, 0);
+    first = end;
+    return flops / operationsPerMs;
+  });
+}
+
+test.each([0.2e9, 1.6e9, 30e9, 400e9])(
+  'a device of %d operations a ms: no submit of 512 rows takes over 250 ms',
+  (speed) => {
+    let now = 0;
+    const budget = new SubmitBudget(layers, 2_048, () => now);
+    for (let step = 0; step < 40; step++) {
+      const rows = Math.min(512, budget.maxRows);
+      const cuts = budget.cuts(countsOf(rows), alone);
+      const times = submits(cuts, rows, speed);
+      // The slowest is known after its first step.
+      if (step > 0 || speed >= 0.4e9) assert(Math.max(...times) <= 260, `${Math.max(...times)} ms`);
+      const done = budget.begin(countsOf(rows), alone);
+      now += times.reduce((sum, ms) => sum + ms, 0);
+      done();
+    }
+    // A fast one is not cut for nothing.
+    const rows = Math.min(512, budget.maxRows);
+    const total = submits([], rows, speed)[0]!;
+    expect(budget.cuts(countsOf(rows), alone).length).toBeLessThanOrEqual(Math.ceil(total / 100));
+    assert(budget.maxRows >= Math.min(512, (0.8 * 250 * speed) / 235e6));
+  },
+);
+
+test('what a short step takes says little: it does not make the device slow', () => {
+  let now = 0;
+  const budget = new SubmitBudget([dispatchOf(1)], 64, () => now);
+  for (let step = 0; step < 10; step++) {
+    const done = budget.begin(countsOf(1), alone);
+    now += 4;
+    done();
+  }
+  assert.deepEqual(budget.cuts(countsOf(4_096), alone), []);
+  expect(budget.maxRows).toBeGreaterThan(65_535);
+});
+
+test('a step that waits for the one before it took what is left', () => {
+  let now = 0;
+  const budget = new SubmitBudget(layers, 2_048, () => now);
+  const first = budget.begin(countsOf(64), alone);
+  const second = budget.begin(countsOf(64), alone);
+  now = 40_000;
+  first();
+  const rows = budget.maxRows;
+  now = 80_000;
+  second();
+  assert.equal(budget.maxRows, rows);
+});
