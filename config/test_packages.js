@@ -1,10 +1,13 @@
 /**
  * Installs what the tests need besides npm packages: a software Vulkan driver new enough for Dawn, Chromium, and nats-server. On Debian
- * as root it installs them; elsewhere it says which are missing. Real vocabularies come from the npm registry.
+ * as root it installs them; elsewhere it says which are missing. A newer Mesa is unpacked beside the machine's own. Real vocabularies come
+ * from the npm registry.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { mirror } from './debian.js';
+import { unpackMesa26 } from './gpu_drivers.js';
 import { fetchVocabularies } from './test_vocabularies.js';
 
 /** Dawn refuses older ones. */
@@ -38,31 +41,6 @@ function hasChromium() {
 
 function hasNats() {
   return output('nats-server', '--version') !== '' || existsSync(`${natsFolder}/usr/sbin/nats-server`);
-}
-
-/** Where this machine gets Debian's packages from: the first archive that its own configuration names for this release. */
-function mirror(codename) {
-  const folder = '/etc/apt/sources.list.d';
-  const files = [
-    '/etc/apt/sources.list',
-    ...(existsSync(folder) ? readdirSync(folder).map((name) => `${folder}/${name}`) : []),
-  ].filter((file) => existsSync(file) && /\.(list|sources)$/.test(file) && !file.includes('penstock'));
-  const isMain = (suites) => suites.split(/\s+/).includes(codename);
-  for (const file of files) {
-    const text = readFileSync(file, 'utf8');
-    // One line each: deb [options] URI SUITE COMPONENTS.
-    for (const [, options = '', uri, suite] of text.matchAll(/^\s*deb\s+(\[[^\]]*\]\s+)?(\S+)\s+(\S+)/gm)) {
-      if (isMain(suite)) return { uri, options: options.trim() };
-    }
-    // Paragraphs of fields.
-    for (const paragraph of text.split(/\n\s*\n/)) {
-      const field = (name) => new RegExp(`^${name}:\\s*(.+)$`, 'mi').exec(paragraph)?.[1]?.trim() ?? '';
-      if (!/\bdeb\b/.test(field('Types')) || !isMain(field('Suites'))) continue;
-      const key = field('Signed-By');
-      return { uri: field('URIs').split(/\s+/)[0], options: key.startsWith('/') ? `[signed-by=${key}]` : '' };
-    }
-  }
-  return undefined;
 }
 
 const missing = () => [
@@ -109,6 +87,8 @@ if (missing().length > 0) {
 }
 
 try {
+  const why = unpackMesa26();
+  if (why) console.log(`the suites on software subgroup matrices are skipped: ${why}`);
   fetchVocabularies();
 } catch (error) {
   console.error(error.message);

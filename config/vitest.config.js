@@ -7,7 +7,8 @@ import { availableParallelism } from 'node:os';
 import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
-import { BaseSequencer } from 'vitest/node';
+import { BaseSequencer, ForksPoolWorker } from 'vitest/node';
+import { hasMesa26, mesa26 } from './gpu_drivers.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -26,6 +27,27 @@ const built = {
 
 /** On a software GPU, which computes on the cores that everybody else uses. */
 const softwareGpu = ['test/kernels/webgpu*.test.ts', 'test/e2e/webgpu.test.ts', 'test/bench/engine.test.ts'];
+/** On subgroup matrices, which only a newer Mesa's software driver has. */
+const matrices = ['test/kernels/matrices*.test.ts'];
+
+/** A process of the Node that is started beside Mesa 26. */
+class Mesa26Worker extends ForksPoolWorker {
+  name = 'mesa26';
+
+  constructor(options) {
+    super({ ...options, env: { ...options.env, ...mesa26().env, TEST_DRIVER: 'mesa26' } });
+  }
+
+  async start() {
+    const { execPath } = process;
+    // Read when it forks, before anything is awaited.
+    process.execPath = mesa26().execPath;
+    const started = super.start();
+    process.execPath = execPath;
+    await started;
+  }
+}
+
 /** Suites of real processes, and long ones of a single process, none of which looks at how long something takes. */
 const processes = [
   'test/e2e/chaos/chaos.test.ts',
@@ -89,7 +111,7 @@ function projectsWith(shared) {
         name: 'unit',
         sequence: { groupOrder: 0 },
         include: ['test/**/*.test.ts'],
-        exclude: ['test/e2e/**', 'test/sim/**', 'test/bench/**', ...softwareGpu, ...alone],
+        exclude: ['test/e2e/**', 'test/sim/**', 'test/bench/**', ...softwareGpu, ...matrices, ...alone],
         // Vitest leaves a core to itself: of two cores that is half of them.
         maxWorkers: Math.max(2, availableParallelism() - 1),
       },
@@ -110,6 +132,24 @@ function projectsWith(shared) {
         pool: 'forks',
       },
     },
+    ...(hasMesa26()
+      ? [
+          {
+            root,
+            plugins: [built],
+            test: {
+              ...shared,
+              name: 'matrices',
+              testTimeout: 180_000,
+              hookTimeout: 120_000,
+              sequence: { groupOrder: 1 },
+              include: matrices,
+              maxWorkers: 2,
+              pool: { name: 'mesa26', createPoolWorker: (options) => new Mesa26Worker(options) },
+            },
+          },
+        ]
+      : []),
     {
       // Nothing here looks at how long something takes: two at a time. Three take longer: engines of one thread too many wait for each other.
       root,

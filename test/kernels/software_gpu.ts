@@ -2,6 +2,8 @@
 import { projectPath } from '../support/project.ts';
 
 const adapter = process.env['TEST_ADAPTER'];
+/** Of the software driver: 26 where a suite runs beside the machine's own Mesa (config/gpu_drivers.js). */
+const driver = process.env['TEST_DRIVER'] ?? 'mesa';
 export const isSoftware = adapter === undefined;
 /** Empty for the first hardware adapter. */
 export const testAdapter = adapter ?? 'llvmpipe';
@@ -18,5 +20,5 @@ export function useVectorWidth(bits: 128 | 256 | 512, { compiles }: { compiles: 
   if (!isSoftware) return;
   process.env['LP_NATIVE_VECTOR_WIDTH'] = String(bits);
   if (compiles === 'fast') process.env['GALLIVM_PERF'] = 'nopt';
-  process.env['MESA_SHADER_CACHE_DIR'] = projectPath(`node_modules/.cache/mesa-${bits}-${compiles}`);
+  process.env['MESA_SHADER_CACHE_DIR'] = projectPath(`node_modules/.cache/${driver}-${bits}-${compiles}`);
 }
