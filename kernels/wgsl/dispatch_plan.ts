@@ -87,6 +87,8 @@ export interface Resources {
   readonly stats: GPUBuffer;
   readonly results: GPUBuffer;
   readonly exp2Table: GPUBuffer;
+  /** What the rounds of a draw leave each other; see shaders/drawing.wgsl. */
+  readonly drawState: GPUBuffer;
   /** [drawPages][vocab] u32 */
   readonly drawPages: GPUBuffer;
   /** [maxSamples] u32 */

@@ -11,7 +11,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 
 type Scalar = 'f32' | 'u32';
-type Element = Scalar | 'vec2f' | 'vec2u' | 'vec4f' | 'vec4u';
+type Element = Scalar | 'vec2f' | 'vec2u' | 'vec4f' | 'vec4u' | 'KvVector' | 'atomic';
 
 export interface KernelSpec {
   /** Names the WGSL file and its entry point. */

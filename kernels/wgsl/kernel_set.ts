@@ -23,14 +23,23 @@ const MATVEC_MAX_ROWS = { hardware: 64, software: 16 };
 /** Columns that a matrix-vector workgroup keeps in registers. */
 const COLUMNS = [1, 2, 4, 8] as const;
 /**
- * Outputs of a matrix-vector workgroup, which splits their inputs among its threads: four share the loads of x; where outputs are few,
- * one or two, so that there are enough workgroups to fill a large GPU (H200: 132 multiprocessors times eight of them).
+ * Outputs that a thread of a matrix-vector workgroup has together: they share its loads of x. Where outputs are few, one or two, so that
+ * there are enough workgroups to fill a large GPU (H200: 132 multiprocessors times eight of them).
  */
-const OUTPUTS_PER_WORKGROUP: readonly { readonly from: number; readonly rows: number }[] = [
-  { from: 4_096, rows: 4 },
+const ROWS_BY_OUTPUTS: readonly { readonly from: number; readonly rows: number }[] = [
+  { from: 8_192, rows: 4 },
   { from: 2_048, rows: 2 },
   { from: 0, rows: 1 },
 ];
+/** The same by columns, which take registers too. */
+const MAX_ROWS: Readonly<Record<(typeof COLUMNS)[number], number>> = { 1: 4, 2: 4, 4: 2, 8: 1 };
+/**
+ * Neighbouring lanes with the same inputs of other outputs, in the fast set: by format, so that 32 lanes' loads of x are at most 1 KiB
+ * apart. A lane has 16 bytes of a weight: 8, 16 or 32 inputs.
+ */
+const LANES: Readonly<Record<WeightFormat, number>> = { f32: 1, f16: 1, int8: 2, int4: 4, uint4: 4 };
+/** In the deterministic set a lane has a group of 32 inputs, in every format. */
+const ORDERED_LANES = 4;
 
 export interface Capabilities {
   readonly set: KernelSet;
@@ -55,6 +64,11 @@ export interface LinearVariant {
   readonly specialisation: Specialisation;
 }
 
+/** Of few rows: what its grid depends on too. */
+export interface VectorVariant extends LinearVariant {
+  readonly outputsPerWorkgroup: number;
+}
+
 const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2 };
 
 const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
@@ -73,12 +87,10 @@ export function linearVariants(
   { format, gate, outputs, hasExperts }: LinearUse,
   isNormed: boolean,
 ): {
-  readonly byColumns: readonly (readonly [columns: number, variant: LinearVariant])[];
-  readonly normed: LinearVariant | undefined;
+  readonly byColumns: readonly (readonly [columns: number, variant: VectorVariant])[];
+  readonly normed: VectorVariant | undefined;
   readonly many: LinearVariant;
-  readonly outputsPerWorkgroup: number;
 } {
-  const outputsPerWorkgroup = rowsOf(outputs, gate !== undefined, isSoftware);
   const common = {
     FORMAT: FORMATS[format],
     GATED: gate === undefined ? 0 : gateConstant(gate),
@@ -87,10 +99,16 @@ export function linearVariants(
   };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
-  const vectorVariant = (columns: number, normed: boolean): LinearVariant => ({
-    spec: vector,
-    specialisation: { constants: { ...common, COLUMNS: columns, ROWS: outputsPerWorkgroup, NORMED: normed ? 1 : 0 } },
-  });
+  const vectorVariant = (columns: (typeof COLUMNS)[number], normed: boolean): VectorVariant => {
+    const { rows, lanes } = isSoftware ? SOFTWARE_SHAPE : vectorShape(outputs, columns, vector === matvec && format);
+    return {
+      spec: vector,
+      specialisation: {
+        constants: { ...common, COLUMNS: columns, ROWS: rows, LANES: lanes, NORMED: normed ? 1 : 0 },
+      },
+      outputsPerWorkgroup: rows * lanes,
+    };
+  };
   const many = (): LinearVariant => {
     if (isFast && matrix) {
       const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
@@ -113,24 +131,34 @@ export function linearVariants(
     byColumns: COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
     normed: isNormed ? vectorVariant(1, true) : undefined,
     many: many(),
-    outputsPerWorkgroup,
   };
 }
 
-function rowsOf(outputs: number, isGated: boolean, isSoftware: boolean): number {
-  const fitting = OUTPUTS_PER_WORKGROUP.find(({ from }) => outputs >= from)?.rows ?? 1;
-  // A pair stays together; a software driver has few threads and pays for every workgroup.
-  return isSoftware ? 4 : Math.max(isGated ? 2 : 1, fitting);
+/** A software driver has few threads and pays for every workgroup. */
+const SOFTWARE_SHAPE = { rows: 4, lanes: 1 };
+
+/** Outputs of a thread, and lanes that share its inputs; `format` for the fast kernel, false for the ordered one. */
+function vectorShape(
+  outputs: number,
+  columns: (typeof COLUMNS)[number],
+  format: WeightFormat | false,
+): { readonly rows: number; readonly lanes: number } {
+  const fitting = ROWS_BY_OUTPUTS.find(({ from }) => outputs >= from)?.rows ?? 1;
+  const rows = Math.min(fitting, MAX_ROWS[columns]);
+  // The fast kernel's lanes are those of the smallest subgroup at most; eight columns of x are loaded once for twice as many outputs.
+  const lanes = format ? LANES[format] : ORDERED_LANES * (columns === 8 ? 2 : 1);
+  // A pair of gate and up is one workgroup's.
+  return rows * lanes === 1 ? { rows: 2, lanes } : { rows, lanes };
 }
 
-/** Workgroups for the outputs folded over y and z, so that no dimension is over the adapter's limit. */
+/** Workgroups of a variant that has `numGroups` of them for its outputs, folded over y and z, so that no dimension is over `gridY`. */
 export function vectorGrid(
   numRows: number,
   columns: number,
   numGroups: number,
   gridY: number,
 ): [number, number, number] {
-  return [Math.ceil(numRows / columns), gridY, Math.ceil(numGroups / gridY)];
+  return [Math.ceil(numRows / columns), Math.min(numGroups, gridY), Math.ceil(numGroups / gridY)];
 }
 
 export function manyGrid(numRows: number, outputs: number): [number, number, number] {

@@ -39,6 +39,7 @@ const contract = {
 const vectorConstants = {
   FORMAT: 0,
   ROWS: 4,
+  LANES: 4,
   COLUMNS: 1,
   GATED: 0,
   NORMED: 0,

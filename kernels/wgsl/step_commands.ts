@@ -74,6 +74,10 @@ function areEqual({ counts: a, copy }: Asked, { counts: b, copy: other }: Asked)
     a.prefillItems === b.prefillItems &&
     a.merges === b.merges &&
     a.listed === b.listed &&
-    a.drawn === b.drawn
+    a.drawn === b.drawn &&
+    // Which rounds there are, not how many draws take part in one.
+    a.weighed > 0 === b.weighed > 0 &&
+    a.topK > 0 === b.topK > 0 &&
+    a.topP > 0 === b.topP > 0
   );
 }

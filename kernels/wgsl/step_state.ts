@@ -39,6 +39,10 @@ export interface GridCounts {
   /** Samples that want candidates or ask for logits, and those that draw. */
   readonly listed: number;
   readonly drawn: number;
+  /** Of those that draw: by weight, and with a top_k or a top_p. */
+  readonly weighed: number;
+  readonly topK: number;
+  readonly topP: number;
 }
 
 export interface StepCounts extends GridCounts {
@@ -127,8 +131,7 @@ export class StepState {
     this.#writeDraws(requests);
     words[Header.samples] = requests.length;
     const listed = requests.filter((request) => request.numCandidates > 0 || request.askedTokens.length > 0).length;
-    const drawn = requests.filter(({ draw }) => draw).length;
-    return { rows, samples: requests.length, ...attention, resultWords, listed, drawn, requests };
+    return { rows, samples: requests.length, ...attention, resultWords, listed, ...drawsOf(requests), requests };
   }
 
   /** One tile of rows at a time: whole, or an item for each of its splits. */
@@ -218,6 +221,19 @@ export class StepState {
     }
     this.#end = maskAt;
   }
+}
+
+function drawsOf(requests: readonly SampleRequest[]): Pick<GridCounts, 'drawn' | 'weighed' | 'topK' | 'topP'> {
+  const counts = { drawn: 0, weighed: 0, topK: 0, topP: 0 };
+  for (const { draw } of requests) {
+    if (!draw) continue;
+    counts.drawn++;
+    if (!draw.octaves) continue;
+    counts.weighed++;
+    if (draw.topK > 0) counts.topK++;
+    if (draw.topP > 0) counts.topP++;
+  }
+  return counts;
 }
 
 /** Of a sample: the token, and what else it wants. */

@@ -20,7 +20,8 @@ const TELLING_MS = 5;
 const LEAST_ROWS = 8;
 
 const one: GridCounts = {
-  ...{ rows: 1, samples: 1, decodeItems: 1, prefillItems: 1, merges: 1, listed: 1, drawn: 1 },
+  ...{ rows: 1, samples: 1, decodeItems: 1, prefillItems: 1, merges: 1, listed: 1 },
+  ...{ drawn: 1, weighed: 1, topK: 0, topP: 0 },
 };
 const noPairs: AttendedTokens = { decodePairs: 0, prefillPairs: 0 };
 

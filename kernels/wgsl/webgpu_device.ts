@@ -24,6 +24,7 @@ import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { routingBytes } from './routing.ts';
 import { candidateTiles } from './ops/candidates.ts';
+import { drawStateBytes } from './ops/draw.ts';
 import { findUnequalRows, type ProbeOptions } from './row_probe.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
@@ -235,6 +236,7 @@ class Gpu implements WebgpuDevice {
     const candidates = program.operations.find((op) => op.kind === 'candidates');
     const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
     const vocab = samplingOf(program)?.vocab ?? 0;
+    const hasDraws = program.operations.some(({ kind }) => kind === 'draw');
     const state = new StepState(options, tiling, vocab);
     const partials = tiling?.maxPartials ?? 0;
     const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
@@ -254,6 +256,7 @@ class Gpu implements WebgpuDevice {
       exp2Table: await storage('powers of two', exp2Table.byteLength),
       drawPages: await storage('draw pages', Math.max(16, (options.drawPages ?? 0) * vocab * 4)),
       slots: await storage('drawn tokens', maxSamples * 4),
+      drawState: await storage('draws', hasDraws ? drawStateBytes(vocab, maxSamples) : 16),
       routing: await storage('routing', routingBytes(program, maxRows)),
       none: await storage('none', 16),
     };

@@ -16,7 +16,7 @@ import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/o
 import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
 import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
 import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
-import { drawKernel } from '../../kernels/wgsl/ops/draw.ts';
+import { drawChooseKernel, drawTilesKernel } from '../../kernels/wgsl/ops/draw.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
 import { qkNormKernel } from '../../kernels/wgsl/ops/qk_norm.ts';
 import { combineKernel, numberPlacesKernel, permuteKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
@@ -32,7 +32,7 @@ import { weightFormats } from '../../kernels/weight_format.ts';
 
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
-  ...[drawKernel, gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
+  ...[drawChooseKernel, drawTilesKernel, gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
   ...[
     pagedAttentionKernel,
     peakFma,
@@ -55,7 +55,7 @@ function declarations(wgsl: string): unknown {
   return {
     entryPoint: matches(/^@compute [^\n]*\nfn (\w+)/gm).flat(),
     params: [...struct.matchAll(/^ {2}(\w+): (\w+),$/gm)].map((m) => m.slice(1)),
-    buffers: matches(/^@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): array<(\w+)>;$/gm),
+    buffers: matches(/^@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): array<(\w+)(?:<u32>)?>;$/gm),
     constants: Object.fromEntries(matches(/^const (\w+): u32 = (\d+);$/gm)) as unknown,
     aliases: matches(/^alias (\w+) = (\w+);$/gm),
   };

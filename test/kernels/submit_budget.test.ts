@@ -7,6 +7,7 @@ import { SubmitBudget } from '../../kernels/wgsl/submit_budget.ts';
 
 const countsOf = (rows: number): GridCounts => ({
   ...{ rows, samples: 1, decodeItems: 0, prefillItems: 1, merges: 0, listed: 0, drawn: 0 },
+  ...{ weighed: 0, topK: 0, topP: 0 },
 });
 const alone = { decodePairs: 0, prefillPairs: 0 };
 /** `flopsPerRow` of a product; the same for pairs where it is attention. */

@@ -18,7 +18,7 @@ export const pagedAttentionKernel = {
   },
   buffers: {
     qkv: { access: 'read', dtype: 'vec4f' },
-    kv: { access: 'read', dtype: 'u32' },
+    kv: { access: 'read', dtype: 'KvVector' },
     step: { access: 'read', dtype: 'u32' },
     out: { access: 'read_write', dtype: 'vec4f' },
     parts: { access: 'read_write', dtype: 'vec4f' },
@@ -37,7 +37,9 @@ export const pagedAttentionKernel = {
     HAS_WINDOW: 0,
     HAS_CAP: 0,
     UNROLLED: 1,
+    VECTOR_WORDS: 4,
   },
+  aliases: { KvVector: 'vec4u' },
 } as const satisfies KernelSpec;
 
 /** Merges the partials of a row's splits in order; one workgroup per head and row. */
@@ -59,6 +61,8 @@ export const attention = operation('attention', (plan, op) => {
   const { blockSize, kvDtype } = plan.options;
   const [qkv, out] = [plan.buffer(op.qkv), plan.buffer(op.out)];
   const group = heads / kvHeads;
+  const vectorWords = (headDim / (kvDtype === 'f16' ? 2 : 1)) % 4 === 0 ? 4 : 2;
+  const aliases = { KvVector: `vec${vectorWords}u` };
   const constants = {
     BLOCK_SIZE: blockSize,
     HEAD_DIM: headDim,
@@ -69,6 +73,7 @@ export const attention = operation('attention', (plan, op) => {
     HAS_WINDOW: window > 0 ? 1 : 0,
     HAS_CAP: cap > 0 ? 1 : 0,
     UNROLLED: capabilities.isSoftware ? 0 : 1,
+    VECTOR_WORDS: vectorWords,
   };
   const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
   const add = (
@@ -81,7 +86,10 @@ export const attention = operation('attention', (plan, op) => {
     plan.push({
       label,
       spec: pagedAttentionKernel,
-      specialisation: { constants: { ...constants, TILE_ROWS: rows, QUERY_BLOCK: rows * group >= 16 ? 4 : 1 } },
+      specialisation: {
+        constants: { ...constants, TILE_ROWS: rows, QUERY_BLOCK: rows * group >= 16 ? 4 : 1 },
+        aliases,
+      },
       params: {
         kv_heads: kvHeads,
         qkv_stride: qkv.stride,

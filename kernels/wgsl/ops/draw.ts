@@ -1,11 +1,18 @@
+import { DeviceError } from '../../device.ts';
 import type { KernelSpec } from '../kernel.ts';
+import type { GridCounts } from '../step_state.ts';
 import { operation } from './operation.ts';
 
-/** A token of each row that asks for one, as draw.ts defines it; one workgroup per sample. */
-export const drawKernel = {
-  name: 'draw',
-  uses: ['wide'],
-  params: { vocab: 'u32', stride: 'u32' },
+/** Ids that one workgroup goes over. */
+const TILE = 2_048;
+/** {@link drawChooseKernel} has a thread for each tile of a row. */
+const MAX_TILES = 256;
+/** Words of a tile, of the heads and of the bins in a sample's state: drawing.wgsl. */
+const [TILE_WORDS, HEAD_WORDS, BIN_WORDS] = [8, 40, 3 * 8_192];
+
+const drawing = {
+  uses: ['drawing', 'wide'],
+  params: { vocab: 'u32', stride: 'u32', tiles: 'u32', sample_words: 'u32', round: 'u32' },
   buffers: {
     logits: { access: 'read', dtype: 'u32' },
     step: { access: 'read', dtype: 'u32' },
@@ -13,18 +20,63 @@ export const drawKernel = {
     pages: { access: 'read_write', dtype: 'u32' },
     slots: { access: 'read_write', dtype: 'u32' },
     results: { access: 'read_write', dtype: 'u32' },
+    state: { access: 'read_write', dtype: 'atomic' },
   },
   constants: { WORKGROUP_SIZE: 256 },
-} as const satisfies KernelSpec;
+} as const;
+
+/** A round over a row of logits; one workgroup per tile and sample. */
+export const drawTilesKernel = { name: 'draw_tiles', ...drawing } as const satisfies KernelSpec;
+
+/** The token, as draw.ts defines it; one workgroup per sample. */
+export const drawChooseKernel = { name: 'draw_choose', ...drawing } as const satisfies KernelSpec;
+
+/** Rounds in order, as draw_tiles.wgsl numbers them, and the count of draws without which a step leaves one out. */
+const rounds: readonly (readonly [name: string, has: (counts: GridCounts) => boolean])[] = [
+  ['best', ({ drawn }) => drawn > 0],
+  ['weigh', ({ weighed }) => weighed > 0],
+  ['top_k 1', ({ topK }) => topK > 0],
+  ['top_k 2', ({ topK }) => topK > 0],
+  ['top_p 1', ({ topP }) => topP > 0],
+  ['top_p 2', ({ topP }) => topP > 0],
+  ['kept', ({ topK, topP }) => topK + topP > 0],
+];
+
+/** Bytes of what the rounds of a step leave each other. @throws DeviceError for a vocabulary beyond what one workgroup chooses from. */
+export function drawStateBytes(vocab: number, maxSamples: number): number {
+  if (vocab > MAX_TILES * TILE)
+    throw new DeviceError(`the webgpu device takes vocabularies up to ${MAX_TILES * TILE}, not ${vocab}`);
+  return 4 * maxSamples * sampleWords(vocab);
+}
+
+function sampleWords(vocab: number): number {
+  return Math.ceil(vocab / TILE) * TILE_WORDS + HEAD_WORDS + BIN_WORDS;
+}
 
 export const draw = operation('draw', (plan, op) => {
-  const { step, exp2Table, drawPages, slots, results } = plan.resources;
+  const { step, exp2Table, drawPages, slots, results, drawState } = plan.resources;
   const logits = plan.buffer(op.logits);
+  const tiles = Math.ceil(op.vocab / TILE);
+  const params = { vocab: op.vocab, stride: logits.stride, tiles, sample_words: sampleWords(op.vocab) };
+  const bindings = {
+    ...{ logits: logits.buffer, step, exp2_table: exp2Table, pages: drawPages, slots, results, state: drawState },
+  };
+  for (const [round, [name, has]] of rounds.entries()) {
+    plan.push({
+      label: `draw (${name})`,
+      spec: drawTilesKernel,
+      params: { ...params, round },
+      bindings,
+      grid: (counts) => [has(counts) ? tiles : 0, counts.samples, 1],
+      work: ({ drawn }) => ({ bytes: drawn * op.vocab * 4, flops: 0 }),
+    });
+  }
   plan.push({
-    spec: drawKernel,
-    params: { vocab: op.vocab, stride: logits.stride },
-    bindings: { logits: logits.buffer, step, exp2_table: exp2Table, pages: drawPages, slots, results },
+    label: 'draw (choose)',
+    spec: drawChooseKernel,
+    params: { ...params, round: 0 },
+    bindings,
     grid: ({ drawn, samples }) => [drawn > 0 ? samples : 0, 1, 1],
-    work: ({ drawn }) => ({ bytes: drawn * op.vocab * 8, flops: 0 }),
+    work: () => ({ bytes: 0, flops: 0 }),
   });
 });

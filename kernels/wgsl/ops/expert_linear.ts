@@ -16,9 +16,8 @@ export const expertLinear = operation('expert_linear', (plan, op) => {
   const mixture = { experts: op.experts, perToken: perRow };
   for (const slice of slices) {
     const use = { format, gate: undefined, outputs, hasExperts: true };
-    const { byColumns, many, outputsPerWorkgroup } = linearVariants(capabilities, use, false);
-    const numGroups = Math.ceil(outputs / outputsPerWorkgroup);
-    const gridY = Math.min(numGroups, device.limits.maxComputeWorkgroupsPerDimension);
+    const { byColumns, many } = linearVariants(capabilities, use, false);
+    const gridY = device.limits.maxComputeWorkgroupsPerDimension;
     const params = {
       outputs,
       first_output: 0,
@@ -49,8 +48,14 @@ export const expertLinear = operation('expert_linear', (plan, op) => {
       const pipelines = new Map(
         await Promise.all(
           byColumns.map(
-            async ([columns, { spec, specialisation }]) =>
-              [columns, await kernels.pipeline(spec, specialisation)] as const,
+            async ([columns, { spec, specialisation, outputsPerWorkgroup }]) =>
+              [
+                columns,
+                {
+                  pipeline: await kernels.pipeline(spec, specialisation),
+                  numGroups: Math.ceil(outputs / outputsPerWorkgroup),
+                },
+              ] as const,
           ),
         ),
       );
@@ -67,8 +72,9 @@ export const expertLinear = operation('expert_linear', (plan, op) => {
             const [gridX] = manyGrid(1, outputs);
             return { pipeline: manyPipeline, grid: [gridX, most, 1], bindGroup: manyGroup };
           }
+          const { pipeline, numGroups } = pipelines.get(atOnce)!;
           const [, y, z] = vectorGrid(1, 1, numGroups, gridY);
-          return { pipeline: pipelines.get(atOnce)!, grid: [most, y, z], bindGroup: vectorGroup };
+          return { pipeline, grid: [most, y, z], bindGroup: vectorGroup };
         },
       };
     });

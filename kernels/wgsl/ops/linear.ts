@@ -4,7 +4,14 @@ import type { Gate } from '../../program.ts';
 import { paddedInner, scalesPerRow } from '../../weight_format.ts';
 import type { Dispatch, DispatchPlan } from '../dispatch_plan.ts';
 import type { GpuWeight, WeightSlice } from '../gpu_weights.ts';
-import { columnsFor, linearVariants, manyGrid, vectorGrid, type LinearVariant } from '../kernel_set.ts';
+import {
+  columnsFor,
+  linearVariants,
+  manyGrid,
+  vectorGrid,
+  type LinearVariant,
+  type VectorVariant,
+} from '../kernel_set.ts';
 import { matmulSubgroupMatrix } from '../linear_kernels.ts';
 import { Header } from '../step_state.ts';
 import { operation } from './operation.ts';
@@ -60,13 +67,13 @@ interface SliceUse {
 function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bindings, normX }: SliceUse): void {
   const { device, kernels, capabilities } = plan.resources;
   const { format, inner, outputs } = weight;
-  const { byColumns, normed, many, outputsPerWorkgroup } = linearVariants(
+  const { byColumns, normed, many } = linearVariants(
     capabilities,
     { format, gate, outputs: slice.outputs },
     normX !== undefined,
   );
-  const numGroups = Math.ceil(slice.outputs / outputsPerWorkgroup);
-  const gridY = Math.min(numGroups, device.limits.maxComputeWorkgroupsPerDimension);
+  const gridY = device.limits.maxComputeWorkgroupsPerDimension;
+  const groupsOf = ({ outputsPerWorkgroup }: VectorVariant): number => Math.ceil(slice.outputs / outputsPerWorkgroup);
   const values = {
     ...params,
     outputs: slice.outputs,
@@ -89,7 +96,11 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
     const manyGroup = kernels.bind(many.spec, uniform, buffers);
     const normedGroup = normX && kernels.bind(vectorSpec, uniform, { ...buffers, x: normX });
     const [columns, manyPipeline, normedPipeline] = await Promise.all([
-      Promise.all(byColumns.map(async ([number, variant]) => [number, await pipelineOf(variant)] as const)),
+      Promise.all(
+        byColumns.map(async ([number, variant]) => {
+          return [number, { pipeline: await pipelineOf(variant), numGroups: groupsOf(variant) }] as const;
+        }),
+      ),
       pipelineOf(many),
       normed && pipelineOf(normed),
     ]);
@@ -103,14 +114,14 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
       launch: (counts) => {
         const numRows = counts[count];
         if (numRows === 0) return undefined;
-        if (numRows === 1 && normedPipeline && normedGroup) {
-          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, numGroups, gridY), bindGroup: normedGroup };
+        if (numRows === 1 && normed && normedPipeline && normedGroup) {
+          return { pipeline: normedPipeline, grid: vectorGrid(1, 1, groupsOf(normed), gridY), bindGroup: normedGroup };
         }
         const perGroup = columnsFor(numRows, capabilities.isSoftware);
         if (perGroup === undefined) {
           return { pipeline: manyPipeline, grid: manyGrid(numRows, slice.outputs), bindGroup: manyGroup };
         }
-        const pipeline = pipelines.get(perGroup)!;
+        const { pipeline, numGroups } = pipelines.get(perGroup)!;
         return { pipeline, grid: vectorGrid(numRows, perGroup, numGroups, gridY), bindGroup: vectorGroup };
       },
     };

@@ -41,10 +41,12 @@ fn attention_merge(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       var values: array<vec4f, BATCH>;
       for (var i = 0u; i < BATCH; i++) {
         let slot = (first + min(start + i, count - 1)) * params.heads + head;
-        stats[i] = part_stats[slot];
+        // Beyond the last, nothing: it changes no bit of what there is.
+        stats[i] = select(vec2f(LOWEST, 0.0), part_stats[slot], start + i < count);
         values[i] = parts[slot * QUADS + quad];
       }
-      for (var i = 0u; i < min(BATCH, count - start); i++) {
+      // All of them, so that the compiler leaves the loads together.
+      for (var i = 0u; i < BATCH; i++) {
         let now = max(highest, stats[i].x);
         let rescale = exp(highest - now);
         let part_rescale = exp(stats[i].x - now);

@@ -2,18 +2,22 @@
 //
 //   Buffers as in linear.wgsl. NORMED 1: x is normalised on the way in (one row only).
 //
-// One workgroup per ROWS outputs and COLUMNS rows of x: grid (rows / COLUMNS, outputs / ROWS folded over y and z), so that
-// workgroups that share weights run together. Each lane loads 16 bytes of each of its ROWS outputs and multiplies them with
-// every column; the inputs are split over the whole workgroup, then summed: subgroups first, those in workgroup memory.
-// Right for every subgroup size from 4 on. Sums depend on the subgroup size; matvec_ordered's do not.
+// One workgroup per LANES * ROWS outputs and COLUMNS rows of x: grid (rows / COLUMNS, outputs folded over y and z), so that workgroups
+// that share weights run together. Each lane loads 16 bytes of each of its ROWS outputs and multiplies them with every column; LANES
+// neighbouring lanes have the same inputs of other outputs, so that 32 lanes' loads of x are at most 1 KiB apart. The inputs are split
+// over the workgroup, then summed: over lanes by shuffles, over subgroups in workgroup memory. Right for every subgroup size from 4 on.
+// Sums depend on the subgroup size; matvec_ordered's do not.
 enable subgroups;
 
 const ROWS: u32 = 4;
+const LANES: u32 = 4;
 const COLUMNS: u32 = 1;
 const NORMED: u32 = 0;
 const WORKGROUP_SIZE: u32 = 128;
 
-const SUMS = ROWS * COLUMNS;
+const OUTPUTS = LANES * ROWS;
+const SUMS = OUTPUTS * COLUMNS;
+const OWN_SUMS = ROWS * COLUMNS;
 const MIN_SUBGROUP_SIZE = 4u;
 
 var<workgroup> partial: array<f32, (WORKGROUP_SIZE / MIN_SUBGROUP_SIZE) * SUMS>;
@@ -26,9 +30,10 @@ fn matvec(
   @builtin(local_invocation_index) thread: u32,
   @builtin(subgroup_id) subgroup: u32,
   @builtin(num_subgroups) num_subgroups: u32,
+  @builtin(subgroup_size) subgroup_size: u32,
   @builtin(subgroup_invocation_id) lane: u32,
 ) {
-  let first = (workgroup.z * params.grid_y + workgroup.y) * ROWS;
+  let first = (workgroup.z * params.grid_y + workgroup.y) * OUTPUTS;
   if (first >= params.outputs) {
     return;
   }
@@ -59,23 +64,30 @@ fn matvec(
     scale = inverseSqrt(fma(total, params.inverse_norm_width, params.epsilon));
   }
 
-  var sums = array<f32, SUMS>();
+  // Of the slice; past the last output, the last one again.
+  let own = thread % LANES * ROWS;
+  var output: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    output[r] = rows.base + min(first + own + r, params.outputs - 1);
+  }
+  var sums = array<f32, OWN_SUMS>();
   let chunks = params.quads / QUADS_PER_CHUNK;
-  for (var chunk = thread; chunk < chunks; chunk += WORKGROUP_SIZE) {
+  for (var chunk = thread / LANES; chunk < chunks; chunk += WORKGROUP_SIZE / LANES) {
     var loaded: array<vec4u, ROWS>;
     var factor: array<f32, ROWS>;
     var zero: array<f32, ROWS>;
     for (var r = 0u; r < ROWS; r++) {
-      let output = min(first + r, params.outputs - 1);
-      loaded[r] = weight[(rows.base + output) * chunks + chunk];
-      factor[r] = scale_of(rows.base + output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
-      zero[r] = zero_of(rows.base + output, chunk / CHUNKS_PER_GROUP, params.scales_per_output);
+      loaded[r] = weight[output[r] * chunks + chunk];
+      factor[r] = scale_of(output[r], chunk / CHUNKS_PER_GROUP, params.scales_per_output);
+      zero[r] = zero_of(output[r], chunk / CHUNKS_PER_GROUP, params.scales_per_output);
     }
+    // A chunk lies within a group: its sum is scaled once.
+    var of_chunk = array<f32, OWN_SUMS>();
     for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
       let at = chunk * QUADS_PER_CHUNK + quad;
       var w: array<vec4f, ROWS>;
       for (var r = 0u; r < ROWS; r++) {
-        w[r] = quad_of(loaded[r], quad, zero[r]) * factor[r];
+        w[r] = quad_of(loaded[r], quad, zero[r]);
       }
       for (var column = 0u; column < COLUMNS; column++) {
         var v = x[min(first_row + column, num_rows - 1) * stride + at];
@@ -83,16 +95,22 @@ fn matvec(
           v = norm[at] * (v * scale);
         }
         for (var r = 0u; r < ROWS; r++) {
-          sums[r * COLUMNS + column] += dot(w[r], v);
+          of_chunk[r * COLUMNS + column] += dot(w[r], v);
         }
       }
     }
+    for (var i = 0u; i < OWN_SUMS; i++) {
+      sums[i] = fma(of_chunk[i], factor[i / COLUMNS], sums[i]);
+    }
   }
 
-  for (var i = 0u; i < SUMS; i++) {
-    let sum = subgroupAdd(sums[i]);
-    if (lane == 0) {
-      partial[subgroup * SUMS + i] = sum;
+  for (var i = 0u; i < OWN_SUMS; i++) {
+    var sum = sums[i];
+    for (var stride = LANES; stride < subgroup_size; stride *= 2) {
+      sum += subgroupShuffleXor(sum, stride);
+    }
+    if (lane < LANES) {
+      partial[subgroup * SUMS + own * COLUMNS + i] = sum;
     }
   }
   workgroupBarrier();

@@ -3,23 +3,34 @@
 //   Buffers as in linear.wgsl. The order: a group's 32 products are added to zero by fma, inputs ascending; groups are added
 //   by fma(sum of the group, its scale, total), ascending.
 //
-// One workgroup per ROWS outputs and COLUMNS rows of x. Each thread sums whole groups into workgroup memory, a SECTION of
-// groups at a time; then one thread per output and row adds them up in order. No subgroups.
+// One workgroup per LANES * ROWS outputs and COLUMNS rows of x. A thread sums groups of ROWS neighbouring outputs, so that an x that is
+// loaded once serves all of them; LANES neighbouring threads have the same group of other outputs, so that of 32 lanes' loads of x only
+// 32 / LANES are at different places. Sums go into workgroup memory, a SECTION of groups at a time; then one thread per output and row
+// adds them up in order. No subgroups.
 
 const ROWS: u32 = 4;
+const LANES: u32 = 4;
 const COLUMNS: u32 = 1;
 const NORMED: u32 = 0;
 
-const SUMS = ROWS * COLUMNS;
-const SECTION = 2048u / SUMS;
+const OUTPUTS = LANES * ROWS;
+const SUMS = OUTPUTS * COLUMNS;
+// Groups that the workgroup has at a time, and between two barriers: 3 KiB of sums, or more.
+const AT_ONCE = WORKGROUP_SIZE / LANES;
+const SECTION = AT_ONCE * max(1u, 768u / (SUMS * AT_ONCE));
+// Of half a group, of four quads: chunks that they lie in, and quads in each. Nibbles of a whole group are one chunk.
+const HALF_CHUNKS = max(1u, CHUNKS_PER_GROUP / 2);
+const HALF_QUADS = 4 / HALF_CHUNKS;
+// Loads in flight before the first is added.
+const BATCH = 8u;
 
 var<workgroup> partial: array<f32, SECTION * SUMS>;
-var<workgroup> factors: array<f32, SECTION * ROWS>;
+var<workgroup> factors: array<f32, SECTION * OUTPUTS>;
 var<workgroup> totals: array<f32, SUMS>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
-  let first = (workgroup.z * params.grid_y + workgroup.y) * ROWS;
+  let first = (workgroup.z * params.grid_y + workgroup.y) * OUTPUTS;
   if (first >= params.outputs) {
     return;
   }
@@ -38,44 +49,77 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
 
   let groups = params.quads / 8;
   let chunks = params.quads / QUADS_PER_CHUNK;
+  // Of the slice; past the last output, the last one again.
+  let own = thread % LANES * ROWS;
+  var output: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    output[r] = rows.base + min(first + own + r, params.outputs - 1);
+  }
   var total = 0.0;
   for (var start = 0u; start < groups; start += SECTION) {
     let count = min(SECTION, groups - start);
-    for (var unit = thread; unit < ROWS * count; unit += WORKGROUP_SIZE) {
-      let r = unit / count;
-      let at = unit % count;
+    for (var at = thread / LANES; at < count; at += AT_ONCE) {
       let group = start + at;
-      let output = min(first + r, params.outputs - 1);
-      let zero = zero_of(rows.base + output, group, params.scales_per_output);
-      var sums = array<f32, COLUMNS>();
-      for (var c = 0u; c < bound(CHUNKS_PER_GROUP); c++) {
-        let chunk = group * CHUNKS_PER_GROUP + c;
-        let loaded = weight[(rows.base + output) * chunks + chunk];
-        for (var quad = 0u; quad < bound(QUADS_PER_CHUNK); quad++) {
-          let w = quad_of(loaded, quad, zero);
-          let k = chunk * QUADS_PER_CHUNK + quad;
+      var zero: array<f32, ROWS>;
+      for (var r = 0u; r < ROWS; r++) {
+        zero[r] = zero_of(output[r], group, params.scales_per_output);
+        factors[at * OUTPUTS + own + r] = scale_of(output[r], group, params.scales_per_output);
+      }
+      var sums = array<f32, ROWS * COLUMNS>();
+      var whole: array<vec4u, ROWS>;
+      if (CHUNKS_PER_GROUP == 1) {
+        for (var r = 0u; r < ROWS; r++) {
+          whole[r] = weight[output[r] * chunks + group];
+        }
+      }
+      // Half a group at a time: with all of it in registers fewer workgroups have room beside each other.
+      for (var half = 0u; half < unknown(2); half++) {
+        var loaded: array<vec4u, HALF_CHUNKS * ROWS>;
+        for (var i = 0u; i < HALF_CHUNKS * ROWS; i++) {
+          if (CHUNKS_PER_GROUP == 1) {
+            loaded[i] = vec4u(select(whole[i].xy, whole[i].zw, half == 1), 0, 0);
+          } else {
+            loaded[i] = weight[output[i % ROWS] * chunks + (group * 2 + half) * HALF_CHUNKS + i / ROWS];
+          }
+        }
+        for (var quad = 0u; quad < bound(4); quad++) {
+          let k = group * 8 + half * 4 + quad;
+          var w: array<vec4f, ROWS>;
+          for (var r = 0u; r < ROWS; r++) {
+            w[r] = quad_of(loaded[quad / HALF_QUADS * ROWS + r], quad % HALF_QUADS, zero[r]);
+          }
           for (var column = 0u; column < COLUMNS; column++) {
             var v = x[min(first_row + column, num_rows - 1) * stride + k];
             if (NORMED == 1) {
               v = norm[k] * (v * scale);
             }
-            var sum = sums[column];
-            sum = fma(v.x, w.x, sum);
-            sum = fma(v.y, w.y, sum);
-            sum = fma(v.z, w.z, sum);
-            sums[column] = fma(v.w, w.w, sum);
+            for (var r = 0u; r < ROWS; r++) {
+              var sum = sums[r * COLUMNS + column];
+              sum = fma(v.x, w[r].x, sum);
+              sum = fma(v.y, w[r].y, sum);
+              sum = fma(v.z, w[r].z, sum);
+              sums[r * COLUMNS + column] = fma(v.w, w[r].w, sum);
+            }
           }
         }
       }
-      for (var column = 0u; column < COLUMNS; column++) {
-        partial[at * SUMS + r * COLUMNS + column] = sums[column];
+      for (var i = 0u; i < ROWS * COLUMNS; i++) {
+        partial[at * SUMS + own * COLUMNS + i] = sums[i];
       }
-      factors[at * ROWS + r] = scale_of(rows.base + output, group, params.scales_per_output);
     }
     workgroupBarrier();
     if (thread < SUMS) {
-      for (var at = 0u; at < count; at++) {
-        total = fma(partial[at * SUMS + thread], factors[at * ROWS + thread / COLUMNS], total);
+      for (var at = 0u; at < count; at += BATCH) {
+        var sums: array<f32, BATCH>;
+        var scales_of: array<f32, BATCH>;
+        for (var i = 0u; i < BATCH; i++) {
+          let one = min(at + i, count - 1);
+          sums[i] = partial[one * SUMS + thread];
+          scales_of[i] = factors[one * OUTPUTS + thread / COLUMNS];
+        }
+        for (var i = 0u; i < BATCH; i++) {
+          total = select(total, fma(sums[i], scales_of[i], total), at + i < count);
+        }
       }
     }
     workgroupBarrier();

@@ -3,7 +3,7 @@
 //   with HAS_CAP a scaled score s is cap * tanh(s / cap)
 //   visible: t <= position(r), and t > position(r) - window where the layer has a window
 //   qkv      [rows][qkv_stride] f32, query head h of a row starts at h * HEAD_DIM
-//   kv       one layer, as in rope_store.wgsl
+//   kv       one layer, as in rope_store.wgsl, VECTOR_WORDS words at a time
 //   step     header; items [items][8] u32: first row, rows, first position, block table (index into step), first split,
 //            splits, first partial (or NONE), partials from one row to the next
 //   out      [rows][out_stride] f32
@@ -17,8 +17,10 @@
 //
 // UNROLLED 0 is for the software driver, which would spend seconds on what it unrolls.
 //
-// Per tile: K into workgroup memory; scores, one thread per QUERY_BLOCK queries and token; highest, weights, sums; then each
-// thread adds up V for its vectors of the output. HEAD_DIM is a multiple of 4.
+// Per tile: K and V are asked for together, so that V arrives while scores are computed; K into workgroup memory; scores, one thread
+// per QUERY_BLOCK queries and token; highest, weights, sums; V into workgroup memory; then each thread adds up V for its vectors of
+// the output. HEAD_DIM is a multiple of 4.
+alias KvVector = vec4u;
 
 const WORKGROUP_SIZE: u32 = 128;
 const BLOCK_SIZE: u32 = 32;
@@ -32,6 +34,8 @@ const KV_F16: u32 = 1;
 const HAS_WINDOW: u32 = 0;
 const HAS_CAP: u32 = 0;
 const UNROLLED: u32 = 1;
+// Of KvVector: 4, or 2 where a head of K has no whole number of fours.
+const VECTOR_WORDS: u32 = 4;
 
 struct Params {
   kv_heads: u32,
@@ -45,7 +49,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
-@group(0) @binding(2) var<storage, read> kv: array<u32>;
+@group(0) @binding(2) var<storage, read> kv: array<KvVector>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
 @group(0) @binding(5) var<storage, read_write> parts: array<vec4f>;
@@ -58,6 +62,11 @@ const QUADS = HEAD_DIM / 4;
 // Words of a token's K, and those of its copy, padded against bank conflicts.
 const K_WORDS = select(HEAD_DIM, HEAD_DIM / 2, KV_F16 == 1);
 const K_STRIDE = K_WORDS + 1;
+// Vectors of a token's K, and those that a thread loads of a tile.
+const VECTORS = K_WORDS / VECTOR_WORDS;
+const LOADS = (TOKENS * VECTORS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+// Of q and k that a thread multiplies at a time: registers for the loads of them.
+const QUADS_AT_ONCE = select(1u, select(8u, 2u, QUERY_BLOCK > 1), QUADS % 8 == 0);
 const OUTPUTS = (QUERIES * QUADS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 // Padded against bank conflicts: a thread per query walks its weights.
 const WEIGHT_STRIDE = TOKENS + 1;
@@ -116,7 +125,17 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
         token_at[thread] = block * 2 * plane_words + (token % BLOCK_SIZE * token_width + kv_head * HEAD_DIM) / select(1u, 2u, KV_F16 == 1);
       }
       workgroupBarrier();
-      load_tile(0, thread);
+      var k: array<KvVector, LOADS>;
+      var v: array<KvVector, LOADS>;
+      for (var i = 0u; i < LOADS; i++) {
+        k[i] = kv[vector_at(thread, i)];
+      }
+      for (var i = 0u; i < LOADS; i++) {
+        v[i] = kv[vector_at(thread, i) + plane_words / VECTOR_WORDS];
+      }
+      for (var i = 0u; i < LOADS; i++) {
+        put(thread, i, k[i]);
+      }
       workgroupBarrier();
 
       for (var i = thread; i < QUERY_BLOCKS * TOKENS; i += WORKGROUP_SIZE) {
@@ -124,7 +143,9 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       }
       workgroupBarrier();
 
-      load_tile(plane_words, thread);
+      for (var i = 0u; i < LOADS; i++) {
+        put(thread, i, v[i]);
+      }
       for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
         var now = highest[q];
         for (var t = 0u; t < bound(TOKENS); t++) {
@@ -152,12 +173,12 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       }
       for (var t = 0u; t < bound(TOKENS); t++) {
         // Where the vectors of an output divide the workgroup, all of a thread's outputs have the same one.
-        var v = tile_quad(t, thread % QUADS);
+        var of_token = tile_quad(t, thread % QUADS);
         for (var i = 0u; i < OUTPUTS; i++) {
           if (WORKGROUP_SIZE % QUADS != 0) {
-            v = tile_quad(t, (thread + i * WORKGROUP_SIZE) % QUADS);
+            of_token = tile_quad(t, (thread + i * WORKGROUP_SIZE) % QUADS);
           }
-          values[i] = fma(vec4f(weights[query_of(thread, i) * WEIGHT_STRIDE + t]), v, values[i]);
+          values[i] = fma(vec4f(weights[query_of(thread, i) * WEIGHT_STRIDE + t]), of_token, values[i]);
         }
       }
       workgroupBarrier();
@@ -206,15 +227,19 @@ fn score(first_query: u32, t: u32, first: u32, first_row: u32, first_position: u
     let q = min(first_query + i, num_queries - 1);
     q_at[i] = (first_row + q / GROUP) * params.qkv_stride / 4 + (kv_head * GROUP + q % GROUP) * QUADS;
   }
-  for (var quad = 0u; quad < bound(QUADS); quad++) {
-    let k = tile_quad(t, quad);
-    for (var i = 0u; i < QUERY_BLOCK; i++) {
-      let q = qkv[q_at[i] + quad];
-      var dot = dots[i];
-      dot = fma(q.x, k.x, dot);
-      dot = fma(q.y, k.y, dot);
-      dot = fma(q.z, k.z, dot);
-      dots[i] = fma(q.w, k.w, dot);
+  // Unrolled whole, the loads of q would take more registers than leave workgroups room beside each other.
+  for (var start = 0u; start < unknown(QUADS); start += QUADS_AT_ONCE) {
+    for (var at = 0u; at < QUADS_AT_ONCE; at++) {
+      let quad = start + at;
+      let k = tile_quad(t, quad);
+      for (var i = 0u; i < QUERY_BLOCK; i++) {
+        let q = qkv[q_at[i] + quad];
+        var dot = dots[i];
+        dot = fma(q.x, k.x, dot);
+        dot = fma(q.y, k.y, dot);
+        dot = fma(q.z, k.z, dot);
+        dots[i] = fma(q.w, k.w, dot);
+      }
     }
   }
   for (var i = 0u; i < QUERY_BLOCK; i++) {
@@ -240,10 +265,16 @@ fn query_of(thread: u32, i: u32) -> u32 {
   return min((thread + i * WORKGROUP_SIZE) / QUADS, QUERIES - 1);
 }
 
-// K (offset 0) or V (a plane further) of the tile's tokens into workgroup memory.
-fn load_tile(offset: u32, thread: u32) {
-  for (var i = thread; i < TOKENS * K_WORDS; i += WORKGROUP_SIZE) {
-    tile[i / K_WORDS * K_STRIDE + i % K_WORDS] = kv[token_at[i / K_WORDS] + offset + i % K_WORDS];
+// Where the K of a thread's i-th vector of the tile lies; past the last one, the last one again.
+fn vector_at(thread: u32, i: u32) -> u32 {
+  let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
+  return token_at[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
+}
+
+fn put(thread: u32, i: u32, vector: KvVector) {
+  let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
+  for (var word = 0u; word < VECTOR_WORDS; word++) {
+    tile[at / VECTORS * K_STRIDE + at % VECTORS * VECTOR_WORDS + word] = vector[word];
   }
 }
 
@@ -256,7 +287,12 @@ fn tile_quad(t: u32, quad: u32) -> vec4f {
   return bitcast<vec4f>(vec4u(tile[at], tile[at + 1], tile[at + 2], tile[at + 3]));
 }
 
-// A loop's end that the compiler does not know (no row has 2^31 values); where UNROLLED is 1, kernel.ts leaves the call out.
-fn bound(end: u32) -> u32 {
+// A loop's end that the compiler does not know (no row has 2^31 values).
+fn unknown(end: u32) -> u32 {
   return end + (params.qkv_stride >> 31);
+}
+
+// The same for the software driver; where UNROLLED is 1, kernel.ts leaves the call out.
+fn bound(end: u32) -> u32 {
+  return unknown(end);
 }

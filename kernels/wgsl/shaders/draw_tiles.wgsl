@@ -1,0 +1,383 @@
+// draw_tiles: a round over all ids of each row of logits, TILE ids a workgroup; buffers as in drawing.wgsl
+//
+//   BEST       the best of a tile; clears the bins
+//   WEIGH      needs the highest score: weights of a tile, their sum; and, for top_k and top_p, bins by their first 11 bits
+//   K1, K2     bins by the next 11 bits, and the last 10, of those that agree with the weight at which top_k ends, as far as it is known
+//   P1, P2     the same for top_p
+//   TILES      the sum of the weights of a tile that are kept, and how many of it are equal to the last
+//
+// What a round leaves in the bins the next one reads: each workgroup finds for itself where the head ends in them; the first one of a
+// sample keeps it for the round after. Grid (tiles, samples).
+
+const BEST = 0u;
+const WEIGH = 1u;
+const K1 = 2u;
+const K2 = 3u;
+const P1 = 4u;
+const P2 = 5u;
+const TILES = 6u;
+
+// Bins of a round, of digits of 11 bits; the last digits of a weight have 10.
+const BINS = 2048u;
+const LAST_BINS = 1024u;
+// Of the bins of WEIGH, K1, K2, P1 and P2 in a sample's state, in bins.
+const FIRST_BINS_AT = 0u;
+const K1_AT = 2048u;
+const K2_AT = 4096u;
+const P1_AT = 5120u;
+const P2_AT = 7168u;
+const ALL_BINS = 8192u;
+
+// By digit: tokens, and the sum of their weights in halves of 16 bits.
+var<workgroup> bins: array<array<atomic<u32>, 3>, BINS>;
+var<workgroup> head: Head;
+var<workgroup> is_active: u32;
+
+fn bins_at(sample: u32) -> u32 {
+  return head_at(sample, 5);
+}
+
+@compute @workgroup_size(WORKGROUP_SIZE)
+fn draw_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
+  let tile = workgroup.x;
+  let sample = workgroup.y;
+  let at = step[7] + 21 * sample;
+  let mantissa = step[at + 2];
+  let top_k = step[at + 6];
+  let top_p = step[at + 7];
+  let round = params.round;
+  if (step[at] == 0 || (round != BEST && mantissa == 0)) {
+    return;
+  }
+  if (((round == K1 || round == K2) && top_k == 0) || ((round == P1 || round == P2) && top_p == 0)) {
+    return;
+  }
+  var one = draw_of(sample);
+  let first = tile * TILE + thread;
+  if (round == BEST) {
+    let own = sample * params.sample_words + 4 * tile;
+    find_best(&one, first, thread, own);
+    if (mantissa != 0 && (top_k > 0 || top_p > 0)) {
+      let each = (3 * ALL_BINS + params.tiles - 1) / params.tiles;
+      let end = min((tile + 1) * each, 3 * ALL_BINS);
+      for (var i = tile * each + thread; i < end; i += WORKGROUP_SIZE) {
+        atomicStore(&state[bins_at(sample) + i], 0);
+      }
+    }
+    return;
+  }
+
+  take_best_of_tiles(sample, thread);
+  let highest = scores[0];
+  // Nothing can be drawn: draw_choose says so.
+  if (workgroupUniformLoad(&ids[0]) == NO_TOKEN) {
+    return;
+  }
+  for (var i = thread; i < BINS; i += WORKGROUP_SIZE) {
+    for (var piece = 0; piece < 3; piece++) {
+      atomicStore(&bins[i][piece], 0);
+    }
+  }
+  if (thread == 0) {
+    head = Head(0, 0, vec2u(0), vec2u(0));
+    is_active = 1;
+  }
+  workgroupBarrier();
+  find_head(sample, round, top_k, top_p, thread);
+  if (tile == 0 && thread == 0 && round > WEIGH) {
+    keep_head(head_at(sample, round - K1));
+  }
+  if (workgroupUniformLoad(&is_active) == 0) {
+    return;
+  }
+
+  let bound = head.from_weight;
+  let is_digit = round > WEIGH && round < TILES;
+  // Bits above the digit, which agree with the bound's.
+  var shift = 21u;
+  var above = 32u;
+  if (round == K1 || round == P1) {
+    shift = 10;
+    above = 21;
+  }
+  if (round == K2 || round == P2) {
+    shift = 0;
+    above = 10;
+  }
+  let has_bins = is_digit || (round == WEIGH && (top_k > 0 || top_p > 0));
+  var sum = vec2u(0);
+  var ties = 0u;
+  for (var i = 0u; i < IDS_PER_THREAD; i++) {
+    let id = first + i * WORKGROUP_SIZE;
+    if (id >= params.vocab) {
+      continue;
+    }
+    let weight = weight_at(&one, id, highest);
+    if (weight == 0) {
+      continue;
+    }
+    if (has_bins && (!is_digit || (weight ^ bound) >> above == 0)) {
+      let digit = (weight >> shift) & (BINS - 1);
+      atomicAdd(&bins[digit & (select(BINS, LAST_BINS, shift == 0) - 1)][0], 1);
+      atomicAdd(&bins[digit & (select(BINS, LAST_BINS, shift == 0) - 1)][1], weight & 0xffff);
+      atomicAdd(&bins[digit & (select(BINS, LAST_BINS, shift == 0) - 1)][2], weight >> 16);
+    }
+    if (weight > bound) {
+      sum = wide_add(sum, vec2u(weight, 0));
+    }
+    if (weight == bound) {
+      ties++;
+    }
+  }
+  if (!is_digit) {
+    sums[thread] = sum;
+    tokens[thread] = ties;
+    sum_groups(thread);
+    if (thread == 0) {
+      var all = vec2u(0);
+      var count = 0u;
+      for (var group = 0u; group < GROUPS; group++) {
+        all = wide_add(all, group_sums[group]);
+        count += group_tokens[group];
+      }
+      let own = sums_at(sample, tile);
+      atomicStore(&state[own], all.x);
+      atomicStore(&state[own + 1], all.y);
+      atomicStore(&state[own + 2], count);
+    }
+  }
+  workgroupBarrier();
+  if (has_bins) {
+    add_bins(bins_at(sample) + 3 * own_bins_at(round), thread);
+  }
+}
+
+fn find_best(one: ptr<function, Draw>, first: u32, thread: u32, own: u32) {
+  if (thread == 0) {
+    atomicStore(&is_rotten, 0);
+  }
+  workgroupBarrier();
+  var best_score = FORBIDDEN;
+  var best_order = 0;
+  var best_id = NO_TOKEN;
+  for (var i = 0u; i < IDS_PER_THREAD; i++) {
+    let id = first + i * WORKGROUP_SIZE;
+    if (id >= params.vocab) {
+      continue;
+    }
+    let bits = logits[(*one).logits + id];
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+      atomicStore(&is_rotten, 1);
+    }
+    let score = score_at(one, id);
+    if (score == FORBIDDEN || score < best_score) {
+      continue;
+    }
+    let order = order_of(bits);
+    if (score > best_score || order > best_order) {
+      best_score = score;
+      best_order = order;
+      best_id = id;
+    }
+  }
+  scores[thread] = best_score;
+  orders[thread] = best_order;
+  ids[thread] = best_id;
+  take_best(thread);
+  if (thread == 0) {
+    atomicStore(&state[own], bitcast<u32>(scores[0]));
+    atomicStore(&state[own + 1], bitcast<u32>(orders[0]));
+    atomicStore(&state[own + 2], ids[0]);
+    atomicStore(&state[own + 3], atomicLoad(&is_rotten));
+  }
+}
+
+// Where a round's bins are, in those of a sample.
+fn own_bins_at(round: u32) -> u32 {
+  switch (round) {
+    case K1: {
+      return K1_AT;
+    }
+    case K2: {
+      return K2_AT;
+    }
+    case P1: {
+      return P1_AT;
+    }
+    case P2: {
+      return P2_AT;
+    }
+    default: {
+      return FIRST_BINS_AT;
+    }
+  }
+}
+
+// The workgroup's bins into those of the sample.
+fn add_bins(to: u32, thread: u32) {
+  for (var i = thread; i < BINS; i += WORKGROUP_SIZE) {
+    let count = atomicLoad(&bins[i][0]);
+    if (count == 0) {
+      continue;
+    }
+    let high = atomicLoad(&bins[i][2]);
+    let sum = wide_add(vec2u(atomicLoad(&bins[i][1]), 0), vec2u(high << 16, high >> 16));
+    atomicAdd(&state[to + 3 * i], count);
+    let before = atomicAdd(&state[to + 3 * i + 1], sum.x);
+    let carried = sum.y + select(0u, 1u, before + sum.x < before);
+    if (carried > 0) {
+      atomicAdd(&state[to + 3 * i + 2], carried);
+    }
+  }
+}
+
+// What is known of the head when a round begins, into `head`; `is_active` is 0 where top_k keeps every token.
+fn find_head(sample: u32, round: u32, top_k: u32, top_p: u32, thread: u32) {
+  let all = bins_at(sample);
+  if (round == K1) {
+    if (thread == 0) {
+      head.rest = vec2u(top_k, 0);
+    }
+    take_digit(all + 3 * FIRST_BINS_AT, BINS, 21, false, thread);
+    if (thread == 0) {
+      var count = 0u;
+      for (var group = 0u; group < GROUPS; group++) {
+        count += group_tokens[group];
+      }
+      if (top_k >= count) {
+        is_active = 0;
+      }
+    }
+    workgroupBarrier();
+  }
+  if (round == K2) {
+    resume(head_at(sample, 0), thread);
+    take_digit(all + 3 * K1_AT, BINS, 10, false, thread);
+  }
+  if (round == P1) {
+    begin_top_p(sample, top_k, top_p, thread);
+    take_digit(all + 3 * FIRST_BINS_AT, BINS, 21, true, thread);
+  }
+  if (round == P2) {
+    resume(head_at(sample, 2), thread);
+    take_digit(all + 3 * P1_AT, BINS, 10, true, thread);
+  }
+  if (round == TILES && top_p > 0) {
+    resume(head_at(sample, 3), thread);
+    take_digit(all + 3 * P2_AT, LAST_BINS, 0, true, thread);
+  }
+  if (round == TILES && top_p == 0 && top_k > 0) {
+    finish_top_k(sample, thread);
+  }
+}
+
+// The head of top_k, or none where it keeps every token.
+fn finish_top_k(sample: u32, thread: u32) {
+  resume(head_at(sample, 1), thread);
+  if (workgroupUniformLoad(&is_active) == 1) {
+    take_digit(bins_at(sample) + 3 * K2_AT, LAST_BINS, 0, false, thread);
+  }
+  if (thread == 0 && is_active == 0) {
+    head = Head(0, 0, vec2u(0), vec2u(0));
+    is_active = 1;
+  }
+  workgroupBarrier();
+}
+
+// The sum that top_p is to reach: its share of what top_k keeps, rounded up.
+fn begin_top_p(sample: u32, top_k: u32, top_p: u32, thread: u32) {
+  if (top_k > 0) {
+    finish_top_k(sample, thread);
+  }
+  load_bins(bins_at(sample) + 3 * FIRST_BINS_AT, BINS / WORKGROUP_SIZE, BINS, thread);
+  if (thread == 0) {
+    var kept = wide_add(head.above, wide_mul(head.from_weight, head.ties));
+    if (head.from_weight == 0) {
+      kept = vec2u(0);
+      for (var group = 0u; group < GROUPS; group++) {
+        kept = wide_add(kept, group_sums[group]);
+      }
+    }
+    let limit = wide_add(wide_mul(kept.x, top_p), vec2u(0xffffffffu, 0)).y;
+    head = Head(0, 0, wide_add(wide_mul(kept.y, top_p), vec2u(limit, 0)), vec2u(0));
+  }
+  workgroupBarrier();
+}
+
+// What the first workgroup kept of the round before; rest.y of a head that is not active is all ones.
+fn resume(at: u32, thread: u32) {
+  if (thread == 0) {
+    head = load_head(at);
+    is_active = atomicLoad(&state[at + 6]);
+  }
+  workgroupBarrier();
+}
+
+fn keep_head(at: u32) {
+  atomicStore(&state[at], head.from_weight);
+  atomicStore(&state[at + 1], head.ties);
+  atomicStore(&state[at + 2], head.rest.x);
+  atomicStore(&state[at + 3], head.rest.y);
+  atomicStore(&state[at + 4], head.above.x);
+  atomicStore(&state[at + 5], head.above.y);
+  atomicStore(&state[at + 6], is_active);
+}
+
+// Tokens and sums of a thread's `each` bins, from the highest digit down, and of groups of threads.
+fn load_bins(bins_from: u32, each: u32, num: u32, thread: u32) {
+  var sum = vec2u(0);
+  var count = 0u;
+  for (var i = 0u; i < each; i++) {
+    let bin = bins_from + 3 * (num - 1 - (thread * each + i));
+    count += atomicLoad(&state[bin]);
+    sum = wide_add(sum, vec2u(atomicLoad(&state[bin + 1]), atomicLoad(&state[bin + 2])));
+  }
+  sums[thread] = sum;
+  tokens[thread] = count;
+  sum_groups(thread);
+}
+
+// The digit that `head` ends at, from the highest down: where the rest, a number of tokens or a sum of weights, is reached.
+fn take_digit(bins_from: u32, num: u32, shift: u32, is_sum: bool, thread: u32) {
+  let each = num / WORKGROUP_SIZE;
+  load_bins(bins_from, each, num, thread);
+  if (thread == 0) {
+    var group = 0u;
+    while (group < GROUPS - 1 && is_passed(group_sums[group], group_tokens[group], is_sum)) {
+      group++;
+    }
+    var owner = group * GROUP;
+    while (owner < group * GROUP + GROUP - 1 && is_passed(sums[owner], tokens[owner], is_sum)) {
+      owner++;
+    }
+    var digit = num - 1 - owner * each;
+    let last = digit - (each - 1);
+    while (digit > last) {
+      let bin = bins_from + 3 * digit;
+      let its = vec2u(atomicLoad(&state[bin + 1]), atomicLoad(&state[bin + 2]));
+      if (!is_passed(its, atomicLoad(&state[bin]), is_sum)) {
+        break;
+      }
+      digit--;
+    }
+    head.from_weight |= digit << shift;
+    if (shift == 0) {
+      head.ties = head.rest.x;
+      if (is_sum) {
+        head.ties = wide_ceil_div(head.rest, head.from_weight);
+      }
+    }
+  }
+  workgroupBarrier();
+}
+
+// Whether the head goes on below these, which it takes in.
+fn is_passed(sum: vec2u, count: u32, is_sum: bool) -> bool {
+  let its = select(vec2u(count, 0), sum, is_sum);
+  if (!wide_less(its, head.rest)) {
+    return false;
+  }
+  head.rest = wide_sub(head.rest, its);
+  head.above = wide_add(head.above, sum);
+  return true;
+}

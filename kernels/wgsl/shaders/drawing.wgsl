@@ -1,0 +1,258 @@
+// What the kernels of a draw share: the bindings, a sample's draw, scores and weights as draw.ts defines them; appended to the kernels
+// that say `uses: ['drawing']`. ops/draw.ts says how they follow each other.
+//
+//   logits      [samples][stride] bits of f32
+//   step        header, samples [samples][8], draws [samples][21] u32: see draw_record.ts; masks of allowed tokens, a bit each
+//   exp2_table  [4096] u32, weights at every 128th of an octave
+//   pages       [pages][vocab] u32: biases, counts; a draw adds the token to its counts
+//   slots       u32, the token where later steps find it
+//   results     u32 words, from the sample's first: the token, and its logit when candidates are wanted
+//   state       of a sample, from sample * sample_words: bests [tiles][4]: score, order, id, whether there is a NaN; sums [tiles][4]:
+//               weights above the head's last (64 bits), how many are equal to it; heads [5][8]; bins [8192][3]: tokens, and the sum
+//               of their weights (64 bits)
+//
+// A tile is TILE ids. Sums are of integers: their order is nobody's matter.
+
+const WORKGROUP_SIZE: u32 = 256;
+
+struct Params {
+  vocab: u32,
+  stride: u32,
+  tiles: u32,
+  sample_words: u32,
+  round: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> logits: array<u32>;
+@group(0) @binding(2) var<storage, read> step: array<u32>;
+@group(0) @binding(3) var<storage, read> exp2_table: array<u32>;
+@group(0) @binding(4) var<storage, read_write> pages: array<u32>;
+@group(0) @binding(5) var<storage, read_write> slots: array<u32>;
+@group(0) @binding(6) var<storage, read_write> results: array<u32>;
+@group(0) @binding(7) var<storage, read_write> state: array<atomic<u32>>;
+
+const TILE = 2048u;
+const IDS_PER_THREAD = TILE / WORKGROUP_SIZE;
+const NO_TOKEN = 0xffffffffu;
+const FORBIDDEN = i32(-2147483648);
+const SCORE_LIMIT = 1072693248i;
+const IN_PROMPT = 0x80000000u;
+// Threads whose sums are summed before one thread looks for the place where a sum is reached.
+const GROUP = 16u;
+const GROUPS = WORKGROUP_SIZE / GROUP;
+
+struct Draw {
+  logits: u32,
+  slot: u32,
+  mantissa: u32,
+  shift: u32,
+  cutoff: u32,
+  min_weight: u32,
+  top_k: u32,
+  top_p: u32,
+  random: vec2u,
+  bias: u32,
+  counts: u32,
+  allowed: u32,
+  has_penalties: bool,
+  above_mantissa: u32,
+  above_shift: u32,
+  below_mantissa: u32,
+  below_shift: u32,
+  presence: i32,
+  frequency: i32,
+  max_count: u32,
+}
+
+// Where top_k or top_p ends: weights above are kept, and so many tokens that have this one.
+struct Head {
+  from_weight: u32,
+  ties: u32,
+  // Sum or number that is still to be reached, and the sum of the weights above.
+  rest: vec2u,
+  above: vec2u,
+}
+
+// By thread: what it found; then the best of all in the first.
+var<workgroup> scores: array<i32, WORKGROUP_SIZE>;
+var<workgroup> orders: array<i32, WORKGROUP_SIZE>;
+var<workgroup> ids: array<u32, WORKGROUP_SIZE>;
+var<workgroup> is_rotten: atomic<u32>;
+// By thread and by group of them: a sum of weights, and a number of tokens.
+var<workgroup> sums: array<vec2u, WORKGROUP_SIZE>;
+var<workgroup> tokens: array<u32, WORKGROUP_SIZE>;
+var<workgroup> group_sums: array<vec2u, GROUPS>;
+var<workgroup> group_tokens: array<u32, GROUPS>;
+
+fn draw_of(sample: u32) -> Draw {
+  let at = step[7] + 21 * sample;
+  var one: Draw;
+  one.logits = sample * params.stride;
+  one.slot = step[at + 1];
+  one.mantissa = step[at + 2];
+  one.shift = step[at + 3];
+  one.cutoff = step[at + 4];
+  one.min_weight = step[at + 5];
+  one.top_k = step[at + 6];
+  one.top_p = step[at + 7];
+  one.random = vec2u(step[at + 9], step[at + 8]);
+  one.bias = step[at + 10];
+  one.counts = step[at + 11];
+  one.allowed = step[at + 12];
+  one.has_penalties = step[at + 13] != 0;
+  one.above_mantissa = step[at + 14];
+  one.above_shift = step[at + 15];
+  one.below_mantissa = step[at + 16];
+  one.below_shift = step[at + 17];
+  one.presence = bitcast<i32>(step[at + 18]);
+  one.frequency = bitcast<i32>(step[at + 19]);
+  one.max_count = step[at + 20];
+  return one;
+}
+
+fn order_of(bits: u32) -> i32 {
+  return bitcast<i32>(bits) ^ ((bitcast<i32>(bits) >> 31) & 0x7fffffff);
+}
+
+fn score_of(bits: u32) -> i32 {
+  if (bits == 0xff800000u) {
+    return FORBIDDEN;
+  }
+  // 1,023 and beyond, infinity included.
+  if ((bits & 0x7fffffffu) >= 0x447fc000u) {
+    return select(SCORE_LIMIT, -SCORE_LIMIT, bits >> 31 == 1);
+  }
+  return i32(bitcast<f32>(bits) * 1048576.0);
+}
+
+fn limited(score: i32) -> i32 {
+  return clamp(score, -SCORE_LIMIT, SCORE_LIMIT);
+}
+
+fn scaled(score: i32, mantissa: u32, shift: u32) -> i32 {
+  let value = wide_shift(wide_mul(u32(score), mantissa), shift);
+  return i32(select(min(value.x, u32(SCORE_LIMIT)), u32(SCORE_LIMIT), value.y > 0));
+}
+
+fn score_at(draw: ptr<function, Draw>, id: u32) -> i32 {
+  var score = score_of(logits[(*draw).logits + id]);
+  if (score == FORBIDDEN) {
+    return FORBIDDEN;
+  }
+  if ((*draw).bias != 0) {
+    let added = bitcast<i32>(pages[(*draw).bias - 1 + id]);
+    if (added == FORBIDDEN) {
+      return FORBIDDEN;
+    }
+    score = limited(score + added);
+  }
+  if ((*draw).has_penalties && (*draw).counts != 0) {
+    let word = pages[(*draw).counts - 1 + id];
+    if (word != 0) {
+      if (score > 0) {
+        score = scaled(score, (*draw).above_mantissa, (*draw).above_shift);
+      } else {
+        score = -scaled(-score, (*draw).below_mantissa, (*draw).below_shift);
+      }
+      let count = word & ~IN_PROMPT;
+      if (count > 0) {
+        score = limited(score - (*draw).frequency * i32(min(count, (*draw).max_count)));
+        score = limited(score - (*draw).presence);
+      }
+    }
+  }
+  if ((*draw).allowed != 0 && ((step[(*draw).allowed + (id >> 5)] >> (id & 31)) & 1) == 0) {
+    return FORBIDDEN;
+  }
+  return score;
+}
+
+// 0 when it is not drawn.
+fn weight_at(draw: ptr<function, Draw>, id: u32, highest: i32) -> u32 {
+  let score = score_at(draw, id);
+  let below = u32(highest - score);
+  if (score == FORBIDDEN || below >= (*draw).cutoff) {
+    return 0;
+  }
+  let octaves = wide_shift(wide_mul(below, (*draw).mantissa), (*draw).shift).x;
+  let share = 65536 - (((octaves & 8191) * 45304) >> 20);
+  let weight = wide_shift(wide_add(wide_mul(exp2_table[octaves >> 13], share), vec2u(0x8000, 0)), 16).x;
+  return select(0, weight, weight >= (*draw).min_weight);
+}
+
+fn is_better(a: u32, b: u32) -> bool {
+  if (scores[a] != scores[b]) {
+    return scores[a] > scores[b];
+  }
+  if (scores[a] == FORBIDDEN) {
+    return false;
+  }
+  return orders[a] > orders[b] || (orders[a] == orders[b] && ids[a] < ids[b]);
+}
+
+// Of what every thread has put there, the best into the first.
+fn take_best(thread: u32) {
+  workgroupBarrier();
+  for (var half = WORKGROUP_SIZE / 2; half > 0; half /= 2) {
+    if (thread < half && is_better(thread + half, thread)) {
+      scores[thread] = scores[thread + half];
+      orders[thread] = orders[thread + half];
+      ids[thread] = ids[thread + half];
+    }
+    workgroupBarrier();
+  }
+}
+
+// The best of all tiles of a sample into the first: at most WORKGROUP_SIZE of them.
+fn take_best_of_tiles(sample: u32, thread: u32) {
+  if (thread == 0) {
+    atomicStore(&is_rotten, 0);
+  }
+  workgroupBarrier();
+  scores[thread] = FORBIDDEN;
+  ids[thread] = NO_TOKEN;
+  if (thread < params.tiles) {
+    let best = sample * params.sample_words + 4 * thread;
+    scores[thread] = bitcast<i32>(atomicLoad(&state[best]));
+    orders[thread] = bitcast<i32>(atomicLoad(&state[best + 1]));
+    ids[thread] = atomicLoad(&state[best + 2]);
+    if (atomicLoad(&state[best + 3]) != 0) {
+      atomicStore(&is_rotten, 1);
+    }
+  }
+  take_best(thread);
+}
+
+fn sums_at(sample: u32, tile: u32) -> u32 {
+  return sample * params.sample_words + 4 * (params.tiles + tile);
+}
+
+fn head_at(sample: u32, index: u32) -> u32 {
+  return sample * params.sample_words + 8 * params.tiles + 8 * index;
+}
+
+fn load_head(at: u32) -> Head {
+  return Head(
+    atomicLoad(&state[at]),
+    atomicLoad(&state[at + 1]),
+    vec2u(atomicLoad(&state[at + 2]), atomicLoad(&state[at + 3])),
+    vec2u(atomicLoad(&state[at + 4]), atomicLoad(&state[at + 5])),
+  );
+}
+
+// Of what every thread has put into sums and tokens, sums of groups of threads.
+fn sum_groups(thread: u32) {
+  workgroupBarrier();
+  if (thread < GROUPS) {
+    var sum = vec2u(0);
+    var count = 0u;
+    for (var i = 0u; i < GROUP; i++) {
+      sum = wide_add(sum, sums[thread * GROUP + i]);
+      count += tokens[thread * GROUP + i];
+    }
+    group_sums[thread] = sum;
+    group_tokens[thread] = count;
+  }
+  workgroupBarrier();
+}
