@@ -2,7 +2,9 @@
  * Operations that one kernel does together.
  *
  *   rms_norm + linear   with one row the product normalises on the way in, and the norm's own dispatch is left out
- *   linear + silu_mul   (or gelu_mul) the product's outputs come in pairs (gate, up); the buffer between is never written
+ *   linear + silu_mul   (or gelu_mul) the product's outputs come in pairs (gate, up); the buffer between is never written; so for experts
+ *   permute + expert_linear   the product takes rows where they lie
+ *   qk_norm + rope_store      a head is normalised before it is rotated
  */
 import { inputsOf, isGate, type Gate, type Operation, type OperationOf, type Program } from '../program.ts';
 import type { Fusion } from './ops/operation.ts';
@@ -27,11 +29,42 @@ export function fuse(program: Program): FusedOperation[] {
       const gated = isGate(after) && makesPairs(op, after, program) ? after : undefined;
       fused.push({ op, fusion: { ...(norm ? { norm } : {}), ...(gated ? { gated } : {}) } });
       if (gated) i++;
+    } else if (op.kind === 'permute' && after?.kind === 'expert_linear' && isOnlyRead(op.out, after, program)) {
+      const [gate, isGated] = gateOf(after, operations[i + 2], program);
+      fused.push({ op: after, fusion: { permuted: op, ...gate } });
+      i += isGated ? 2 : 1;
+    } else if (op.kind === 'expert_linear') {
+      const [gate, isGated] = gateOf(op, after, program);
+      fused.push({ op, fusion: gate });
+      if (isGated) i++;
+    } else if (op.kind === 'qk_norm' && after?.kind === 'rope_store' && isNormOfHeads(op, after)) {
+      fused.push({ op: after, fusion: { headNorm: op } });
+      i++;
     } else {
       fused.push({ op, fusion: {} });
     }
   }
   return fused;
+}
+
+function isOnlyRead(buffer: string, by: Operation, { operations }: Program): boolean {
+  const readers = operations.filter((one) => inputsOf(one).includes(buffer));
+  // Layers have the buffer in turns: each of its readers is of the same kind.
+  return readers.every(({ kind }) => kind === by.kind) && inputsOf(by).includes(buffer);
+}
+
+function gateOf(
+  op: OperationOf<'expert_linear'>,
+  after: Operation | undefined,
+  program: Program,
+): readonly [fusion: Fusion, isGated: boolean] {
+  const gated = isGate(after) && makesPairs(op, after, program) ? after : undefined;
+  return [gated ? { gated } : {}, gated !== undefined];
+}
+
+/** Heads narrow enough for the workgroup that rotates one. */
+function isNormOfHeads(op: OperationOf<'qk_norm'>, after: OperationOf<'rope_store'>): boolean {
+  return op.qkv === after.qkv && op.span === 'head' && op.headDim < 512;
 }
 
 function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { operations }: Program): boolean {
@@ -42,26 +75,40 @@ function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { o
 }
 
 /** Whether nobody but `gate` reads what the product makes, and it makes as many gates as ups. */
-function makesPairs(op: OperationOf<'linear'>, gate: Gate, { operations, weights }: Program): boolean {
+function makesPairs(
+  op: OperationOf<'linear' | 'expert_linear'>,
+  gate: Gate,
+  { operations, weights }: Program,
+): boolean {
   const parts = weights[op.weight]?.parts ?? [];
-  const isPair = parts.length === 2 && parts[0]?.outputs === parts[1]?.outputs;
+  const numPairs = op.kind === 'linear' ? 1 : op.experts;
+  const isPair = parts.length === 2 * numPairs && parts.every(({ outputs }) => outputs === gate.inner);
   const numReaders = operations.filter((one) => inputsOf(one).includes(op.out)).length;
   const numGates = operations.filter((one) => isGate(one) && one.gateUp === op.out).length;
   return (
     gate.gateUp === op.out &&
     isPair &&
-    !op.accumulate &&
-    2 * gate.inner === weights[op.weight]?.outputs &&
+    !(op.kind === 'linear' && op.accumulate) &&
+    2 * gate.inner * numPairs === weights[op.weight]?.outputs &&
     numReaders === numGates
   );
 }
 
 /** Buffers that fusing leaves unwritten. */
 export function fusedAway(operations: readonly FusedOperation[]): Set<string> {
-  return new Set(operations.flatMap(({ op, fusion }) => (op.kind === 'linear' && fusion.gated ? [op.out] : [])));
+  return new Set(
+    operations.flatMap(({ op, fusion }) => [
+      ...(isProduct(op) && fusion.gated ? [op.out] : []),
+      ...(fusion.permuted ? [fusion.permuted.out] : []),
+    ]),
+  );
+}
+
+function isProduct(op: Operation): op is OperationOf<'linear' | 'expert_linear'> {
+  return op.kind === 'linear' || op.kind === 'expert_linear';
 }
 
 /** Weights whose outputs lie in pairs. */
 export function interleavedWeights(operations: readonly FusedOperation[]): Set<string> {
-  return new Set(operations.flatMap(({ op, fusion }) => (op.kind === 'linear' && fusion.gated ? [op.weight] : [])));
+  return new Set(operations.flatMap(({ op, fusion }) => (isProduct(op) && fusion.gated ? [op.weight] : [])));
 }

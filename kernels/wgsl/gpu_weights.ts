@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
-import { heldFormat, type WeightSpec } from '../program.ts';
+import { heldFormat, type WeightPart, type WeightSpec } from '../program.ts';
 import { numStored, RowDecoder } from '../stored_rows.ts';
 import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weight_format.ts';
 import { fillRandom } from './fill_random.ts';
@@ -121,17 +121,32 @@ export class WeightLoader {
     assert(firstOutput === spec.outputs, `parts make ${firstOutput} outputs, want ${spec.outputs}`);
   }
 
-  /** Holds the gates (one half of the weight, packed) while the ups stream in. */
+  /** Gates and ups in turns: of experts, a pair each. */
   async #loadPairs(
     weight: GpuWeight,
     spec: WeightSpec,
     source: WeightSource,
     onBytes: (bytes: number) => void,
   ): Promise<void> {
-    const [gate, up] = spec.parts;
-    assert(gate && up && spec.parts.length === 2 && gate.outputs === up.outputs, 'gate and up have one size');
-    const { inner } = spec;
-    const { format } = weight;
+    const { parts } = spec;
+    let firstOutput = 0;
+    for (let i = 0; i < parts.length; i += 2) {
+      const [gate, up] = [parts[i]!, parts[i + 1]];
+      assert(up && gate.outputs === up.outputs, 'gate and up have one size');
+      await this.#loadPair(weight, firstOutput, [gate, up], source, onBytes);
+      firstOutput += 2 * gate.outputs;
+    }
+  }
+
+  /** Holds the gates (one half of them, packed) while the ups stream in. */
+  async #loadPair(
+    weight: GpuWeight,
+    firstOutput: number,
+    [gate, up]: readonly [gate: WeightPart, up: WeightPart],
+    source: WeightSource,
+    onBytes: (bytes: number) => void,
+  ): Promise<void> {
+    const { format, inner } = weight;
     const [words, halves] = [rowBytes(format, inner) / 4, scalesPerRow(format, inner)];
     const gates: PackedRows = {
       data: new Uint32Array(gate.outputs * words),
@@ -150,7 +165,7 @@ export class WeightLoader {
         data: inPairs(gates.data.subarray(rowStart * words), ups.data, words),
         scales: inPairs(gates.scales.subarray(rowStart * halves), ups.scales, halves),
       };
-      await this.#put(weight, 2 * rowStart, pairs);
+      await this.#put(weight, firstOutput + 2 * rowStart, pairs);
       onBytes(numStored(rows, inner) * inner * 4);
     }
   }

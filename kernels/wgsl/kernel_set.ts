@@ -57,6 +57,8 @@ interface LinearUse {
   /** Of the slice, or of an expert. */
   readonly outputs: number;
   readonly hasExperts?: boolean;
+  /** Rows of x are found by the order of places. */
+  readonly isOrdered?: boolean;
 }
 
 export interface LinearVariant {
@@ -84,7 +86,7 @@ export function formatConstant(format: WeightFormat): number {
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix }: Capabilities,
-  { format, gate, outputs, hasExperts }: LinearUse,
+  { format, gate, outputs, hasExperts, isOrdered }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: VectorVariant])[];
@@ -96,6 +98,7 @@ export function linearVariants(
     GATED: gate === undefined ? 0 : gateConstant(gate),
     UNROLLED: isSoftware ? 0 : 1,
     EXPERTS: hasExperts ? 1 : 0,
+    ORDERED: isOrdered ? 1 : 0,
   };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;

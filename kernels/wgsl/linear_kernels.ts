@@ -24,6 +24,7 @@ const contract = {
     items_at: 'u32',
     first_expert: 'u32',
     num_experts: 'u32',
+    order_at: 'u32',
   },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },
@@ -45,6 +46,7 @@ const vectorConstants = {
   NORMED: 0,
   UNROLLED: 1,
   EXPERTS: 0,
+  ORDERED: 0,
   WORKGROUP_SIZE: 128,
 };
 
@@ -63,7 +65,7 @@ export const matvecOrdered = {
 export const matmul = {
   name: 'matmul',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1, EXPERTS: 0 },
+  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1, EXPERTS: 0, ORDERED: 0 },
   aliases: { Element: 'f32' },
 } as const satisfies KernelSpec;
 
@@ -71,7 +73,7 @@ export const matmul = {
 export const matmulSubgroupMatrix = {
   name: 'matmul_subgroup_matrix',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, EXPERTS: 0, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
+  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, EXPERTS: 0, ORDERED: 0, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
   aliases: { Element: 'f16' },
 } as const satisfies KernelSpec;
 

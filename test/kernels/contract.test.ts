@@ -32,7 +32,16 @@ import { weightFormats } from '../../kernels/weight_format.ts';
 
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
-  ...[drawChooseKernel, drawTilesKernel, gatherSamplesKernel, gatedMulKernel, matmul, matmulSubgroupMatrix, matvec, matvecOrdered],
+  ...[
+    drawChooseKernel,
+    drawTilesKernel,
+    gatherSamplesKernel,
+    gatedMulKernel,
+    matmul,
+    matmulSubgroupMatrix,
+    matvec,
+    matvecOrdered,
+  ],
   ...[
     pagedAttentionKernel,
     peakFma,

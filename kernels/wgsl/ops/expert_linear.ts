@@ -6,16 +6,19 @@ import { linearVariants, manyGrid, vectorGrid } from '../kernel_set.ts';
 import { itemsOf } from '../routing.ts';
 import { operation } from './operation.ts';
 
-export const expertLinear = operation('expert_linear', (plan, op) => {
+export const expertLinear = operation('expert_linear', (plan, op, { gated, permuted }) => {
   const { capabilities, device, kernels, none, routing } = plan.resources;
-  const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
+  const [x, out] = [plan.buffer(permuted?.x ?? op.x), plan.buffer(gated?.out ?? op.out)];
   const { format, inner, outputs: allOutputs, slices } = plan.weight(op.weight);
   const outputs = allOutputs / op.experts;
-  const { perRow = 1 } = x.spec;
-  assert(paddedInner(inner) <= x.stride && outputs <= out.spec.width, `expert_linear ${op.weight}: shapes differ`);
+  const { perRow = 1 } = out.spec;
+  assert(
+    paddedInner(inner) <= x.stride && outputs <= out.spec.width * (gated ? 2 : 1),
+    `expert_linear ${op.weight}: shapes differ`,
+  );
   const mixture = { experts: op.experts, perToken: perRow };
   for (const slice of slices) {
-    const use = { format, gate: undefined, outputs, hasExperts: true };
+    const use = { format, gate: gated?.kind, outputs, hasExperts: true, isOrdered: permuted !== undefined };
     const { byColumns, many } = linearVariants(capabilities, use, false);
     const gridY = device.limits.maxComputeWorkgroupsPerDimension;
     const params = {
@@ -36,6 +39,7 @@ export const expertLinear = operation('expert_linear', (plan, op) => {
       items_at: plan.routing.itemsAt,
       first_expert: slice.firstOutput / outputs,
       num_experts: slice.outputs / outputs,
+      order_at: plan.routing.orderAt,
     };
     const buffers = {
       ...{ x: x.buffer, weight: slice.data, scales: slice.scales ?? none, bias: none, norm: none },
@@ -60,7 +64,7 @@ export const expertLinear = operation('expert_linear', (plan, op) => {
         ),
       );
       return {
-        label: `experts ${outputs}×${inner} ${format}`,
+        label: `experts ${outputs}×${inner} ${format}${gated ? ' gated' : ''}`,
         work: ({ rows }) => ({
           bytes: ((slice.data.size + (slice.scales?.size ?? 0)) * Math.min(rows * perRow, op.experts)) / op.experts,
           flops: (2 * slice.outputs * inner * rows * perRow) / op.experts,

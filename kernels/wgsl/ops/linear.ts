@@ -50,7 +50,7 @@ export const linear = operation('linear', (plan, op, { norm, gated }) => {
   }
 });
 
-const noExperts = { items_at: 0, first_expert: 0, num_experts: 0 };
+const noExperts = { items_at: 0, first_expert: 0, num_experts: 0, order_at: 0 };
 
 interface SliceUse {
   readonly weight: GpuWeight;

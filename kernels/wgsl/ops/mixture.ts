@@ -7,10 +7,17 @@ import { operation } from './operation.ts';
 /** What fits a workgroup's memory beside the rest. */
 const MAX_EXPERTS = 1_024;
 
-/** The best experts of a row and their weights; one workgroup per row. */
+/** The best experts of a row and their weights, and of a row alone its places; one workgroup per row. */
 export const routeKernel = {
   name: 'route',
-  params: { logits_stride: 'u32', routes_stride: 'u32', picks_at: 'u32', is_normalised: 'u32' },
+  params: {
+    logits_stride: 'u32',
+    routes_stride: 'u32',
+    picks_at: 'u32',
+    order_at: 'u32',
+    items_at: 'u32',
+    is_normalised: 'u32',
+  },
   buffers: {
     logits: { access: 'read', dtype: 'f32' },
     routes: { access: 'read_write', dtype: 'u32' },
@@ -19,7 +26,7 @@ export const routeKernel = {
   constants: { WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2 },
 } as const satisfies KernelSpec;
 
-/** Places by expert, then by row, and the items of products; one workgroup. */
+/** Places by expert, then by row, and the items of products, in steps of several rows; one workgroup. */
 export const numberPlacesKernel = {
   name: 'number_places',
   params: { routes_stride: 'u32', picks_at: 'u32', order_at: 'u32', items_at: 'u32', tiled_rows: 'u32' },
@@ -72,6 +79,8 @@ export const route = operation('route', (plan, op) => {
       logits_stride: logits.stride,
       routes_stride: routes.stride,
       picks_at: picksAt,
+      order_at: orderAt,
+      items_at: itemsAt,
       is_normalised: op.isNormalised ? 1 : 0,
     },
     bindings: { logits: logits.buffer, routes: routes.buffer, routing },
@@ -89,7 +98,8 @@ export const route = operation('route', (plan, op) => {
       tiled_rows: tiledRows,
     },
     bindings: { step, routing, routes: routes.buffer },
-    grid: ({ rows }) => [rows > 0 ? 1 : 0, 1, 1],
+    // A row alone is numbered where it is routed.
+    grid: ({ rows }) => [rows > 1 ? 1 : 0, 1, 1],
     work: ({ rows }) => ({ bytes: rows * perToken * 16, flops: 0 }),
   });
 });

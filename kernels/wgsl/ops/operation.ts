@@ -9,6 +9,10 @@ export interface Fusion {
   /** Of a product: the norm before it, and what makes its outputs pairs of gate and up. */
   readonly norm?: OperationOf<'rms_norm'>;
   readonly gated?: Gate;
+  /** Of an expert's product: rows are taken where they lie, not in the order of places. */
+  readonly permuted?: OperationOf<'permute'>;
+  /** Of what rotates and stores q and k: it normalises their heads first. */
+  readonly headNorm?: OperationOf<'qk_norm'>;
 }
 
 /** @throws DeviceError for what the kernels do not have. */

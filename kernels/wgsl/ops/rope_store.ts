@@ -4,17 +4,18 @@ import { operation } from './operation.ts';
 /** Rotates q and k in place, stores k and v, rounded, at the row's slot; one workgroup per row and head. */
 export const ropeStoreKernel = {
   name: 'rope_store',
-  params: { heads: 'u32', kv_heads: 'u32', stride: 'u32' },
+  params: { heads: 'u32', kv_heads: 'u32', stride: 'u32', epsilon: 'f32' },
   buffers: {
     angles: { access: 'read', dtype: 'vec2f' },
     step: { access: 'read', dtype: 'u32' },
+    norm: { access: 'read', dtype: 'vec2f' },
     qkv: { access: 'read_write', dtype: 'vec2f' },
     kv: { access: 'read_write', dtype: 'u32' },
   },
-  constants: { WORKGROUP_SIZE: 64, BLOCK_SIZE: 32, HEAD_DIM: 64, ROTARY: 64, KV_F16: 1 },
+  constants: { WORKGROUP_SIZE: 64, BLOCK_SIZE: 32, HEAD_DIM: 64, ROTARY: 64, KV_F16: 1, HEAD_NORM: 0 },
 } as const satisfies KernelSpec;
 
-export const ropeStore = operation('rope_store', (plan, op) => {
+export const ropeStore = operation('rope_store', (plan, op, { headNorm }) => {
   const { heads, kvHeads, headDim } = op;
   const { blockSize, kvDtype } = plan.options;
   const qkv = plan.buffer(op.qkv);
@@ -22,10 +23,16 @@ export const ropeStore = operation('rope_store', (plan, op) => {
   plan.push({
     spec: ropeStoreKernel,
     specialisation: {
-      constants: { BLOCK_SIZE: blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kvDtype === 'f16' ? 1 : 0 },
+      constants: {
+        ...{ BLOCK_SIZE: blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kvDtype === 'f16' ? 1 : 0 },
+        HEAD_NORM: headNorm ? 1 : 0,
+      },
     },
-    params: { heads, kv_heads: kvHeads, stride: qkv.stride },
-    bindings: { angles, step: plan.resources.step, qkv: qkv.buffer, kv: plan.kv(op.layer) },
+    params: { heads, kv_heads: kvHeads, stride: qkv.stride, epsilon: headNorm?.epsilon ?? 0 },
+    bindings: {
+      ...{ angles, step: plan.resources.step, qkv: qkv.buffer, kv: plan.kv(op.layer) },
+      norm: headNorm ? plan.vector(headNorm.weight) : plan.resources.none,
+    },
     grid: ({ rows }) => [rows, heads + 2 * kvHeads, 1],
     work: ({ rows }) => ({ bytes: rows * qkv.stride * 8, flops: 0 }),
   });

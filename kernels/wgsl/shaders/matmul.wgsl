@@ -31,6 +31,11 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
   let row_quad = thread / 16;
   let output_quad = thread % 16;
 
+  // Rows of x that this thread loads, of those who load x.
+  var x_at: array<u32, 4>;
+  for (var i = 0u; i < 4; i++) {
+    x_at[i] = row_of(min(first_row + thread % 128 / 8 * 4 + i, num_rows - 1)) * stride;
+  }
   var totals = array<vec4f, 4>();
   for (var group = 0u; group < groups; group++) {
     // Eight quads of inputs times sixteen quads of rows; neighbours read neighbouring inputs.
@@ -40,8 +45,7 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_ind
     var v: array<vec4f, 4>;
     if (thread < 128) {
       for (var i = 0u; i < 4; i++) {
-        let row = min(first_row + lines * 4 + i, num_rows - 1);
-        v[i] = x[row * stride + group * 8 + k];
+        v[i] = x[x_at[i] + group * 8 + k];
         if (IS_F16 == 1) {
           v[i] = clamp(v[i], vec4f(-65504.0), vec4f(65504.0));
         }

@@ -53,7 +53,7 @@ fn matmul_subgroup_matrix(
     for (var job = thread; job < 512; job += THREADS) {
       let line = job / 8;
       let k = job % 8;
-      let row = min(first_row + line, num_rows - 1);
+      let row = row_of(min(first_row + line, num_rows - 1));
       let v = clamp(x[row * stride + group * 8 + k], vec4f(-65504.0), vec4f(65504.0));
       x_tile[line * LINE_QUADS + k] = vec4<Element>(v);
       let output = min(first + line, params.outputs - 1);

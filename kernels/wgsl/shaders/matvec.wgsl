@@ -64,6 +64,12 @@ fn matvec(
     scale = inverseSqrt(fma(total, params.inverse_norm_width, params.epsilon));
   }
 
+  // Past the last row the last one again; an expert's item may have fewer rows than there are columns, which are left out.
+  var x_at: array<u32, COLUMNS>;
+  for (var column = 0u; column < COLUMNS; column++) {
+    x_at[column] = row_of(min(first_row + column, num_rows - 1)) * stride;
+  }
+  let columns = select(COLUMNS, num_rows - first_row, EXPERTS == 1);
   // Of the slice; past the last output, the last one again.
   let own = thread % LANES * ROWS;
   var output: array<u32, ROWS>;
@@ -90,7 +96,10 @@ fn matvec(
         w[r] = quad_of(loaded[r], quad, zero[r]);
       }
       for (var column = 0u; column < COLUMNS; column++) {
-        var v = x[min(first_row + column, num_rows - 1) * stride + at];
+        if (EXPERTS == 1 && column >= columns) {
+          break;
+        }
+        var v = x[x_at[column] + at];
         if (NORMED == 1) {
           v = norm[at] * (v * scale);
         }

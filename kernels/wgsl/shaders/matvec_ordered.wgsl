@@ -49,6 +49,12 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
 
   let groups = params.quads / 8;
   let chunks = params.quads / QUADS_PER_CHUNK;
+  // Past the last row the last one again; an expert's item may have fewer rows than there are columns, which are left out.
+  var x_at: array<u32, COLUMNS>;
+  for (var column = 0u; column < COLUMNS; column++) {
+    x_at[column] = row_of(min(first_row + column, num_rows - 1)) * stride;
+  }
+  let columns = select(COLUMNS, num_rows - first_row, EXPERTS == 1);
   // Of the slice; past the last output, the last one again.
   let own = thread % LANES * ROWS;
   var output: array<u32, ROWS>;
@@ -89,7 +95,10 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
             w[r] = quad_of(loaded[quad / HALF_QUADS * ROWS + r], quad % HALF_QUADS, zero[r]);
           }
           for (var column = 0u; column < COLUMNS; column++) {
-            var v = x[min(first_row + column, num_rows - 1) * stride + k];
+            if (EXPERTS == 1 && column >= columns) {
+              break;
+            }
+            var v = x[x_at[column] + k];
             if (NORMED == 1) {
               v = norm[k] * (v * scale);
             }

@@ -4,7 +4,9 @@
 //   routing  [0] items; then as routing.ts has it
 //   routes   [rows][routes_stride] u32: after PER_TOKEN weights, places
 //
-// One workgroup; a thread counts and numbers the turns of one expert, or of every WORKGROUP_SIZE-th.
+// One workgroup, for steps of several rows: route.wgsl numbers those of one. Turns are counted by expert; then, so many rows at a time,
+// each expert has a bit for each row that goes to it, and the place of a turn is the number of bits before its own. No loop waits for
+// memory at every turn: a thread loads BATCH picks at a time.
 
 const WORKGROUP_SIZE: u32 = 256;
 const EXPERTS: u32 = 8;
@@ -23,14 +25,31 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> routing: array<u32>;
 @group(0) @binding(3) var<storage, read_write> routes: array<u32>;
 
-var<workgroup> counts: array<u32, EXPERTS>;
-var<workgroup> starts: array<u32, EXPERTS>;
-var<workgroup> first_items: array<u32, EXPERTS>;
+const BATCH = 8u;
+const NONE = 0xffffffffu;
+// Words of an expert's bits, so that those of all take 16 KiB, and the rows that they are for.
+const WORDS = max(1u, min(16u, 4096u / EXPERTS));
+const ROWS_AT_ONCE = 32 * WORDS;
+// Experts of a thread when their counts are added up.
+const EACH = (EXPERTS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+
+var<workgroup> counts: array<atomic<u32>, EXPERTS>;
+// The next place of each expert; at first where its places begin.
+var<workgroup> places: array<u32, EXPERTS>;
+var<workgroup> bits: array<atomic<u32>, EXPERTS * WORDS>;
+var<workgroup> place_sums: array<u32, WORKGROUP_SIZE>;
+var<workgroup> item_sums: array<u32, WORKGROUP_SIZE>;
+
+// A thread's i-th pick of `count`, which begin at `first`, in steps of the workgroup from `start` on.
+fn pick_at(first: u32, start: u32, i: u32, count: u32, thread: u32) -> u32 {
+  let at = start + i * WORKGROUP_SIZE + thread;
+  return select(NONE, routing[params.picks_at + first + min(at, count - 1)], at < count);
+}
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn number_places(@builtin(local_invocation_index) thread: u32) {
   let rows = step[0];
-  let places = rows * PER_TOKEN;
+  let turns = rows * PER_TOKEN;
   var at_once = 64u;
   if (rows < params.tiled_rows) {
     at_once = 1u;
@@ -39,41 +58,115 @@ fn number_places(@builtin(local_invocation_index) thread: u32) {
     }
   }
   for (var expert = thread; expert < EXPERTS; expert += WORKGROUP_SIZE) {
-    var count = 0u;
-    for (var turn = 0u; turn < places; turn++) {
-      count += select(0u, 1u, routing[params.picks_at + turn] == expert);
-    }
-    counts[expert] = count;
+    atomicStore(&counts[expert], 0);
   }
   workgroupBarrier();
-  if (thread == 0) {
-    var place = 0u;
-    var item = 0u;
-    for (var expert = 0u; expert < EXPERTS; expert++) {
-      starts[expert] = place;
-      first_items[expert] = item;
-      place += counts[expert];
-      item += (counts[expert] + at_once - 1) / at_once;
+  for (var start = 0u; start < turns; start += BATCH * WORKGROUP_SIZE) {
+    var picks: array<u32, BATCH>;
+    for (var i = 0u; i < BATCH; i++) {
+      picks[i] = pick_at(0, start, i, turns, thread);
     }
-    routing[0] = item;
-  }
-  workgroupBarrier();
-  for (var expert = thread; expert < EXPERTS; expert += WORKGROUP_SIZE) {
-    var place = starts[expert];
-    let end = place + counts[expert];
-    for (var turn = 0u; turn < places && place < end; turn++) {
-      if (routing[params.picks_at + turn] == expert) {
-        routing[params.order_at + place] = turn / PER_TOKEN;
-        routes[turn / PER_TOKEN * params.routes_stride + PER_TOKEN + turn % PER_TOKEN] = place;
-        place++;
+    for (var i = 0u; i < BATCH; i++) {
+      if (picks[i] != NONE) {
+        atomicAdd(&counts[picks[i]], 1);
       }
     }
-    var item = params.items_at + 3 * first_items[expert];
-    for (var first = starts[expert]; first < end; first += at_once) {
-      routing[item] = expert;
-      routing[item + 1] = first;
-      routing[item + 2] = min(at_once, end - first);
-      item += 3;
+  }
+  workgroupBarrier();
+
+  // Of each thread's experts, places and items; then of all before them.
+  var own_places = 0u;
+  var own_items = 0u;
+  for (var i = 0u; i < EACH; i++) {
+    let expert = thread * EACH + i;
+    if (expert < EXPERTS) {
+      let count = atomicLoad(&counts[expert]);
+      own_places += count;
+      own_items += (count + at_once - 1) / at_once;
     }
+  }
+  place_sums[thread] = own_places;
+  item_sums[thread] = own_items;
+  workgroupBarrier();
+  for (var distance = 1u; distance < WORKGROUP_SIZE; distance *= 2) {
+    var more = vec2u(0);
+    if (thread >= distance) {
+      more = vec2u(place_sums[thread - distance], item_sums[thread - distance]);
+    }
+    workgroupBarrier();
+    place_sums[thread] += more.x;
+    item_sums[thread] += more.y;
+    workgroupBarrier();
+  }
+  var place = place_sums[thread] - own_places;
+  var item = item_sums[thread] - own_items;
+  for (var i = 0u; i < EACH; i++) {
+    let expert = thread * EACH + i;
+    if (expert >= EXPERTS) {
+      break;
+    }
+    places[expert] = place;
+    let end = place + atomicLoad(&counts[expert]);
+    for (; place < end; item++) {
+      let count = min(at_once, end - place);
+      let to = params.items_at + 3 * item;
+      routing[to] = expert;
+      routing[to + 1] = place;
+      routing[to + 2] = count;
+      place += count;
+    }
+  }
+  if (thread == 0) {
+    routing[0] = item_sums[WORKGROUP_SIZE - 1];
+  }
+
+  for (var row = 0u; row < rows; row += ROWS_AT_ONCE) {
+    let first = row * PER_TOKEN;
+    let count = min(ROWS_AT_ONCE, rows - row) * PER_TOKEN;
+    for (var i = thread; i < EXPERTS * WORDS; i += WORKGROUP_SIZE) {
+      atomicStore(&bits[i], 0);
+    }
+    workgroupBarrier();
+    for (var start = 0u; start < count; start += BATCH * WORKGROUP_SIZE) {
+      var picks: array<u32, BATCH>;
+      for (var i = 0u; i < BATCH; i++) {
+        picks[i] = pick_at(first, start, i, count, thread);
+      }
+      for (var i = 0u; i < BATCH; i++) {
+        let its_row = (start + i * WORKGROUP_SIZE + thread) / PER_TOKEN;
+        if (picks[i] != NONE) {
+          atomicOr(&bits[picks[i] * WORDS + its_row / 32], 1u << (its_row % 32));
+        }
+      }
+    }
+    workgroupBarrier();
+    for (var start = 0u; start < count; start += BATCH * WORKGROUP_SIZE) {
+      var picks: array<u32, BATCH>;
+      for (var i = 0u; i < BATCH; i++) {
+        picks[i] = pick_at(first, start, i, count, thread);
+      }
+      for (var i = 0u; i < BATCH; i++) {
+        if (picks[i] == NONE) {
+          continue;
+        }
+        let turn = start + i * WORKGROUP_SIZE + thread;
+        let its_row = turn / PER_TOKEN;
+        var its_place = places[picks[i]];
+        for (var word = 0u; word < its_row / 32; word++) {
+          its_place += countOneBits(atomicLoad(&bits[picks[i] * WORDS + word]));
+        }
+        let before = atomicLoad(&bits[picks[i] * WORDS + its_row / 32]) & ((1u << (its_row % 32)) - 1);
+        its_place += countOneBits(before);
+        routing[params.order_at + its_place] = row + its_row;
+        routes[(row + its_row) * params.routes_stride + PER_TOKEN + turn % PER_TOKEN] = its_place;
+      }
+    }
+    workgroupBarrier();
+    for (var expert = thread; expert < EXPERTS; expert += WORKGROUP_SIZE) {
+      for (var word = 0u; word < WORDS; word++) {
+        places[expert] += countOneBits(atomicLoad(&bits[expert * WORDS + word]));
+      }
+    }
+    workgroupBarrier();
   }
 }

@@ -1,7 +1,8 @@
-// rope_store: rotates the first ROTARY values of the heads of q and k of qkv[r, :] in place (i pairs with i + ROTARY / 2), stores k and v, rounded, at the row's slot
+// rope_store: with HEAD_NORM normalises each head of q and k, as qk_norm does; rotates the first ROTARY values of the heads of q and k of qkv[r, :] in place (i pairs with i + ROTARY / 2), stores k and v, rounded, at the row's slot
 //
 //   qkv     [rows][stride] f32: heads of q, then kv_heads of k, then kv_heads of v
 //   angles  [positions][ROTARY / 2][2] f32: cosine, sine
+//   norm    with HEAD_NORM [HEAD_DIM] f32 for q, then as many for k
 //   step    header, rows [rows][3] u32: token, position, slot; slot = block * BLOCK_SIZE + offset
 //   kv      one layer: [blocks][plane k, v][BLOCK_SIZE][kv_heads][head_dim], f16 in halves of a u32, or f32
 //
@@ -13,20 +14,26 @@ const BLOCK_SIZE: u32 = 32;
 const HEAD_DIM: u32 = 64;
 const ROTARY: u32 = 64;
 const KV_F16: u32 = 1;
+const HEAD_NORM: u32 = 0;
 
 struct Params {
   heads: u32,
   kv_heads: u32,
   stride: u32,
+  epsilon: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> angles: array<vec2f>;
 @group(0) @binding(2) var<storage, read> step: array<u32>;
-@group(0) @binding(3) var<storage, read_write> qkv: array<vec2f>;
-@group(0) @binding(4) var<storage, read_write> kv: array<u32>;
+@group(0) @binding(3) var<storage, read> norm: array<vec2f>;
+@group(0) @binding(4) var<storage, read_write> qkv: array<vec2f>;
+@group(0) @binding(5) var<storage, read_write> kv: array<u32>;
 
 const HALF = ROTARY / 2;
+// Threads among which qk_norm parts a head: the order of its sums (E2).
+const NORM_THREADS = 32u;
+var<workgroup> squares: array<f32, NORM_THREADS>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -43,6 +50,14 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
   let plane = slot / BLOCK_SIZE * 2 + select(0u, 1u, is_value);
   let to = (plane * BLOCK_SIZE + slot % BLOCK_SIZE) * width + kv_head * HEAD_DIM;
 
+  if (HEAD_NORM == 1 && !is_value) {
+    let scale = head_scale(base, thread);
+    let weights = select(0u, HEAD_DIM / 2, head >= params.heads);
+    for (var i = thread; i < HEAD_DIM / 2; i += WORKGROUP_SIZE) {
+      qkv[base + i] = norm[weights + i] * (qkv[base + i] * scale);
+    }
+    storageBarrier();
+  }
   for (var i = 2 * thread; i < HALF; i += 2 * WORKGROUP_SIZE) {
     var low = qkv[base + i / 2];
     var high = qkv[base + (HALF + i) / 2];
@@ -67,6 +82,30 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
       store(to + i, qkv[base + i / 2]);
     }
   }
+}
+
+// 1 / sqrt(mean of the squares + epsilon) of a head, as row_scale.wgsl has it.
+fn head_scale(base: u32, thread: u32) -> f32 {
+  if (thread < NORM_THREADS) {
+    var sum = 0.0;
+    for (var i = thread; i < HEAD_DIM / 4; i += NORM_THREADS) {
+      let low = qkv[base + 2 * i];
+      let high = qkv[base + 2 * i + 1];
+      sum = fma(low.x, low.x, sum);
+      sum = fma(low.y, low.y, sum);
+      sum = fma(high.x, high.x, sum);
+      sum = fma(high.y, high.y, sum);
+    }
+    squares[thread] = sum;
+  }
+  workgroupBarrier();
+  for (var half = NORM_THREADS / 2; half > 0; half /= 2) {
+    if (thread < half) {
+      squares[thread] += squares[thread + half];
+    }
+    workgroupBarrier();
+  }
+  return inverseSqrt(fma(squares[0], 1.0 / f32(HEAD_DIM), params.epsilon));
 }
 
 fn store(at: u32, values: vec2f) {

@@ -5,7 +5,7 @@
 //   routes   [rows][routes_stride] u32: PER_TOKEN weights as f32, best first; the places after them are number_places'
 //   routing  from picks_at [rows][PER_TOKEN] u32: experts
 //
-// One workgroup per row.
+// One workgroup per row. A row alone has its places numbered here: each expert that it goes to is an item.
 
 const WORKGROUP_SIZE: u32 = 64;
 const EXPERTS: u32 = 8;
@@ -15,6 +15,8 @@ struct Params {
   logits_stride: u32,
   routes_stride: u32,
   picks_at: u32,
+  order_at: u32,
+  items_at: u32,
   is_normalised: u32,
 }
 
@@ -31,9 +33,14 @@ var<workgroup> best_value: array<f32, WORKGROUP_SIZE>;
 var<workgroup> best_expert: array<u32, WORKGROUP_SIZE>;
 var<workgroup> sums: array<f32, WORKGROUP_SIZE>;
 var<workgroup> chosen: array<f32, PER_TOKEN>;
+var<workgroup> picks: array<u32, PER_TOKEN>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
-fn route(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
+fn route(
+  @builtin(workgroup_id) workgroup: vec3u,
+  @builtin(num_workgroups) num: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
   let row = workgroup.x;
   for (var expert = thread; expert < EXPERTS; expert += WORKGROUP_SIZE) {
     values[expert] = logits[row * params.logits_stride + expert];
@@ -68,6 +75,7 @@ fn route(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
     if (thread == 0) {
       chosen[i] = best_value[0];
       is_taken[best_expert[0]] = 1u;
+      picks[i] = best_expert[0];
       routing[params.picks_at + row * PER_TOKEN + i] = best_expert[0];
     }
     workgroupBarrier();
@@ -94,5 +102,21 @@ fn route(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
       }
     }
     routes[row * params.routes_stride + thread] = bitcast<u32>(exp(chosen[thread] - highest) / total);
+  }
+  if (num.x == 1 && thread < PER_TOKEN) {
+    let expert = picks[thread];
+    var place = 0u;
+    for (var i = 0u; i < PER_TOKEN; i++) {
+      place += select(0u, 1u, picks[i] < expert);
+    }
+    routes[PER_TOKEN + thread] = place;
+    routing[params.order_at + place] = 0u;
+    let item = params.items_at + 3 * place;
+    routing[item] = expert;
+    routing[item + 1] = place;
+    routing[item + 2] = 1u;
+    if (thread == 0) {
+      routing[0] = PER_TOKEN;
+    }
   }
 }
