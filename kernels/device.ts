@@ -42,7 +42,7 @@ export interface LoadOptions {
   /** In which a step may give blocks away while it runs: consecutive, all layers; none when it does not say. */
   readonly exportRanges?: readonly LayerRange[];
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
-  /** A steady clock, for a device that predicts what a step takes. */
+  /** A steady clock, for a device that predicts what a step takes; the machine's own when it does not say. */
   readonly nowMs?: (() => number) | undefined;
 }
 

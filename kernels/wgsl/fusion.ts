@@ -68,10 +68,14 @@ function isNormOfHeads(op: OperationOf<'qk_norm'>, after: OperationOf<'rope_stor
 }
 
 function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { operations }: Program): boolean {
-  const numReaders = operations.filter((one) => inputsOf(one).includes(op.out)).length;
-  const numWriters = operations.filter((one) => one.kind === 'rms_norm' && one.out === op.out).length;
-  const isAlone = numReaders === numWriters && op.x !== op.out && !op.accumulate;
-  return after?.kind === 'linear' && after.x === op.out && isAlone;
+  if (after?.kind !== 'linear' || after.x !== op.out || op.x === op.out || op.accumulate) return false;
+  // Who reads what it writes: until the buffer is written again.
+  const later = operations.slice(operations.indexOf(op) + 1);
+  const nextWrite = later.findIndex((one) => 'out' in one && one.out === op.out);
+  const readers = later
+    .slice(0, nextWrite < 0 ? later.length : nextWrite + 1)
+    .filter((one) => inputsOf(one).includes(op.out));
+  return readers.length === 1;
 }
 
 /** Whether nobody but `gate` reads what the product makes, and it makes as many gates as ups. */

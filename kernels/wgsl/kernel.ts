@@ -73,11 +73,14 @@ export function specialise(
 /** Compiles each specialisation once; layouts are shared by all of a kernel's, so one bind group serves them all. */
 export class KernelCache {
   readonly #device: GPUDevice;
+  readonly #rewrite: ((name: string, code: string) => string) | undefined;
   readonly #layouts = new Map<string, GPUBindGroupLayout>();
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
 
-  constructor(device: GPUDevice) {
+  /** `rewrite`: of tests, what is compiled instead of a kernel's text. */
+  constructor(device: GPUDevice, rewrite?: (name: string, code: string) => string) {
     this.#device = device;
+    this.#rewrite = rewrite;
   }
 
   #layout(spec: KernelSpec): GPUBindGroupLayout {
@@ -108,7 +111,8 @@ export class KernelCache {
 
   async #compile(spec: KernelSpec, specialisation: Specialisation, label: string): Promise<GPUComputePipeline> {
     const device = this.#device;
-    const module = device.createShaderModule({ label, code: specialise(spec, specialisation) });
+    const code = specialise(spec, specialisation);
+    const module = device.createShaderModule({ label, code: this.#rewrite?.(spec.name, code) ?? code });
     const { messages } = await module.getCompilationInfo();
     const errors = messages.filter(({ type }) => type === 'error');
     assert(

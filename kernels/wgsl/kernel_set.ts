@@ -9,7 +9,15 @@
 import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
-import { MATMUL_TILE, matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from './linear_kernels.ts';
+import {
+  MATMUL_TILE,
+  matmul,
+  matmulSubgroupMatrix,
+  MATRIX_OUTPUTS,
+  MATRIX_ROWS,
+  matvec,
+  matvecOrdered,
+} from './linear_kernels.ts';
 import type { MatrixUse } from './matrix_units.ts';
 
 export const kernelSets = ['deterministic', 'fast'] as const;
@@ -20,6 +28,13 @@ export type KernelSet = (typeof kernelSets)[number];
  * rows leaves too few workgroups to hide its loads, and the columns' second read of the weights comes from the cache.
  */
 const MATVEC_MAX_ROWS = { hardware: 64, software: 16 };
+/** Rows of a matrix tile for steps of up to so many rows: few workgroups have many rows, and many rows few of them. */
+const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: (typeof MATRIX_ROWS)[number] }[] = [
+  { upTo: 64, rows: 32 },
+  { upTo: Infinity, rows: 128 },
+];
+/** What two buffers of 128 × 128 × 32 in f16 take, with the sums. */
+const TWO_BUFFERS_BYTES = 49_152;
 /** Columns that a matrix-vector workgroup keeps in registers. */
 const COLUMNS = [1, 2, 4, 8] as const;
 /**
@@ -48,6 +63,8 @@ export interface Capabilities {
   /** Its compiler is this machine's, and slow on unrolled loops. */
   readonly isSoftware: boolean;
   readonly matrix: MatrixUse | undefined;
+  /** Of a workgroup, at most. */
+  readonly workgroupBytes: number;
 }
 
 interface LinearUse {
@@ -71,6 +88,14 @@ export interface VectorVariant extends LinearVariant {
   readonly outputsPerWorkgroup: number;
 }
 
+/** Of many rows. */
+export interface TiledVariant extends LinearVariant {
+  /** Rows of a step that it is for, when those for fewer are not. */
+  readonly upTo: number;
+  /** Of a workgroup. */
+  readonly tile: readonly [outputs: number, rows: number];
+}
+
 const GATES: Readonly<Record<Gate['kind'], number>> = { silu_mul: 1, gelu_mul: 2 };
 
 const FORMATS: Readonly<Record<WeightFormat, number>> = { f32: 0, f16: 1, int8: 2, int4: 3, uint4: 4 };
@@ -85,13 +110,13 @@ export function formatConstant(format: WeightFormat): number {
 
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
-  { set, hasSubgroups, hasF16, isSoftware, matrix }: Capabilities,
+  { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes }: Capabilities,
   { format, gate, outputs, hasExperts, isOrdered }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: VectorVariant])[];
   readonly normed: VectorVariant | undefined;
-  readonly many: LinearVariant;
+  readonly many: readonly TiledVariant[];
 } {
   const common = {
     FORMAT: FORMATS[format],
@@ -112,23 +137,33 @@ export function linearVariants(
       outputsPerWorkgroup: rows * lanes,
     };
   };
-  const many = (): LinearVariant => {
+  const many = (): TiledVariant[] => {
     if (isFast && matrix) {
       const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
-      return {
-        spec: matmulSubgroupMatrix,
+      // An item of a mixture has up to MATMUL_TILE rows.
+      const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : MATRIX_TILES;
+      // Where subgroups have several sizes (AMD), fewer workgroups beside each other cost more than a barrier.
+      const hasRoom = workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked;
+      const buffers = componentType === 'f16' && hasRoom ? 2 : 1;
+      return tiles.map(({ upTo, rows }) => ({
+        ...{ spec: matmulSubgroupMatrix, upTo, tile: [MATRIX_OUTPUTS, rows] },
         specialisation: {
-          constants: { ...common, SUBGROUP_SIZE: subgroupSize, M, N, K },
+          constants: { ...common, SUBGROUP_SIZE: subgroupSize, M, N, K, ROWS_TILE: rows, BUFFERS: buffers },
           aliases: { Element: componentType },
           isSubgroupSizeAsked: isSizeAsked,
         },
-      };
+      }));
     }
     const isF16 = isFast && hasF16;
-    return {
-      spec: matmul,
-      specialisation: { constants: { ...common, IS_F16: isF16 ? 1 : 0 }, aliases: { Element: isF16 ? 'f16' : 'f32' } },
-    };
+    return [
+      {
+        ...{ spec: matmul, upTo: Infinity, tile: [MATMUL_TILE, MATMUL_TILE] },
+        specialisation: {
+          constants: { ...common, IS_F16: isF16 ? 1 : 0 },
+          aliases: { Element: isF16 ? 'f16' : 'f32' },
+        },
+      },
+    ];
   };
   return {
     byColumns: COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
@@ -164,12 +199,18 @@ export function vectorGrid(
   return [Math.ceil(numRows / columns), Math.min(numGroups, gridY), Math.ceil(numGroups / gridY)];
 }
 
-export function manyGrid(numRows: number, outputs: number): [number, number, number] {
-  return [Math.ceil(outputs / MATMUL_TILE), Math.ceil(numRows / MATMUL_TILE), 1];
+export function tiledGrid(
+  numRows: number,
+  outputs: number,
+  [tileOutputs, tileRows]: TiledVariant['tile'],
+): [number, number, number] {
+  return [Math.ceil(outputs / tileOutputs), Math.ceil(numRows / tileRows), 1];
 }
 
-/** Columns for so many rows, or undefined when tiles pay. */
-export function columnsFor(numRows: number, isSoftware: boolean): number | undefined {
-  if (numRows > MATVEC_MAX_ROWS[isSoftware ? 'software' : 'hardware']) return undefined;
-  return COLUMNS.find((columns) => columns >= numRows) ?? COLUMNS[COLUMNS.length - 1];
+/** Columns for so many rows, or undefined when tiles pay: on matrix units as soon as one workgroup's columns do not suffice. */
+export function columnsFor(numRows: number, { set, isSoftware, matrix }: Capabilities): number | undefined {
+  const most = COLUMNS[COLUMNS.length - 1]!;
+  const limit = set === 'fast' && matrix ? most : MATVEC_MAX_ROWS[isSoftware ? 'software' : 'hardware'];
+  if (numRows > limit) return undefined;
+  return COLUMNS.find((columns) => columns >= numRows) ?? most;
 }

@@ -73,9 +73,24 @@ export const matmul = {
 export const matmulSubgroupMatrix = {
   name: 'matmul_subgroup_matrix',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, UNROLLED: 1, EXPERTS: 0, ORDERED: 0, SUBGROUP_SIZE: 32, M: 16, N: 16, K: 16 },
+  constants: {
+    FORMAT: 0,
+    GATED: 0,
+    UNROLLED: 1,
+    EXPERTS: 0,
+    ORDERED: 0,
+    SUBGROUP_SIZE: 32,
+    M: 16,
+    N: 16,
+    K: 16,
+    ROWS_TILE: 128,
+    BUFFERS: 1,
+  },
   aliases: { Element: 'f16' },
 } as const satisfies KernelSpec;
 
-/** Outputs and rows of one workgroup of matmul and matmul_subgroup_matrix. */
+/** Outputs and rows of one workgroup of matmul; rows of an item of a mixture whose products are tiled. */
 export const MATMUL_TILE = 64;
+/** Outputs of one workgroup of matmul_subgroup_matrix, and the rows that one may have. */
+export const MATRIX_OUTPUTS = 128;
+export const MATRIX_ROWS = [32, 64, 128] as const;

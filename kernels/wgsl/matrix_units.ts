@@ -5,7 +5,6 @@
 import type { Executable, LoadOptions, WeightSource } from '../device.ts';
 import type { Program } from '../program.ts';
 import { floatRows } from '../stored_rows.ts';
-import { messageOf } from '../../shared/base/failure.ts';
 import type { MatrixConfig, OpenAdapter } from './adapters.ts';
 
 /** A configuration as matmul_subgroup_matrix.wgsl uses it. */
@@ -47,12 +46,15 @@ export function matrixChoice({ adapter, matrixConfigs }: OpenAdapter): MatrixCho
       ['f16', 'f32'].includes(componentType) &&
       resultComponentType === 'f32' &&
       [M, N, K].every((size) => 32 % size === 0) &&
+      M <= 16 &&
       K % 4 === 0,
   );
   if (usable.length === 0) return none('none of its configurations multiplies f16 or f32 with sums in f32');
   const rank = ({ componentType, M, N, K }: MatrixConfig): number => (componentType === 'f16' ? 1e6 : 0) + M * N * K;
   const sizes: number[] = [];
   for (let size = least; size <= most; size *= 2) sizes.push(size);
+  // 64 lanes hold a tile's sums in half the registers of 32 (RDNA 3: 168, else 256 and spills); Intel's matrices are for its least size.
+  sizes.sort((a, b) => Number(b === 64) - Number(a === 64) || a - b);
   const uses = usable
     .sort((a, b) => rank(b) - rank(a))
     .flatMap((config) => sizes.map((subgroupSize) => ({ ...config, subgroupSize, isSizeAsked })));
@@ -146,7 +148,7 @@ export async function rightMatrices(
       note ??= `${which} computes a product wrongly (an error of ${percent(error)} of its largest value)`;
     } catch (error) {
       // The shader does not compile here: the adapter promised what its driver does not keep.
-      note ??= `${which} does not compile: ${messageOf(error).slice(0, 300)}`;
+      note ??= `${which} does not compile: ${String(error).slice(0, 300)}`;
     }
   }
   return { use: undefined, note };

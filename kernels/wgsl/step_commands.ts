@@ -1,10 +1,10 @@
 /**
  * A step's commands, encoded before anybody asks for them: hundreds of calls into Dawn take longer than all else between a step's results
- * and the next one's submit. Two steps of equal counts have equal commands, and what else varies lies in a buffer, so while the device
- * computes the second of two such steps a third like them is encoded.
+ * and the next one's submit. What varies lies in a buffer, but for the counts: while the device computes a step in which sequences decode,
+ * the one is encoded in which they all go on; of other steps, when two had equal counts, a third like them.
  */
 import { encode, type Dispatch } from './dispatch_plan.ts';
-import type { GridCounts } from './step_state.ts';
+import type { GridCounts, StepCounts } from './step_state.ts';
 
 /** Copied when the step is done, for the host. */
 export interface ResultCopy {
@@ -21,9 +21,9 @@ export class StepCommands {
   readonly #device: GPUDevice;
   readonly #dispatches: readonly Dispatch[];
   readonly #results: GPUBuffer;
-  /** The last step that was asked for, and whether the one before was like it. */
+  /** The last step that was asked for, and the counts of the one that may come: those of the one after it, or its own when they repeat. */
   #last: Asked | undefined;
-  #isRepeated = false;
+  #next: GridCounts | undefined;
   /** For a step that may come; a command buffer is submitted once. */
   #ready: { readonly asked: Asked; readonly commands: GPUCommandBuffer } | undefined;
 
@@ -35,18 +35,18 @@ export class StepCommands {
   }
 
   /** To be submitted by its caller. */
-  take(counts: GridCounts, copy: ResultCopy): GPUCommandBuffer {
+  take(counts: StepCounts, copy: ResultCopy): GPUCommandBuffer {
     const [asked, ready, last] = [{ counts, copy }, this.#ready, this.#last];
     this.#ready = undefined;
     this.#last = asked;
-    this.#isRepeated = last !== undefined && areEqual(last, asked);
+    this.#next = counts.next ?? (last !== undefined && areEqual(last, asked) ? counts : undefined);
     return ready?.asked.copy.to === copy.to && areEqual(ready.asked, asked) ? ready.commands : this.#encode(asked);
   }
 
-  /** When the last step was like the one before: the next may be too, with its results in another place. */
+  /** The step that may come, with its results in another place. */
   prepare(to: GPUBuffer): void {
-    if (!this.#last || !this.#isRepeated || this.#ready) return;
-    const asked = { counts: this.#last.counts, copy: { to, bytes: this.#last.copy.bytes } };
+    if (!this.#last || !this.#next || this.#ready) return;
+    const asked = { counts: this.#next, copy: { to, bytes: this.#last.copy.bytes } };
     this.#ready = { asked, commands: this.#encode(asked) };
   }
 

@@ -46,6 +46,8 @@ export interface GridCounts {
 }
 
 export interface StepCounts extends GridCounts {
+  /** Of the step after it, if the same sequences go on by a token each; undefined when they have more than one now. */
+  readonly next: GridCounts | undefined;
   readonly resultWords: number;
   /** What the step is asked for, in order. */
   readonly requests: readonly SampleRequest[];
@@ -131,7 +133,35 @@ export class StepState {
     this.#writeDraws(requests);
     words[Header.samples] = requests.length;
     const listed = requests.filter((request) => request.numCandidates > 0 || request.askedTokens.length > 0).length;
-    return { rows, samples: requests.length, ...attention, resultWords, listed, ...drawsOf(requests), requests };
+    const counts = { rows, samples: requests.length, ...attention, listed, ...drawsOf(requests) };
+    return { ...counts, next: this.#countsAfter(batch, counts), resultWords, requests };
+  }
+
+  #countsAfter(batch: readonly Segment[], counts: GridCounts): GridCounts | undefined {
+    let [decodeItems, merges, partials] = [0, 0, 0];
+    for (const { tokens, start } of batch) {
+      if (tokens.length !== 1) return undefined;
+      const { numItems, numSplits } = this.#split(start + 1, 1, true, partials);
+      decodeItems += numItems;
+      if (numItems === 1) continue;
+      merges++;
+      partials += numSplits;
+    }
+    return this.#tiling ? { ...counts, decodeItems, merges } : counts;
+  }
+
+  /** How the tile of `count` rows from position `start` on is cut, when so many partials are taken. */
+  #split(
+    start: number,
+    count: number,
+    maySplit: boolean,
+    partials: number,
+  ): { readonly first: number; readonly numSplits: number; readonly numItems: number } {
+    const { maxPartials = 0, window = 0 } = this.#tiling ?? {};
+    const first = window === 0 ? 0 : Math.floor(Math.max(0, start - window + 1) / SPLIT_TOKENS);
+    const numSplits = Math.floor((start + count - 1) / SPLIT_TOKENS) + 1 - first;
+    const isSplit = maySplit && numSplits > 1 && partials + count * numSplits <= maxPartials;
+    return { first, numSplits, numItems: isSplit ? numSplits : 1 };
   }
 
   /** One tile of rows at a time: whole, or an item for each of its splits. */
@@ -141,14 +171,12 @@ export class StepState {
   ): Pick<StepCounts, 'decodeItems' | 'prefillItems' | 'merges'> {
     if (!this.#tiling) return { decodeItems: 0, prefillItems: 0, merges: 0 };
     const { words } = this;
-    const { tileRows, splitBelowItems, maxPartials, window } = this.#tiling;
+    const { tileRows, splitBelowItems } = this.#tiling;
     const merges: number[] = [];
     let [at, partials] = [this.#end, 0];
     const write = (row: number, count: number, start: number, table: number, maySplit: boolean): number => {
-      const first = window === 0 ? 0 : Math.floor(Math.max(0, start - window + 1) / SPLIT_TOKENS);
-      const numSplits = Math.floor((start + count - 1) / SPLIT_TOKENS) + 1 - first;
-      const isSplit = maySplit && numSplits > 1 && partials + count * numSplits <= maxPartials;
-      const numItems = isSplit ? numSplits : 1;
+      const { first, numSplits, numItems } = this.#split(start, count, maySplit, partials);
+      const isSplit = numItems > 1;
       for (let i = 0; i < numItems; i++) {
         const partial = isSplit ? partials + i : NONE;
         words.set([row, count, start, table, first + i, numSplits / numItems, partial, numSplits], at);

@@ -27,7 +27,7 @@ const noPairs: AttendedTokens = { decodePairs: 0, prefillPairs: 0 };
 
 export class SubmitBudget {
   readonly #dispatches: readonly Dispatch[];
-  readonly #nowMs: (() => number) | undefined;
+  readonly #nowMs: () => number;
   /** At a slowness of 1: what a step takes whatever its rows, what a row adds, and a pair of a row and a token that it sees. */
   readonly #stepMs: number;
   readonly #rowMs: number;
@@ -37,8 +37,8 @@ export class SubmitBudget {
   #slowness = 1;
   #doneMs = 0;
 
-  /** `maxLength`: tokens of a sequence. Without a clock slowness stays what it is before any step. */
-  constructor(dispatches: readonly Dispatch[], maxLength: number, nowMs: (() => number) | undefined) {
+  /** `maxLength`: tokens of a sequence; `nowMs`: a steady clock. */
+  constructor(dispatches: readonly Dispatch[], maxLength: number, nowMs: () => number) {
     this.#dispatches = dispatches;
     this.#nowMs = nowMs;
     const sum = (of: (dispatch: Dispatch) => number): number => dispatches.reduce((ms, each) => ms + of(each), 0);
@@ -79,7 +79,6 @@ export class SubmitBudget {
   /** Call when a step is submitted, and what it returns when that step is done. */
   begin(counts: GridCounts, attended: AttendedTokens): () => void {
     const nowMs = this.#nowMs;
-    if (!nowMs) return () => undefined;
     const submittedMs = nowMs();
     return () => {
       const doneMs = nowMs();

@@ -34,6 +34,7 @@ import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.
 const FEATURES = ['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix'] as const;
 /** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
 const MIN_WORKGROUP_BYTES = 32_768;
+const MAX_WORKGROUP_BYTES = 49_152;
 
 export interface WebgpuOptions {
   /** Empty for the first hardware adapter, an index, or part of a name. */
@@ -49,6 +50,10 @@ export interface WebgpuOptions {
   readonly pretendedMatrix?: MatrixUse;
   /** For tests: a software adapter gets the kernels of a real one. */
   readonly isTreatedAsHardware?: boolean;
+  /** For tests: a software adapter without Dawn's guards around indexes, where a validation layer looks for wrong ones. */
+  readonly isUnguarded?: boolean;
+  /** For tests: WGSL as it is compiled, by the kernel's name. */
+  readonly rewriteWgsl?: (name: string, code: string) => string;
   /** For tests: weights are split as if a binding held no more. */
   readonly maxSliceBytes?: number;
 }
@@ -65,7 +70,8 @@ export interface WebgpuDevice extends Device {
 /** @throws DeviceError when there is no such adapter, or it lacks what the kernels need. */
 export async function createWebgpuDevice(options: WebgpuOptions): Promise<WebgpuDevice> {
   const listing = selectAdapter(await listAdapters(), options.adapter);
-  return createDeviceOn(await openAdapter(listing, isTreatedAsSoftware(listing, options)), options);
+  const isGuarded = isTreatedAsSoftware(listing, options) && options.isUnguarded !== true;
+  return createDeviceOn(await openAdapter(listing, isGuarded), options);
 }
 
 function isTreatedAsSoftware({ isSoftware }: AdapterListing, { isTreatedAsHardware }: WebgpuOptions): boolean {
@@ -81,6 +87,8 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
       `the adapter ${listing.name} has ${limits.maxComputeWorkgroupStorageSize} bytes of workgroup memory, the kernels need ${MIN_WORKGROUP_BYTES}`,
     );
   }
+  // What there is, up to what the largest kernel takes where there is more.
+  const workgroupBytes = Math.min(limits.maxComputeWorkgroupStorageSize, MAX_WORKGROUP_BYTES);
   const withoutFeatures = new Set(options.withoutFeatures);
   const wanted = FEATURES.filter((feature) => features.has(feature) && !withoutFeatures.has(feature));
   const device = await polled(
@@ -89,7 +97,7 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
       requiredLimits: {
         maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
         maxBufferSize: limits.maxBufferSize,
-        maxComputeWorkgroupStorageSize: MIN_WORKGROUP_BYTES,
+        maxComputeWorkgroupStorageSize: workgroupBytes,
       },
     }),
   );
@@ -100,6 +108,7 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     hasF16: has('shader-f16'),
     isSoftware: isTreatedAsSoftware(listing, options),
     matrix: undefined,
+    workgroupBytes,
   };
   const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu =>
     new Gpu(device, listing, info, { ...capabilities, matrix }, options, notes);
@@ -159,7 +168,7 @@ class Gpu implements WebgpuDevice {
     this.#listing = listing;
     this.#options = options;
     this.subgroupSizes = [subgroupMinSize, subgroupMaxSize];
-    this.#kernels = new KernelCache(device);
+    this.#kernels = new KernelCache(device, options.rewriteWgsl);
     // An error that no scope took would mean stale results: the device cannot be trusted with another step.
     const failed = new Promise<string>((resolve) => {
       device.addEventListener('uncapturederror', ({ error }) => {

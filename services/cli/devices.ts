@@ -1,6 +1,6 @@
 /** `penstock devices`: what can compute on this machine. */
 import { availableCores } from '../../shared/base/cpu_quota.ts';
-import { tryDevice } from '../../shared/engine/device_trial.ts';
+import { tryDevice } from './device_trial.ts';
 import { autoDevice, reportDevices, type DeviceReport } from '../../shared/engine/open_device.ts';
 
 export async function printDevices(isJson: boolean): Promise<void> {

@@ -4,7 +4,8 @@ import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
-import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
+import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
+import { createDeviceOn, createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { availableCores } from '../base/cpu_quota.ts';
 
 interface DeviceChoice {
@@ -92,4 +93,24 @@ export async function reportDevices(): Promise<DeviceReport[]> {
     });
   }
   return reports;
+}
+
+/** What came of trying an adapter. */
+export interface DeviceTrial {
+  /** The matrix configuration that the fast set takes, by name. */
+  readonly matrixTaken: string | undefined;
+  /** What its user should know, a clause each. */
+  readonly notes: readonly string[];
+}
+
+/** Opens the adapter with that index of the list with both kernel sets. A driver may end the process. @throws DeviceError */
+export async function tryAdapter(index: number): Promise<DeviceTrial> {
+  const listing = (await listAdapters())[index];
+  if (!listing) throw new DeviceError(`there is no adapter ${index}`);
+  const options = { adapter: '', memoryBytes: 0 };
+  const fast = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet: 'fast' });
+  const ordered = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet: 'deterministic' });
+  await ordered.checkRows(typicalProgram, { weightFormat: 'f16', kvDtype: 'f16', blockSize: 32 });
+  const { matrix } = fast.capabilities;
+  return { matrixTaken: matrix && nameOf(matrix), notes: [...fast.notes, ...ordered.notes] };
 }

@@ -128,20 +128,51 @@ test('every product compiles in every format, set and matrix configuration that 
     isSizeAsked: false,
   };
   const capabilities: Capabilities[] = [
-    { set: 'deterministic', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
-    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined },
-    { set: 'fast', hasSubgroups: false, hasF16: false, isSoftware: true, matrix: undefined },
-    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: f16 },
+    {
+      set: 'deterministic',
+      hasSubgroups: true,
+      hasF16: true,
+      isSoftware: false,
+      workgroupBytes: 32_768,
+      matrix: undefined,
+    },
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, workgroupBytes: 32_768, matrix: undefined },
+    { set: 'fast', hasSubgroups: false, hasF16: false, isSoftware: true, workgroupBytes: 32_768, matrix: undefined },
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, workgroupBytes: 32_768, matrix: f16 },
     // AMD's.
-    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, isSizeAsked: true } },
-    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, N: 8, K: 8 } },
-    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, matrix: { ...f16, M: 8, subgroupSize: 16 } },
+    {
+      set: 'fast',
+      hasSubgroups: true,
+      hasF16: true,
+      isSoftware: false,
+      workgroupBytes: 32_768,
+      matrix: { ...f16, isSizeAsked: true },
+    },
+    // With room for two buffers.
+    { set: 'fast', hasSubgroups: true, hasF16: true, isSoftware: false, workgroupBytes: 49_152, matrix: f16 },
+    {
+      set: 'fast',
+      hasSubgroups: true,
+      hasF16: true,
+      isSoftware: false,
+      workgroupBytes: 32_768,
+      matrix: { ...f16, N: 8, K: 8 },
+    },
+    {
+      set: 'fast',
+      hasSubgroups: true,
+      hasF16: true,
+      isSoftware: false,
+      workgroupBytes: 32_768,
+      matrix: { ...f16, M: 8, subgroupSize: 16 },
+    },
     // Apple's.
     {
       set: 'fast',
       hasSubgroups: true,
       hasF16: true,
       isSoftware: false,
+      workgroupBytes: 32_768,
       matrix: { ...f16, componentType: 'f32', M: 8, N: 8, K: 8 },
     },
     {
@@ -149,6 +180,7 @@ test('every product compiles in every format, set and matrix configuration that 
       hasSubgroups: true,
       hasF16: true,
       isSoftware: false,
+      workgroupBytes: 32_768,
       matrix: { ...f16, componentType: 'f32', N: 8 },
     },
   ];
@@ -163,7 +195,7 @@ test('every product compiles in every format, set and matrix configuration that 
       ] as const) {
         for (const outputs of [64, 2_048, 4_096]) {
           const { byColumns, normed, many } = linearVariants(one, { format, gate, outputs, hasExperts }, true);
-          for (const variant of [...byColumns.map(([, v]) => v), normed, many]) {
+          for (const variant of [...byColumns.map(([, v]) => v), normed, ...many]) {
             assert(variant);
             const { spec, specialisation } = variant;
             sources.set(`${spec.name} ${JSON.stringify(specialisation)}`, specialise(spec, specialisation));

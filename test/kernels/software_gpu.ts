@@ -1,12 +1,24 @@
 /** Which GPU the webgpu suites run on: Mesa's software Vulkan driver, or with TEST_ADAPTER a real one (`npm run test:gpu`). */
 import { projectPath } from '../support/project.ts';
 
+/** Software drivers, as `TEST_DRIVER` names them (config/gpu_drivers.js): Mesa's own unless stated. */
+const drivers = {
+  mesa: { adapter: 'llvmpipe', subgroupSize: undefined, hasF16: true },
+  /** Beside the machine's own. */
+  mesa26: { adapter: 'llvmpipe', subgroupSize: undefined, hasF16: true },
+  swiftshader: { adapter: 'SwiftShader', subgroupSize: 4, hasF16: false },
+  /** Mesa's under the validation layer, without the guards that Dawn puts around indexes. */
+  validated: { adapter: 'llvmpipe', subgroupSize: undefined, hasF16: true },
+} as const;
+
 const adapter = process.env['TEST_ADAPTER'];
-/** Of the software driver: 26 where a suite runs beside the machine's own Mesa (config/gpu_drivers.js). */
-const driver = process.env['TEST_DRIVER'] ?? 'mesa';
+const driverName = (process.env['TEST_DRIVER'] ?? 'mesa') as keyof typeof drivers;
+export const driver = drivers[driverName];
 export const isSoftware = adapter === undefined;
+/** Whether indexes are out of the reach of guards: a wrong one is the validation layer's to find. */
+export const isUnguarded = driverName === 'validated';
 /** Empty for the first hardware adapter. */
-export const testAdapter = adapter ?? 'llvmpipe';
+export const testAdapter = adapter ?? driver.adapter;
 /** For `--device`. */
 export const testDevice = testAdapter === '' ? 'webgpu' : `webgpu:${testAdapter}`;
 
@@ -20,5 +32,5 @@ export function useVectorWidth(bits: 128 | 256 | 512, { compiles }: { compiles: 
   if (!isSoftware) return;
   process.env['LP_NATIVE_VECTOR_WIDTH'] = String(bits);
   if (compiles === 'fast') process.env['GALLIVM_PERF'] = 'nopt';
-  process.env['MESA_SHADER_CACHE_DIR'] = projectPath(`node_modules/.cache/${driver}-${bits}-${compiles}`);
+  process.env['MESA_SHADER_CACHE_DIR'] = projectPath(`node_modules/.cache/${driverName}-${bits}-${compiles}`);
 }

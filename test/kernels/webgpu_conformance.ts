@@ -4,7 +4,7 @@ import { afterAll, expect, test } from 'vitest';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { conformance, weightConformance } from './conformance.ts';
 import { isLong } from '../support/long.ts';
-import { isSoftware, testAdapter, useVectorWidth } from './software_gpu.ts';
+import { driver, isSoftware, isUnguarded, testAdapter, useVectorWidth } from './software_gpu.ts';
 
 export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   useVectorWidth(vectorWidth, { compiles: 'fast' });
@@ -12,7 +12,10 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   const open = (id: string, options: Partial<Parameters<typeof createWebgpuDevice>[0]>): Promise<WebgpuDevice> => {
     const device =
       devices.get(id) ??
-      createWebgpuDevice({ adapter: testAdapter, memoryBytes: 0, kernelSet: 'deterministic', ...options });
+      createWebgpuDevice({
+        ...{ adapter: testAdapter, memoryBytes: 0, kernelSet: 'deterministic', isUnguarded },
+        ...options,
+      });
     devices.set(id, device);
     return device;
   };
@@ -20,9 +23,11 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   const fast = (): Promise<WebgpuDevice> => open('fast', { kernelSet: 'fast' });
 
   // Only the software driver lets a test choose.
-  test.runIf(isSoftware)(`the driver has subgroups of ${vectorWidth / 32}`, async () => {
-    assert.deepEqual((await fast()).subgroupSizes, [vectorWidth / 32, vectorWidth / 32]);
-    expect((await fast()).capabilities).toMatchObject({ hasSubgroups: true, hasF16: true, matrix: undefined });
+  const size = driver.subgroupSize ?? vectorWidth / 32;
+  test.runIf(isSoftware)(`the driver has subgroups of ${size}`, async () => {
+    assert.deepEqual((await fast()).subgroupSizes, [size, size]);
+    const { hasF16 } = driver;
+    expect((await fast()).capabilities).toMatchObject({ hasSubgroups: true, hasF16, matrix: undefined });
   });
 
   // A device's own exp and fused multiply-add differ from the equation in the last bits.

@@ -299,10 +299,17 @@ test('matrix configurations: which are tried, and why none is', () => {
     { ...f16, subgroupSize: 32, isSizeAsked: false },
     { ...small, subgroupSize: 32, isSizeAsked: false },
   ]);
-  // AMD's: the narrow one first.
-  expect(choice([f16], [32, 64]).uses.map(({ subgroupSize, isSizeAsked }) => [subgroupSize, isSizeAsked])).toEqual([
-    [32, true],
+  const sizesOf = (sizes: [number, number]) =>
+    choice([f16], sizes).uses.map(({ subgroupSize, isSizeAsked }) => [subgroupSize, isSizeAsked]);
+  // AMD's, and Intel's.
+  expect(sizesOf([32, 64])).toEqual([
     [64, true],
+    [32, true],
+  ]);
+  expect(sizesOf([8, 32])).toEqual([
+    [8, true],
+    [16, true],
+    [32, true],
   ]);
   expect(choice([], [32, 32])).toEqual({ uses: [], note: undefined });
   for (const [configs, sizes, has, note] of [

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { paddedInner, scalesPerRow } from '../../weight_format.ts';
 import type { Dispatch } from '../dispatch_plan.ts';
-import { linearVariants, manyGrid, vectorGrid } from '../kernel_set.ts';
+import { linearVariants, tiledGrid, vectorGrid } from '../kernel_set.ts';
 import { itemsOf } from '../routing.ts';
 import { operation } from './operation.ts';
 
@@ -45,10 +45,12 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
       ...{ x: x.buffer, weight: slice.data, scales: slice.scales ?? none, bias: none, norm: none },
       ...{ step: routing, out: out.buffer },
     };
-    plan.add(many.spec, params, async (uniform): Promise<Dispatch> => {
+    const [tiled] = many;
+    assert(tiled, 'every set has a kernel for many rows');
+    plan.add(tiled.spec, params, async (uniform): Promise<Dispatch> => {
       const vectorGroup = kernels.bind(byColumns[0]![1].spec, uniform, buffers);
-      const manyGroup = kernels.bind(many.spec, uniform, buffers);
-      const manyPipeline = await kernels.pipeline(many.spec, many.specialisation);
+      const manyGroup = kernels.bind(tiled.spec, uniform, buffers);
+      const manyPipeline = await kernels.pipeline(tiled.spec, tiled.specialisation);
       const pipelines = new Map(
         await Promise.all(
           byColumns.map(
@@ -73,7 +75,7 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
           if (rows === 0) return undefined;
           const { atOnce, isTiled, most } = itemsOf(rows, mixture, plan.routing);
           if (isTiled) {
-            const [gridX] = manyGrid(1, outputs);
+            const [gridX] = tiledGrid(1, outputs, tiled.tile);
             return { pipeline: manyPipeline, grid: [gridX, most, 1], bindGroup: manyGroup };
           }
           const { pipeline, numGroups } = pipelines.get(atOnce)!;

@@ -7,7 +7,7 @@ import type { GpuWeight, WeightSlice } from '../gpu_weights.ts';
 import {
   columnsFor,
   linearVariants,
-  manyGrid,
+  tiledGrid,
   vectorGrid,
   type LinearVariant,
   type VectorVariant,
@@ -88,20 +88,21 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
   const buffers = { ...bindings, weight: slice.data };
   const pipelineOf = ({ spec, specialisation }: LinearVariant): Promise<GPUComputePipeline> =>
     kernels.pipeline(spec, specialisation);
-  const kind = many.spec === matmulSubgroupMatrix ? 'linear (matrix)' : 'linear';
-  plan.add(many.spec, values, async (uniform): Promise<Dispatch> => {
+  const manySpec = many[0]!.spec;
+  const kind = manySpec === matmulSubgroupMatrix ? 'linear (matrix)' : 'linear';
+  plan.add(manySpec, values, async (uniform): Promise<Dispatch> => {
     // The kernels share one contract, but a layout is per kernel: bind groups for those with few rows and those with many.
     const vectorSpec = byColumns[0]![1].spec;
     const vectorGroup = kernels.bind(vectorSpec, uniform, buffers);
-    const manyGroup = kernels.bind(many.spec, uniform, buffers);
+    const manyGroup = kernels.bind(manySpec, uniform, buffers);
     const normedGroup = normX && kernels.bind(vectorSpec, uniform, { ...buffers, x: normX });
-    const [columns, manyPipeline, normedPipeline] = await Promise.all([
+    const [columns, tiles, normedPipeline] = await Promise.all([
       Promise.all(
         byColumns.map(async ([number, variant]) => {
           return [number, { pipeline: await pipelineOf(variant), numGroups: groupsOf(variant) }] as const;
         }),
       ),
-      pipelineOf(many),
+      Promise.all(many.map(async (variant) => ({ ...variant, pipeline: await pipelineOf(variant) }))),
       normed && pipelineOf(normed),
     ]);
     const pipelines = new Map(columns);
@@ -117,9 +118,10 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
         if (numRows === 1 && normed && normedPipeline && normedGroup) {
           return { pipeline: normedPipeline, grid: vectorGrid(1, 1, groupsOf(normed), gridY), bindGroup: normedGroup };
         }
-        const perGroup = columnsFor(numRows, capabilities.isSoftware);
+        const perGroup = columnsFor(numRows, capabilities);
         if (perGroup === undefined) {
-          return { pipeline: manyPipeline, grid: manyGrid(numRows, slice.outputs), bindGroup: manyGroup };
+          const { pipeline, tile } = tiles.find(({ upTo }) => numRows <= upTo)!;
+          return { pipeline, grid: tiledGrid(numRows, slice.outputs, tile), bindGroup: manyGroup };
         }
         const { pipeline, numGroups } = pipelines.get(perGroup)!;
         return { pipeline, grid: vectorGrid(numRows, perGroup, numGroups, gridY), bindGroup: vectorGroup };

@@ -4,9 +4,11 @@
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32, and 4 divides K.
 //   SUBGROUP_SIZE is the adapter's only one, or the one that is asked for where it has several.
 //
-// One workgroup of four subgroups per 64 x 64 outputs, 32 x 32 a subgroup: grid (outputs / 64, rows / 64). A step of the loop
-// stages 32 inputs of 64 rows and of 64 outputs, scales applied. Sums go through workgroup memory, because a matrix has no
-// access to its elements.
+// One workgroup of four subgroups per ROWS_TILE x 128 outputs: grid (outputs / 128, rows / ROWS_TILE). 128 rows are two subgroups times
+// two of 64 x 64 each, 64 rows of 32 x 64, 32 rows four of 32 x 32. A step of the loop stages 32 inputs, scales applied; those of
+// the next step are on their way into registers meanwhile. With BUFFERS 2 they are stored beside those that are multiplied, which
+// saves a barrier and takes 48 KiB. Sums go through workgroup memory, SLAB rows at a time, because a matrix has no access to its
+// elements.
 enable f16;
 enable subgroups;
 enable subgroup_size_control;
@@ -18,16 +20,28 @@ const SUBGROUP_SIZE: u32 = 32;
 const M: u32 = 16;
 const N: u32 = 16;
 const K: u32 = 16;
+const ROWS_TILE: u32 = 128;
+const BUFFERS: u32 = 1;
 
 const THREADS = 4 * SUBGROUP_SIZE;
+const OUTPUTS_TILE = 128u;
+// Subgroups beside each other by rows; the others are by outputs.
+const BY_ROWS = select(2u, 1u, ROWS_TILE == 32);
+const BY_OUTPUTS = 4 / BY_ROWS;
+const OWN_ROWS = ROWS_TILE / BY_ROWS;
+const OWN_OUTPUTS = OUTPUTS_TILE / BY_OUTPUTS;
 // Of a tile's line in workgroup memory: 32 inputs and a pad against bank conflicts. Loads of matrices count their offsets and strides
 // in elements of the array: vectors of four.
 const LINE_QUADS = 10u;
+const SLAB = 16u;
+// Vectors of x, and chunks of weights, that a thread loads in a step.
+const X_LOADS = (ROWS_TILE * 8 + THREADS - 1) / THREADS;
+const W_CHUNKS = OUTPUTS_TILE * CHUNKS_PER_GROUP;
+const W_LOADS = (W_CHUNKS + THREADS - 1) / THREADS;
 
-var<workgroup> x_tile: array<vec4<Element>, 64 * LINE_QUADS>;
-var<workgroup> w_tile: array<vec4<Element>, 64 * LINE_QUADS>;
-// Half of the outputs, 32 rows, so that all fits 32 KiB with tiles of f32 too.
-var<workgroup> sums: array<f32, 32 * 64>;
+var<workgroup> x_tile: array<vec4<Element>, BUFFERS * ROWS_TILE * LINE_QUADS>;
+var<workgroup> w_tile: array<vec4<Element>, BUFFERS * OUTPUTS_TILE * LINE_QUADS>;
+var<workgroup> sums: array<f32, SLAB * OUTPUTS_TILE>;
 
 @compute @workgroup_size(THREADS) @subgroup_size(SUBGROUP_SIZE)
 fn matmul_subgroup_matrix(
@@ -35,59 +49,101 @@ fn matmul_subgroup_matrix(
   @builtin(local_invocation_index) thread: u32,
   @builtin(subgroup_id) subgroup: u32,
 ) {
-  let rows = rows_of(workgroup.y, 64u);
+  let rows = rows_of(workgroup.y, ROWS_TILE);
   let num_rows = rows.end;
   let first_row = rows.first;
   if (first_row >= num_rows) {
     return;
   }
-  let first = workgroup.x * 64;
+  let first = workgroup.x * OUTPUTS_TILE;
   let stride = params.x_stride / 4;
   let chunks = params.quads / QUADS_PER_CHUNK;
   let groups = params.quads / 8;
-  let row_at = subgroup / 2 * 32;
-  let output_at = subgroup % 2 * 32;
+  let row_at = subgroup / BY_OUTPUTS * OWN_ROWS;
+  let output_at = subgroup % BY_OUTPUTS * OWN_OUTPUTS;
 
-  var totals: array<array<subgroup_matrix_result<f32, N, M>, 32 / N>, 32 / M>;
-  for (var group = 0u; group < groups; group++) {
-    for (var job = thread; job < 512; job += THREADS) {
-      let line = job / 8;
-      let k = job % 8;
-      let row = row_of(min(first_row + line, num_rows - 1));
-      let v = clamp(x[row * stride + group * 8 + k], vec4f(-65504.0), vec4f(65504.0));
-      x_tile[line * LINE_QUADS + k] = vec4<Element>(v);
-      let output = min(first + line, params.outputs - 1);
-      let quad = group * 8 + k;
-      let zero = zero_of(rows.base + output, group, params.scales_per_output);
-      let w = quad_of(weight[(rows.base + output) * chunks + quad / QUADS_PER_CHUNK], quad % QUADS_PER_CHUNK, zero);
-      w_tile[line * LINE_QUADS + k] = vec4<Element>(w * scale_of(rows.base + output, group, params.scales_per_output));
-    }
-    workgroupBarrier();
-    for (var k = 0u; k < 32; k += K) {
-      for (var i = 0u; i < 32 / M; i++) {
-        let a = subgroupMatrixLoad<subgroup_matrix_left<Element, K, M>, row_major>(&x_tile, (row_at + i * M) * LINE_QUADS + k / 4, LINE_QUADS);
-        for (var j = 0u; j < 32 / N; j++) {
-          let b = subgroupMatrixLoad<subgroup_matrix_right<Element, N, K>, col_major>(&w_tile, (output_at + j * N) * LINE_QUADS + k / 4, LINE_QUADS);
-          totals[i][j] = subgroupMatrixMultiplyAccumulate(a, b, totals[i][j]);
-        }
-      }
-    }
-    workgroupBarrier();
+  // Where a thread's vectors of x and its weights lie; past the last row or output, the last one again.
+  var x_at: array<u32, X_LOADS>;
+  for (var i = 0u; i < X_LOADS; i++) {
+    let job = thread + i * THREADS;
+    x_at[i] = row_of(min(first_row + job / 8, num_rows - 1)) * stride + job % 8;
   }
-  for (var half = 0u; half < 2; half++) {
-    if (subgroup / 2 == half) {
-      for (var i = 0u; i < 32 / M; i++) {
-        for (var j = 0u; j < 32 / N; j++) {
-          subgroupMatrixStore<row_major>(&sums, i * M * 64 + output_at + j * N, totals[i][j], 64);
+  var output: array<u32, W_LOADS>;
+  for (var i = 0u; i < W_LOADS; i++) {
+    output[i] = rows.base + min(first + (thread + i * THREADS) / CHUNKS_PER_GROUP, params.outputs - 1);
+  }
+
+  var x_next: array<vec4f, X_LOADS>;
+  var w_next: array<vec4u, W_LOADS>;
+  var scale_next: array<f32, W_LOADS>;
+  var zero_next: array<f32, W_LOADS>;
+  var totals: array<array<subgroup_matrix_result<f32, N, M>, OWN_OUTPUTS / N>, OWN_ROWS / M>;
+  // Once more than there are groups: the first turn only loads, the last one only multiplies.
+  for (var turn = 0u; turn <= groups; turn++) {
+    let buffer = select(0u, turn & 1, BUFFERS == 2);
+    if (turn > 0) {
+      if (BUFFERS == 1) {
+        workgroupBarrier();
+      }
+      for (var i = 0u; i < X_LOADS; i++) {
+        let job = thread + i * THREADS;
+        if (ROWS_TILE * 8 % THREADS == 0 || job < ROWS_TILE * 8) {
+          let v = clamp(x_next[i], vec4f(-65504.0), vec4f(65504.0));
+          x_tile[(buffer * ROWS_TILE + job / 8) * LINE_QUADS + job % 8] = vec4<Element>(v);
+        }
+      }
+      for (var i = 0u; i < W_LOADS; i++) {
+        let job = thread + i * THREADS;
+        if (W_CHUNKS % THREADS == 0 || job < W_CHUNKS) {
+          let line = (buffer * OUTPUTS_TILE + job / CHUNKS_PER_GROUP) * LINE_QUADS;
+          for (var quad = 0u; quad < QUADS_PER_CHUNK; quad++) {
+            let w = quad_of(w_next[i], quad, zero_next[i]) * scale_next[i];
+            w_tile[line + job % CHUNKS_PER_GROUP * QUADS_PER_CHUNK + quad] = vec4<Element>(w);
+          }
+        }
+      }
+      workgroupBarrier();
+    }
+    if (turn < groups) {
+      for (var i = 0u; i < X_LOADS; i++) {
+        x_next[i] = x[x_at[i] + turn * 8];
+      }
+      for (var i = 0u; i < W_LOADS; i++) {
+        w_next[i] = weight[output[i] * chunks + turn * CHUNKS_PER_GROUP + (thread + i * THREADS) % CHUNKS_PER_GROUP];
+        scale_next[i] = scale_of(output[i], turn, params.scales_per_output);
+        zero_next[i] = zero_of(output[i], turn, params.scales_per_output);
+      }
+    }
+    if (turn > 0) {
+      for (var k = 0u; k < 32; k += K) {
+        for (var i = 0u; i < OWN_ROWS / M; i++) {
+          let x_first = (buffer * ROWS_TILE + row_at + i * M) * LINE_QUADS + k / 4;
+          let a = subgroupMatrixLoad<subgroup_matrix_left<Element, K, M>, row_major>(&x_tile, x_first, LINE_QUADS);
+          for (var j = 0u; j < OWN_OUTPUTS / N; j++) {
+            let w_first = (buffer * OUTPUTS_TILE + output_at + j * N) * LINE_QUADS + k / 4;
+            let b = subgroupMatrixLoad<subgroup_matrix_right<Element, N, K>, col_major>(&w_tile, w_first, LINE_QUADS);
+            totals[i][j] = subgroupMatrixMultiplyAccumulate(a, b, totals[i][j]);
+          }
+        }
+      }
+    }
+  }
+
+  for (var slab = 0u; slab < ROWS_TILE / SLAB; slab++) {
+    if (subgroup / BY_OUTPUTS == slab * SLAB / OWN_ROWS) {
+      for (var i = 0u; i < SLAB / M; i++) {
+        for (var j = 0u; j < OWN_OUTPUTS / N; j++) {
+          let to = i * M * OUTPUTS_TILE + output_at + j * N;
+          subgroupMatrixStore<row_major>(&sums, to, totals[slab * SLAB % OWN_ROWS / M + i][j], OUTPUTS_TILE);
         }
       }
     }
     workgroupBarrier();
-    for (var at = thread; at < 32 * 64; at += THREADS) {
-      let row = first_row + half * 32 + at / 64;
-      let output = first + at % 64;
+    for (var at = thread; at < SLAB * OUTPUTS_TILE; at += THREADS) {
+      let row = first_row + slab * SLAB + at / OUTPUTS_TILE;
+      let output = first + at % OUTPUTS_TILE;
       if (row < num_rows && output < params.outputs) {
-        finish(row, output, sums[at], sums[(at + 1) % 2048]);
+        finish(row, output, sums[at], sums[(at + 1) % (SLAB * OUTPUTS_TILE)]);
       }
     }
     workgroupBarrier();

@@ -271,8 +271,12 @@ fn vector_at(thread: u32, i: u32) -> u32 {
   return token_at[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
 }
 
+// Into workgroup memory, each vector once.
 fn put(thread: u32, i: u32, vector: KvVector) {
-  let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
+  let at = thread + i * WORKGROUP_SIZE;
+  if (TOKENS * VECTORS % WORKGROUP_SIZE != 0 && at >= TOKENS * VECTORS) {
+    return;
+  }
   for (var word = 0u; word < VECTOR_WORDS; word++) {
     tile[at / VECTORS * K_STRIDE + at % VECTORS * VECTOR_WORDS + word] = vector[word];
   }

@@ -3,14 +3,7 @@
  * devices`.
  */
 import { fork } from 'node:child_process';
-
-/** What a trial found. */
-export interface DeviceTrial {
-  /** The matrix configuration that the fast set takes, by name. */
-  readonly matrixTaken: string | undefined;
-  /** What its user should know, a clause each. */
-  readonly notes: readonly string[];
-}
+import type { DeviceTrial } from '../../shared/engine/open_device.ts';
 
 /** Compilers of software drivers take seconds. */
 const TRIAL_MS = 60_000;
