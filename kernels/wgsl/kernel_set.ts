@@ -33,6 +33,8 @@ const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: (typeof MAT
   { upTo: 64, rows: 32 },
   { upTo: Infinity, rows: 128 },
 ];
+/** A software driver takes seconds to compile a tile of many rows. */
+const SOFTWARE_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
 /** What two buffers of 128 × 128 × 32 in f16 take, with the sums. */
 const TWO_BUFFERS_BYTES = 49_152;
 /** Columns that a matrix-vector workgroup keeps in registers. */
@@ -141,7 +143,8 @@ export function linearVariants(
     if (isFast && matrix) {
       const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
       // An item of a mixture has up to MATMUL_TILE rows.
-      const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : MATRIX_TILES;
+      const tiled = isSoftware ? SOFTWARE_MATRIX_TILES : MATRIX_TILES;
+      const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : tiled;
       // Where subgroups have several sizes (AMD), fewer workgroups beside each other cost more than a barrier.
       const hasRoom = workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked;
       const buffers = componentType === 'f16' && hasRoom ? 2 : 1;

@@ -4,7 +4,9 @@
  */
 import { expect, test } from 'vitest';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
+import { isLong } from '../support/long.ts';
 import { conformance } from './conformance.ts';
+import { linearConformance } from './conformance/linear.ts';
 import { testAdapter, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'fast' });
@@ -21,4 +23,17 @@ test('the fast set takes the driver’s matrices', async () => {
   expect(description).toContain('matrices f16 to f32 8×8×8');
 });
 
-conformance({ name: 'fast, on matrices', open, tolerance: 1e-5, linearTolerance: 2e-3, sampled: 8 });
+const tolerances = { tolerance: 1e-5, linearTolerance: 2e-3 };
+conformance({ name: 'fast, on matrices', open, ...tolerances, sampled: 8 });
+
+// Tiles of 128 rows, as hardware gets them: the driver takes seconds for each.
+if (isLong) {
+  let whole: Promise<WebgpuDevice> | undefined;
+  linearConformance({
+    ...{ name: 'fast, on matrices, as for hardware', ...tolerances, formats: ['f16', 'int4'] },
+    open: () =>
+      (whole ??= createWebgpuDevice({
+        ...{ adapter: testAdapter, memoryBytes: 0, kernelSet: 'fast', isTreatedAsHardware: true },
+      })),
+  });
+}

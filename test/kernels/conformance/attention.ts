@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { describe, test } from 'vitest';
 import type { KvDtype } from '../../../kernels/program.ts';
 import {
+  casesOf,
   close,
   keysAndValues,
   loaded,
@@ -25,6 +25,7 @@ interface AttentionCase {
 }
 
 export function attentionConformance(device: Conformance): void {
+  const { describe, test } = casesOf(device);
   const { name, tolerance, sampled = 1 } = device;
   describe(`${name}: attention`, () => {
     const cases = [

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { test } from 'vitest';
 import {
   fromSlot,
   type DrawRequest,
@@ -19,7 +18,7 @@ import {
   type Draw,
 } from '../../../kernels/draw.ts';
 import { Random } from '../../../shared/base/random.ts';
-import { loaded, type Conformance } from './suite.ts';
+import { casesOf, loaded, type Conformance } from './suite.ts';
 import { sized } from '../../support/long.ts';
 
 const numPages = 8;
@@ -95,6 +94,7 @@ const wanted = (draw: DrawRequest): SampleRequest => ({
 });
 
 export function drawConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, draws: plan = everyDraw } = device;
   const maxSamples = 8;
   const load = (vocab: number): Promise<Executable> =>

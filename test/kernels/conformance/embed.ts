@@ -1,8 +1,8 @@
-import { test } from 'vitest';
 import { roundRows, weightFormats } from '../../../kernels/weight_format.ts';
-import { close, loaded, noise, type Conformance } from './suite.ts';
+import { casesOf, close, loaded, noise, type Conformance } from './suite.ts';
 
 export function embedConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, formats = weightFormats } = device;
   for (const format of formats) {
     test(`${name}: embed gives the token's row in ${format}, the last token's too`, async () => {

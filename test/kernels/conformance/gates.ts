@@ -1,6 +1,5 @@
-import { test } from 'vitest';
 import type { Gate } from '../../../kernels/program.ts';
-import { close, loaded, noise, segments, type Conformance } from './suite.ts';
+import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 export const gates: Readonly<Record<Gate['kind'], (x: number) => number>> = {
   silu_mul: (x) => x / (1 + Math.exp(-x)),
@@ -8,6 +7,7 @@ export const gates: Readonly<Record<Gate['kind'], (x: number) => number>> = {
 };
 
 export function gateConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, tolerance } = device;
   for (const kind of ['silu_mul', 'gelu_mul'] as const) {
     for (const [rows, inner] of [
@@ -35,6 +35,7 @@ export function gateConformance(device: Conformance): void {
 }
 
 export function softCapConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, tolerance } = device;
   for (const [rows, width, cap] of [
     [1, 1, 30],

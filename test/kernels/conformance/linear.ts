@@ -1,4 +1,3 @@
-import { describe, test } from 'vitest';
 import {
   isInteger,
   packRows,
@@ -12,7 +11,7 @@ import {
 import type { ColumnFormat } from '../../../kernels/stored_columns.ts';
 import { floatRows, RowDecoder, storedBytes, type StoredRows } from '../../../kernels/stored_rows.ts';
 import { gates } from './gates.ts';
-import { close, loaded, noise, segments, type Conformance } from './suite.ts';
+import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 /** x · weightᵀ in f64, of the values that the format keeps. */
 export function product(x: Float32Array, weight: Float32Array, inner: number): number[] {
@@ -102,6 +101,7 @@ function columns(
 }
 
 export function linearConformance(device: Conformance): void {
+  const { describe, test } = casesOf(device);
   const {
     name,
     tolerance,
@@ -124,6 +124,8 @@ export function linearConformance(device: Conformance): void {
       [65, 160, 65],
       [130, 31, 63],
       [11, 1_100, 24],
+      // More outputs than a tile of matrices has.
+      [70, 40, 140],
     ] as const;
     for (const format of formats) {
       for (const [i, [rows, inner, outputs]] of shapes.entries()) {

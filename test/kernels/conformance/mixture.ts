@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
-import { test } from 'vitest';
 import { DeviceError } from '../../../kernels/device.ts';
 import { isInteger, roundRows, weightFormats } from '../../../kernels/weight_format.ts';
 import { gates } from './gates.ts';
 import { product, quantised } from './linear.ts';
-import { close, loaded, noise, segments, type Conformance } from './suite.ts';
+import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 /** Of a row: experts, best first, ties to the lower, and their weights. */
 function chosen(
@@ -20,6 +19,7 @@ function chosen(
 }
 
 export function mixtureConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const {
     name,
     tolerance,

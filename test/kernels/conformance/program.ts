@@ -1,9 +1,9 @@
-import { test } from 'vitest';
 import type { Segment } from '../../../kernels/device.ts';
-import { close, keysAndValues, loaded, noise, options, pack, type Conformance } from './suite.ts';
+import { casesOf, close, keysAndValues, loaded, noise, options, pack, type Conformance } from './suite.ts';
 
 /** The three operations in one program, as a layer has them: norm, product, attention over what is in the blocks. */
 export function layerConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, tolerance } = device;
   test(`${name}: rms_norm, linear and attention in one program, several sequences in a step`, async () => {
     const [hidden, heads, headDim, blockSize] = [24, 2, 8, options.blockSize];

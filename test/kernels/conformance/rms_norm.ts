@@ -1,8 +1,8 @@
-import { describe, test } from 'vitest';
 import type { Operation } from '../../../kernels/program.ts';
-import { close, loaded, noise, segments, type Conformance } from './suite.ts';
+import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 
 export function rmsNormConformance(device: Conformance): void {
+  const { describe, test } = casesOf(device);
   const { name, tolerance } = device;
   describe(`${name}: rms_norm`, () => {
     for (const [rows, hidden] of [
@@ -67,6 +67,7 @@ function normalised(values: readonly number[], weight: Float32Array, offset = 0)
 }
 
 export function qkNormConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, tolerance } = device;
   for (const [span, headDim, heads, kvHeads] of [
     ['head', 4, 3, 1],

@@ -1,8 +1,8 @@
-import { test } from 'vitest';
 import type { Segment } from '../../../kernels/device.ts';
-import { close, keysAndValues, loaded, noise, options, unpack, type Conformance } from './suite.ts';
+import { casesOf, close, keysAndValues, loaded, noise, options, unpack, type Conformance } from './suite.ts';
 
 export function ropeStoreConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, tolerance } = device;
   for (const [headDim, heads, kvHeads, kvDtype, dim] of [
     [4, 2, 1, 'f32', 4],

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { test } from 'vitest';
 import type { Executable, SampleRequest, Segment } from '../../../kernels/device.ts';
-import { close, loaded, noise, type Conformance } from './suite.ts';
+import { casesOf, close, loaded, noise, type Conformance } from './suite.ts';
 
 export function sampleConformance(device: Conformance): void {
+  const { test } = casesOf(device);
   const { name, tolerance } = device;
   const load = async (vocab: number): Promise<Executable> =>
     loaded(

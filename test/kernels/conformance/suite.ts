@@ -1,5 +1,6 @@
 /** What the suites of operations share: programs of one operation at the edges of sizes, held against the equation in f64. */
 import assert from 'node:assert/strict';
+import { describe, test } from 'vitest';
 import type { Device, Executable, LoadOptions, Segment, WeightSource } from '../../../kernels/device.ts';
 import type { KvDtype, KvLayer, Program } from '../../../kernels/program.ts';
 import { floatRows, type StoredRows } from '../../../kernels/stored_rows.ts';
@@ -7,7 +8,15 @@ import type { WeightFormat } from '../../../kernels/weight_format.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { halfValue } from '../../support/half.ts';
 
+/** Who is told of cases. */
+export interface Cases {
+  readonly describe: (name: string, body: () => void) => void;
+  readonly test: (name: string, run: () => Promise<void>) => void;
+}
+
 export interface Conformance {
+  /** Vitest when it does not say. */
+  readonly cases?: Cases;
   readonly name: string;
   /** May give the same device again; the suite closes only what it loads. */
   readonly open: () => Promise<Device>;
@@ -23,6 +32,10 @@ export interface Conformance {
   readonly draws?: readonly { readonly vocab: number; readonly cases: number }[];
   /** One of so many shapes of attention. */
   readonly sampled?: number;
+}
+
+export function casesOf({ cases }: Conformance): Cases {
+  return cases ?? { describe, test };
 }
 
 const random = new Random(7);
