@@ -133,6 +133,13 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
       for (var i = 0u; i < LOADS; i++) {
         v[i] = kv[vector_at(thread, i) + plane_words / VECTOR_WORDS];
       }
+      // Never so. A use of V ahead of the scores: else compilers move its loads behind them, where nothing hides how long they take. And
+      // one of K, so that all of them are asked for before the first is waited for.
+      if (unknown(0) != 0) {
+        for (var i = 0u; i < LOADS; i++) {
+          put(thread, i, k[i] ^ v[i]);
+        }
+      }
       for (var i = 0u; i < LOADS; i++) {
         put(thread, i, k[i]);
       }

@@ -1,0 +1,104 @@
+/** Every kernel as hardware gets it, specialised: products in all formats and sets, and what else a step of common models has. */
+import { tileTokens, SPLIT_TOKENS } from '../../kernels/wgsl/attention_tiling.ts';
+import { gatherBlocks } from '../../kernels/wgsl/gather_blocks.ts';
+import { specialise, type KernelSpec, type Specialisation } from '../../kernels/wgsl/kernel.ts';
+import { formatConstant, linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
+import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
+import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
+import { drawChooseKernel, drawTilesKernel } from '../../kernels/wgsl/ops/draw.ts';
+import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
+import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
+import { combineKernel, numberPlacesKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
+import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
+import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+
+export interface Variant {
+  readonly name: string;
+  readonly code: string;
+  /** Weights that one turn of the loop over weights multiplies, for products of few rows. */
+  readonly weightsPerTurn?: number;
+}
+
+const FORMATS: readonly WeightFormat[] = ['f16', 'int8', 'int4', 'uint4'];
+const plain: Omit<Capabilities, 'set'> = {
+  ...{ hasSubgroups: true, hasF16: true, isSoftware: false, matrix: undefined, workgroupBytes: 49_152 },
+};
+const matrix = { componentType: 'f16', resultComponentType: 'f32', M: 16, N: 16, K: 16 };
+/** Outputs of a large product, and those of which a thread has fewer. */
+const OUTPUTS = [14_336, 4_096, 1_024];
+
+/** `subgroupSize`: of the card, for its matrices; `isSizeAsked` where it has several. */
+export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant[] {
+  const variants = new Map<string, Variant>();
+  const put = (name: string, spec: KernelSpec, specialisation: Specialisation = {}, weightsPerTurn?: number): void => {
+    const code = specialise(spec, specialisation);
+    variants.set(name, { name, code, ...(weightsPerTurn === undefined ? {} : { weightsPerTurn }) });
+  };
+  for (const set of ['deterministic', 'fast'] as const) {
+    for (const format of FORMATS) {
+      for (const outputs of OUTPUTS) {
+        const { byColumns, normed, many } = linearVariants(
+          { ...plain, set },
+          { format, gate: undefined, outputs },
+          true,
+        );
+        for (const [columns, { spec, specialisation }] of byColumns) {
+          const rows = specialisation.constants?.['ROWS'] ?? 1;
+          // A turn is a group of 32, or a chunk of 16 bytes.
+          const inputs = set === 'deterministic' ? 32 : { f32: 4, f16: 8, int8: 16, int4: 32, uint4: 32 }[format];
+          put(`${spec.name} ${format} ${outputs} c${columns}`, spec, specialisation, rows * inputs);
+        }
+        if (normed) put(`${normed.spec.name} ${format} ${outputs} normed`, normed.spec, normed.specialisation);
+        for (const { spec, specialisation } of many) put(`${spec.name} ${set} ${format}`, spec, specialisation);
+      }
+      const gated = linearVariants({ ...plain, set }, { format, gate: 'silu_mul', outputs: 28_672 }, false)
+        .byColumns[0]!;
+      put(`${gated[1].spec.name} ${format} gated`, gated[1].spec, gated[1].specialisation);
+      const experts = { format, gate: 'silu_mul', outputs: 1_536, hasExperts: true, isOrdered: true } as const;
+      for (const [columns, { spec, specialisation }] of linearVariants({ ...plain, set }, experts, false).byColumns)
+        put(`${spec.name} ${format} experts c${columns}`, spec, specialisation);
+    }
+  }
+  const withMatrices: Capabilities = { ...plain, set: 'fast', matrix: { ...matrix, subgroupSize, isSizeAsked } };
+  for (const format of FORMATS) {
+    for (const hasExperts of [false, true]) {
+      const use = { format, gate: undefined, outputs: 14_336, hasExperts };
+      for (const { spec, specialisation, tile } of linearVariants(withMatrices, use, false).many)
+        put(`${spec.name} ${format} ${tile[1]} rows${hasExperts ? ' experts' : ''}`, spec, specialisation);
+    }
+  }
+  for (const [model, heads, kvHeads, headDim, window, cap] of [
+    ['llama 8B', 32, 8, 128, 0, 0],
+    ['llama 1B', 32, 8, 64, 0, 0],
+    ['qwen3 30B', 32, 4, 128, 0, 0],
+    ['gemma2 9B', 16, 8, 256, 4_096, 50],
+  ] as const) {
+    const group = heads / kvHeads;
+    for (const rows of [1, Math.max(1, Math.floor(32 / group))]) {
+      const constants = {
+        ...{ BLOCK_SIZE: 32, HEAD_DIM: headDim, GROUP: group, TOKENS: tileTokens(headDim, 'f16'), SPLIT: SPLIT_TOKENS },
+        ...{ KV_F16: 1, HAS_WINDOW: window > 0 ? 1 : 0, HAS_CAP: cap > 0 ? 1 : 0, UNROLLED: 1, VECTOR_WORDS: 4 },
+        ...{ TILE_ROWS: rows, QUERY_BLOCK: rows * group >= 16 ? 4 : 1 },
+      };
+      put(`attention ${rows === 1 ? 'decode' : 'prefill'} ${model}`, pagedAttentionKernel, { constants });
+    }
+  }
+  put('attention_merge', attentionMergeKernel, { constants: { HEAD_DIM: 128 } });
+  const rope = { BLOCK_SIZE: 32, HEAD_DIM: 128, ROTARY: 128, KV_F16: 1 };
+  for (const HEAD_NORM of [0, 1])
+    put(`rope_store${HEAD_NORM ? ' with norm' : ''}`, ropeStoreKernel, { constants: { ...rope, HEAD_NORM } });
+  put('rms_norm', rmsNormKernel);
+  put('draw_tiles', drawTilesKernel);
+  put('draw_choose', drawChooseKernel);
+  put('candidates', candidatesKernel);
+  put('candidates_merge', candidatesMergeKernel);
+  put('embed int4', embedKernel, { constants: { FORMAT: formatConstant('int4') } });
+  put('gather_samples', gatherSamplesKernel);
+  const mixture = { constants: { EXPERTS: 128, PER_TOKEN: 8 } };
+  put('route', routeKernel, mixture);
+  put('number_places', numberPlacesKernel, mixture);
+  put('combine', combineKernel);
+  put('gather_blocks', gatherBlocks, { constants: { SCATTER: 0 } });
+  return [...variants.values()];
+}
