@@ -26,7 +26,12 @@ const built = {
 };
 
 /** On a software GPU, which computes on the cores that everybody else uses. */
-const softwareGpu = ['test/kernels/webgpu*.test.ts', 'test/e2e/webgpu.test.ts', 'test/bench/engine.test.ts'];
+const softwareGpu = [
+  'test/kernels/webgpu*.test.ts',
+  'test/e2e/webgpu.test.ts',
+  'test/bench/engine.test.ts',
+  'test/gpu/*.test.ts',
+];
 /** On subgroup matrices, which only a newer Mesa's software driver has. */
 const matrices = ['test/kernels/matrices*.test.ts'];
 

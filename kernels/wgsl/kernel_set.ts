@@ -9,12 +9,13 @@
 import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
+import type {
+  MATRIX_ROWS} from './linear_kernels.ts';
 import {
   MATMUL_TILE,
   matmul,
   matmulSubgroupMatrix,
   MATRIX_OUTPUTS,
-  MATRIX_ROWS,
   matvec,
   matvecOrdered,
 } from './linear_kernels.ts';
@@ -67,6 +68,8 @@ export interface Capabilities {
   readonly matrix: MatrixUse | undefined;
   /** Of a workgroup, at most. */
   readonly workgroupBytes: number;
+  /** For sweeps: what products of few rows take instead of what is chosen. */
+  readonly vectorShape?: { readonly rows: number; readonly lanes: number } | undefined;
 }
 
 interface LinearUse {
@@ -112,7 +115,7 @@ export function formatConstant(format: WeightFormat): number {
 
 /** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
-  { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes }: Capabilities,
+  { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes, vectorShape: forced }: Capabilities,
   { format, gate, outputs, hasExperts, isOrdered }: LinearUse,
   isNormed: boolean,
 ): {
@@ -130,7 +133,8 @@ export function linearVariants(
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
   const vectorVariant = (columns: (typeof COLUMNS)[number], normed: boolean): VectorVariant => {
-    const { rows, lanes } = isSoftware ? SOFTWARE_SHAPE : vectorShape(outputs, columns, vector === matvec && format);
+    const chosen = isSoftware ? SOFTWARE_SHAPE : vectorShape(outputs, columns, vector === matvec && format);
+    const { rows, lanes } = forced ?? chosen;
     return {
       spec: vector,
       specialisation: {

@@ -54,6 +54,8 @@ export interface WebgpuOptions {
   readonly isUnguarded?: boolean;
   /** For tests: WGSL as it is compiled, by the kernel's name. */
   readonly rewriteWgsl?: (name: string, code: string) => string;
+  /** For sweeps: what products of few rows take. */
+  readonly vectorShape?: Capabilities['vectorShape'];
   /** For tests: weights are split as if a binding held no more. */
   readonly maxSliceBytes?: number;
 }
@@ -109,6 +111,7 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     isSoftware: isTreatedAsSoftware(listing, options),
     matrix: undefined,
     workgroupBytes,
+    vectorShape: options.vectorShape,
   };
   const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu =>
     new Gpu(device, listing, info, { ...capabilities, matrix }, options, notes);

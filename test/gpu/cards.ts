@@ -31,11 +31,15 @@ function mesaVersion(): number {
   return Number.parseInt(stdout, 10);
 }
 
-/** `root`: Mesa 26, unpacked (config/gpu_drivers.js). Cards that cannot be played here are missing; `why` says so. */
-export function openCards(root: { readonly execPath: string; readonly env: Record<string, string> } | undefined): {
-  readonly cards: readonly Card[];
-  readonly why: readonly string[];
-} {
+interface Drivers {
+  readonly hasMesa26: () => boolean;
+  readonly mesa26: (driver: string) => { readonly execPath: string; readonly env: Readonly<Record<string, string>> };
+}
+
+/** Those that can be played here; `why` says what others lack. */
+export async function openCards(): Promise<{ readonly cards: readonly Card[]; readonly why: readonly string[] }> {
+  const { hasMesa26, mesa26 } = (await import(projectPath('config/gpu_drivers.js'))) as Drivers;
+  const root = hasMesa26() ? mesa26('nouveau') : undefined;
   if (spawnSync('cc', ['--version']).status !== 0) return { cards: [], why: ['there is no C compiler (cc)'] };
   const cards: Card[] = [];
   const why: string[] = [];

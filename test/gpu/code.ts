@@ -61,11 +61,7 @@ function report(card: Card, variant: Variant, code: MachineCode): string[] {
 }
 
 const [part = ''] = process.argv.slice(2);
-const { hasMesa26, mesa26 } = (await import(new URL('../../../config/gpu_drivers.js', import.meta.url).href)) as {
-  hasMesa26: () => boolean;
-  mesa26: (driver: string) => { execPath: string; env: Record<string, string> };
-};
-const { cards, why } = openCards(hasMesa26() ? mesa26('nouveau') : undefined);
+const { cards, why } = await openCards();
 for (const line of why) console.log(`skipped: ${line}`);
 const folder = mkdtempSync(`${tmpdir()}/gpu-code-`);
 const failures: string[] = [];

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { projectPath } from '../support/project.ts';
 import type { Card } from './cards.ts';
 
-export interface Loop {
+interface Loop {
   /** Loops around it. */
   readonly depth: number;
   /** Its own, without those of loops within it. */
