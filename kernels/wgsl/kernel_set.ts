@@ -9,16 +9,8 @@
 import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
-import type {
-  MATRIX_ROWS} from './linear_kernels.ts';
-import {
-  MATMUL_TILE,
-  matmul,
-  matmulSubgroupMatrix,
-  MATRIX_OUTPUTS,
-  matvec,
-  matvecOrdered,
-} from './linear_kernels.ts';
+import type { MATRIX_ROWS } from './linear_kernels.ts';
+import { MATMUL_TILE, matmul, matmulSubgroupMatrix, MATRIX_OUTPUTS, matvec, matvecOrdered } from './linear_kernels.ts';
 import type { MatrixUse } from './matrix_units.ts';
 
 export const kernelSets = ['deterministic', 'fast'] as const;
