@@ -12,8 +12,10 @@ import type { AttendedTokens, GridCounts } from './step_state.ts';
 const MAX_SUBMIT_MS = 250;
 /** An integrated GPU of few cores: a first step on a faster one is cut too often, which costs microseconds. */
 const [OPERATIONS_PER_MS, BYTES_PER_MS] = [0.4e9, 50e6];
-/** Of a new measurement in the average: a slower step is believed at once. */
+/** Of a faster step in the average. */
 const SHARE_DOWN = 0.3;
+/** Steps in a row that are slower before that is believed: one may have waited for what is made lazily, or for another program. */
+const SLOWER = 3;
 /** Of shorter steps much is the way there and back: they say only how slow the device is at most. */
 const TELLING_MS = 5;
 /** Rows below which a step is not cut down. */
@@ -35,6 +37,8 @@ export class SubmitBudget {
   /** Of the dispatch that takes longest, a row in a sequence half as long as there may be. */
   readonly #longestRowMs: number;
   #slowness = 1;
+  /** Of the steps since the last that was not slower. */
+  #slower: number[] = [];
   #doneMs = 0;
 
   /** `maxLength`: tokens of a sequence; `nowMs`: a steady clock. */
@@ -89,8 +93,13 @@ export class SubmitBudget {
       const predictedMs = this.#stepMs + counts.rows * this.#rowMs + pairs * this.#pairMs;
       if (predictedMs === 0) return;
       const slowness = tookMs / predictedMs;
-      if (slowness < this.#slowness) this.#slowness += SHARE_DOWN * (slowness - this.#slowness);
-      else if (tookMs >= TELLING_MS) this.#slowness = slowness;
+      if (slowness <= this.#slowness) {
+        this.#slowness += SHARE_DOWN * (slowness - this.#slowness);
+        this.#slower = [];
+      } else if (tookMs >= TELLING_MS) {
+        this.#slower = [...this.#slower, slowness].slice(-SLOWER);
+        if (this.#slower.length === SLOWER) this.#slowness = Math.min(...this.#slower);
+      }
     };
   }
 }

@@ -4,6 +4,7 @@
  *
  * What does not fit, or would take longer than the budget, is skipped with a line that says so.
  */
+import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -17,6 +18,9 @@ import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { shapeOfUniform, uniformTensors, type UniformModel } from './uniform_model.ts';
 import type { Figure } from './figures.ts';
+import { openCards } from '../gpu/cards.ts';
+import type { StepCpu } from '../gpu/step_cpu.ts';
+import { projectPath } from '../support/project.ts';
 import { ggufName, ggufPositions, writeGguf } from './gguf.ts';
 import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from './llama_peer.ts';
 import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
@@ -177,6 +181,35 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
     device.destroy();
   }
   figures.push(...announced(priceOfDeterminism(figures), options));
+  if (options.shapes.includes('8b')) figures.push(...announced(await cpuOfSteps(options), options));
+  return figures;
+}
+
+/** What this side of a step takes with a real driver that records it, on cards that are not there. */
+async function cpuOfSteps({ say }: EngineBenchOptions): Promise<Figure[]> {
+  const { cards, why } = await openCards();
+  for (const line of why) say(`skipped: ${line}`);
+  const figures: Figure[] = [];
+  for (const { name, execPath, env } of cards) {
+    for (const [model, batch] of [
+      ['8b', 1],
+      ['8b', 32],
+      ['mixture', 1],
+    ] as const) {
+      const { stdout } = spawnSync(execPath, [projectPath('dist/test/gpu/step_cpu.js'), model, String(batch)], {
+        ...{ env: { ...process.env, ...env }, encoding: 'utf8' },
+      });
+      if (stdout === '') continue;
+      const { cpuMs, submitMs, submitMsOf99, dispatches } = JSON.parse(stdout) as StepCpu;
+      const prefix = `engine/${model}/batch${batch}/on a card that is not there (${name})`;
+      figures.push(
+        { name: `${prefix}/cpu`, value: cpuMs, unit: 'ms' },
+        { name: `${prefix}/until-submitted`, value: submitMs, unit: 'ms' },
+        { name: `${prefix}/until-submitted-99-of-100`, value: submitMsOf99, unit: 'ms' },
+        { name: `${prefix}/dispatches`, value: dispatches, unit: '' },
+      );
+    }
+  }
   return figures;
 }
 

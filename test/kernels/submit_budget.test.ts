@@ -70,15 +70,37 @@ test('what a short step takes says little: it does not make the device slow', ()
   expect(budget.maxRows).toBeGreaterThan(65_535);
 });
 
+test('one step that is slow is not believed, three are', () => {
+  let now = 0;
+  const budget = new SubmitBudget(layers, 2_048, () => now);
+  const rowsAfter = (ms: number): number => {
+    const done = budget.begin(countsOf(64), alone);
+    now += ms;
+    done();
+    return budget.maxRows;
+  };
+  for (let i = 0; i < 40; i++) rowsAfter(20);
+  const before = budget.maxRows;
+  // What compiles at its first use: a prompt, then a token.
+  assert.deepEqual([rowsAfter(5_000), rowsAfter(3_000)], [before, before]);
+  rowsAfter(20);
+  expect(budget.maxRows).toBeGreaterThanOrEqual(before);
+  rowsAfter(4_000);
+  rowsAfter(5_000);
+  expect(rowsAfter(3_000)).toBeLessThan(before / 50);
+});
+
 test('a step that waits for the one before it took what is left', () => {
   let now = 0;
   const budget = new SubmitBudget(layers, 2_048, () => now);
-  const first = budget.begin(countsOf(64), alone);
-  const second = budget.begin(countsOf(64), alone);
-  now = 40_000;
-  first();
-  const rows = budget.maxRows;
-  now = 80_000;
-  second();
-  assert.equal(budget.maxRows, rows);
+  let before = budget.begin(countsOf(64), alone);
+  const rows: number[] = [];
+  for (let step = 1; step <= 6; step++) {
+    const next = budget.begin(countsOf(64), alone);
+    now = 40_000 * step;
+    before();
+    rows.push(budget.maxRows);
+    before = next;
+  }
+  assert.deepEqual(rows.slice(3), [rows[2], rows[2], rows[2]]);
 });

@@ -179,6 +179,7 @@ test('a step that would hold the device for long goes in several submits, and it
     return { row: (await running)[0]!.fullRow!, submits: numSubmits };
   };
   const whole = await rowOf(60_000);
+  for (let i = 0; i < 2; i++) await rowOf(60_000);
   const cut = await rowOf(0.01);
   assert.equal(whole.submits, 1);
   expect(cut.submits).toBeGreaterThan(4);
@@ -186,6 +187,51 @@ test('a step that would hold the device for long goes in several submits, and it
   expect(executable.maxRowsNow).toBeLessThan(64);
   for (let i = 0; i < 60; i++) await rowOf(0.01);
   assert.equal((await rowOf(0.01)).submits, 1);
+  await executable.close();
+  device.destroy();
+});
+
+test('while sequences decode nothing is encoded between a step’s results and the next one’s submit', async () => {
+  const opened = await openAdapter(selectAdapter(await listAdapters(), 'llvmpipe'));
+  let numEncoders = 0;
+  const requestDevice = async (descriptor: GPUDeviceDescriptor): Promise<GPUDevice> => {
+    const device = await opened.adapter.requestDevice(descriptor);
+    const create = device.createCommandEncoder.bind(device);
+    device.createCommandEncoder = (more) => {
+      numEncoders++;
+      return create(more);
+    };
+    return device;
+  };
+  const { limits, features, info } = opened.adapter;
+  const adapter = { limits, features, info, requestDevice } as unknown as GPUAdapter;
+  const device = await createDeviceOn(
+    { ...opened, adapter },
+    { adapter: '', kernelSet: 'deterministic', memoryBytes: 0 },
+  );
+  const long = decoderProgram(shapeOf(readModelFolder(goldenFolder('llama-tied'))), 512);
+  const numSequences = 6;
+  const executable = await device.load(long, random, {
+    ...{ ...options, maxRows: numSequences, maxSamples: numSequences, maxBlocksPerSequence: 16 },
+    ...{ numBlocks: { min: 16 * numSequences, max: 16 * numSequences } },
+    // Of no time: no step is cut.
+    nowMs: () => 0,
+  });
+  let numInLine = 0;
+  const numSteps = 150;
+  for (let step = 0; step < numSteps; step++) {
+    // Each passes the end of a split of attention at another step.
+    const segments = Array.from({ length: numSequences }, (_, i) => ({
+      ...{ tokens: [3], start: 100 + 40 * i + step, samples: [{ ...one, row: 0 }] },
+      blockTable: Array.from({ length: 16 }, (__, block) => 16 * i + block),
+    }));
+    numEncoders = 0;
+    const running = executable.run(segments);
+    if (numEncoders > 0) numInLine++;
+    await running;
+  }
+  // The first: nobody knew of it.
+  assert.equal(numInLine, 1);
   await executable.close();
   device.destroy();
 });
