@@ -3,6 +3,8 @@
  *
  *   deterministic  matvec_ordered for few rows, matmul over f32 tiles: one order of summation for every row count (E2)
  *   fast           matvec (subgroups), matmul on subgroup matrices, else over f16 tiles; judged by tolerance
+ *   matrices       subgroup matrices for every row count, sums of 1,024 inputs added in order (E2); x and weights as f16. Where a device
+ *                  has none, or rows do not have the same bits there whatever is beside them, the deterministic set stands in
  *
  * Where an adapter lacks what a fast kernel needs, the deterministic one stands in.
  */
@@ -13,7 +15,7 @@ import type { MATRIX_ROWS } from './linear_kernels.ts';
 import { MATMUL_TILE, matmul, matmulSubgroupMatrix, MATRIX_OUTPUTS, matvec, matvecOrdered } from './linear_kernels.ts';
 import type { MatrixUse } from './matrix_units.ts';
 
-export const kernelSets = ['deterministic', 'fast'] as const;
+export const kernelSets = ['deterministic', 'fast', 'matrices'] as const;
 export type KernelSet = (typeof kernelSets)[number];
 
 /**
@@ -26,6 +28,8 @@ const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: (typeof MAT
   { upTo: 64, rows: 32 },
   { upTo: Infinity, rows: 128 },
 ];
+/** Of the set whose sections take registers: one for every number of rows. */
+const SECTIONED_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
 /** A software driver takes seconds to compile a tile of many rows. */
 const SOFTWARE_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
 /** What two buffers of 128 × 128 × 32 in f16 take, with the sums. */
@@ -105,7 +109,7 @@ export function formatConstant(format: WeightFormat): number {
   return FORMATS[format];
 }
 
-/** The variants of one product: by columns, with the norm before it when there is one row, and for many rows. */
+/** The variants of one product: by columns (none where tiles serve every row count), with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes, vectorShape: forced }: Capabilities,
   { format, gate, outputs, hasExperts, isOrdered }: LinearUse,
@@ -135,11 +139,13 @@ export function linearVariants(
       outputsPerWorkgroup: rows * lanes,
     };
   };
+  // What is held exactly is multiplied so.
+  const isOnMatrices = set === 'matrices' && matrix !== undefined && format !== 'f32';
   const many = (): TiledVariant[] => {
-    if (isFast && matrix) {
+    if ((isFast || isOnMatrices) && matrix) {
       const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
       // An item of a mixture has up to MATMUL_TILE rows.
-      const tiled = isSoftware ? SOFTWARE_MATRIX_TILES : MATRIX_TILES;
+      const tiled = isOnMatrices ? SECTIONED_MATRIX_TILES : isSoftware ? SOFTWARE_MATRIX_TILES : MATRIX_TILES;
       const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : tiled;
       // Where subgroups have several sizes (AMD), fewer workgroups beside each other cost more than a barrier.
       const hasRoom = workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked;
@@ -147,7 +153,16 @@ export function linearVariants(
       return tiles.map(({ upTo, rows }) => ({
         ...{ spec: matmulSubgroupMatrix, upTo, tile: [MATRIX_OUTPUTS, rows] },
         specialisation: {
-          constants: { ...common, SUBGROUP_SIZE: subgroupSize, M, N, K, ROWS_TILE: rows, BUFFERS: buffers },
+          constants: {
+            ...common,
+            SUBGROUP_SIZE: subgroupSize,
+            M,
+            N,
+            K,
+            ROWS_TILE: rows,
+            BUFFERS: buffers,
+            SECTIONED: isOnMatrices ? 1 : 0,
+          },
           aliases: { Element: componentType },
           isSubgroupSizeAsked: isSizeAsked,
         },
@@ -165,10 +180,15 @@ export function linearVariants(
     ];
   };
   return {
-    byColumns: COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
-    normed: isNormed ? vectorVariant(1, true) : undefined,
+    byColumns: isOnMatrices ? [] : COLUMNS.map((columns) => [columns, vectorVariant(columns, false)]),
+    normed: isNormed && normsOnTheWay(set) ? vectorVariant(1, true) : undefined,
     many: many(),
   };
+}
+
+/** Whether a product of one row normalises it on the way in. */
+export function normsOnTheWay(set: KernelSet): boolean {
+  return set !== 'matrices';
 }
 
 /** A software driver has few threads and pays for every workgroup. */

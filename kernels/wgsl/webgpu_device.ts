@@ -113,12 +113,17 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     workgroupBytes,
     vectorShape: options.vectorShape,
   };
-  const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu =>
-    new Gpu(device, listing, info, { ...capabilities, matrix }, options, notes);
+  const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu => {
+    const set = options.kernelSet === 'matrices' && !matrix ? 'deterministic' : options.kernelSet;
+    return new Gpu(device, listing, info, { ...capabilities, set, matrix }, options, notes);
+  };
   const plain = gpu(undefined);
-  if (options.kernelSet !== 'fast') return plain;
+  if (options.kernelSet === 'deterministic') return plain;
   const { uses, note } = matricesOf(opened, options);
-  if (uses.length === 0) return gpu(undefined, note === undefined ? [] : [note]);
+  if (uses.length === 0) {
+    const none = options.kernelSet === 'matrices' ? ['it has no matrix units: the deterministic set stands in'] : [];
+    return gpu(undefined, note === undefined ? none : [note]);
+  }
   device.pushErrorScope('validation');
   const found = await rightMatrices(uses, plain.load.bind(plain), (use) => {
     const withMatrices = gpu(use);
@@ -138,10 +143,9 @@ export const WEBGPU_REVISION = 1;
 
 class Gpu implements WebgpuDevice {
   readonly kind = 'webgpu';
-  readonly description: string;
-  readonly #class: string;
+  readonly #info: GPUAdapterInfo;
+  #capabilities: Capabilities;
   #areRowsUnequal = false;
-  readonly capabilities: Capabilities;
   readonly lost: Promise<string>;
   readonly #notes: string[];
   readonly #device: GPUDevice;
@@ -160,13 +164,9 @@ class Gpu implements WebgpuDevice {
     notes: readonly string[],
   ) {
     this.#notes = [...notes];
-    const { vendor, architecture, description, subgroupMinSize = 0, subgroupMaxSize = 0 } = info;
-    const { set, matrix } = capabilities;
-    const matrices = matrix ? `, matrices ${nameOf(matrix)}` : '';
-    this.description = `webgpu (${listing.name}, ${listing.backend}, ${set} kernels${matrices})`;
-    // Another driver version may order or contract otherwise: its bits are its own. The description names it.
-    this.#class = [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, set, description].join('/');
-    this.capabilities = capabilities;
+    const { subgroupMinSize = 0, subgroupMaxSize = 0 } = info;
+    this.#info = info;
+    this.#capabilities = capabilities;
     this.#device = device;
     this.#listing = listing;
     this.#options = options;
@@ -182,8 +182,23 @@ class Gpu implements WebgpuDevice {
     this.lost = Promise.race([failed, gone]).then((reason) => (this.#lostReason ??= reason));
   }
 
+  get capabilities(): Capabilities {
+    return this.#capabilities;
+  }
+
+  get description(): string {
+    const { set, matrix } = this.#capabilities;
+    const matrices = matrix && set !== 'deterministic' ? `, matrices ${nameOf(matrix)}` : '';
+    return `webgpu (${this.#listing.name}, ${this.#listing.backend}, ${set} kernels${matrices})`;
+  }
+
+  /** Another driver version may order or contract otherwise: its bits are its own. The description names it. */
   get numericsClass(): string {
-    return this.#areRowsUnequal ? `${this.#class}/unequal-rows` : this.#class;
+    const { vendor, architecture, description } = this.#info;
+    const { set, matrix } = this.#capabilities;
+    const own = set === 'matrices' && matrix ? `${set}-${matrix.M}-${matrix.N}-${matrix.K}` : set;
+    const rows = this.#areRowsUnequal ? ['unequal-rows'] : [];
+    return [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, own, description, ...rows].join('/');
   }
 
   get notes(): readonly string[] {
@@ -191,8 +206,13 @@ class Gpu implements WebgpuDevice {
   }
 
   async checkRows(program: Program, options: ProbeOptions): Promise<void> {
-    if (this.capabilities.set !== 'deterministic' || this.#areRowsUnequal) return;
-    const found = await findUnequalRows(this.load.bind(this), program, options);
+    if (this.#capabilities.set === 'fast' || this.#areRowsUnequal) return;
+    let found = await findUnequalRows(this.load.bind(this), program, options);
+    if (found !== undefined && this.#capabilities.set === 'matrices') {
+      this.#notes.push(`its matrix units are not used: ${found}`);
+      this.#capabilities = { ...this.#capabilities, set: 'deterministic' };
+      found = await findUnequalRows(this.load.bind(this), program, options);
+    }
     if (found === undefined) return;
     this.#areRowsUnequal = true;
     this.#notes.push(

@@ -145,9 +145,9 @@ export const engineOptions = {
   kernel_set: option(
     'Model and engine',
     'SET',
-    z.enum(['deterministic', 'fast']),
+    z.enum(['deterministic', 'fast', 'matrices']),
     'deterministic',
-    'webgpu kernels: deterministic (same bits whatever the batch and the failures) or fast',
+    'webgpu kernels: deterministic (same bits whatever the batch and the failures), fast, or matrices (the first on matrix units, x in f16)',
   ),
   weights: option(
     'Model and engine',

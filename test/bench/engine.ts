@@ -12,7 +12,7 @@ import { DeviceError, type Device, type LoadOptions, type WeightSource } from '.
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
-import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
@@ -76,7 +76,7 @@ export interface EngineBenchOptions {
 const common = {
   readRegionBytes: 2 ** 30,
   formats: weightFormats,
-  sets: kernelSets,
+  sets: ['deterministic', 'fast'],
   contexts: [128, 2_048],
   numThreads: 0,
   hasProfile: true,

@@ -51,7 +51,7 @@ const USAGE = `usage: npm run bench -- NAME [options]
     --device NAME          wasm (default), webgpu, webgpu:INDEX, webgpu:PART_OF_NAME
     --shapes LIST          of ${shapeNames.join(', ')} (default ${wasm.shapes.join(',')}; webgpu ${webgpu.shapes.join(',')})
     --weights LIST         of ${weightFormats.join(', ')} (default all)
-    --kernel-sets LIST     of ${kernelSets.join(', ')} (default both; webgpu only)
+    --kernel-sets LIST     of ${kernelSets.join(', ')} (default the first two; webgpu only)
     --prefill LIST         prompt lengths (default ${wasm.prefillTokens.join(',')}; webgpu ${webgpu.prefillTokens.join(',')})
     --batches LIST         sequences in a decode step (default ${wasm.batches.join(',')}; webgpu ${webgpu.batches.join(',')})
     --contexts LIST        tokens before a decode step (default ${wasm.contexts.join(',')})
@@ -241,7 +241,10 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       device: values.device,
       shapes: values.shapes === undefined ? defaults.shapes : listOf(values.shapes, shapeNames),
       formats: listOf<WeightFormat>(values.weights, weightFormats),
-      sets: listOf<KernelSet>(values['kernel-sets'], kernelSets),
+      sets:
+        values['kernel-sets'] === undefined
+          ? kernelSets.slice(0, 2)
+          : listOf<KernelSet>(values['kernel-sets'], kernelSets),
       prefillTokens: numbersOf(values.prefill, defaults.prefillTokens),
       batches: numbersOf(values.batches, defaults.batches),
       contexts: numbersOf(values.contexts, defaults.contexts),

@@ -68,6 +68,11 @@ export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant
         put(`${spec.name} ${format} ${tile[1]} rows${hasExperts ? ' experts' : ''}`, spec, specialisation);
     }
   }
+  for (const format of FORMATS) {
+    const use = { format, gate: undefined, outputs: 14_336 };
+    for (const { spec, specialisation } of linearVariants({ ...withMatrices, set: 'matrices' }, use, false).many)
+      put(`${spec.name} ${format} in sections`, spec, specialisation);
+  }
   for (const [model, heads, kvHeads, headDim, window, cap] of [
     ['llama 8B', 32, 8, 128, 0, 0],
     ['llama 1B', 32, 8, 64, 0, 0],

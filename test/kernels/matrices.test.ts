@@ -28,6 +28,11 @@ conformance({ name: 'fast, on matrices', open, ...tolerances, sampled: 8 });
 
 // Tiles of 128 rows, as hardware gets them: the driver takes seconds for each.
 if (isLong) {
+  let ordered: Promise<WebgpuDevice> | undefined;
+  linearConformance({
+    ...{ name: 'matrices for every number of rows', ...tolerances, formats: ['f16', 'int8', 'int4'] },
+    open: () => (ordered ??= createWebgpuDevice({ adapter: testAdapter, memoryBytes: 0, kernelSet: 'matrices' })),
+  });
   let whole: Promise<WebgpuDevice> | undefined;
   linearConformance({
     ...{ name: 'fast, on matrices, as for hardware', ...tolerances, formats: ['f16', 'int4'] },

@@ -1,9 +1,14 @@
-/** Whole models on subgroup matrices, as matrices.test.ts: the golden vectors with the fast set. Budget: 60 s. */
-import { describe } from 'vitest';
+/** Whole models on subgroup matrices, as matrices.test.ts: the golden vectors with both sets that use them, and E2. Budget: 60 s. */
+import assert from 'node:assert/strict';
+import { describe, expect, test } from 'vitest';
+import type { WeightFormat } from '../../kernels/weight_format.ts';
+import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
+import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
+import { bitsOf } from './bits.ts';
 import { goldenSuite } from '../engine/golden_suite.ts';
-import { goldenFormats, goldenModels } from '../support/golden.ts';
+import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
 import { isLong } from '../support/long.ts';
-import { testDevice as device, useVectorWidth } from './software_gpu.ts';
+import { testAdapter, testDevice as device, useVectorWidth } from './software_gpu.ts';
 
 useVectorWidth(256, { compiles: 'well' });
 
@@ -11,4 +16,49 @@ useVectorWidth(256, { compiles: 'well' });
 describe('fast, on matrices', () => {
   goldenSuite({ device, kernelSet: 'fast' }, isLong ? goldenModels : ['llama-untied', 'qwen3-moe', 'gemma3'], 1e-2);
   if (isLong) goldenSuite({ device, kernelSet: 'fast' }, goldenFormats, 1e-2);
+});
+
+describe('matrices for every number of rows', () => {
+  if (isLong) goldenSuite({ device, kernelSet: 'matrices' }, goldenModels, 1e-2);
+  const models: readonly (readonly [model: string, format: WeightFormat])[] = [
+    ['llama-odd', 'int4'],
+    ['llama-bias', 'f16'],
+    ['gemma2', 'int8'],
+    ['mixtral', 'uint4'],
+    ['qwen3-moe', 'int4'],
+  ];
+  test.each(isLong ? models : models.slice(0, 1))(
+    'E2: %s with %s weights has the same bits in chunks of 150 down to 1, alone and beside others',
+    async (model, weightFormat) => {
+      const options = { modelPath: goldenFolder(model), device, kernelSet: 'matrices', weightFormat } as const;
+      const texts = await bitsOf(options, [
+        { chunk: 150, numOthers: 0 },
+        { chunk: 70, numOthers: 2 },
+        { chunk: 17, numOthers: 0 },
+        { chunk: 5, numOthers: 1 },
+        { chunk: 1, numOthers: 0 },
+      ]);
+      assert.equal(new Set(texts).size, 1, 'one text');
+    },
+    120_000,
+  );
+
+  test('rows that differ there switch them off, and the deterministic set stands in', async () => {
+    const opened = await createWebgpuDevice({
+      ...{ adapter: testAdapter, kernelSet: 'matrices', memoryBytes: 0 },
+      // As if the unit summed its first section otherwise when there is one row.
+      rewriteWgsl: (name, code) =>
+        name === 'matmul_subgroup_matrix'
+          ? code.replace('let v = clamp(x_next[i],', 'let v = clamp(x_next[i] * select(1.0, 1.002, num_rows == 1),')
+          : code,
+    });
+    expect(opened.capabilities.set).toBe('matrices');
+    assert.match(opened.numericsClass, /\/matrices-8-8-8\//);
+    await opened.checkRows(typicalProgram, { weightFormat: 'int4', kvDtype: 'f16', blockSize: 32 });
+    expect(opened.capabilities.set).toBe('deterministic');
+    assert.match(opened.notes.join(), /its matrix units are not used: row 0 of a step of 1 has other bits/);
+    assert.match(opened.numericsClass, /\/deterministic\//);
+    assert(!opened.numericsClass.includes('unequal'));
+    opened.destroy();
+  });
 });

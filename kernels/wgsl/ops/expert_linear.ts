@@ -48,7 +48,7 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
     const [tiled] = many;
     assert(tiled, 'every set has a kernel for many rows');
     plan.add(tiled.spec, params, async (uniform): Promise<Dispatch> => {
-      const vectorGroup = kernels.bind(byColumns[0]![1].spec, uniform, buffers);
+      const vectorGroup = kernels.bind(byColumns[0]?.[1].spec ?? tiled.spec, uniform, buffers);
       const manyGroup = kernels.bind(tiled.spec, uniform, buffers);
       const manyPipeline = await kernels.pipeline(tiled.spec, tiled.specialisation);
       const pipelines = new Map(
@@ -74,7 +74,7 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
         launch: ({ rows }) => {
           if (rows === 0) return undefined;
           const { atOnce, isTiled, most } = itemsOf(rows, mixture, plan.routing);
-          if (isTiled) {
+          if (isTiled || byColumns.length === 0) {
             const [gridX] = tiledGrid(1, outputs, tiled.tile);
             return { pipeline: manyPipeline, grid: [gridX, most, 1], bindGroup: manyGroup };
           }

@@ -92,7 +92,7 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
   const kind = manySpec === matmulSubgroupMatrix ? 'linear (matrix)' : 'linear';
   plan.add(manySpec, values, async (uniform): Promise<Dispatch> => {
     // The kernels share one contract, but a layout is per kernel: bind groups for those with few rows and those with many.
-    const vectorSpec = byColumns[0]![1].spec;
+    const vectorSpec = byColumns[0]?.[1].spec ?? manySpec;
     const vectorGroup = kernels.bind(vectorSpec, uniform, buffers);
     const manyGroup = kernels.bind(manySpec, uniform, buffers);
     const normedGroup = normX && kernels.bind(vectorSpec, uniform, { ...buffers, x: normX });
@@ -118,7 +118,7 @@ function addSlice(plan: DispatchPlan, { weight, slice, gate, count, params, bind
         if (numRows === 1 && normed && normedPipeline && normedGroup) {
           return { pipeline: normedPipeline, grid: vectorGrid(1, 1, groupsOf(normed), gridY), bindGroup: normedGroup };
         }
-        const perGroup = columnsFor(numRows, capabilities);
+        const perGroup = byColumns.length > 0 ? columnsFor(numRows, capabilities) : undefined;
         if (perGroup === undefined) {
           const { pipeline, tile } = tiles.find(({ upTo }) => numRows <= upTo)!;
           return { pipeline, grid: tiledGrid(numRows, slice.outputs, tile), bindGroup: manyGroup };

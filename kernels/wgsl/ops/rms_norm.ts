@@ -1,4 +1,5 @@
 import type { KernelSpec } from '../kernel.ts';
+import { normsOnTheWay } from '../kernel_set.ts';
 import { operation } from './operation.ts';
 
 /** `out[r, :] (+)= weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
@@ -18,6 +19,7 @@ export const rmsNormKernel = {
 export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
   const [x, out] = [plan.buffer(op.x), plan.buffer(op.out)];
   const count = x.spec.rows;
+  const isLeftOut = isNormOfNext && normsOnTheWay(plan.resources.capabilities.set);
   plan.push({
     spec: rmsNormKernel,
     params: {
@@ -27,7 +29,7 @@ export const rmsNorm = operation('rms_norm', (plan, op, { isNormOfNext }) => {
       is_accumulating: op.accumulate ? 1 : 0,
     },
     bindings: { x: x.buffer, weight: plan.vector(op.weight), out: out.buffer },
-    grid: (counts) => [isNormOfNext && counts[count] === 1 ? 0 : counts[count], 1, 1],
+    grid: (counts) => [isLeftOut && counts[count] === 1 ? 0 : counts[count], 1, 1],
     work: (counts) => ({ bytes: counts[count] * x.stride * 8, flops: 0 }),
   });
 });

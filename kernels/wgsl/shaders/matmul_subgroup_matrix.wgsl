@@ -1,4 +1,4 @@
-// matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` set
+// matmul_subgroup_matrix: matmul on the adapter's matrix units, where it has any; the `fast` and `matrices` sets
 //
 //   Buffers as in linear.wgsl. Element is what tiles hold, f16 or f32; sums are f32, because thousands of inputs in f16 sums lose percents.
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32, and 4 divides K.
@@ -9,6 +9,9 @@
 // the next step are on their way into registers meanwhile. With BUFFERS 2 they are stored beside those that are multiplied, which
 // saves a barrier and takes 48 KiB. Sums go through workgroup memory, SLAB rows at a time, because a matrix has no access to its
 // elements.
+//
+// SECTIONED 1 is for the `matrices` set: sums of 1,024 inputs begin at zero and are added up in f32 outside of the matrices, in order. Then
+// what a matrix unit does within a section is all that a sum depends on besides its inputs, for every number of rows (E2).
 enable f16;
 enable subgroups;
 enable subgroup_size_control;
@@ -22,6 +25,7 @@ const N: u32 = 16;
 const K: u32 = 16;
 const ROWS_TILE: u32 = 128;
 const BUFFERS: u32 = 1;
+const SECTIONED: u32 = 0;
 
 const THREADS = 4 * SUBGROUP_SIZE;
 const OUTPUTS_TILE = 128u;
@@ -34,6 +38,10 @@ const OWN_OUTPUTS = OUTPUTS_TILE / BY_OUTPUTS;
 // in elements of the array: vectors of four.
 const LINE_QUADS = 10u;
 const SLAB = 16u;
+const SLABS = ROWS_TILE / SLAB;
+// Groups of a section, and sums of a slab that a thread adds up.
+const SECTION = 32u;
+const SLAB_SUMS = SLAB * OUTPUTS_TILE / THREADS;
 // Vectors of x, and chunks of weights, that a thread loads in a step.
 const X_LOADS = (ROWS_TILE * 8 + THREADS - 1) / THREADS;
 const W_CHUNKS = OUTPUTS_TILE * CHUNKS_PER_GROUP;
@@ -78,6 +86,7 @@ fn matmul_subgroup_matrix(
   var scale_next: array<f32, W_LOADS>;
   var zero_next: array<f32, W_LOADS>;
   var totals: array<array<subgroup_matrix_result<f32, N, M>, OWN_OUTPUTS / N>, OWN_ROWS / M>;
+  var added = array<f32, select(1u, SLABS * SLAB_SUMS, SECTIONED == 1)>();
   // Once more than there are groups: the first turn only loads, the last one only multiplies.
   for (var turn = 0u; turn <= groups; turn++) {
     let buffer = select(0u, turn & 1, BUFFERS == 2);
@@ -126,11 +135,33 @@ fn matmul_subgroup_matrix(
           }
         }
       }
+      if (SECTIONED == 1 && (turn % SECTION == 0 || turn == groups)) {
+        for (var slab = 0u; slab < SLABS; slab++) {
+          if (subgroup / BY_OUTPUTS == slab * SLAB / OWN_ROWS) {
+            for (var i = 0u; i < SLAB / M; i++) {
+              for (var j = 0u; j < OWN_OUTPUTS / N; j++) {
+                let to = i * M * OUTPUTS_TILE + output_at + j * N;
+                subgroupMatrixStore<row_major>(&sums, to, totals[slab * SLAB % OWN_ROWS / M + i][j], OUTPUTS_TILE);
+              }
+            }
+          }
+          workgroupBarrier();
+          for (var i = 0u; i < SLAB_SUMS; i++) {
+            added[slab * SLAB_SUMS + i] += sums[thread + i * THREADS];
+          }
+          workgroupBarrier();
+        }
+        totals = array<array<subgroup_matrix_result<f32, N, M>, OWN_OUTPUTS / N>, OWN_ROWS / M>();
+      }
     }
   }
 
-  for (var slab = 0u; slab < ROWS_TILE / SLAB; slab++) {
-    if (subgroup / BY_OUTPUTS == slab * SLAB / OWN_ROWS) {
+  for (var slab = 0u; slab < SLABS; slab++) {
+    if (SECTIONED == 1) {
+      for (var i = 0u; i < SLAB_SUMS; i++) {
+        sums[thread + i * THREADS] = added[slab * SLAB_SUMS + i];
+      }
+    } else if (subgroup / BY_OUTPUTS == slab * SLAB / OWN_ROWS) {
       for (var i = 0u; i < SLAB / M; i++) {
         for (var j = 0u; j < OWN_OUTPUTS / N; j++) {
           let to = i * M * OUTPUTS_TILE + output_at + j * N;
