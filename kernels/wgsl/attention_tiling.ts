@@ -6,7 +6,6 @@ import type { KvDtype, OperationOf, Program } from '../program.ts';
 export const SPLIT_TOKENS = 128;
 const MAX_PARTIALS = 16_384;
 const MAX_PARTIAL_BYTES = 128 << 20;
-const QUERIES_PER_ITEM = 32;
 /** Workgroups that fill a large GPU (H200: 132 multiprocessors times four), and this machine's cores. */
 const FULL_WORKGROUPS = 528;
 const SOFTWARE_WORKGROUPS = 8;
@@ -44,7 +43,7 @@ export function attentionTiling(
   const kvHeads = Math.min(...layers.map((layer) => layer.kvHeads));
   const partialValues = Math.max(...layers.map(({ heads, headDim }) => heads * headDim));
   const partialHeads = Math.max(...layers.map(({ heads }) => heads));
-  const tileRows = Math.max(1, Math.floor(QUERIES_PER_ITEM / group));
+  const tileRows = rowsPerItem(Math.max(...layers.map(({ headDim }) => headDim)), group);
   const splitBelowItems = Math.ceil((isSoftware ? SOFTWARE_WORKGROUPS : FULL_WORKGROUPS) / kvHeads);
   const { maxSamples, maxRows, maxBlocksPerSequence, blockSize } = options;
   const splitsPerRow = Math.ceil((maxBlocksPerSequence * blockSize) / SPLIT_TOKENS);
@@ -57,6 +56,11 @@ export function attentionTiling(
     maxPartials: Math.min(MAX_PARTIALS, fitting, numRows * splitsPerRow),
     window: windows.size === 1 ? window : 0,
   };
+}
+
+/** Rows of a prefill item: a thread holds vectors of an item's outputs twice, of wide heads more of them. */
+export function rowsPerItem(headDim: number, group: number): number {
+  return Math.max(1, Math.floor((headDim > 128 ? 16 : 32) / group));
 }
 
 /** Tokens of a K tile: as many as leave workgroup memory for the rest, a divisor of a split. */

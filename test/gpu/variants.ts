@@ -1,5 +1,5 @@
 /** Every kernel as hardware gets it, specialised: products in all formats and sets, and what else a step of common models has. */
-import { tileTokens, SPLIT_TOKENS } from '../../kernels/wgsl/attention_tiling.ts';
+import { rowsPerItem, tileTokens, SPLIT_TOKENS } from '../../kernels/wgsl/attention_tiling.ts';
 import { gatherBlocks } from '../../kernels/wgsl/gather_blocks.ts';
 import { specialise, type KernelSpec, type Specialisation } from '../../kernels/wgsl/kernel.ts';
 import { formatConstant, linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
@@ -80,7 +80,7 @@ export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant
     ['gemma2 9B', 16, 8, 256, 4_096, 50],
   ] as const) {
     const group = heads / kvHeads;
-    for (const rows of [1, Math.max(1, Math.floor(32 / group))]) {
+    for (const rows of [1, rowsPerItem(headDim, group)]) {
       const constants = {
         ...{ BLOCK_SIZE: 32, HEAD_DIM: headDim, GROUP: group, TOKENS: tileTokens(headDim, 'f16'), SPLIT: SPLIT_TOKENS },
         ...{ KV_F16: 1, HAS_WINDOW: window > 0 ? 1 : 0, HAS_CAP: cap > 0 ? 1 : 0, UNROLLED: 1, VECTOR_WORDS: 4 },

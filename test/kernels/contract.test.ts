@@ -28,6 +28,7 @@ import { openNullAdapter } from '../../kernels/wgsl/adapters.ts';
 import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
 import { drawRecord } from '../../kernels/wasm/ops/draw.ts';
 import { wasmOperations } from '../../kernels/wasm/operations.ts';
+import { allVariants } from '../gpu/variants.ts';
 import { weightFormats } from '../../kernels/weight_format.ts';
 
 const kernels: KernelSpec[] = [
@@ -109,7 +110,7 @@ test('wasm: every struct that kernels read has the fields of its class, in order
   assert.deepEqual(new Map([...structs].sort()), new Map([...classes].sort()));
 });
 
-test('every product compiles in every format, set and matrix configuration that an adapter may have', async () => {
+test('every kernel compiles, products in every format, set and matrix configuration that an adapter may have', async () => {
   const { adapter } = await openNullAdapter();
   const requiredFeatures = [
     'shader-f16',
@@ -204,6 +205,8 @@ test('every product compiles in every format, set and matrix configuration that 
       }
     }
   }
+  // And every other kernel, as hardware gets it.
+  for (const { name, code } of allVariants(32, true)) sources.set(name, code);
   for (const [label, code] of sources) {
     const { messages } = await device.createShaderModule({ label, code }).getCompilationInfo();
     assert.deepEqual(
