@@ -85,6 +85,7 @@ export const matmulSubgroupMatrix = {
     K: 16,
     ROWS_TILE: 128,
     BUFFERS: 1,
+    SECTIONED: 0,
   },
   aliases: { Element: 'f16' },
 } as const satisfies KernelSpec;
