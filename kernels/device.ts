@@ -228,6 +228,8 @@ export interface Device {
   readonly numericsClass: string;
   /** What is not as people who chose it would expect, a clause each: for its log. */
   readonly notes: readonly string[];
+  /** Why nothing that it computes can be trusted, once that was seen: nobody serves with it. */
+  readonly fault?: string | undefined;
   /** Before a model is loaded: tries whether E2 holds here, by kernels that the model will use; else notes and numericsClass say so. */
   checkRows(program: Program, options: Pick<LoadOptions, 'weightFormat' | 'kvDtype' | 'blockSize'>): Promise<void>;
   /** Resolves with the reason when the device is gone for good; whatever runs then rejects. */

@@ -49,8 +49,10 @@ export function fuse(program: Program): FusedOperation[] {
 
 function isOnlyRead(buffer: string, by: Operation, { operations }: Program): boolean {
   const readers = operations.filter((one) => inputsOf(one).includes(buffer));
-  // Layers have the buffer in turns: each of its readers is of the same kind.
-  return readers.every(({ kind }) => kind === by.kind) && inputsOf(by).includes(buffer);
+  const writers = operations.filter((one) => 'out' in one && one.out === buffer);
+  // Layers have the buffer in turns: each of those that write it has one that reads it.
+  const isInTurns = readers.length === writers.length && readers.every(({ kind }) => kind === by.kind);
+  return isInTurns && inputsOf(by).includes(buffer);
 }
 
 function gateOf(
@@ -69,6 +71,8 @@ function isNormOfHeads(op: OperationOf<'qk_norm'>, after: OperationOf<'rope_stor
 
 function isNormOf(op: OperationOf<'rms_norm'>, after: Operation | undefined, { operations }: Program): boolean {
   if (after?.kind !== 'linear' || after.x !== op.out || op.x === op.out || op.accumulate) return false;
+  // With one row the product reads x itself.
+  if (after.out === op.x) return false;
   // Who reads what it writes: until the buffer is written again.
   const later = operations.slice(operations.indexOf(op) + 1);
   const nextWrite = later.findIndex((one) => 'out' in one && one.out === op.out);

@@ -28,8 +28,8 @@ const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: (typeof MAT
   { upTo: 64, rows: 32 },
   { upTo: Infinity, rows: 128 },
 ];
-/** Of the set whose sections take registers: one for every number of rows. */
-const SECTIONED_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
+/** Of the set whose sections take registers, and of f32, which takes room: one for every number of rows. */
+const NARROW_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
 /** A software driver takes seconds to compile a tile of many rows. */
 const SOFTWARE_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
 /** What two buffers of 128 × 128 × 32 in f16 take, with the sums. */
@@ -145,13 +145,15 @@ export function linearVariants(
     if ((isFast || isOnMatrices) && matrix) {
       const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
       // An item of a mixture has up to MATMUL_TILE rows.
-      const tiled = isOnMatrices ? SECTIONED_MATRIX_TILES : isSoftware ? SOFTWARE_MATRIX_TILES : MATRIX_TILES;
+      const tiled = isOnMatrices ? NARROW_MATRIX_TILES : isSoftware ? SOFTWARE_MATRIX_TILES : MATRIX_TILES;
       const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : tiled;
       // Where subgroups have several sizes (AMD), fewer workgroups beside each other cost more than a barrier.
       const hasRoom = workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked;
       const buffers = componentType === 'f16' && hasRoom ? 2 : 1;
-      return tiles.map(({ upTo, rows }) => ({
-        ...{ spec: matmulSubgroupMatrix, upTo, tile: [MATRIX_OUTPUTS, rows] },
+      const isF32 = componentType === 'f32';
+      const outputs = MATRIX_OUTPUTS[isF32 ? 'f32' : 'f16'];
+      return (isF32 && !hasExperts ? NARROW_MATRIX_TILES : tiles).map(({ upTo, rows }) => ({
+        ...{ spec: matmulSubgroupMatrix, upTo, tile: [outputs, rows] },
         specialisation: {
           constants: {
             ...common,

@@ -84,6 +84,7 @@ export const matmulSubgroupMatrix = {
     N: 16,
     K: 16,
     ROWS_TILE: 128,
+    OUTPUTS_TILE: 128,
     BUFFERS: 1,
     SECTIONED: 0,
   },
@@ -92,6 +93,6 @@ export const matmulSubgroupMatrix = {
 
 /** Outputs and rows of one workgroup of matmul; rows of an item of a mixture whose products are tiled. */
 export const MATMUL_TILE = 64;
-/** Outputs of one workgroup of matmul_subgroup_matrix, and the rows that one may have. */
-export const MATRIX_OUTPUTS = 128;
+/** Outputs of one workgroup of matmul_subgroup_matrix, by what its tiles hold: all fits 32 KiB; and the rows that one may have. */
+export const MATRIX_OUTPUTS = { f16: 128, f32: 64 } as const;
 export const MATRIX_ROWS = [32, 64, 128] as const;

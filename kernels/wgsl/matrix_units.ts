@@ -61,7 +61,8 @@ export function matrixChoice({ adapter, matrixConfigs }: OpenAdapter): MatrixCho
   return { uses: uses.slice(0, MAX_TRIED), note: undefined };
 }
 
-const [ROWS, INNER, OUTPUTS] = [70, 1_024, 80];
+/** More than a tile of 64 rows, of 64 outputs, and than a section of inputs; and fewer rows, for the tile of few. */
+const [ROWS, FEW_ROWS, INNER, OUTPUTS] = [70, 20, 1_056, 80];
 /** Tiles of f16. */
 const TOLERANCE = 1e-2;
 
@@ -95,21 +96,31 @@ const weights: WeightSource = {
 
 type Load = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
 
+/** Of all rows, then of the first of them: [ROWS + FEW_ROWS][OUTPUTS]. */
 async function product(load: Load): Promise<Float32Array> {
   const executable = await load(program, weights, options);
-  await executable.write('x', pattern(ROWS * INNER, 0.11));
-  await executable.run([{ tokens: new Array<number>(ROWS).fill(0), start: 0, blockTable: [0, 0, 0] }]);
-  const out = await executable.read('out', ROWS);
-  await executable.close();
-  return out;
+  try {
+    const out = new Float32Array((ROWS + FEW_ROWS) * OUTPUTS);
+    await executable.write('x', pattern(ROWS * INNER, 0.11));
+    for (const [rows, at] of [
+      [ROWS, 0],
+      [FEW_ROWS, ROWS * OUTPUTS],
+    ] as const) {
+      await executable.run([{ tokens: new Array<number>(rows).fill(0), start: 0, blockTable: [0, 0, 0] }]);
+      out.set(await executable.read('out', rows), at);
+    }
+    return out;
+  } finally {
+    await executable.close();
+  }
 }
 
 /** The product as the host computes it. */
 function expected(): Float32Array {
   const [x, w] = [pattern(ROWS * INNER, 0.11), pattern(OUTPUTS * INNER, 0.37)];
-  const out = new Float32Array(ROWS * OUTPUTS);
+  const out = new Float32Array((ROWS + FEW_ROWS) * OUTPUTS);
   for (let at = 0; at < out.length; at++) {
-    const [row, output] = [Math.floor(at / OUTPUTS) * INNER, (at % OUTPUTS) * INNER];
+    const [row, output] = [(Math.floor(at / OUTPUTS) % ROWS) * INNER, (at % OUTPUTS) * INNER];
     let sum = 0;
     for (let i = 0; i < INNER; i++) sum += x[row + i]! * w[output + i]!;
     out[at] = sum;
@@ -131,24 +142,29 @@ export async function rightMatrices(
   uses: readonly MatrixUse[],
   plain: Load,
   withMatrices: (use: MatrixUse) => Load,
-): Promise<{ readonly use: MatrixUse | undefined; readonly note: string | undefined }> {
+): Promise<{
+  readonly use: MatrixUse | undefined;
+  readonly note?: string | undefined;
+  /** Why nothing that the device computes can be trusted. */
+  readonly fault?: string;
+}> {
   const want = expected();
   const plainError = worstError(await product(plain), want);
   // Of integers, which a product's weights are rounded to.
   if (!(plainError <= TOLERANCE)) {
-    const note = `it computes a product wrongly (an error of ${percent(plainError)} of its largest value): its tokens cannot be trusted`;
-    return { use: uses[0], note };
+    const fault = `it computes a product wrongly (an error of ${percent(plainError)} of its largest value): its tokens cannot be trusted`;
+    return { use: uses[0], fault };
   }
   let note: string | undefined;
   for (const use of uses) {
     const which = `its matrix units are not used: ${nameOf(use)} with subgroups of ${use.subgroupSize}`;
     try {
       const error = worstError(await product(withMatrices(use)), want);
-      if (error <= TOLERANCE) return { use, note: undefined };
+      if (error <= TOLERANCE) return { use };
       note ??= `${which} computes a product wrongly (an error of ${percent(error)} of its largest value)`;
     } catch (error) {
-      // The shader does not compile here: the adapter promised what its driver does not keep.
-      note ??= `${which} does not compile: ${String(error).slice(0, 300)}`;
+      // For instance its shader does not compile: the adapter promised what its driver does not keep.
+      note ??= `${which} fails: ${String(error).slice(0, 300)}`;
     }
   }
   return { use: undefined, note };

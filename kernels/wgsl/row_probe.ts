@@ -1,12 +1,11 @@
 /**
  * Whether a row's bits depend on what it is computed beside (E2). The kernels have one order of arithmetic for every number of rows, but
  * a driver's compiler may contract or reorder what WGSL leaves to it, and differently in the kernels for one row and for many. So a
- * device compares at its start: the same rows of a norm, products and attention, by every kernel that may have them, alone and beside
- * others.
+ * device compares at its start: the same rows of a norm, products, attention and a gate, by the kernels for every number of rows, alone
+ * and beside others. Mixtures, biases and other layers' windows are not among them.
  */
 import type { Executable, LoadOptions, Segment, WeightSource } from '../device.ts';
 import type { Program } from '../program.ts';
-import { floatRows } from '../stored_rows.ts';
 
 /** More tokens than a split of attention has, and more rows than a matrix-vector kernel takes. */
 const NUM_TOKENS = 134;
@@ -25,8 +24,19 @@ export const typicalProgram: Program = {
   ...{ buffers: {}, weights: {}, kv: [], rope: {} },
 };
 
-/** A decoder layer up to the product behind its attention, with the heads of `model`'s first one: its kernels are compiled but once. */
-function probeOf({ operations, rope }: Program): { readonly program: Program; readonly width: number } | undefined {
+interface Probe {
+  readonly program: Program;
+  /** Values of a row of x, and of out. */
+  readonly width: number;
+  readonly outWidth: number;
+}
+
+/**
+ * A decoder layer with the heads of `model`'s first one, so that its attention is compiled but once: a norm, products, attention, a product
+ * that ends in a gate. On hardware the products have as many outputs as give a thread one, two and four of them, and inputs of more
+ * than a section; a software driver has one kernel for all, and few cores.
+ */
+function probeOf({ operations, rope }: Program, isSoftware: boolean): Probe | undefined {
   const attention = operations.find((op) => op.kind === 'attention');
   const stored = operations.find((op) => op.kind === 'rope_store');
   if (!attention || !stored) return undefined;
@@ -35,40 +45,52 @@ function probeOf({ operations, rope }: Program): { readonly program: Program; re
   const heads = { heads: group, kvHeads: 1, headDim };
   const width = group * headDim;
   const qkvWidth = width + 2 * headDim;
+  const [middle, inner] = isSoftware ? [64, 64] : [2_048, 4_096];
   const dim = rope[stored.rope]?.dim ?? headDim;
   const angles = (of: (x: number) => number): Float32Array =>
     Float32Array.from({ length: (NUM_TOKENS * dim) / 2 }, (_, i) => of((i % 97) / 7));
+  const matrix = (outputs: number, inputs: number, tensors: readonly string[]): Program['weights'][string] => ({
+    ...{ outputs, inner: inputs },
+    parts: tensors.map((tensor) => ({ tensor, outputs: outputs / tensors.length })),
+  });
   const program: Program = {
     operations: [
       { kind: 'rms_norm', x: 'x', weight: 'norm', out: 'normed', epsilon: 1e-5 },
       { kind: 'linear', x: 'normed', weight: 'qkv', out: 'qkv', accumulate: false },
       { kind: 'rope_store', qkv: 'qkv', layer: 0, rope: 'rope', ...heads },
       { ...attention, qkv: 'qkv', out: 'attended', layer: 0, ...heads },
-      { kind: 'linear', x: 'attended', weight: 'o', out: 'out', accumulate: false },
+      { kind: 'linear', x: 'attended', weight: 'middle', out: 'middle', accumulate: false },
+      { kind: 'linear', x: 'middle', weight: 'gate_up', out: 'gate_up', accumulate: false },
+      { kind: 'silu_mul', gateUp: 'gate_up', out: 'out', inner },
     ],
     buffers: {
       x: { rows: 'rows', width },
       normed: { rows: 'rows', width },
       qkv: { rows: 'rows', width: qkvWidth },
       attended: { rows: 'rows', width },
-      out: { rows: 'rows', width },
+      middle: { rows: 'rows', width: middle },
+      gate_up: { rows: 'rows', width: 2 * inner },
+      out: { rows: 'rows', width: inner },
     },
     weights: {
-      norm: { outputs: width, inner: 1, parts: [{ tensor: 'norm', outputs: width }] },
-      qkv: { outputs: qkvWidth, inner: width, parts: [{ tensor: 'qkv', outputs: qkvWidth }] },
-      o: { outputs: width, inner: width, parts: [{ tensor: 'o', outputs: width }] },
+      norm: matrix(width, 1, ['norm']),
+      qkv: matrix(qkvWidth, width, ['qkv']),
+      middle: matrix(middle, width, ['middle']),
+      gate_up: matrix(2 * inner, middle, ['gate', 'up']),
     },
     kv: [{ planes: [headDim, headDim] }],
     rope: { rope: { dim, cos: angles(Math.cos), sin: angles(Math.sin) } },
   };
-  return { program, width };
+  return { program, width, outWidth: inner };
 }
 
 /** Rows of the one sequence: the first of them, and how many. */
 type Stretch = readonly [start: number, count: number];
-/** Steps whose rows are compared with those of the whole sequence in one. */
+/** Steps whose rows are compared with those of the whole sequence in one: for each number of columns of a kernel, and for tiles. */
 const STEPS: readonly (readonly Stretch[])[] = [
   [[NUM_TOKENS - 1, 1]],
+  [[90, 2]],
+  [[31, 3]],
   [[64, 5]],
   [[30, 70]],
   [133, 129, 128, 100, 64, 33, 1, 0].map((start): Stretch => [start, 1]),
@@ -84,16 +106,29 @@ type Load = (program: Program, weights: WeightSource, options: LoadOptions) => P
 /** What of a model its kernels depend on. */
 export type ProbeOptions = Pick<LoadOptions, 'weightFormat' | 'kvDtype' | 'blockSize'>;
 
-/** The first rows whose bits differ, in words; undefined when all are equal, as they should be, or `model` has no attention. */
-export async function findUnequalRows(load: Load, model: Program, given: ProbeOptions): Promise<string | undefined> {
-  const made = probeOf(model);
-  if (!made) return undefined;
-  const { program, width } = made;
+/** What a device's bits show; nothing where all is as it should be, or `model` has no attention. */
+export interface ProbeFindings {
+  /** The first rows whose bits differ, in words. */
+  readonly unequal?: string;
+  /** It computes no numbers at all, in words. */
+  readonly fault?: string;
+}
+
+/** Compares rows alone and beside others. */
+export async function findUnequalRows(
+  load: Load,
+  model: Program,
+  given: ProbeOptions,
+  isSoftware: boolean,
+): Promise<ProbeFindings> {
+  const made = probeOf(model, isSoftware);
+  if (!made) return {};
+  const { program, width, outWidth } = made;
   const numBlocks = Math.ceil(NUM_TOKENS / given.blockSize);
   const weights: WeightSource = {
-    async *slices({ tensor, outputs }) {
-      const length = outputs * (tensor === 'norm' ? 1 : width);
-      yield await Promise.resolve(floatRows(pattern(length, tensor === 'qkv' ? 0.37 : 0.23)));
+    randomSeed: 11,
+    slices: () => {
+      throw new Error('random weights are made on the device');
     },
   };
   const executable = await load(program, weights, {
@@ -103,27 +138,33 @@ export async function findUnequalRows(load: Load, model: Program, given: ProbeOp
   });
   const x = pattern(NUM_TOKENS * width, 0.11);
   const blockTable = Array.from({ length: numBlocks }, (_, i) => i);
-  const bitsOf = async (stretches: readonly Stretch[]): Promise<Uint32Array> => {
+  const outOf = async (stretches: readonly Stretch[]): Promise<Float32Array> => {
     const rows = joined(x, stretches, width);
     await executable.write('x', rows);
     await executable.run(
       stretches.map(([start, count]): Segment => ({ tokens: new Array<number>(count).fill(0), start, blockTable })),
     );
-    const out = await executable.read('out', rows.length / width);
-    return new Uint32Array(out.buffer, out.byteOffset, out.length);
+    return executable.read('out', rows.length / width);
   };
+  const bitsOf = (values: Float32Array): Uint32Array =>
+    new Uint32Array(values.buffer, values.byteOffset, values.length);
   try {
-    const all = await bitsOf([[0, NUM_TOKENS]]);
+    const whole = await outOf([[0, NUM_TOKENS]]);
+    const numNumbers = whole.reduce((count, value) => count + (Number.isFinite(value) && value !== 0 ? 1 : 0), 0);
+    if (numNumbers < whole.length / 2) return { fault: 'a layer of random weights gives zeros or no numbers' };
+    const all = bitsOf(whole);
     for (const stretches of STEPS) {
-      const bits = await bitsOf(stretches);
-      const want = joined(all, stretches, width);
+      const bits = bitsOf(await outOf(stretches));
+      const want = joined(all, stretches, outWidth);
       const at = want.findIndex((value, i) => value !== bits[i]);
       if (at >= 0) {
         const counts = stretches.map(([, count]) => count).join(' + ');
-        return `row ${Math.floor(at / width)} of a step of ${counts} has other bits than in a step of ${NUM_TOKENS}`;
+        return {
+          unequal: `row ${Math.floor(at / outWidth)} of a step of ${counts} has other bits than in a step of ${NUM_TOKENS}`,
+        };
       }
     }
-    return undefined;
+    return {};
   } finally {
     await executable.close();
   }

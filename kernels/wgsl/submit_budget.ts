@@ -22,37 +22,29 @@ const TELLING_MS = 5;
 const LEAST_ROWS = 8;
 
 const one: GridCounts = {
-  ...{ rows: 1, samples: 1, decodeItems: 1, prefillItems: 1, merges: 1, listed: 1 },
-  ...{ drawn: 1, weighed: 1, topK: 0, topP: 0 },
+  ...{ rows: 1, samples: 0, decodeItems: 1, prefillItems: 1, merges: 1, listed: 0 },
+  ...{ drawn: 0, weighed: 0, topK: 0, topP: 0 },
 };
-const noPairs: AttendedTokens = { decodePairs: 0, prefillPairs: 0 };
 
 export class SubmitBudget {
   readonly #dispatches: readonly Dispatch[];
   readonly #nowMs: () => number;
-  /** At a slowness of 1: what a step takes whatever its rows, what a row adds, and a pair of a row and a token that it sees. */
-  readonly #stepMs: number;
-  readonly #rowMs: number;
-  readonly #pairMs: number;
-  /** Of the dispatch that takes longest, a row in a sequence half as long as there may be. */
+  /** Of the dispatch that takes longest, a row in a sequence half as long as there may be, at a slowness of 1. */
   readonly #longestRowMs: number;
   #slowness = 1;
   /** Of the steps since the last that was not slower. */
   #slower: number[] = [];
   #doneMs = 0;
+  /** What was predicted last at a slowness of 1, and for what. */
+  #last = { rows: -1, samples: -1, pairs: -1, ms: 0 };
 
   /** `maxLength`: tokens of a sequence; `nowMs`: a steady clock. */
   constructor(dispatches: readonly Dispatch[], maxLength: number, nowMs: () => number) {
     this.#dispatches = dispatches;
     this.#nowMs = nowMs;
-    const sum = (of: (dispatch: Dispatch) => number): number => dispatches.reduce((ms, each) => ms + of(each), 0);
-    const flopsOf = ({ work }: Dispatch, attended: AttendedTokens): number => work(one, attended).flops;
-    const pair = { decodePairs: 0.5, prefillPairs: 0.5 };
-    this.#stepMs = sum(({ work }) => work(one, noPairs).bytes / BYTES_PER_MS);
-    this.#rowMs = sum((dispatch) => flopsOf(dispatch, noPairs) / OPERATIONS_PER_MS);
-    this.#pairMs = sum((dispatch) => (flopsOf(dispatch, pair) - flopsOf(dispatch, noPairs)) / OPERATIONS_PER_MS);
     const half = { decodePairs: 0, prefillPairs: maxLength / 2 };
-    this.#longestRowMs = Math.max(0, ...dispatches.map((dispatch) => flopsOf(dispatch, half) / OPERATIONS_PER_MS));
+    const longest = Math.max(0, ...dispatches.map(({ work }) => work(one, half).flops));
+    this.#longestRowMs = longest / OPERATIONS_PER_MS;
   }
 
   /** Rows of a step in which no dispatch is predicted to take more than a submit may. */
@@ -63,9 +55,7 @@ export class SubmitBudget {
 
   /** Indexes of the dispatches that begin a further submit; none for most steps. */
   cuts(counts: GridCounts, attended: AttendedTokens): number[] {
-    const pairs = attended.decodePairs + attended.prefillPairs;
-    const most = this.#slowness * (this.#stepMs + counts.rows * this.#rowMs + pairs * this.#pairMs);
-    if (most <= MAX_SUBMIT_MS) return [];
+    if (this.#slowness * this.#rawMs(counts, attended) <= MAX_SUBMIT_MS) return [];
     const cuts: number[] = [];
     let ms = 0;
     this.#dispatches.forEach((dispatch, i) => {
@@ -80,27 +70,46 @@ export class SubmitBudget {
     return cuts;
   }
 
-  /** Call when a step is submitted, and what it returns when that step is done. */
-  begin(counts: GridCounts, attended: AttendedTokens): () => void {
-    const nowMs = this.#nowMs;
-    const submittedMs = nowMs();
+  /**
+   * Call when a step is submitted, and what it returns when that step is done. `isTelling`: whether all of it is computed, and nothing but
+   * it; of others only their end is noted, for the steps that wait for them.
+   */
+  begin(counts: GridCounts, attended: AttendedTokens, isTelling = true): () => void {
+    const submittedMs = this.#nowMs();
+    const predictedMs = isTelling ? this.#rawMs(counts, attended) : 0;
     return () => {
-      const doneMs = nowMs();
+      const doneMs = this.#nowMs();
       // It waited for the step before.
       const tookMs = doneMs - Math.max(submittedMs, this.#doneMs);
       this.#doneMs = doneMs;
-      const pairs = attended.decodePairs + attended.prefillPairs;
-      const predictedMs = this.#stepMs + counts.rows * this.#rowMs + pairs * this.#pairMs;
-      if (predictedMs === 0) return;
-      const slowness = tookMs / predictedMs;
-      if (slowness <= this.#slowness) {
-        this.#slowness += SHARE_DOWN * (slowness - this.#slowness);
-        this.#slower = [];
-      } else if (tookMs >= TELLING_MS) {
-        this.#slower = [...this.#slower, slowness].slice(-SLOWER);
-        if (this.#slower.length === SLOWER) this.#slowness = Math.min(...this.#slower);
-      }
+      if (predictedMs > 0) this.#learn(tookMs / predictedMs, tookMs);
     };
+  }
+
+  #learn(slowness: number, tookMs: number): void {
+    if (slowness <= this.#slowness) {
+      this.#slowness += SHARE_DOWN * (slowness - this.#slowness);
+      this.#slower = [];
+    } else if (tookMs >= TELLING_MS) {
+      this.#slower = [...this.#slower, slowness].slice(-SLOWER);
+      if (this.#slower.length === SLOWER) this.#slowness = Math.min(...this.#slower);
+    }
+  }
+
+  /** Of the whole step. Decoding steps are like the one before but for some tokens more: theirs is not added up again. */
+  #rawMs(counts: GridCounts, attended: AttendedTokens): number {
+    const { rows, samples } = counts;
+    const pairs = attended.decodePairs + attended.prefillPairs;
+    const last = this.#last;
+    const isLike = rows === last.rows && samples === last.samples && pairs >= last.pairs && pairs <= 1.05 * last.pairs;
+    if (!isLike) {
+      const ms = this.#dispatches.reduce(
+        (sum, dispatch) => (dispatch.launch(counts) === undefined ? sum : sum + rawMs(dispatch, counts, attended)),
+        0,
+      );
+      this.#last = { rows, samples, pairs, ms };
+    }
+    return this.#last.ms;
   }
 }
 

@@ -25,7 +25,7 @@ import { measurePeaks, type Peaks } from './peaks.ts';
 import { routingBytes } from './routing.ts';
 import { candidateTiles } from './ops/candidates.ts';
 import { drawStateBytes } from './ops/draw.ts';
-import { findUnequalRows, type ProbeOptions } from './row_probe.ts';
+import { findUnequalRows, type ProbeFindings, type ProbeOptions } from './row_probe.ts';
 import { polled } from './polling.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
 import { planExport, StepExporter } from './step_export.ts';
@@ -130,7 +130,9 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     return withMatrices.load.bind(withMatrices);
   });
   await polled(device.popErrorScope());
-  return gpu(found.use, found.note === undefined ? [] : [found.note]);
+  const made = gpu(found.use, found.note === undefined ? [] : [found.note]);
+  if (found.fault !== undefined) made.blame(found.fault);
+  return made;
 }
 
 function matricesOf(opened: OpenAdapter, { pretendedMatrix, withoutFeatures = [] }: WebgpuOptions): MatrixChoice {
@@ -146,6 +148,7 @@ class Gpu implements WebgpuDevice {
   readonly #info: GPUAdapterInfo;
   #capabilities: Capabilities;
   #areRowsUnequal = false;
+  #fault: string | undefined;
   readonly lost: Promise<string>;
   readonly #notes: string[];
   readonly #device: GPUDevice;
@@ -196,9 +199,22 @@ class Gpu implements WebgpuDevice {
   get numericsClass(): string {
     const { vendor, architecture, description } = this.#info;
     const { set, matrix } = this.#capabilities;
-    const own = set === 'matrices' && matrix ? `${set}-${matrix.M}-${matrix.N}-${matrix.K}` : set;
+    // The fast set's bits changed without a revision of the others.
+    const own =
+      set === 'matrices' && matrix ? `${set}-${matrix.M}-${matrix.N}-${matrix.K}` : set === 'fast' ? 'fast-2' : set;
     const rows = this.#areRowsUnequal ? ['unequal-rows'] : [];
     return [`webgpu-${WEBGPU_REVISION}`, vendor, architecture, own, description, ...rows].join('/');
+  }
+
+  /** For people and for who would serve with it. */
+  get fault(): string | undefined {
+    return this.#fault;
+  }
+
+  /** It computes wrongly. */
+  blame(fault: string): void {
+    this.#fault ??= fault;
+    this.#notes.push(fault);
   }
 
   get notes(): readonly string[] {
@@ -207,16 +223,19 @@ class Gpu implements WebgpuDevice {
 
   async checkRows(program: Program, options: ProbeOptions): Promise<void> {
     if (this.#capabilities.set === 'fast' || this.#areRowsUnequal) return;
-    let found = await findUnequalRows(this.load.bind(this), program, options);
-    if (found !== undefined && this.#capabilities.set === 'matrices') {
-      this.#notes.push(`its matrix units are not used: ${found}`);
+    const find = (): Promise<ProbeFindings> =>
+      findUnequalRows(this.load.bind(this), program, options, this.#capabilities.isSoftware);
+    let { unequal, fault } = await find();
+    if (unequal !== undefined && this.#capabilities.set === 'matrices') {
+      this.#notes.push(`its matrix units are not used: ${unequal}`);
       this.#capabilities = { ...this.#capabilities, set: 'deterministic' };
-      found = await findUnequalRows(this.load.bind(this), program, options);
+      ({ unequal, fault } = await find());
     }
-    if (found === undefined) return;
+    if (fault !== undefined) this.blame(`it computes nothing that could be used: ${fault}`);
+    if (unequal === undefined) return;
     this.#areRowsUnequal = true;
     this.#notes.push(
-      `a token's bits depend on what is computed beside it (E2 does not hold): ${found}; tokens may differ from those of one process`,
+      `a token's bits depend on what is computed beside it (E2 does not hold): ${unequal}; tokens may differ from those of one process`,
     );
   }
 

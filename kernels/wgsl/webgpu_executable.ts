@@ -126,7 +126,7 @@ export class WebgpuExecutable implements Executable {
     assert(!back.isInUse, `at most ${NUM_AHEAD} steps are given while one runs`);
     const counts = this.#upload(batch);
     const attended = attendedTokens(batch);
-    const done = this.#budget.begin(counts, attended);
+    const done = this.#budget.begin(counts, attended, isWholeStep(options));
     const { requests } = counts;
     const isDrawn = this.#logits !== undefined && options.part?.until === undefined;
     const bytes = isDrawn ? counts.resultWords * 4 : 0;
@@ -149,7 +149,7 @@ export class WebgpuExecutable implements Executable {
     exported.catch(() => undefined);
     if (bytes === 0) {
       await this.#finish(Promise.all([prepared, device.queue.onSubmittedWorkDone(), exported]));
-      if (isWholeStep(options)) done();
+      done();
       return [];
     }
     try {
@@ -157,7 +157,7 @@ export class WebgpuExecutable implements Executable {
       const rowBytes = fullRows.length * this.#vocab * 4;
       if (rowBytes > 0) mapped.push(back.rows.mapAsync(GPUMapMode.READ, 0, rowBytes));
       await this.#finish(Promise.all(mapped));
-      if (isWholeStep(options)) done();
+      done();
       const words = new Uint32Array(back.results.getMappedRange(0, bytes).slice(0));
       back.results.unmap();
       const rows = new Map<number, Float32Array>();

@@ -25,8 +25,11 @@ export function tryDevice(index: number, promised: string | undefined): Promise<
     child.once('error', ({ message }) => {
       failed(message);
     });
+    const startMs = performance.now();
     child.once('exit', (code, signal) => {
-      failed(`opening it ended the process (${signal ?? `exit code ${code}`})`);
+      if (performance.now() - startMs >= TRIAL_MS)
+        failed(`it took over ${TRIAL_MS / 1_000} s: its driver compiles or hangs`);
+      else failed(`opening it ended the process (${signal ?? `exit code ${code}`})`);
     });
   });
 }

@@ -31,7 +31,7 @@ import { FirstStep } from './first_step.ts';
 import { Incoming, type Arrival } from './incoming.ts';
 import { reportedToken, type SampledToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
-import { StepPace, type StepTimes } from './step_pace.ts';
+import { ROW_UNIT, StepPace, type StepTimes } from './step_pace.ts';
 import { Sequence, type Phase, type SequenceRequest } from './sequence.ts';
 
 export interface EngineOptions {
@@ -242,7 +242,7 @@ export class Engine {
     const isIdle = this.#steps.length === 0;
     const { work, admitted, isShort } = this.#scheduler.schedule({
       promptRows: (tokenRows) =>
-        Math.min(this.#pace.promptRows(tokenRows), Math.max(1, this.#executable.maxRowsNow - tokenRows)),
+        Math.min(this.#pace.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
       isIdle,
       mayPlan: (sequence) => this.#draws.mayPlan(sequence),
       mayDraw: this.#draws.turns(),

@@ -118,6 +118,10 @@ async function loadOn(
     checkTensors(program, weights.shapes, weights.path);
     const held = heldFormats(program, weights, options.weightFormat, device.kind === 'webgpu' ? 'f16' : 'int8');
     await device.checkRows(held.program, { weightFormat: held.common, kvDtype, blockSize });
+    if (device.fault !== undefined)
+      throw new DeviceError(
+        `${device.description}: ${device.fault}; use another --device, or another version of its driver`,
+      );
     const executable = await device.load(held.program, weights, {
       maxRows: Math.max(options.chunkTokens, options.maxNumSeqs),
       maxSamples: options.maxNumSeqs,

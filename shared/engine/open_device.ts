@@ -103,14 +103,19 @@ export interface DeviceTrial {
   readonly notes: readonly string[];
 }
 
-/** Opens the adapter with that index of the list with both kernel sets. A driver may end the process. @throws DeviceError */
+/** Opens the adapter with that index of the list with each kernel set. A driver may end the process. @throws DeviceError */
 export async function tryAdapter(index: number): Promise<DeviceTrial> {
   const listing = (await listAdapters())[index];
   if (!listing) throw new DeviceError(`there is no adapter ${index}`);
   const options = { adapter: '', memoryBytes: 0 };
   const fast = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet: 'fast' });
-  const ordered = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet: 'deterministic' });
-  await ordered.checkRows(typicalProgram, { weightFormat: 'f16', kvDtype: 'f16', blockSize: 32 });
   const { matrix } = fast.capabilities;
-  return { matrixTaken: matrix && nameOf(matrix), notes: [...fast.notes, ...ordered.notes] };
+  const notes = [...fast.notes];
+  // E2 is for these, the second only where there are matrix units.
+  for (const kernelSet of matrix ? (['deterministic', 'matrices'] as const) : (['deterministic'] as const)) {
+    const device = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet });
+    await device.checkRows(typicalProgram, { weightFormat: 'f16', kvDtype: 'f16', blockSize: 32 });
+    notes.push(...device.notes.map((note) => (kernelSet === 'matrices' ? `kernel set matrices: ${note}` : note)));
+  }
+  return { matrixTaken: matrix && nameOf(matrix), notes: [...new Set(notes)] };
 }

@@ -13,8 +13,8 @@ const AUTO_FACTOR = 2.5;
 /** Of a new time in the average. What a row adds is rather thought too much; what steps take without rows, by what disturbs one, too little. */
 const ROW = { up: 0.5, down: 0.2 };
 const TOKENS = { up: 0.2, down: 0.7 };
-/** Rows that products take at a time. */
-const ROW_UNIT = 4;
+/** Rows that products take at a time: who waits for a prompt has at least so many in a step. */
+export const ROW_UNIT = 4;
 /** Steps with prompts between two without; fewer when other numbers of sequences wait than when that was measured, or it was but a few times. */
 const MEASURE_EVERY = 32;
 const MEASURE_CHANGED_EVERY = 4;

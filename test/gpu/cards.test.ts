@@ -29,6 +29,11 @@ function run(card: Card, env: Readonly<Record<string, string>>, script: string, 
   return stdout;
 }
 
+test('those that cannot be played here say what they lack', () => {
+  assert.equal(cards.length + why.length >= 1, true);
+  for (const line of why) assert.match(line, /there is no C compiler|RDNA 3: |Ada: /);
+});
+
 describe.each(cards.map((card) => [card.name, card] as const))('%s', (_name, card) => {
   test('`penstock devices` takes f16 matrices of 16×16×16 with sums in f32', () => {
     const text = run(card, {}, 'dist/services/cli/main.js', 'devices');

@@ -10,7 +10,7 @@ import { softwareVersion } from '../../shared/base/version.ts';
 import { report as machineReport, type Figure } from '../bench/figures.ts';
 import { stageNames, stageSeconds, type StageMessage, type StageName } from './report_stages.ts';
 
-/** How a stage ended. `crashed`: its process ended without a word, twice. */
+/** How a stage ended. `crashed`: its process ended without a word, or this one did, twice, while the stage ran. */
 type StageStatus = 'done' | 'failed' | 'crashed' | 'timed out';
 
 interface StageRecord {
@@ -112,7 +112,8 @@ for (const name of stages) {
   const startMs = performance.now();
   const record = await runStage(name);
   save(name, { ...record, seconds: Number(((performance.now() - startMs) / 1_000).toFixed(1)) });
-  if (record.error !== undefined) console.log(`  ${record.status}: ${record.error}`);
+  if (record.error !== undefined)
+    console.log(`  ${record.status}: ${record.error} (to try it again, take ${name} out of ${values.out})`);
 }
 
 const compared = Object.values(state.stages)

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import type { DrawRequest, Executable, LoadOptions, Segment } from '../../kernels/device.ts';
 import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
-import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
+import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { nameOf } from '../../kernels/wgsl/matrix_units.ts';
 import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
 import {
@@ -140,7 +140,7 @@ async function decodeMs(
 async function benchDecode(model: UniformModel, name: string, formats: readonly WeightFormat[]): Promise<void> {
   const contexts = isSmall ? [64] : [2_048, 32_768];
   const batches = isSmall ? [1, 3] : [1, 8, 32];
-  for (const set of ['deterministic', 'fast'] as const) {
+  for (const set of kernelSets) {
     const device = await open(set);
     const { readBytesPerS } = await device.peaks(nowMs);
     for (const format of formats) {
@@ -168,7 +168,7 @@ async function benchDecode(model: UniformModel, name: string, formats: readonly 
 
 async function benchPrefill(): Promise<void> {
   const lengths = isSmall ? [64] : [512, 2_048];
-  for (const set of ['deterministic', 'fast'] as const) {
+  for (const set of kernelSets) {
     const device = await open(set);
     const most = Math.max(...lengths);
     const options = { maxRows: most, maxSamples: 1, maxBlocksPerSequence: Math.ceil(most / BLOCK_SIZE) };
@@ -202,11 +202,11 @@ async function benchPrefill(): Promise<void> {
 
 /** Products, attention and draws against their equations, in this process. */
 async function checkKernels(): Promise<void> {
-  for (const set of ['deterministic', 'fast'] as const) {
+  for (const set of kernelSets) {
     const device = await open(set);
     const cases: (readonly [string, () => Promise<void>])[] = [];
     const suite: Conformance = {
-      ...{ name: set, tolerance: 1e-5, linearTolerance: set === 'fast' ? 1e-2 : 1e-5 },
+      ...{ name: set, tolerance: 1e-5, linearTolerance: set === 'deterministic' ? 1e-5 : 1e-2 },
       ...{ open: () => Promise.resolve(device), draws: [{ vocab: 1_500, cases: isSmall ? 40 : 400 }] },
       ...(isSmall ? { formats: ['int4'], sampled: 8 } : {}),
       cases: {

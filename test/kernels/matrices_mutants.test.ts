@@ -51,9 +51,9 @@ const draws: readonly Mutant[] = [
     'let id = first + i * WORKGROUP_SIZE;\n    if (id >= params.vocab) {\n      continue;\n    }\n    let weight',
     'let id = first;\n    let weight',
   ],
-  ['draw_tiles', 'weight > bound', 'weight >= bound'],
+  ['draw_tiles', 'weight > from_weight', 'weight >= from_weight'],
   ['draw_tiles', '>> above == 0', '>> shift == 0'],
-  ['draw_tiles', 'top_k >= count', 'top_k > 0'],
+  ['draw_tiles', 'select(1u, 0u, top_k >= count)', '0u'],
   ['draw_tiles', 'wide_add(wide_mul(kept.x, top_p), vec2u(0xffffffffu, 0)).y', 'wide_mul(kept.x, top_p).y'],
   ['draw_tiles', 'select(0u, 1u, before + sum.x < before)', '0u'],
   [

@@ -70,6 +70,35 @@ test('what a short step takes says little: it does not make the device slow', ()
   expect(budget.maxRows).toBeGreaterThan(65_535);
 });
 
+test('a step behind one that exports took what is left, and one that exports tells nothing', () => {
+  let now = 0;
+  const budget = new SubmitBudget(layers, 2_048, () => now);
+  for (let i = 0; i < 40; i++) {
+    const done = budget.begin(countsOf(64), alone);
+    now += 20;
+    done();
+  }
+  const before = budget.maxRows;
+  for (let i = 0; i < 5; i++) {
+    const exporting = budget.begin(countsOf(512), alone, false);
+    const behind = budget.begin(countsOf(10), alone);
+    now += 160;
+    exporting();
+    now += 4;
+    behind();
+  }
+  expect(budget.maxRows).toBeGreaterThanOrEqual(0.8 * before);
+});
+
+test('products of samples are counted by samples', () => {
+  const head: Dispatch = {
+    ...dispatchOf(0),
+    work: ({ samples }) => ({ bytes: 1e6, flops: 1e9 * samples }),
+  };
+  const budget = new SubmitBudget([...layers, head], 2_048, () => 0);
+  assert.equal(budget.maxRows, new SubmitBudget(layers, 2_048, () => 0).maxRows);
+});
+
 test('one step that is slow is not believed, three are', () => {
   let now = 0;
   const budget = new SubmitBudget(layers, 2_048, () => now);

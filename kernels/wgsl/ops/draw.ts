@@ -22,7 +22,7 @@ const drawing = {
     results: { access: 'read_write', dtype: 'u32' },
     state: { access: 'read_write', dtype: 'atomic' },
   },
-  constants: { WORKGROUP_SIZE: 256 },
+  constants: { WORKGROUP_SIZE: 256, UNROLLED: 1 },
 } as const;
 
 /** A round over a row of logits; one workgroup per tile and sample. */
@@ -54,7 +54,8 @@ function sampleWords(vocab: number): number {
 }
 
 export const draw = operation('draw', (plan, op) => {
-  const { step, exp2Table, drawPages, slots, results, drawState } = plan.resources;
+  const { step, exp2Table, drawPages, slots, results, drawState, capabilities } = plan.resources;
+  const specialisation = { constants: { UNROLLED: capabilities.isSoftware ? 0 : 1 } };
   const logits = plan.buffer(op.logits);
   const tiles = Math.ceil(op.vocab / TILE);
   const params = { vocab: op.vocab, stride: logits.stride, tiles, sample_words: sampleWords(op.vocab) };
@@ -65,6 +66,7 @@ export const draw = operation('draw', (plan, op) => {
     plan.push({
       label: `draw (${name})`,
       spec: drawTilesKernel,
+      specialisation,
       params: { ...params, round },
       bindings,
       grid: (counts) => [has(counts) ? tiles : 0, counts.samples, 1],
@@ -74,6 +76,7 @@ export const draw = operation('draw', (plan, op) => {
   plan.push({
     label: 'draw (choose)',
     spec: drawChooseKernel,
+    specialisation,
     params: { ...params, round: 0 },
     bindings,
     grid: ({ drawn, samples }) => [drawn > 0 ? samples : 0, 1, 1],

@@ -52,7 +52,7 @@ fn draw_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocatio
   sum_groups(thread);
   if (thread == 0) {
     var sum = wide_mul(from_weight, ties);
-    for (var group = 0u; group < GROUPS; group++) {
+    for (var group = 0u; group < bound(GROUPS); group++) {
       sum = wide_add(sum, group_sums[group]);
     }
     target_left = wide_mul_high(one.random, sum);
@@ -65,7 +65,7 @@ fn draw_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocatio
   var sum = vec2u(0);
   var equal = 0u;
   let first = tile * TILE + thread * IDS_PER_THREAD;
-  for (var i = 0u; i < IDS_PER_THREAD; i++) {
+  for (var i = 0u; i < bound(IDS_PER_THREAD); i++) {
     weights[i] = 0;
     if (first + i < params.vocab) {
       weights[i] = weight_at(&one, first + i, highest);
@@ -88,7 +88,7 @@ fn draw_choose(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocatio
   var rest = target_left;
   var left = ties_left;
   var token = NO_TOKEN;
-  for (var i = 0u; i < IDS_PER_THREAD; i++) {
+  for (var i = 0u; i < bound(IDS_PER_THREAD); i++) {
     if (weights[i] == 0 || weights[i] < from_weight) {
       continue;
     }

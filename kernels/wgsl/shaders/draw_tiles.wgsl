@@ -16,6 +16,7 @@ const K2 = 3u;
 const P1 = 4u;
 const P2 = 5u;
 const TILES = 6u;
+const NONE = 0xffffffffu;
 
 // Bins of a round, of digits of 11 bits; the last digits of a weight have 10.
 const BINS = 2048u;
@@ -91,7 +92,7 @@ fn draw_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
     return;
   }
 
-  let bound = head.from_weight;
+  let from_weight = head.from_weight;
   let is_digit = round > WEIGH && round < TILES;
   // Bits above the digit, which agree with the bound's.
   var shift = 21u;
@@ -107,7 +108,7 @@ fn draw_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
   let has_bins = is_digit || (round == WEIGH && (top_k > 0 || top_p > 0));
   var sum = vec2u(0);
   var ties = 0u;
-  for (var i = 0u; i < IDS_PER_THREAD; i++) {
+  for (var i = 0u; i < bound(IDS_PER_THREAD); i++) {
     let id = first + i * WORKGROUP_SIZE;
     if (id >= params.vocab) {
       continue;
@@ -116,16 +117,16 @@ fn draw_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
     if (weight == 0) {
       continue;
     }
-    if (has_bins && (!is_digit || (weight ^ bound) >> above == 0)) {
-      let digit = (weight >> shift) & (BINS - 1);
-      atomicAdd(&bins[digit & (select(BINS, LAST_BINS, shift == 0) - 1)][0], 1);
-      atomicAdd(&bins[digit & (select(BINS, LAST_BINS, shift == 0) - 1)][1], weight & 0xffff);
-      atomicAdd(&bins[digit & (select(BINS, LAST_BINS, shift == 0) - 1)][2], weight >> 16);
+    if (has_bins && (!is_digit || (weight ^ from_weight) >> above == 0)) {
+      let digit = (weight >> shift) & (select(BINS, LAST_BINS, shift == 0) - 1);
+      atomicAdd(&bins[digit][0], 1);
+      atomicAdd(&bins[digit][1], weight & 0xffff);
+      atomicAdd(&bins[digit][2], weight >> 16);
     }
-    if (weight > bound) {
+    if (weight > from_weight) {
       sum = wide_add(sum, vec2u(weight, 0));
     }
-    if (weight == bound) {
+    if (weight == from_weight) {
       ties++;
     }
   }
@@ -136,7 +137,7 @@ fn draw_tiles(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
     if (thread == 0) {
       var all = vec2u(0);
       var count = 0u;
-      for (var group = 0u; group < GROUPS; group++) {
+      for (var group = 0u; group < bound(GROUPS); group++) {
         all = wide_add(all, group_sums[group]);
         count += group_tokens[group];
       }
@@ -160,7 +161,7 @@ fn find_best(one: ptr<function, Draw>, first: u32, thread: u32, own: u32) {
   var best_score = FORBIDDEN;
   var best_order = 0;
   var best_id = NO_TOKEN;
-  for (var i = 0u; i < IDS_PER_THREAD; i++) {
+  for (var i = 0u; i < bound(IDS_PER_THREAD); i++) {
     let id = first + i * WORKGROUP_SIZE;
     if (id >= params.vocab) {
       continue;
@@ -231,86 +232,85 @@ fn add_bins(to: u32, thread: u32) {
   }
 }
 
-// What is known of the head when a round begins, into `head`; `is_active` is 0 where top_k keeps every token.
+// What is known of the head when a round begins, into `head`; `is_active` is 0 where top_k keeps every token. Two turns of one loop, so
+// that the compiler has it once: where top_k's head ends, for rounds that need it, then what the round before has left.
 fn find_head(sample: u32, round: u32, top_k: u32, top_p: u32, thread: u32) {
-  let all = bins_at(sample);
-  if (round == K1) {
-    if (thread == 0) {
-      head.rest = vec2u(top_k, 0);
-    }
-    take_digit(all + 3 * FIRST_BINS_AT, BINS, 21, false, thread);
-    if (thread == 0) {
-      var count = 0u;
-      for (var group = 0u; group < GROUPS; group++) {
-        count += group_tokens[group];
+  let ends_top_k = top_k > 0 && (round == P1 || (round == TILES && top_p == 0));
+  for (var turn = select(1u, 0u, ends_top_k); turn < bound(2); turn++) {
+    // The bins to look into, their digit, and which head of the rounds before is resumed; none for those that begin.
+    var at = FIRST_BINS_AT;
+    var num = BINS;
+    var shift = 21u;
+    var resumed = NONE;
+    if (turn == 0) {
+      at = K2_AT;
+      num = LAST_BINS;
+      shift = 0;
+      resumed = 1;
+    } else if (round == K2) {
+      at = K1_AT;
+      shift = 10;
+      resumed = 0;
+    } else if (round == P2) {
+      at = P1_AT;
+      shift = 10;
+      resumed = 2;
+    } else if (round == TILES) {
+      if (top_p == 0) {
+        break;
       }
-      if (top_k >= count) {
-        is_active = 0;
+      at = P2_AT;
+      num = LAST_BINS;
+      shift = 0;
+      resumed = 3;
+    } else if (round == WEIGH) {
+      break;
+    }
+    load_bins(bins_at(sample) + 3 * at, num / WORKGROUP_SIZE, num, thread);
+    if (thread == 0) {
+      if (resumed != NONE) {
+        head = load_head(head_at(sample, resumed));
+        is_active = atomicLoad(&state[head_at(sample, resumed) + 6]);
+      }
+      if (turn == 1 && round == K1) {
+        begin_top_k(top_k);
+      }
+      if (turn == 1 && round == P1) {
+        begin_top_p(top_p);
+      }
+      if (is_active == 1) {
+        take_digit(bins_at(sample) + 3 * at, num, shift, turn == 1 && round >= P1);
+      } else if (turn == 0) {
+        // top_k keeps all: a head of nothing, and the round goes on.
+        head = Head(0, 0, vec2u(0), vec2u(0));
+        is_active = 1;
       }
     }
     workgroupBarrier();
   }
-  if (round == K2) {
-    resume(head_at(sample, 0), thread);
-    take_digit(all + 3 * K1_AT, BINS, 10, false, thread);
-  }
-  if (round == P1) {
-    begin_top_p(sample, top_k, top_p, thread);
-    take_digit(all + 3 * FIRST_BINS_AT, BINS, 21, true, thread);
-  }
-  if (round == P2) {
-    resume(head_at(sample, 2), thread);
-    take_digit(all + 3 * P1_AT, BINS, 10, true, thread);
-  }
-  if (round == TILES && top_p > 0) {
-    resume(head_at(sample, 3), thread);
-    take_digit(all + 3 * P2_AT, LAST_BINS, 0, true, thread);
-  }
-  if (round == TILES && top_p == 0 && top_k > 0) {
-    finish_top_k(sample, thread);
-  }
 }
 
-// The head of top_k, or none where it keeps every token.
-fn finish_top_k(sample: u32, thread: u32) {
-  resume(head_at(sample, 1), thread);
-  if (workgroupUniformLoad(&is_active) == 1) {
-    take_digit(bins_at(sample) + 3 * K2_AT, LAST_BINS, 0, false, thread);
+// Needs the sums of the first bins. Not active where there are no more tokens than are kept.
+fn begin_top_k(top_k: u32) {
+  var count = 0u;
+  for (var group = 0u; group < bound(GROUPS); group++) {
+    count += group_tokens[group];
   }
-  if (thread == 0 && is_active == 0) {
-    head = Head(0, 0, vec2u(0), vec2u(0));
-    is_active = 1;
-  }
-  workgroupBarrier();
+  head.rest = vec2u(top_k, 0);
+  is_active = select(1u, 0u, top_k >= count);
 }
 
-// The sum that top_p is to reach: its share of what top_k keeps, rounded up.
-fn begin_top_p(sample: u32, top_k: u32, top_p: u32, thread: u32) {
-  if (top_k > 0) {
-    finish_top_k(sample, thread);
-  }
-  load_bins(bins_at(sample) + 3 * FIRST_BINS_AT, BINS / WORKGROUP_SIZE, BINS, thread);
-  if (thread == 0) {
-    var kept = wide_add(head.above, wide_mul(head.from_weight, head.ties));
-    if (head.from_weight == 0) {
-      kept = vec2u(0);
-      for (var group = 0u; group < GROUPS; group++) {
-        kept = wide_add(kept, group_sums[group]);
-      }
+// The sum that top_p is to reach: its share of what top_k keeps, or of the sums of the first bins, rounded up.
+fn begin_top_p(top_p: u32) {
+  var kept = wide_add(head.above, wide_mul(head.from_weight, head.ties));
+  if (head.from_weight == 0) {
+    kept = vec2u(0);
+    for (var group = 0u; group < bound(GROUPS); group++) {
+      kept = wide_add(kept, group_sums[group]);
     }
-    let limit = wide_add(wide_mul(kept.x, top_p), vec2u(0xffffffffu, 0)).y;
-    head = Head(0, 0, wide_add(wide_mul(kept.y, top_p), vec2u(limit, 0)), vec2u(0));
   }
-  workgroupBarrier();
-}
-
-// What the first workgroup kept of the round before; rest.y of a head that is not active is all ones.
-fn resume(at: u32, thread: u32) {
-  if (thread == 0) {
-    head = load_head(at);
-    is_active = atomicLoad(&state[at + 6]);
-  }
-  workgroupBarrier();
+  let limit = wide_add(wide_mul(kept.x, top_p), vec2u(0xffffffffu, 0)).y;
+  head = Head(0, 0, wide_add(wide_mul(kept.y, top_p), vec2u(limit, 0)), vec2u(0));
 }
 
 fn keep_head(at: u32) {
@@ -327,7 +327,7 @@ fn keep_head(at: u32) {
 fn load_bins(bins_from: u32, each: u32, num: u32, thread: u32) {
   var sum = vec2u(0);
   var count = 0u;
-  for (var i = 0u; i < each; i++) {
+  for (var i = 0u; i < bound(each); i++) {
     let bin = bins_from + 3 * (num - 1 - (thread * each + i));
     count += atomicLoad(&state[bin]);
     sum = wide_add(sum, vec2u(atomicLoad(&state[bin + 1]), atomicLoad(&state[bin + 2])));
@@ -338,37 +338,33 @@ fn load_bins(bins_from: u32, each: u32, num: u32, thread: u32) {
 }
 
 // The digit that `head` ends at, from the highest down: where the rest, a number of tokens or a sum of weights, is reached.
-fn take_digit(bins_from: u32, num: u32, shift: u32, is_sum: bool, thread: u32) {
+fn take_digit(bins_from: u32, num: u32, shift: u32, is_sum: bool) {
   let each = num / WORKGROUP_SIZE;
-  load_bins(bins_from, each, num, thread);
-  if (thread == 0) {
-    var group = 0u;
-    while (group < GROUPS - 1 && is_passed(group_sums[group], group_tokens[group], is_sum)) {
-      group++;
+  var group = 0u;
+  while (group < GROUPS - 1 && is_passed(group_sums[group], group_tokens[group], is_sum)) {
+    group++;
+  }
+  var owner = group * GROUP;
+  while (owner < group * GROUP + GROUP - 1 && is_passed(sums[owner], tokens[owner], is_sum)) {
+    owner++;
+  }
+  var digit = num - 1 - owner * each;
+  let last = digit - (each - 1);
+  while (digit > last) {
+    let bin = bins_from + 3 * digit;
+    let its = vec2u(atomicLoad(&state[bin + 1]), atomicLoad(&state[bin + 2]));
+    if (!is_passed(its, atomicLoad(&state[bin]), is_sum)) {
+      break;
     }
-    var owner = group * GROUP;
-    while (owner < group * GROUP + GROUP - 1 && is_passed(sums[owner], tokens[owner], is_sum)) {
-      owner++;
-    }
-    var digit = num - 1 - owner * each;
-    let last = digit - (each - 1);
-    while (digit > last) {
-      let bin = bins_from + 3 * digit;
-      let its = vec2u(atomicLoad(&state[bin + 1]), atomicLoad(&state[bin + 2]));
-      if (!is_passed(its, atomicLoad(&state[bin]), is_sum)) {
-        break;
-      }
-      digit--;
-    }
-    head.from_weight |= digit << shift;
-    if (shift == 0) {
-      head.ties = head.rest.x;
-      if (is_sum) {
-        head.ties = wide_ceil_div(head.rest, head.from_weight);
-      }
+    digit--;
+  }
+  head.from_weight |= digit << shift;
+  if (shift == 0) {
+    head.ties = head.rest.x;
+    if (is_sum) {
+      head.ties = wide_ceil_div(head.rest, head.from_weight);
     }
   }
-  workgroupBarrier();
 }
 
 // Whether the head goes on below these, which it takes in.

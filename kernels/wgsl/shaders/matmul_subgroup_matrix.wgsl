@@ -4,8 +4,8 @@
 //   M, N, K are the adapter's configuration: [M, K] times [K, N]; each divides 32, and 4 divides K.
 //   SUBGROUP_SIZE is the adapter's only one, or the one that is asked for where it has several.
 //
-// One workgroup of four subgroups per ROWS_TILE x 128 outputs: grid (outputs / 128, rows / ROWS_TILE). 128 rows are two subgroups times
-// two of 64 x 64 each, 64 rows of 32 x 64, 32 rows four of 32 x 32. A step of the loop stages 32 inputs, scales applied; those of
+// One workgroup of four subgroups per ROWS_TILE x OUTPUTS_TILE outputs: grid (outputs / OUTPUTS_TILE, rows / ROWS_TILE). Of 128 outputs
+// 128 rows are two subgroups times two of 64 x 64 each, 64 rows of 32 x 64, 32 rows four of 32 x 32; tiles of f32 have 64 outputs. A step of the loop stages 32 inputs, scales applied; those of
 // the next step are on their way into registers meanwhile. With BUFFERS 2 they are stored beside those that are multiplied, which
 // saves a barrier and takes 48 KiB. Sums go through workgroup memory, SLAB rows at a time, because a matrix has no access to its
 // elements.
@@ -24,11 +24,11 @@ const M: u32 = 16;
 const N: u32 = 16;
 const K: u32 = 16;
 const ROWS_TILE: u32 = 128;
+const OUTPUTS_TILE: u32 = 128;
 const BUFFERS: u32 = 1;
 const SECTIONED: u32 = 0;
 
 const THREADS = 4 * SUBGROUP_SIZE;
-const OUTPUTS_TILE = 128u;
 // Subgroups beside each other by rows; the others are by outputs.
 const BY_ROWS = select(2u, 1u, ROWS_TILE == 32);
 const BY_OUTPUTS = 4 / BY_ROWS;

@@ -44,11 +44,11 @@ fn wide_mul_high(a: vec2u, b: vec2u) -> vec2u {
   return wide_add(wide_add(wide_mul(a.y, b.y), vec2u(first.y, 0)), vec2u(second.y, 0));
 }
 
-// ⌈a / b⌉, which fits 32 bits.
+// ⌈a / b⌉, which fits 32 bits; b is not 0, but a compiler that knew where the loop begins would unroll it.
 fn wide_ceil_div(a: vec2u, b: u32) -> u32 {
   var rest = wide_add(a, vec2u(b - 1, 0));
   var quotient = 0u;
-  for (var bit = 31; bit >= 0; bit--) {
+  for (var bit = 31 - i32(b == 0); bit >= 0; bit--) {
     let taken = vec2u(b << u32(bit), select(b >> (32 - u32(bit)), 0, bit == 0));
     if (!wide_less(rest, taken)) {
       rest = wide_sub(rest, taken);

@@ -160,6 +160,8 @@ export function drawConformance(device: Conformance): void {
     });
   }
 
+  // The same kernels in every set: where no draws are asked for, others have them.
+  if (plan.length === 0) return;
   test(`${name}: a drawn token is the next step's, and its count the next draw's, without the caller between`, async () => {
     const vocab = 40;
     const random = new Random(3);
