@@ -3,6 +3,7 @@
  * beside the machine's own driver; config/gpu_drivers.js unpacks it. Budget: 60 s.
  */
 import { expect, test } from 'vitest';
+import { weightFormats } from '../../kernels/weight_format.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { isLong } from '../support/long.ts';
 import { conformance } from './conformance.ts';
@@ -24,7 +25,16 @@ test('the fast set takes the driver’s matrices', async () => {
 });
 
 const tolerances = { tolerance: 1e-5, linearTolerance: 2e-3 };
-conformance({ name: 'fast, on matrices', open, ...tolerances, sampled: 8 });
+// Between them the kernels' formats; all five in the long run.
+const formats = isLong ? weightFormats : (['f16', 'uint4'] as const);
+conformance({
+  name: 'fast, on matrices',
+  open,
+  ...tolerances,
+  formats,
+  sampled: 8,
+  ...(isLong ? {} : { draws: [{ vocab: 6_001, cases: 80 }] }),
+});
 
 // Tiles of 128 rows, as hardware gets them: the driver takes seconds for each.
 if (isLong) {

@@ -30,7 +30,7 @@ export interface Conformance {
   readonly formats?: readonly WeightFormat[];
   /** Draws by vocabulary; ten thousand when it does not say. */
   readonly draws?: readonly { readonly vocab: number; readonly cases: number }[];
-  /** One of so many shapes of attention. */
+  /** One of so many shapes of attention, and fewer mixtures. */
   readonly sampled?: number;
 }
 
