@@ -38,7 +38,7 @@ function isDebian() {
 
 function libraries() {
   const machine = { x64: 'x86_64', arm64: 'aarch64' }[process.arch];
-  return `${folder}/root/usr/lib/${machine}-linux-gnu`;
+  return `${folder}/tree/usr/lib/${machine}-linux-gnu`;
 }
 
 function loaderName() {
@@ -91,14 +91,14 @@ export function unpackMesa26() {
   output('apt-get', ...given, 'update', '-qq');
   output('apt-get', ...given, 'install', '-qq', '-y', '-d', '-t', `${RELEASE}-backports`, ...PACKAGES);
   for (const name of readdirSync(`${apt}/archives`)) {
-    if (name.endsWith('.deb')) output('dpkg-deb', '-x', `${apt}/archives/${name}`, `${folder}/root`);
+    if (name.endsWith('.deb')) output('dpkg-deb', '-x', `${apt}/archives/${name}`, `${folder}/tree`);
   }
   rmSync(apt, { recursive: true });
   const loader = `${libraries()}/${loaderName()}`;
   const node = `${folder}/node.part`;
   copyFileSync(realpathSync(process.execPath), node);
   chmodSync(node, 0o755);
-  const patchelf = `${folder}/root/usr/bin/patchelf`;
+  const patchelf = `${folder}/tree/usr/bin/patchelf`;
   output(loader, '--library-path', libraries(), patchelf, '--set-interpreter', loader, node);
   renameSync(node, `${folder}/node`);
   writeFileSync(stamp, nodeNow());
@@ -111,7 +111,7 @@ export function mesa26(driver = 'lvp') {
     execPath: `${folder}/node`,
     env: {
       LD_LIBRARY_PATH: libraries(),
-      VK_DRIVER_FILES: `${folder}/root/usr/share/vulkan/icd.d/${driver}_icd.json`,
+      VK_DRIVER_FILES: `${folder}/tree/usr/share/vulkan/icd.d/${driver}_icd.json`,
       MESA_SHADER_CACHE_DIR: `${cache}/mesa26-${driver}`,
     },
   };

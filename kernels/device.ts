@@ -26,6 +26,16 @@ export interface WeightSource {
   readonly randomSeed?: number;
 }
 
+/** For benchmarks and probes. */
+export function randomWeightsOnDevice(randomSeed: number): WeightSource {
+  return {
+    randomSeed,
+    slices() {
+      throw new Error('random weights are made on the device');
+    },
+  };
+}
+
 /** What the caller fixes at load: sizes of everything a step may need, so that the steady state allocates nothing. */
 export interface LoadOptions {
   readonly maxRows: number;
@@ -226,7 +236,7 @@ export interface Device {
   readonly description: string;
   /** Instances of one class give the same bits (E2). */
   readonly numericsClass: string;
-  /** What is not as people who chose it would expect, a clause each: for its log. */
+  /** Each says in a clause what is not as people who chose the device would expect; they go into its instance's log. */
   readonly notes: readonly string[];
   /** Why nothing that it computes can be trusted, once that was seen: nobody serves with it. */
   readonly fault?: string | undefined;

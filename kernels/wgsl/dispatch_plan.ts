@@ -87,7 +87,7 @@ export interface Resources {
   readonly stats: GPUBuffer;
   readonly results: GPUBuffer;
   readonly exp2Table: GPUBuffer;
-  /** What the rounds of a draw leave each other; see shaders/drawing.wgsl. */
+  /** The rounds of a draw leave each other their findings in it; shaders/drawing.wgsl says where. */
   readonly drawState: GPUBuffer;
   /** [drawPages][vocab] u32 */
   readonly drawPages: GPUBuffer;

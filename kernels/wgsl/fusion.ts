@@ -26,17 +26,17 @@ export function fuse(program: Program): FusedOperation[] {
       fused.push({ op, fusion: { isNormOfNext: isNormOf(op, after, program) } });
     } else if (op.kind === 'linear') {
       const norm = before?.op.kind === 'rms_norm' && before.fusion.isNormOfNext ? before.op : undefined;
-      const gated = isGate(after) && makesPairs(op, after, program) ? after : undefined;
-      fused.push({ op, fusion: { ...(norm ? { norm } : {}), ...(gated ? { gated } : {}) } });
-      if (gated) i++;
+      const gate = gateOf(op, after, program);
+      fused.push({ op, fusion: { ...(norm ? { norm } : {}), ...gate } });
+      if (gate.gated) i++;
     } else if (op.kind === 'permute' && after?.kind === 'expert_linear' && isOnlyRead(op.out, after, program)) {
-      const [gate, isGated] = gateOf(after, operations[i + 2], program);
+      const gate = gateOf(after, operations[i + 2], program);
       fused.push({ op: after, fusion: { permuted: op, ...gate } });
-      i += isGated ? 2 : 1;
+      i += gate.gated ? 2 : 1;
     } else if (op.kind === 'expert_linear') {
-      const [gate, isGated] = gateOf(op, after, program);
+      const gate = gateOf(op, after, program);
       fused.push({ op, fusion: gate });
-      if (isGated) i++;
+      if (gate.gated) i++;
     } else if (op.kind === 'qk_norm' && after?.kind === 'rope_store' && isNormOfHeads(op, after)) {
       fused.push({ op: after, fusion: { headNorm: op } });
       i++;
@@ -47,6 +47,7 @@ export function fuse(program: Program): FusedOperation[] {
   return fused;
 }
 
+/** Whether nobody but `by`, layer by layer, reads the buffer. */
 function isOnlyRead(buffer: string, by: Operation, { operations }: Program): boolean {
   const readers = operations.filter((one) => inputsOf(one).includes(buffer));
   const writers = operations.filter((one) => 'out' in one && one.out === buffer);
@@ -55,13 +56,13 @@ function isOnlyRead(buffer: string, by: Operation, { operations }: Program): boo
   return isInTurns && inputsOf(by).includes(buffer);
 }
 
+/** The gate behind a product, where the product makes its pairs. */
 function gateOf(
-  op: OperationOf<'expert_linear'>,
+  op: OperationOf<'linear' | 'expert_linear'>,
   after: Operation | undefined,
   program: Program,
-): readonly [fusion: Fusion, isGated: boolean] {
-  const gated = isGate(after) && makesPairs(op, after, program) ? after : undefined;
-  return [gated ? { gated } : {}, gated !== undefined];
+): Pick<Fusion, 'gated'> {
+  return isGate(after) && makesPairs(op, after, program) ? { gated: after } : {};
 }
 
 /** Heads narrow enough for the workgroup that rotates one. */

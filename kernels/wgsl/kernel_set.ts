@@ -11,7 +11,6 @@
 import type { Gate } from '../program.ts';
 import type { WeightFormat } from '../weight_format.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
-import type { MATRIX_ROWS } from './linear_kernels.ts';
 import { MATMUL_TILE, matmul, matmulSubgroupMatrix, MATRIX_OUTPUTS, matvec, matvecOrdered } from './linear_kernels.ts';
 import type { MatrixUse } from './matrix_units.ts';
 
@@ -23,16 +22,17 @@ export type KernelSet = (typeof kernelSets)[number];
  * rows leaves too few workgroups to hide its loads, and the columns' second read of the weights comes from the cache.
  */
 const MATVEC_MAX_ROWS = { hardware: 64, software: 16 };
-/** Rows of a matrix tile for steps of up to so many rows: few workgroups have many rows, and many rows few of them. */
-const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: (typeof MATRIX_ROWS)[number] }[] = [
+/** Rows of a matrix tile (32, 64 or 128) for steps of up to so many rows: few workgroups have many rows, and many rows few of them. */
+const MATRIX_TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
   { upTo: 64, rows: 32 },
   { upTo: Infinity, rows: 128 },
 ];
-/** Of the set whose sections take registers, and of f32, which takes room: one for every number of rows. */
+/**
+ * One tile serves every number of rows where more rows cost too much: sums in sections take registers, f32 takes workgroup memory, and a
+ * software driver takes seconds to compile it.
+ */
 const NARROW_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
-/** A software driver takes seconds to compile a tile of many rows. */
-const SOFTWARE_MATRIX_TILES: typeof MATRIX_TILES = [{ upTo: Infinity, rows: 32 }];
-/** What two buffers of 128 × 128 × 32 in f16 take, with the sums. */
+/** Two buffers of 128 × 128 × 32 in f16 take this much workgroup memory, with the sums. */
 const TWO_BUFFERS_BYTES = 49_152;
 /** Columns that a matrix-vector workgroup keeps in registers. */
 const COLUMNS = [1, 2, 4, 8] as const;
@@ -62,7 +62,7 @@ export interface Capabilities {
   /** Its compiler is this machine's, and slow on unrolled loops. */
   readonly isSoftware: boolean;
   readonly matrix: MatrixUse | undefined;
-  /** Of a workgroup, at most. */
+  /** A workgroup has at most so many bytes of memory. */
   readonly workgroupBytes: number;
   /** For sweeps: what products of few rows take instead of what is chosen. */
   readonly vectorShape?: { readonly rows: number; readonly lanes: number } | undefined;
@@ -76,7 +76,7 @@ interface LinearUse {
   readonly outputs: number;
   readonly hasExperts?: boolean;
   /** Rows of x are found by the order of places. */
-  readonly isOrdered?: boolean;
+  readonly isPermuted?: boolean;
 }
 
 export interface LinearVariant {
@@ -84,16 +84,16 @@ export interface LinearVariant {
   readonly specialisation: Specialisation;
 }
 
-/** Of few rows: what its grid depends on too. */
+/** A variant for few rows, and what its grid depends on too. */
 export interface VectorVariant extends LinearVariant {
   readonly outputsPerWorkgroup: number;
 }
 
-/** Of many rows. */
+/** A variant for many rows. */
 export interface TiledVariant extends LinearVariant {
   /** Rows of a step that it is for, when those for fewer are not. */
   readonly upTo: number;
-  /** Of a workgroup. */
+  /** A workgroup computes so many. */
   readonly tile: readonly [outputs: number, rows: number];
 }
 
@@ -112,7 +112,7 @@ export function formatConstant(format: WeightFormat): number {
 /** The variants of one product: by columns (none where tiles serve every row count), with the norm before it when there is one row, and for many rows. */
 export function linearVariants(
   { set, hasSubgroups, hasF16, isSoftware, matrix, workgroupBytes, vectorShape: forced }: Capabilities,
-  { format, gate, outputs, hasExperts, isOrdered }: LinearUse,
+  { format, gate, outputs, hasExperts, isPermuted }: LinearUse,
   isNormed: boolean,
 ): {
   readonly byColumns: readonly (readonly [columns: number, variant: VectorVariant])[];
@@ -124,7 +124,7 @@ export function linearVariants(
     GATED: gate === undefined ? 0 : gateConstant(gate),
     UNROLLED: isSoftware ? 0 : 1,
     EXPERTS: hasExperts ? 1 : 0,
-    ORDERED: isOrdered ? 1 : 0,
+    PERMUTED: isPermuted ? 1 : 0,
   };
   const isFast = set === 'fast';
   const vector = isFast && hasSubgroups ? matvec : matvecOrdered;
@@ -144,26 +144,19 @@ export function linearVariants(
   const many = (): TiledVariant[] => {
     if ((isFast || isOnMatrices) && matrix) {
       const { subgroupSize, isSizeAsked, M, N, K, componentType } = matrix;
+      const isF16 = componentType === 'f16';
+      const fitting = isOnMatrices || isSoftware || !isF16 ? NARROW_MATRIX_TILES : MATRIX_TILES;
       // An item of a mixture has up to MATMUL_TILE rows.
-      const tiled = isOnMatrices ? NARROW_MATRIX_TILES : isSoftware ? SOFTWARE_MATRIX_TILES : MATRIX_TILES;
-      const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : tiled;
+      const tiles = hasExperts ? [{ upTo: Infinity, rows: MATMUL_TILE }] : fitting;
+      const tileOutputs = MATRIX_OUTPUTS[isF16 ? 'f16' : 'f32'];
       // Where subgroups have several sizes (AMD), fewer workgroups beside each other cost more than a barrier.
-      const hasRoom = workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked;
-      const buffers = componentType === 'f16' && hasRoom ? 2 : 1;
-      const isF32 = componentType === 'f32';
-      const outputs = MATRIX_OUTPUTS[isF32 ? 'f32' : 'f16'];
-      return (isF32 && !hasExperts ? NARROW_MATRIX_TILES : tiles).map(({ upTo, rows }) => ({
-        ...{ spec: matmulSubgroupMatrix, upTo, tile: [outputs, rows] },
+      const buffers = isF16 && workgroupBytes >= TWO_BUFFERS_BYTES && !isSizeAsked ? 2 : 1;
+      return tiles.map(({ upTo, rows }) => ({
+        ...{ spec: matmulSubgroupMatrix, upTo, tile: [tileOutputs, rows] },
         specialisation: {
           constants: {
-            ...common,
-            SUBGROUP_SIZE: subgroupSize,
-            M,
-            N,
-            K,
-            ROWS_TILE: rows,
-            BUFFERS: buffers,
-            SECTIONED: isOnMatrices ? 1 : 0,
+            ...{ ...common, SUBGROUP_SIZE: subgroupSize, M, N, K, ROWS_TILE: rows, OUTPUTS_TILE: tileOutputs },
+            ...{ BUFFERS: buffers, SECTIONED: isOnMatrices ? 1 : 0 },
           },
           aliases: { Element: componentType },
           isSubgroupSizeAsked: isSizeAsked,

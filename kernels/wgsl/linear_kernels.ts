@@ -46,18 +46,23 @@ const vectorConstants = {
   NORMED: 0,
   UNROLLED: 1,
   EXPERTS: 0,
-  ORDERED: 0,
+  PERMUTED: 0,
   WORKGROUP_SIZE: 128,
 };
 
 /** Few rows, any order of summation; needs subgroups. */
-export const matvec = { name: 'matvec', ...contract, constants: vectorConstants } as const satisfies KernelSpec;
+export const matvec = {
+  name: 'matvec',
+  ...contract,
+  uses: [...contract.uses, 'few_rows'],
+  constants: vectorConstants,
+} as const satisfies KernelSpec;
 
 /** Few rows, the order of {@link matmul}. */
 export const matvecOrdered = {
   name: 'matvec_ordered',
   ...contract,
-  uses: [...contract.uses, 'row_scale'],
+  uses: [...contract.uses, 'few_rows', 'row_scale', 'mean_scale'],
   constants: vectorConstants,
 } as const satisfies KernelSpec;
 
@@ -65,7 +70,7 @@ export const matvecOrdered = {
 export const matmul = {
   name: 'matmul',
   ...contract,
-  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1, EXPERTS: 0, ORDERED: 0 },
+  constants: { FORMAT: 0, GATED: 0, IS_F16: 0, UNROLLED: 1, EXPERTS: 0, PERMUTED: 0 },
   aliases: { Element: 'f32' },
 } as const satisfies KernelSpec;
 
@@ -78,7 +83,7 @@ export const matmulSubgroupMatrix = {
     GATED: 0,
     UNROLLED: 1,
     EXPERTS: 0,
-    ORDERED: 0,
+    PERMUTED: 0,
     SUBGROUP_SIZE: 32,
     M: 16,
     N: 16,
@@ -93,6 +98,5 @@ export const matmulSubgroupMatrix = {
 
 /** Outputs and rows of one workgroup of matmul; rows of an item of a mixture whose products are tiled. */
 export const MATMUL_TILE = 64;
-/** Outputs of one workgroup of matmul_subgroup_matrix, by what its tiles hold: all fits 32 KiB; and the rows that one may have. */
+/** Outputs of one workgroup of matmul_subgroup_matrix, by what its tiles hold: so its memory fits 32 KiB. */
 export const MATRIX_OUTPUTS = { f16: 128, f32: 64 } as const;
-export const MATRIX_ROWS = [32, 64, 128] as const;

@@ -4,7 +4,13 @@
  * device compares at its start: the same rows of a norm, products, attention and a gate, by the kernels for every number of rows, alone
  * and beside others. Mixtures, biases and other layers' windows are not among them.
  */
-import type { Executable, LoadOptions, Segment, WeightSource } from '../device.ts';
+import {
+  randomWeightsOnDevice,
+  type Executable,
+  type LoadOptions,
+  type Segment,
+  type WeightSource,
+} from '../device.ts';
 import type { Program } from '../program.ts';
 
 /** More tokens than a split of attention has, and more rows than a matrix-vector kernel takes. */
@@ -125,12 +131,7 @@ export async function findUnequalRows(
   if (!made) return {};
   const { program, width, outWidth } = made;
   const numBlocks = Math.ceil(NUM_TOKENS / given.blockSize);
-  const weights: WeightSource = {
-    randomSeed: 11,
-    slices: () => {
-      throw new Error('random weights are made on the device');
-    },
-  };
+  const weights = randomWeightsOnDevice(11);
   const executable = await load(program, weights, {
     ...given,
     ...{ maxRows: NUM_TOKENS, maxSamples: 8, maxBlocksPerSequence: numBlocks },

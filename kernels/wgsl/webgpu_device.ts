@@ -6,30 +6,18 @@
  * KV lies in one buffer per layer, [block][plane][token][kv_head][head_dim]: a block's layers are gathered into a record when it
  * leaves and scattered when it comes.
  */
-import assert from 'node:assert/strict';
-import { DeviceError, MAX_CANDIDATES, type Device, type LoadOptions, type WeightSource } from '../device.ts';
-import { exp2Table } from '../draw.ts';
-import { kvBlockBytes, samplingOf, type Program } from '../program.ts';
+import { DeviceError, type Device, type LoadOptions, type WeightSource } from '../device.ts';
+import type { Program } from '../program.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing, type OpenAdapter } from './adapters.ts';
-import { BlockTransfer } from './block_transfer.ts';
-import { attentionTiling } from './attention_tiling.ts';
-import { DispatchPlan, rowStride, type RopeAngles } from './dispatch_plan.ts';
-import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
 import { GpuMemory } from './gpu_memory.ts';
-import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
 import { KernelCache } from './kernel.ts';
 import type { Capabilities, KernelSet } from './kernel_set.ts';
 import { matrixChoice, nameOf, rightMatrices, type MatrixChoice, type MatrixUse } from './matrix_units.ts';
-import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
-import { routingBytes } from './routing.ts';
-import { candidateTiles } from './ops/candidates.ts';
-import { drawStateBytes } from './ops/draw.ts';
+import { loadProgram } from './program_loader.ts';
 import { findUnequalRows, type ProbeFindings, type ProbeOptions } from './row_probe.ts';
 import { polled } from './polling.ts';
-import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
-import { planExport, StepExporter } from './step_export.ts';
-import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
+import type { WebgpuExecutable } from './webgpu_executable.ts';
 
 const FEATURES = ['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix'] as const;
 /** What the largest kernel takes of workgroup memory; every desktop GPU has 32 KiB. */
@@ -113,9 +101,11 @@ export async function createDeviceOn(opened: OpenAdapter, options: WebgpuOptions
     workgroupBytes,
     vectorShape: options.vectorShape,
   };
+  // What a trial compiled is not compiled again.
+  const kernels = new KernelCache(device, options.rewriteWgsl);
   const gpu = (matrix: MatrixUse | undefined, notes: readonly string[] = []): Gpu => {
     const set = options.kernelSet === 'matrices' && !matrix ? 'deterministic' : options.kernelSet;
-    return new Gpu(device, listing, info, { ...capabilities, set, matrix }, options, notes);
+    return new Gpu(device, kernels, listing, info, { ...capabilities, set, matrix }, options, notes);
   };
   const plain = gpu(undefined);
   if (options.kernelSet === 'deterministic') return plain;
@@ -160,6 +150,7 @@ class Gpu implements WebgpuDevice {
 
   constructor(
     device: GPUDevice,
+    kernels: KernelCache,
     listing: AdapterListing,
     info: GPUAdapterInfo & { readonly subgroupMinSize?: number; readonly subgroupMaxSize?: number },
     capabilities: Capabilities,
@@ -174,7 +165,7 @@ class Gpu implements WebgpuDevice {
     this.#listing = listing;
     this.#options = options;
     this.subgroupSizes = [subgroupMinSize, subgroupMaxSize];
-    this.#kernels = new KernelCache(device, options.rewriteWgsl);
+    this.#kernels = kernels;
     // An error that no scope took would mean stale results: the device cannot be trusted with another step.
     const failed = new Promise<string>((resolve) => {
       device.addEventListener('uncapturederror', ({ error }) => {
@@ -252,7 +243,18 @@ class Gpu implements WebgpuDevice {
     const device = this.#device;
     const memory = new GpuMemory(device, this.#options.maxSliceBytes);
     try {
-      const executable = await this.#load(program, source, options, memory);
+      const executable = await loadProgram(
+        {
+          ...{ device, kernels: this.#kernels, capabilities: this.#capabilities },
+          room: {
+            listing: this.#listing,
+            budgetBytes: this.#options.memoryBytes,
+            numSharing: this.#options.numSharing ?? 1,
+          },
+          lost: () => this.#lostReason,
+        },
+        ...([program, source, options, memory] as const),
+      );
       // Nothing that is made on a lost device says so.
       if (this.#lostReason !== undefined) throw new DeviceError('lost while loading');
       return executable;
@@ -263,123 +265,4 @@ class Gpu implements WebgpuDevice {
       throw error;
     }
   }
-
-  async #load(
-    program: Program,
-    source: WeightSource,
-    options: LoadOptions,
-    memory: GpuMemory,
-  ): Promise<WebgpuExecutable> {
-    const device = this.#device;
-    const kernels = this.#kernels;
-    const operations = fuse(program);
-    const tiling = attentionTiling(program, options, this.capabilities.isSoftware);
-    const weights = await this.#loadWeights(program, source, options, memory, interleavedWeights(operations));
-
-    const { maxRows, maxSamples } = options;
-    const buffers = new Map<string, GPUBuffer>();
-    const unwritten = fusedAway(operations);
-    for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
-      if (unwritten.has(name)) continue;
-      const numRows = perRow * (rows === 'rows' ? maxRows : maxSamples);
-      buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
-    }
-    const candidates = program.operations.find((op) => op.kind === 'candidates');
-    const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
-    const vocab = samplingOf(program)?.vocab ?? 0;
-    const hasDraws = program.operations.some(({ kind }) => kind === 'draw');
-    const state = new StepState(options, tiling, vocab);
-    const partials = tiling?.maxPartials ?? 0;
-    const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
-    const rope = new Map<string, RopeAngles>();
-    for (const [name, { dim, cos, sin }] of Object.entries(program.rope)) {
-      const angles = await storage(`rope angles ${name}`, cos.length * 8);
-      device.queue.writeBuffer(angles, 0, interleave(cos, sin));
-      rope.set(name, { dim, angles });
-    }
-    const shared = {
-      step: await storage('step', state.words.byteLength),
-      parts: await storage('attention partials', partials * (tiling?.partialValues ?? 0) * 4),
-      partStats: await storage('attention partial sums', partials * (tiling?.partialHeads ?? 0) * 8),
-      lists: await storage('candidate lists', maxSamples * tiles * MAX_CANDIDATES * 8),
-      stats: await storage('candidate sums', maxSamples * tiles * 8),
-      results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
-      exp2Table: await storage('powers of two', exp2Table.byteLength),
-      drawPages: await storage('draw pages', Math.max(16, (options.drawPages ?? 0) * vocab * 4)),
-      slots: await storage('drawn tokens', maxSamples * 4),
-      drawState: await storage('draws', hasDraws ? drawStateBytes(vocab, maxSamples) : 16),
-      routing: await storage('routing', routingBytes(program, maxRows)),
-      none: await storage('none', 16),
-    };
-    device.queue.writeBuffer(shared.exp2Table, 0, exp2Table);
-
-    const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
-    const { blockSize, kvDtype } = options;
-    const layerBytes = program.kv.map((layer) => kvBlockBytes([layer], blockSize, kvDtype));
-    const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
-    const numFilled = Math.ceil(maxRows / blockSize);
-    const exports = planExport(options.exportRanges ?? [], layerBytes, numFilled, 1 + NUM_AHEAD);
-    const otherBytes = rowsBack + exports.bytes;
-    const numBlocks =
-      blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, otherBytes, this.#room) : 0;
-    const kv: GPUBuffer[] = [];
-    for (const [layer, bytes] of layerBytes.entries()) {
-      kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes * numBlocks));
-    }
-    const resources = { device, kernels, capabilities: this.capabilities, weights, buffers, kv, rope, ...shared };
-    const list = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
-    const transfer =
-      blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layerBytes, numBlocks) : undefined;
-    const exporter =
-      exports.numBlocks > 0
-        ? await StepExporter.create(device, memory, kernels, kv, layerBytes, exports, 1 + NUM_AHEAD)
-        : undefined;
-    return WebgpuExecutable.create({
-      ...{ device, program, options, numBlocks, blockBytes, memory, list, state, buffers, transfer, exporter },
-      step: shared.step,
-      results: shared.results,
-      drawPages: shared.drawPages,
-      lost: () => this.#lostReason,
-    });
-  }
-
-  get #room(): Room {
-    const { memoryBytes: budgetBytes, numSharing = 1 } = this.#options;
-    return { listing: this.#listing, budgetBytes, numSharing };
-  }
-
-  async #loadWeights(
-    program: Program,
-    source: WeightSource,
-    { weightFormat, onProgress }: LoadOptions,
-    memory: GpuMemory,
-    interleaved: ReadonlySet<string>,
-  ): Promise<Map<string, GpuWeight>> {
-    const loader = new WeightLoader(this.#device, memory, this.#kernels);
-    const entries = Object.entries(program.weights);
-    refuseWhatCannotFit(entries, weightFormat, this.#room);
-    const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
-    let doneBytes = 0;
-    const weights = new Map<string, GpuWeight>();
-    for (const [name, spec] of entries) {
-      const weight = await loader.load(name, spec, weightFormat, interleaved.has(name), source, (bytes) => {
-        doneBytes += bytes;
-        onProgress?.(doneBytes, totalBytes);
-      });
-      weights.set(name, weight);
-    }
-    await polled(this.#device.queue.onSubmittedWorkDone());
-    return weights;
-  }
-}
-
-/** Interleaves [cosine, sine]. */
-function interleave(cos: Float32Array, sin: Float32Array): Float32Array<ArrayBuffer> {
-  assert(cos.length === sin.length, 'a sine for every cosine');
-  const angles = new Float32Array(2 * cos.length);
-  for (let i = 0; i < cos.length; i++) {
-    angles[2 * i] = cos[i]!;
-    angles[2 * i + 1] = sin[i]!;
-  }
-  return angles;
 }

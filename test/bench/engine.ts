@@ -8,7 +8,13 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { DeviceError, type Device, type LoadOptions, type WeightSource } from '../../kernels/device.ts';
+import {
+  DeviceError,
+  randomWeightsOnDevice,
+  type Device,
+  type LoadOptions,
+  type WeightSource,
+} from '../../kernels/device.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
 import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
@@ -16,7 +22,7 @@ import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { shapeOfUniform, uniformTensors, type UniformModel } from './uniform_model.ts';
+import { configOf, shapeOfUniform, shapes, uniformTensors, type UniformModel } from './uniform_model.ts';
 import type { Figure } from './figures.ts';
 import { openCards } from '../gpu/cards.ts';
 import type { StepCpu } from '../gpu/step_cpu.ts';
@@ -27,24 +33,6 @@ import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts'
 import { randomWeights } from './random_weights.ts';
 import { measureSerialPart } from './serial_part.ts';
 
-type Shape = Omit<UniformModel, 'maxPositions' | 'epsilon' | 'ropeTheta'>;
-
-export const shapes: Readonly<Record<string, Shape>> = {
-  tiny: { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
-  '135m': { hidden: 576, layers: 30, heads: 9, kvHeads: 3, headDim: 64, inner: 1_536, vocabSize: 49_152 },
-  '1b': { hidden: 2_048, layers: 16, heads: 32, kvHeads: 8, headDim: 64, inner: 8_192, vocabSize: 128_256 },
-  // Qwen3-30B-A3B's proportions at half the width and a sixth of the depth.
-  mixture: {
-    ...{ hidden: 1_024, layers: 8, heads: 16, kvHeads: 2, headDim: 128, inner: 384, vocabSize: 151_936 },
-    experts: { count: 128, perToken: 8 },
-  },
-  // Gemma 3 1B's.
-  windowed: {
-    ...{ hidden: 1_152, layers: 26, heads: 4, kvHeads: 1, headDim: 256, inner: 6_912, vocabSize: 262_144 },
-    window: 512,
-  },
-  '8b': { hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
-};
 export const shapeNames = Object.keys(shapes);
 
 export interface EngineBenchOptions {
@@ -289,7 +277,7 @@ async function benchModel(
     numBlocks: { min: wanted, max: wanted },
   };
   // A GPU makes its own, which need not travel.
-  const weights = device.kind === 'wasm' ? randomWeights(program, SEED) : onDevice;
+  const weights = device.kind === 'wasm' ? randomWeights(program, SEED) : randomWeightsOnDevice(SEED);
   let executable: Profiled;
   try {
     executable = await device.load(program, weights, load);
@@ -312,13 +300,6 @@ async function benchModel(
   }
 }
 
-const onDevice: WeightSource = {
-  randomSeed: SEED,
-  slices: () => {
-    throw new Error('random weights are made on the device');
-  },
-};
-
 /** The model as the peer reads it, written once into the cache. */
 export async function peerModel(
   peer: LlamaPeer | undefined,
@@ -339,15 +320,6 @@ export async function peerModel(
 
 function peerName({ peer }: EngineBenchOptions): string {
   return peer === undefined || peer === 'all' ? 'llama.cpp' : `llama.cpp (at most ${peer})`;
-}
-
-export function configOf(shape: Shape, maxPositions: number): UniformModel {
-  return {
-    ...shape,
-    epsilon: 1e-5,
-    ropeTheta: 10_000,
-    maxPositions,
-  };
 }
 
 /** Throughput of the deterministic set over that of the fast one, where both were measured. */

@@ -7,14 +7,13 @@ import { closeSync, existsSync, openSync, readSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { configOf, shapes } from './engine.ts';
 import { withReference, type Figure } from './figures.ts';
 import { ggufName, ggufPositions, writeGguf, type GgufFormat } from './gguf.ts';
 import { cacheFolder } from './llama_peer.ts';
 import { letGo } from './page_cache.ts';
 import { randomModelFolder, type RandomFormat } from './random_model.ts';
 import { randomWeights } from './random_weights.ts';
-import { shapeOfUniform, uniformTensors } from './uniform_model.ts';
+import { configOf, shapeOfUniform, shapes, uniformTensors } from './uniform_model.ts';
 
 export interface LoadBenchOptions {
   readonly shape: string;

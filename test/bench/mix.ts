@@ -5,10 +5,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../../shared/base/random.ts';
 import { Cluster } from '../support/cluster.ts';
-import { configOf, shapes } from './engine.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { streamGaps } from './path.ts';
 import { randomModelFolder } from './random_model.ts';
+import { configOf, shapes } from './uniform_model.ts';
 
 export interface MixOptions {
   readonly shape: string;

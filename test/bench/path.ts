@@ -9,7 +9,7 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { Cluster, harbour, mapConcurrently, type RequestView } from '../support/cluster.ts';
 import { Random } from '../../shared/base/random.ts';
-import { configOf, shapes } from './engine.ts';
+import { configOf, shapes } from './uniform_model.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { randomModelFolder } from './random_model.ts';
 

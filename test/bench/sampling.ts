@@ -8,11 +8,11 @@ import type { WeightFormat } from '../../kernels/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { DrawMemory, Draws, neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
-import { configOf, peerModel, shapes } from './engine.ts';
+import { peerModel } from './engine.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { PeerDecoding, type LlamaPeer, type PeerSampling } from './llama_peer.ts';
 import { randomWeights } from './random_weights.ts';
-import { shapeOfUniform } from './uniform_model.ts';
+import { configOf, shapeOfUniform, shapes } from './uniform_model.ts';
 
 export interface SamplingBenchOptions {
   readonly device: Device;

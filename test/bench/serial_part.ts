@@ -2,7 +2,7 @@
  * The serial part of a step on webgpu: from a step's results in JavaScript until the next one is submitted, while sequences decode in an engine's loop.
  * On Dawn's null back end, which takes every command and computes nothing: what is measured is the host alone.
  */
-import type { SampleResult, Segment } from '../../kernels/device.ts';
+import { randomWeightsOnDevice, type SampleResult, type Segment } from '../../kernels/device.ts';
 import { openNullAdapter, type OpenAdapter } from '../../kernels/wgsl/adapters.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { createDeviceOn } from '../../kernels/wgsl/webgpu_device.ts';
@@ -39,7 +39,7 @@ export async function measureSerialPart(
     resultsMs = NaN;
   });
   const device = await createDeviceOn(opened, { adapter: '', kernelSet: set, memoryBytes: 0 });
-  const executable = await device.load(decoderProgram(shapeOfUniform(config), maxLength), narrow, {
+  const executable = await device.load(decoderProgram(shapeOfUniform(config), maxLength), randomWeightsOnDevice(1), {
     ...{ maxRows: batch * PROMPT, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f32' },
     ...{ kvDtype: 'f16', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks } },
   });
@@ -102,10 +102,3 @@ function withEmptyKernels(opened: OpenAdapter, onSubmitted: () => void): OpenAda
   const { features, info } = adapter;
   return { ...opened, adapter: { limits, features, info, requestDevice } as unknown as GPUAdapter };
 }
-
-const narrow = {
-  randomSeed: 1,
-  slices: () => {
-    throw new Error('random weights are made on the device');
-  },
-};

@@ -19,6 +19,36 @@ export interface UniformModel {
   readonly window?: number;
 }
 
+/** What a model's size is; its positions and angles are those of a run. */
+export type UniformSize = Omit<UniformModel, 'maxPositions' | 'epsilon' | 'ropeTheta'>;
+
+/** Sizes that are measured, by name. */
+export const shapes: Readonly<Record<string, UniformSize>> = {
+  tiny: { hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
+  '135m': { hidden: 576, layers: 30, heads: 9, kvHeads: 3, headDim: 64, inner: 1_536, vocabSize: 49_152 },
+  '1b': { hidden: 2_048, layers: 16, heads: 32, kvHeads: 8, headDim: 64, inner: 8_192, vocabSize: 128_256 },
+  // Qwen3-30B-A3B's proportions at half the width and a sixth of the depth.
+  mixture: {
+    ...{ hidden: 1_024, layers: 8, heads: 16, kvHeads: 2, headDim: 128, inner: 384, vocabSize: 151_936 },
+    experts: { count: 128, perToken: 8 },
+  },
+  // Gemma 3 1B's.
+  windowed: {
+    ...{ hidden: 1_152, layers: 26, heads: 4, kvHeads: 1, headDim: 256, inner: 6_912, vocabSize: 262_144 },
+    window: 512,
+  },
+  '8b': { hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
+};
+
+export function configOf(size: UniformSize, maxPositions: number): UniformModel {
+  return {
+    ...size,
+    epsilon: 1e-5,
+    ropeTheta: 10_000,
+    maxPositions,
+  };
+}
+
 /** Of a mixture's tensors. */
 export const uniformTensors: DecoderTensors = {
   mixture: { module: 'mlp', router: 'gate', gate: 'gate_proj', up: 'up_proj', down: 'down_proj' },

@@ -1,17 +1,13 @@
 /** Loads a model of 8B parameters in f16 on the first card, with as many KV blocks as fit, and says how it went. */
-import assert from 'node:assert/strict';
+import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { shapeOfUniform, uniformTensors } from '../bench/uniform_model.ts';
+import { configOf, shapeOfUniform, shapes, uniformTensors } from '../bench/uniform_model.ts';
 
 const device = await createWebgpuDevice({ adapter: '', kernelSet: 'deterministic', memoryBytes: 0 });
-const shape = shapeOfUniform({
-  ...{ hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
-  ...{ epsilon: 1e-5, ropeTheta: 1e4, maxPositions: 8_192 },
-});
-const random = { randomSeed: 7, slices: () => assert.fail('random weights are made on the device') };
+const shape = shapeOfUniform(configOf(shapes['8b']!, 8_192));
 const result = await device
-  .load(decoderProgram(shape, 8_192, uniformTensors), random, {
+  .load(decoderProgram(shape, 8_192, uniformTensors), randomWeightsOnDevice(7), {
     ...{ maxRows: 512, maxSamples: 32, maxBlocksPerSequence: 256, weightFormat: 'f16', kvDtype: 'f16', blockSize: 32 },
     ...{ numBlocks: { min: 256, max: 65_536 }, drawPages: 64 },
   })

@@ -2,9 +2,14 @@
  * One stage of a report: `node report_process.js STAGE DEVICE SCALE`. Devices are left to the end of the process: what they hold is given
  * back by closing what they run, and not every driver survives the end of a device.
  */
-import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import type { DrawRequest, Executable, LoadOptions, Segment } from '../../kernels/device.ts';
+import {
+  randomWeightsOnDevice,
+  type DrawRequest,
+  type Executable,
+  type LoadOptions,
+  type Segment,
+} from '../../kernels/device.ts';
 import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { nameOf } from '../../kernels/wgsl/matrix_units.ts';
@@ -22,7 +27,7 @@ import type { Conformance } from '../kernels/conformance/suite.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { Draws, neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
 import { percentile, withReference, type Figure } from '../bench/figures.ts';
-import { shapeOfUniform, uniformTensors, type UniformModel } from '../bench/uniform_model.ts';
+import { shapeOfUniform, shapes, uniformTensors, type UniformModel } from '../bench/uniform_model.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import { measureLoads, measureTurnaround } from './report_measures.ts';
 import { stageSeconds, type StageMessage, type StageName } from './report_stages.ts';
@@ -51,7 +56,7 @@ const open = (kernelSet: KernelSet, more: Partial<WebgpuOptions> = {}): Promise<
 const llama8b: UniformModel = isSmall
   ? { ...{ hidden: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 1_024 }, ...common() }
   : {
-      ...{ hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
+      ...shapes['8b']!,
       ...common(),
     };
 const mixture30b: UniformModel = isSmall
@@ -84,13 +89,16 @@ function load(
   weightFormat: WeightFormat,
   more: Pick<LoadOptions, 'maxRows' | 'maxSamples' | 'maxBlocksPerSequence'>,
 ): Promise<Executable & { numDispatches(batch: readonly Segment[]): number }> {
-  const random = { randomSeed: 7, slices: () => assert.fail('random weights are made on the device') };
   // Of one long sequence: others have them in another order, and a cache holds but a small part.
   const numBlocks = more.maxBlocksPerSequence;
-  return device.load(decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors), random, {
-    ...{ ...more, weightFormat, kvDtype: 'f16', blockSize: BLOCK_SIZE, drawPages: 2 },
-    numBlocks: { min: numBlocks, max: numBlocks },
-  });
+  return device.load(
+    decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors),
+    randomWeightsOnDevice(7),
+    {
+      ...{ ...more, weightFormat, kvDtype: 'f16', blockSize: BLOCK_SIZE, drawPages: 2 },
+      numBlocks: { min: numBlocks, max: numBlocks },
+    },
+  );
 }
 
 /** Bytes that a step must read: all weights, and the KV of every sequence. */
@@ -174,7 +182,7 @@ async function benchPrefill(): Promise<void> {
     const options = { maxRows: most, maxSamples: 1, maxBlocksPerSequence: Math.ceil(most / BLOCK_SIZE) };
     const executable = await device.load(
       decoderProgram(shapeOfUniform(llama8b), llama8b.maxPositions, uniformTensors),
-      { randomSeed: 7, slices: () => assert.fail('random weights are made on the device') },
+      randomWeightsOnDevice(7),
       {
         ...{ ...options, weightFormat: 'f16', kvDtype: 'f16', blockSize: BLOCK_SIZE },
         numBlocks: { min: options.maxBlocksPerSequence, max: options.maxBlocksPerSequence },

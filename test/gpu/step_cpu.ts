@@ -2,12 +2,12 @@
  * CPU of a decode step on the card that the environment plays, recording included: `node step_cpu.js MODEL BATCH`, where MODEL is 8b or mixture.
  * The card's waits end at once, so that a step takes what this side of it takes.
  */
-import assert from 'node:assert/strict';
+import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
 import { percentile } from '../bench/figures.ts';
-import { shapeOfUniform, uniformTensors } from '../bench/uniform_model.ts';
+import { configOf, shapeOfUniform, shapes, uniformTensors } from '../bench/uniform_model.ts';
 
 /** What is printed, in JSON. */
 export interface StepCpu {
@@ -23,18 +23,20 @@ const [WARM_UP, STEPS, CONTEXT, BLOCK_SIZE] = [40, 300, 2_048, 32];
 
 const [model = '8b', batchArgument = '1'] = process.argv.slice(2);
 const batch = Number(batchArgument);
-const shape = {
-  ...{ hidden: 4_096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, inner: 14_336, vocabSize: 128_256 },
-  ...{ epsilon: 1e-5, ropeTheta: 1e4, maxPositions: 4_096 },
+const size = {
+  ...shapes['8b']!,
   ...(model === 'mixture' ? { layers: 48, inner: 64, experts: { count: 128, perToken: 8 } } : {}),
 };
 const device = await createWebgpuDevice({ adapter: '', kernelSet: 'deterministic', memoryBytes: 0 });
 const perSequence = Math.ceil((CONTEXT + WARM_UP + STEPS + 1) / BLOCK_SIZE);
-const random = { randomSeed: 7, slices: () => assert.fail('random weights are made on the device') };
-const executable = await device.load(decoderProgram(shapeOfUniform(shape), 4_096, uniformTensors), random, {
-  ...{ maxRows: 512, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f16', kvDtype: 'f16' },
-  ...{ blockSize: BLOCK_SIZE, numBlocks: { min: batch * perSequence, max: batch * perSequence }, drawPages: 2 },
-});
+const executable = await device.load(
+  decoderProgram(shapeOfUniform(configOf(size, 4_096)), 4_096, uniformTensors),
+  randomWeightsOnDevice(7),
+  {
+    ...{ maxRows: 512, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f16', kvDtype: 'f16' },
+    ...{ blockSize: BLOCK_SIZE, numBlocks: { min: batch * perSequence, max: batch * perSequence }, drawPages: 2 },
+  },
+);
 const draw = { ...new Draws({ ...neutralSampling, temperature: 1 }).at(300), slot: 0 };
 const step = (position: number): Parameters<typeof executable.run>[0] =>
   Array.from({ length: batch }, (_, i) => ({

@@ -55,7 +55,7 @@ export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant
       const gated = linearVariants({ ...plain, set }, { format, gate: 'silu_mul', outputs: 28_672 }, false)
         .byColumns[0]!;
       put(`${gated[1].spec.name} ${format} gated`, gated[1].spec, gated[1].specialisation);
-      const experts = { format, gate: 'silu_mul', outputs: 1_536, hasExperts: true, isOrdered: true } as const;
+      const experts = { format, gate: 'silu_mul', outputs: 1_536, hasExperts: true, isPermuted: true } as const;
       for (const [columns, { spec, specialisation }] of linearVariants({ ...plain, set }, experts, false).byColumns)
         put(`${spec.name} ${format} experts c${columns}`, spec, specialisation);
     }
@@ -91,8 +91,8 @@ export function allVariants(subgroupSize: number, isSizeAsked: boolean): Variant
   }
   put('attention_merge', attentionMergeKernel, { constants: { HEAD_DIM: 128 } });
   const rope = { BLOCK_SIZE: 32, HEAD_DIM: 128, ROTARY: 128, KV_F16: 1 };
-  for (const HEAD_NORM of [0, 1])
-    put(`rope_store${HEAD_NORM ? ' with norm' : ''}`, ropeStoreKernel, { constants: { ...rope, HEAD_NORM } });
+  put('rope_store', ropeStoreKernel, { constants: rope });
+  put('rope_store with norm', ropeStoreKernel, { constants: { ...rope, HEAD_NORM: 1, WORKGROUP_SIZE: 32 } });
   put('rms_norm', rmsNormKernel);
   put('draw_tiles', drawTilesKernel);
   put('draw_choose', drawChooseKernel);

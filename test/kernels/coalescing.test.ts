@@ -71,7 +71,8 @@ test.each(cases)('%s %s, %d outputs: loads of x and of weights', (set, format, o
     const constants = specialisation.constants ?? {};
     const [ROWS, lanes] = [BigInt(constants['ROWS'] ?? 0), BigInt(constants['LANES'] ?? 0)];
     const isOrdered = spec.name === 'matvec_ordered';
-    assertHas(spec.name, 'let own = thread % LANES * ROWS;', 'output[r] = rows.base + min(first + own + r,');
+    assertHas(spec.name, 'let own = thread % LANES * ROWS;', 'own_outputs(rows.base, first + own)');
+    assertHas('few_rows', 'output[r] = base + min(first + r,');
     const scopeOf = (thread: number): Scope => {
       const lane = BigInt(thread);
       const own = valueOf('thread % LANES * ROWS', { thread: lane, LANES: lanes, ROWS });

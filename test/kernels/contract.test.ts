@@ -9,7 +9,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'vitest';
 import { fillRandom } from '../../kernels/wgsl/fill_random.ts';
 import { gatherBlocks } from '../../kernels/wgsl/gather_blocks.ts';
-import { specialise, wgslUrl, type KernelSpec } from '../../kernels/wgsl/kernel.ts';
+import { specialise, wgslUrl, type KernelSpec, type Specialisation } from '../../kernels/wgsl/kernel.ts';
 import { linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
 import { matmul, matmulSubgroupMatrix, matvec, matvecOrdered } from '../../kernels/wgsl/linear_kernels.ts';
 import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/ops/attention.ts';
@@ -199,6 +199,7 @@ test('every kernel compiles, products in every format, set and matrix configurat
           for (const variant of [...byColumns.map(([, v]) => v), normed, ...many]) {
             assert(variant);
             const { spec, specialisation } = variant;
+            if (spec === matmulSubgroupMatrix) assert(matrixTileBytes(specialisation) <= one.workgroupBytes);
             sources.set(`${spec.name} ${JSON.stringify(specialisation)}`, specialise(spec, specialisation));
           }
         }
@@ -216,3 +217,10 @@ test('every kernel compiles, products in every format, set and matrix configurat
   }
   device.destroy();
 }, 60_000);
+
+/** Workgroup memory of matmul_subgroup_matrix: lines of x and of weights, each of 32 values and a gap, and a slab of sums. */
+function matrixTileBytes({ constants = {}, aliases = {} }: Specialisation): number {
+  const { ROWS_TILE, OUTPUTS_TILE, BUFFERS } = { ...matmulSubgroupMatrix.constants, ...constants };
+  const lineBytes = 40 * (aliases['Element'] === 'f16' ? 2 : 4);
+  return (ROWS_TILE + OUTPUTS_TILE) * BUFFERS * lineBytes + 16 * OUTPUTS_TILE * 4;
+}

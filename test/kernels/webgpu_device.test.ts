@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
-import type { LoadOptions, WeightSource } from '../../kernels/device.ts';
+import { randomWeightsOnDevice, type LoadOptions } from '../../kernels/device.ts';
 import type { Program } from '../../kernels/program.ts';
 import { listAdapters, openAdapter, selectAdapter } from '../../kernels/wgsl/adapters.ts';
 import { matrixChoice } from '../../kernels/wgsl/matrix_units.ts';
@@ -27,8 +27,21 @@ useVectorWidth(256, { compiles: 'fast' });
 const open = (more: Partial<WebgpuOptions> = {}): Promise<WebgpuDevice> =>
   createWebgpuDevice({ adapter: 'llvmpipe', kernelSet: 'deterministic', memoryBytes: 0, ...more });
 
+/** Its GPU is changed before anything is made on it. */
+const openWatched = async (change: (gpu: GPUDevice) => void): Promise<WebgpuDevice> => {
+  const opened = await openAdapter(selectAdapter(await listAdapters(), 'llvmpipe'));
+  const requestDevice = async (descriptor: GPUDeviceDescriptor): Promise<GPUDevice> => {
+    const gpu = await opened.adapter.requestDevice(descriptor);
+    change(gpu);
+    return gpu;
+  };
+  const { limits, features, info } = opened.adapter;
+  const adapter = { limits, features, info, requestDevice } as unknown as GPUAdapter;
+  return createDeviceOn({ ...opened, adapter }, { adapter: '', kernelSet: 'deterministic', memoryBytes: 0 });
+};
+
 const program: Program = decoderProgram(shapeOf(readModelFolder(goldenFolder('llama-tied'))), 64);
-const random: WeightSource = { randomSeed: 1, slices: () => assert.fail('random weights are made on the device') };
+const random = randomWeightsOnDevice(1);
 const options: LoadOptions = {
   maxRows: 8,
   maxSamples: 2,
@@ -152,24 +165,14 @@ test('an error that no scope takes ends the device: a step must not return stale
 });
 
 test('a step that would hold the device for long goes in several submits, and its bits are the same', async () => {
-  const listing = selectAdapter(await listAdapters(), 'llvmpipe');
-  const opened = await openAdapter(listing);
   let numSubmits = 0;
-  const requestDevice = async (descriptor: GPUDeviceDescriptor): Promise<GPUDevice> => {
-    const device = await opened.adapter.requestDevice(descriptor);
-    const submit = device.queue.submit.bind(device.queue);
-    device.queue.submit = (commands) => {
+  const device = await openWatched(({ queue }) => {
+    const submit = queue.submit.bind(queue);
+    queue.submit = (commands) => {
       numSubmits++;
       submit(commands);
     };
-    return device;
-  };
-  const { limits, features, info } = opened.adapter;
-  const adapter = { limits, features, info, requestDevice } as unknown as GPUAdapter;
-  const device = await createDeviceOn(
-    { ...opened, adapter },
-    { adapter: '', kernelSet: 'deterministic', memoryBytes: 0 },
-  );
+  });
   let now = 0;
   const executable = await device.load(program, random, { ...options, nowMs: () => now });
   const rowOf = async (tookMs: number): Promise<{ row: Float32Array; submits: number }> => {
@@ -192,23 +195,14 @@ test('a step that would hold the device for long goes in several submits, and it
 });
 
 test('while sequences decode nothing is encoded between a step’s results and the next one’s submit', async () => {
-  const opened = await openAdapter(selectAdapter(await listAdapters(), 'llvmpipe'));
   let numEncoders = 0;
-  const requestDevice = async (descriptor: GPUDeviceDescriptor): Promise<GPUDevice> => {
-    const device = await opened.adapter.requestDevice(descriptor);
-    const create = device.createCommandEncoder.bind(device);
-    device.createCommandEncoder = (more) => {
+  const device = await openWatched((gpu) => {
+    const create = gpu.createCommandEncoder.bind(gpu);
+    gpu.createCommandEncoder = (more) => {
       numEncoders++;
       return create(more);
     };
-    return device;
-  };
-  const { limits, features, info } = opened.adapter;
-  const adapter = { limits, features, info, requestDevice } as unknown as GPUAdapter;
-  const device = await createDeviceOn(
-    { ...opened, adapter },
-    { adapter: '', kernelSet: 'deterministic', memoryBytes: 0 },
-  );
+  });
   const long = decoderProgram(shapeOf(readModelFolder(goldenFolder('llama-tied'))), 512);
   const numSequences = 6;
   const executable = await device.load(long, random, {

@@ -3,6 +3,7 @@
  * name as it is. config/test_drivers.js looks whether the layer finds each.
  */
 import assert from 'node:assert/strict';
+import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
@@ -15,7 +16,7 @@ export const wrongIndexes: Readonly<Record<string, readonly [kernel: string, rig
     'values[i] = parts[slot * QUADS + quad];',
     'values[i] = parts[slot * QUADS + quad + 100000];',
   ],
-  weights: ['matvec_ordered', 'output[r] = rows.base + min(', 'output[r] = 5000 + rows.base + min('],
+  weights: ['matvec_ordered', 'output[r] = base + min(', 'output[r] = 5000 + base + min('],
   kv: ['rope_store', 'let to = (plane', 'let to = 4000000 + (plane'],
   norm: ['rms_norm', 'out[row + i] = select', 'out[row + i + 2000 * quads] = select'],
   draw: ['draw_choose', 'slots[(*one).slot] = token;', 'slots[(*one).slot + 100000] = token;'],
@@ -40,7 +41,7 @@ const shape = shapeOfUniform({
   ...{ hidden: 64, layers: 1, heads: 4, kvHeads: 2, headDim: 16, inner: 128, vocabSize: 256 },
   ...{ epsilon: 1e-5, ropeTheta: 1e4, maxPositions: 256 },
 });
-const source = { randomSeed: 7, slices: () => assert.fail('random weights are made on the device') };
+const source = randomWeightsOnDevice(7);
 const executable = await device.load(decoderProgram(shape, 256, uniformTensors), source, {
   ...{ maxRows: 64, maxSamples: 1, maxBlocksPerSequence: 8, weightFormat: 'int4', kvDtype: 'f16', blockSize: 32 },
   ...{ numBlocks: { min: 8, max: 8 }, drawPages: 2 },

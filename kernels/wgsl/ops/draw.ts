@@ -26,12 +26,16 @@ const drawing = {
 } as const;
 
 /** A round over a row of logits; one workgroup per tile and sample. */
-export const drawTilesKernel = { name: 'draw_tiles', ...drawing } as const satisfies KernelSpec;
+export const drawTilesKernel = {
+  name: 'draw_tiles',
+  ...drawing,
+  uses: [...drawing.uses, 'draw_head'],
+} as const satisfies KernelSpec;
 
 /** The token, as draw.ts defines it; one workgroup per sample. */
 export const drawChooseKernel = { name: 'draw_choose', ...drawing } as const satisfies KernelSpec;
 
-/** Rounds in order, as draw_tiles.wgsl numbers them, and the count of draws without which a step leaves one out. */
+/** Rounds in order, as draw_head.wgsl numbers them, and the count of draws without which a step leaves one out. */
 const rounds: readonly (readonly [name: string, has: (counts: GridCounts) => boolean])[] = [
   ['best', ({ drawn }) => drawn > 0],
   ['weigh', ({ weighed }) => weighed > 0],

@@ -18,7 +18,7 @@ export const expertLinear = operation('expert_linear', (plan, op, { gated, permu
   );
   const mixture = { experts: op.experts, perToken: perRow };
   for (const slice of slices) {
-    const use = { format, gate: gated?.kind, outputs, hasExperts: true, isOrdered: permuted !== undefined };
+    const use = { format, gate: gated?.kind, outputs, hasExperts: true, isPermuted: permuted !== undefined };
     const { byColumns, many } = linearVariants(capabilities, use, false);
     const gridY = device.limits.maxComputeWorkgroupsPerDimension;
     const params = {

@@ -5,7 +5,7 @@ import { operation } from './operation.ts';
 /** Norms of q and k, in place; one workgroup per row and span. */
 export const qkNormKernel = {
   name: 'qk_norm',
-  uses: ['row_scale'],
+  uses: ['row_scale', 'mean_scale'],
   params: { stride: 'u32', q_spans: 'u32', q_width: 'u32', k_width: 'u32', epsilon: 'f32' },
   buffers: {
     x: { access: 'read_write', dtype: 'vec4f' },

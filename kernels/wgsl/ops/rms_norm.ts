@@ -5,7 +5,7 @@ import { operation } from './operation.ts';
 /** `out[r, :] (+)= weight * x[r, :] / rms(x[r, :])`, one workgroup per row. */
 export const rmsNormKernel = {
   name: 'rms_norm',
-  uses: ['row_scale'],
+  uses: ['row_scale', 'mean_scale'],
   params: { inverse_hidden: 'f32', stride: 'u32', epsilon: 'f32', is_accumulating: 'u32' },
   buffers: {
     x: { access: 'read', dtype: 'vec4f' },

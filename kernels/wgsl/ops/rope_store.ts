@@ -4,6 +4,7 @@ import { operation } from './operation.ts';
 /** Rotates q and k in place, stores k and v, rounded, at the row's slot; one workgroup per row and head. */
 export const ropeStoreKernel = {
   name: 'rope_store',
+  uses: ['mean_scale'],
   params: { heads: 'u32', kv_heads: 'u32', stride: 'u32', epsilon: 'f32' },
   buffers: {
     angles: { access: 'read', dtype: 'vec2f' },
@@ -25,7 +26,8 @@ export const ropeStore = operation('rope_store', (plan, op, { headNorm }) => {
     specialisation: {
       constants: {
         ...{ BLOCK_SIZE: blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kvDtype === 'f16' ? 1 : 0 },
-        HEAD_NORM: headNorm ? 1 : 0,
+        // A head that is normalised is parted as qk_norm parts it.
+        ...(headNorm ? { HEAD_NORM: 1, WORKGROUP_SIZE: 32 } : {}),
       },
     },
     params: { heads, kv_heads: kvHeads, stride: qkv.stride, epsilon: headNorm?.epsilon ?? 0 },

@@ -9,13 +9,13 @@
 //   out      [rows][out_stride] f32
 //   EXPERTS  1: step is the routing of a mixture (see number_places.wgsl), whose items are rows of one expert each; [count_at] is the
 //            number of items, which lie from items_at on; the slice has num_experts, the first of them first_expert, `outputs` each
-//   ORDERED  1, with EXPERTS: x is not in the order of places: [order_at] of step has the row of each
+//   PERMUTED 1, with EXPERTS: x is not in the order of places: [order_at] of step has the row of each
 //   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
 
 const GATED: u32 = 0;
 const UNROLLED: u32 = 1;
 const EXPERTS: u32 = 0;
-const ORDERED: u32 = 0;
+const PERMUTED: u32 = 0;
 
 struct Params {
   outputs: u32,
@@ -72,7 +72,7 @@ fn rows_of(group: u32, at_once: u32) -> Rows {
 
 // The row of x of a place, or of a row.
 fn row_of(place: u32) -> u32 {
-  if (ORDERED == 1) {
+  if (PERMUTED == 1) {
     return step[params.order_at + place];
   }
   return place;

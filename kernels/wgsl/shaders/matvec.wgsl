@@ -9,14 +9,8 @@
 // Sums depend on the subgroup size; matvec_ordered's do not.
 enable subgroups;
 
-const ROWS: u32 = 4;
-const LANES: u32 = 4;
-const COLUMNS: u32 = 1;
-const NORMED: u32 = 0;
 const WORKGROUP_SIZE: u32 = 128;
 
-const OUTPUTS = LANES * ROWS;
-const SUMS = OUTPUTS * COLUMNS;
 const OWN_SUMS = ROWS * COLUMNS;
 const MIN_SUBGROUP_SIZE = 4u;
 
@@ -64,18 +58,10 @@ fn matvec(
     scale = inverseSqrt(fma(total, params.inverse_norm_width, params.epsilon));
   }
 
-  // Past the last row the last one again; an expert's item may have fewer rows than there are columns, which are left out.
-  var x_at: array<u32, COLUMNS>;
-  for (var column = 0u; column < COLUMNS; column++) {
-    x_at[column] = row_of(min(first_row + column, num_rows - 1)) * stride;
-  }
+  let x_at = x_rows(first_row, num_rows);
   let columns = select(COLUMNS, num_rows - first_row, EXPERTS == 1);
-  // Of the slice; past the last output, the last one again.
   let own = thread % LANES * ROWS;
-  var output: array<u32, ROWS>;
-  for (var r = 0u; r < ROWS; r++) {
-    output[r] = rows.base + min(first + own + r, params.outputs - 1);
-  }
+  let output = own_outputs(rows.base, first + own);
   var sums = array<f32, OWN_SUMS>();
   let chunks = params.quads / QUADS_PER_CHUNK;
   for (var chunk = thread / LANES; chunk < chunks; chunk += WORKGROUP_SIZE / LANES) {

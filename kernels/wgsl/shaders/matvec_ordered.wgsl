@@ -8,13 +8,6 @@
 // 32 / LANES are at different places. Sums go into workgroup memory, a SECTION of groups at a time; then one thread per output and row
 // adds them up in order. No subgroups.
 
-const ROWS: u32 = 4;
-const LANES: u32 = 4;
-const COLUMNS: u32 = 1;
-const NORMED: u32 = 0;
-
-const OUTPUTS = LANES * ROWS;
-const SUMS = OUTPUTS * COLUMNS;
 // Groups that the workgroup has at a time, and between two barriers: 3 KiB of sums, or more.
 const AT_ONCE = WORKGROUP_SIZE / LANES;
 const SECTION = AT_ONCE * max(1u, 768u / (SUMS * AT_ONCE));
@@ -49,18 +42,10 @@ fn matvec_ordered(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoca
 
   let groups = params.quads / 8;
   let chunks = params.quads / QUADS_PER_CHUNK;
-  // Past the last row the last one again; an expert's item may have fewer rows than there are columns, which are left out.
-  var x_at: array<u32, COLUMNS>;
-  for (var column = 0u; column < COLUMNS; column++) {
-    x_at[column] = row_of(min(first_row + column, num_rows - 1)) * stride;
-  }
+  let x_at = x_rows(first_row, num_rows);
   let columns = select(COLUMNS, num_rows - first_row, EXPERTS == 1);
-  // Of the slice; past the last output, the last one again.
   let own = thread % LANES * ROWS;
-  var output: array<u32, ROWS>;
-  for (var r = 0u; r < ROWS; r++) {
-    output[r] = rows.base + min(first + own + r, params.outputs - 1);
-  }
+  let output = own_outputs(rows.base, first + own);
   var total = 0.0;
   for (var start = 0u; start < groups; start += SECTION) {
     let count = min(SECTION, groups - start);

@@ -40,10 +40,14 @@ var<workgroup> bits: array<atomic<u32>, EXPERTS * WORDS>;
 var<workgroup> place_sums: array<u32, WORKGROUP_SIZE>;
 var<workgroup> item_sums: array<u32, WORKGROUP_SIZE>;
 
-// A thread's i-th pick of `count`, which begin at `first`, in steps of the workgroup from `start` on.
-fn pick_at(first: u32, start: u32, i: u32, count: u32, thread: u32) -> u32 {
-  let at = start + i * WORKGROUP_SIZE + thread;
-  return select(NONE, routing[params.picks_at + first + min(at, count - 1)], at < count);
+// A thread's picks from `start` on, of `count` that begin at `first`, a workgroup apart; NONE past the last.
+fn picks_from(first: u32, start: u32, count: u32, thread: u32) -> array<u32, BATCH> {
+  var picks: array<u32, BATCH>;
+  for (var i = 0u; i < BATCH; i++) {
+    let at = start + i * WORKGROUP_SIZE + thread;
+    picks[i] = select(NONE, routing[params.picks_at + first + min(at, count - 1)], at < count);
+  }
+  return picks;
 }
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -62,10 +66,7 @@ fn number_places(@builtin(local_invocation_index) thread: u32) {
   }
   workgroupBarrier();
   for (var start = 0u; start < turns; start += BATCH * WORKGROUP_SIZE) {
-    var picks: array<u32, BATCH>;
-    for (var i = 0u; i < BATCH; i++) {
-      picks[i] = pick_at(0, start, i, turns, thread);
-    }
+    let picks = picks_from(0, start, turns, thread);
     for (var i = 0u; i < BATCH; i++) {
       if (picks[i] != NONE) {
         atomicAdd(&counts[picks[i]], 1);
@@ -128,10 +129,7 @@ fn number_places(@builtin(local_invocation_index) thread: u32) {
     }
     workgroupBarrier();
     for (var start = 0u; start < count; start += BATCH * WORKGROUP_SIZE) {
-      var picks: array<u32, BATCH>;
-      for (var i = 0u; i < BATCH; i++) {
-        picks[i] = pick_at(first, start, i, count, thread);
-      }
+      let picks = picks_from(first, start, count, thread);
       for (var i = 0u; i < BATCH; i++) {
         let its_row = (start + i * WORKGROUP_SIZE + thread) / PER_TOKEN;
         if (picks[i] != NONE) {
@@ -141,10 +139,7 @@ fn number_places(@builtin(local_invocation_index) thread: u32) {
     }
     workgroupBarrier();
     for (var start = 0u; start < count; start += BATCH * WORKGROUP_SIZE) {
-      var picks: array<u32, BATCH>;
-      for (var i = 0u; i < BATCH; i++) {
-        picks[i] = pick_at(first, start, i, count, thread);
-      }
+      let picks = picks_from(first, start, count, thread);
       for (var i = 0u; i < BATCH; i++) {
         if (picks[i] == NONE) {
           continue;

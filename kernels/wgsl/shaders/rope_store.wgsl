@@ -31,9 +31,6 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> kv: array<u32>;
 
 const HALF = ROTARY / 2;
-// Threads among which qk_norm parts a head: the order of its sums (E2).
-const NORM_THREADS = 32u;
-var<workgroup> squares: array<f32, NORM_THREADS>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -84,28 +81,18 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
   }
 }
 
-// 1 / sqrt(mean of the squares + epsilon) of a head, as row_scale.wgsl has it.
+// The scale of a head, in the order of sums that qk_norm has where it parts a head among as many threads.
 fn head_scale(base: u32, thread: u32) -> f32 {
-  if (thread < NORM_THREADS) {
-    var sum = 0.0;
-    for (var i = thread; i < HEAD_DIM / 4; i += NORM_THREADS) {
-      let low = qkv[base + 2 * i];
-      let high = qkv[base + 2 * i + 1];
-      sum = fma(low.x, low.x, sum);
-      sum = fma(low.y, low.y, sum);
-      sum = fma(high.x, high.x, sum);
-      sum = fma(high.y, high.y, sum);
-    }
-    squares[thread] = sum;
+  var sum = 0.0;
+  for (var i = thread; i < HEAD_DIM / 4; i += WORKGROUP_SIZE) {
+    let low = qkv[base + 2 * i];
+    let high = qkv[base + 2 * i + 1];
+    sum = fma(low.x, low.x, sum);
+    sum = fma(low.y, low.y, sum);
+    sum = fma(high.x, high.x, sum);
+    sum = fma(high.y, high.y, sum);
   }
-  workgroupBarrier();
-  for (var half = NORM_THREADS / 2; half > 0; half /= 2) {
-    if (thread < half) {
-      squares[thread] += squares[thread + half];
-    }
-    workgroupBarrier();
-  }
-  return inverseSqrt(fma(squares[0], 1.0 / f32(HEAD_DIM), params.epsilon));
+  return mean_scale(sum, 1.0 / f32(HEAD_DIM), params.epsilon, thread);
 }
 
 fn store(at: u32, values: vec2f) {

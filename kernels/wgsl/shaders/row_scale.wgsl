@@ -1,11 +1,9 @@
 // 1 / sqrt(mean(x[r, :]^2) + epsilon) of one row, for the whole workgroup; appended to the kernels that say `uses: ['row_scale']`, so that
 // a product that normalises by itself and rms_norm have the same bits (E2).
 //
-// Each thread sums the squares of every WORKGROUP_SIZE-th vector, then the workgroup tree-reduces (WORKGROUP_SIZE is a power of two).
+// Each thread sums the squares of every WORKGROUP_SIZE-th vector; mean_scale.wgsl adds them up.
 
 const WORKGROUP_SIZE: u32 = 128;
-
-var<workgroup> squares: array<f32, WORKGROUP_SIZE>;
 
 // `first` counts vectors of x; the row's padding is zero.
 fn row_scale(first: u32, quads: u32, inverse_width: f32, epsilon: f32, thread: u32) -> f32 {
@@ -17,13 +15,5 @@ fn row_scale(first: u32, quads: u32, inverse_width: f32, epsilon: f32, thread: u
     sum = fma(v.z, v.z, sum);
     sum = fma(v.w, v.w, sum);
   }
-  squares[thread] = sum;
-  workgroupBarrier();
-  for (var half = WORKGROUP_SIZE / 2; half > 0; half /= 2) {
-    if (thread < half) {
-      squares[thread] += squares[thread + half];
-    }
-    workgroupBarrier();
-  }
-  return inverseSqrt(fma(squares[0], inverse_width, epsilon));
+  return mean_scale(sum, inverse_width, epsilon, thread);
 }

@@ -1,0 +1,150 @@
+/** Weights streamed, buffers, KV blocks in what is left, pipelines and bind groups: a program on a GPU, ready for steps. */
+import assert from 'node:assert/strict';
+import { MAX_CANDIDATES, type LoadOptions, type WeightSource } from '../device.ts';
+import { exp2Table } from '../draw.ts';
+import { kvBlockBytes, samplingOf, type Program } from '../program.ts';
+import { attentionTiling } from './attention_tiling.ts';
+import { BlockTransfer } from './block_transfer.ts';
+import { DispatchPlan, rowStride, type RopeAngles } from './dispatch_plan.ts';
+import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
+import type { GpuMemory } from './gpu_memory.ts';
+import { WeightLoader, type GpuWeight } from './gpu_weights.ts';
+import type { KernelCache } from './kernel.ts';
+import type { Capabilities } from './kernel_set.ts';
+import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
+import { candidateTiles } from './ops/candidates.ts';
+import { drawStateBytes } from './ops/draw.ts';
+import { polled } from './polling.ts';
+import { routingBytes } from './routing.ts';
+import { planExport, StepExporter } from './step_export.ts';
+import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
+import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
+
+/** The device that a program is loaded onto. */
+export interface LoadDevice {
+  readonly device: GPUDevice;
+  readonly kernels: KernelCache;
+  readonly capabilities: Capabilities;
+  readonly room: Room;
+  /** Says why the device is lost, once it is. */
+  readonly lost: () => string | undefined;
+}
+
+/**
+ * Puts a program onto a device: its weights, its buffers, KV blocks in what is left, and what each step submits.
+ *
+ * @throws DeviceError when it does not fit; what `memory` holds by then is the caller's to destroy.
+ */
+export async function loadProgram(
+  on: LoadDevice,
+  program: Program,
+  source: WeightSource,
+  options: LoadOptions,
+  memory: GpuMemory,
+): Promise<WebgpuExecutable> {
+  const { device, kernels, capabilities, room, lost } = on;
+  const operations = fuse(program);
+  const tiling = attentionTiling(program, options, capabilities.isSoftware);
+  const weights = await loadWeights(on, program, source, options, memory, interleavedWeights(operations));
+
+  const { maxRows, maxSamples } = options;
+  const buffers = new Map<string, GPUBuffer>();
+  const unwritten = fusedAway(operations);
+  for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
+    if (unwritten.has(name)) continue;
+    const numRows = perRow * (rows === 'rows' ? maxRows : maxSamples);
+    buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
+  }
+  const candidates = program.operations.find((op) => op.kind === 'candidates');
+  const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
+  const vocab = samplingOf(program)?.vocab ?? 0;
+  const hasDraws = program.operations.some(({ kind }) => kind === 'draw');
+  const state = new StepState(options, tiling, vocab);
+  const partials = tiling?.maxPartials ?? 0;
+  const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
+  const rope = new Map<string, RopeAngles>();
+  for (const [name, { dim, cos, sin }] of Object.entries(program.rope)) {
+    const angles = await storage(`rope angles ${name}`, cos.length * 8);
+    device.queue.writeBuffer(angles, 0, interleave(cos, sin));
+    rope.set(name, { dim, angles });
+  }
+  const shared = {
+    step: await storage('step', state.words.byteLength),
+    parts: await storage('attention partials', partials * (tiling?.partialValues ?? 0) * 4),
+    partStats: await storage('attention partial sums', partials * (tiling?.partialHeads ?? 0) * 8),
+    lists: await storage('candidate lists', maxSamples * tiles * MAX_CANDIDATES * 8),
+    stats: await storage('candidate sums', maxSamples * tiles * 8),
+    results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
+    exp2Table: await storage('powers of two', exp2Table.byteLength),
+    drawPages: await storage('draw pages', Math.max(16, (options.drawPages ?? 0) * vocab * 4)),
+    slots: await storage('drawn tokens', maxSamples * 4),
+    drawState: await storage('draws', hasDraws ? drawStateBytes(vocab, maxSamples) : 16),
+    routing: await storage('routing', routingBytes(program, maxRows)),
+    none: await storage('none', 16),
+  };
+  device.queue.writeBuffer(shared.exp2Table, 0, exp2Table);
+
+  const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
+  const { blockSize, kvDtype } = options;
+  const layerBytes = program.kv.map((layer) => kvBlockBytes([layer], blockSize, kvDtype));
+  const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
+  const numFilled = Math.ceil(maxRows / blockSize);
+  const exports = planExport(options.exportRanges ?? [], layerBytes, numFilled, 1 + NUM_AHEAD);
+  const otherBytes = rowsBack + exports.bytes;
+  const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, otherBytes, room) : 0;
+  const kv: GPUBuffer[] = [];
+  for (const [layer, bytes] of layerBytes.entries()) {
+    kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes * numBlocks));
+  }
+  const resources = { device, kernels, capabilities, weights, buffers, kv, rope, ...shared };
+  const list = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
+  const transfer =
+    blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layerBytes, numBlocks) : undefined;
+  const exporter =
+    exports.numBlocks > 0
+      ? await StepExporter.create(device, memory, kernels, kv, layerBytes, exports, 1 + NUM_AHEAD)
+      : undefined;
+  return WebgpuExecutable.create({
+    ...{ device, program, options, numBlocks, blockBytes, memory, list, state, buffers, transfer, exporter },
+    step: shared.step,
+    results: shared.results,
+    drawPages: shared.drawPages,
+    lost,
+  });
+}
+
+async function loadWeights(
+  { device, kernels, room }: LoadDevice,
+  program: Program,
+  source: WeightSource,
+  { weightFormat, onProgress }: LoadOptions,
+  memory: GpuMemory,
+  interleaved: ReadonlySet<string>,
+): Promise<Map<string, GpuWeight>> {
+  const loader = new WeightLoader(device, memory, kernels);
+  const entries = Object.entries(program.weights);
+  refuseWhatCannotFit(entries, weightFormat, room);
+  const totalBytes = entries.reduce((sum, [, { outputs, inner }]) => sum + outputs * inner * 4, 0);
+  let doneBytes = 0;
+  const weights = new Map<string, GpuWeight>();
+  for (const [name, spec] of entries) {
+    const weight = await loader.load(name, spec, weightFormat, interleaved.has(name), source, (bytes) => {
+      doneBytes += bytes;
+      onProgress?.(doneBytes, totalBytes);
+    });
+    weights.set(name, weight);
+  }
+  await polled(device.queue.onSubmittedWorkDone());
+  return weights;
+}
+
+/** Interleaves [cosine, sine]. */
+function interleave(cos: Float32Array, sin: Float32Array): Float32Array<ArrayBuffer> {
+  assert(cos.length === sin.length, 'a sine for every cosine');
+  const angles = new Float32Array(2 * cos.length);
+  for (let i = 0; i < cos.length; i++) {
+    angles[2 * i] = cos[i]!;
+    angles[2 * i + 1] = sin[i]!;
+  }
+  return angles;
+}
