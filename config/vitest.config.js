@@ -116,7 +116,7 @@ function projectsWith(shared) {
         name: 'unit',
         sequence: { groupOrder: 0 },
         include: ['test/**/*.test.ts'],
-        exclude: ['test/e2e/**', 'test/sim/**', 'test/bench/**', ...softwareGpu, ...matrices, ...alone],
+        exclude: ['test/e2e/**', 'test/sim/sim.test.ts', 'test/bench/**', ...softwareGpu, ...matrices, ...alone],
         // Vitest leaves a core to itself: of two cores that is half of them.
         maxWorkers: Math.max(2, availableParallelism() - 1),
       },

@@ -11,7 +11,8 @@
 
 import assert from 'node:assert/strict';
 import type { Draw } from './draw.ts';
-import type { KvDtype, Program, WeightPart } from './program.ts';
+import type { KvLayout, LayerRange } from './kv_layout.ts';
+import type { Program, WeightPart } from './program.ts';
 import type { StoredMatrix } from './stored_columns.ts';
 import type { StoredRows } from './stored_rows.ts';
 import type { WeightFormat } from './weight_format.ts';
@@ -43,23 +44,15 @@ export interface LoadOptions {
   readonly maxBlocksPerSequence: number;
   /** What matrices are held in; vectors (norms, biases) are always f32. */
   readonly weightFormat: WeightFormat;
-  readonly kvDtype: KvDtype;
-  readonly blockSize: number;
+  /** Where the KV of a block lies; its frames are the ranges of layers in which a step may give blocks away while it runs. */
+  readonly kv: KvLayout;
   /** Blocks that there must be and may be: the device takes as many as fit. */
   readonly numBlocks: { readonly min: number; readonly max: number };
   /** Room for what draws remember of a sequence, one value a token of the vocabulary each; none when it does not say. */
   readonly drawPages?: number;
-  /** In which a step may give blocks away while it runs: consecutive, all layers; none when it does not say. */
-  readonly exportRanges?: readonly LayerRange[];
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
   /** A steady clock, for a device that predicts what a step takes; the machine's own when it does not say. */
   readonly nowMs?: (() => number) | undefined;
-}
-
-/** Consecutive layers: a part of a block's payload. */
-export interface LayerRange {
-  readonly firstLayer: number;
-  readonly numLayers: number;
 }
 
 /** Blocks that a step fills, copied out while it computes. */
@@ -68,7 +61,7 @@ export interface StepExport {
   readonly blocks: readonly number[];
   /** blockBytes each; may lie in shared memory. */
   readonly outs: readonly Uint8Array[];
-  /** The bytes of `exportRanges[range]` of all blocks are there; told in order, before the step returns. */
+  /** The bytes of frame `range` of the layout are there, of all blocks; called in order, before the step returns. */
   readonly onRange: (range: number) => void;
 }
 
@@ -87,6 +80,11 @@ export interface StepPart {
 export interface RunOptions {
   readonly exports?: StepExport | undefined;
   readonly part?: StepPart | undefined;
+}
+
+/** What the kernels of a model depend on, besides its program. */
+export interface ProbeOptions extends Pick<LoadOptions, 'weightFormat'> {
+  readonly kv: Pick<KvLayout, 'blockSize' | 'dtype'>;
 }
 
 /** Consecutive rows of one sequence. */
@@ -241,7 +239,7 @@ export interface Device {
   /** Why nothing that it computes can be trusted, once that was seen: nobody serves with it. */
   readonly fault?: string | undefined;
   /** Before a model is loaded: tries whether E2 holds here, by kernels that the model will use; else notes and numericsClass say so. */
-  checkRows(program: Program, options: Pick<LoadOptions, 'weightFormat' | 'kvDtype' | 'blockSize'>): Promise<void>;
+  checkRows(program: Program, options: ProbeOptions): Promise<void>;
   /** Resolves with the reason when the device is gone for good; whatever runs then rejects. */
   readonly lost: Promise<string>;
   /** For drills and tests: loses the device. */

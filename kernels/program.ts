@@ -95,7 +95,8 @@ export type Operation =
     }
   /**
    * Rotates q and k of qkv[rows, (heads + 2·kv_heads)·head_dim] in place by the table `rope` (of the values of a head that it has angles
-   * for, halves paired; those after them stay), stores k and v, rounded, at the row's slot in the layer's two planes.
+   * for, halves paired; those after them stay), stores k and v, rounded, at the row's slot in the layer's planes. A layer of one plane keeps
+   * k, which is its v too: qkv has no v then.
    */
   | ({ readonly kind: 'rope_store'; readonly qkv: string; readonly layer: number; readonly rope: string } & HeadShape)
   /**
@@ -189,7 +190,7 @@ export function samplingOf({
   return operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
 }
 
-/** What a layer keeps of every token: the values of each plane, in the order of a block's record. Most have K and V, `kv_heads · head_dim` each. */
+/** What a layer keeps of every token: the values of each plane, in order. Most keep K and V, `kv_heads · head_dim` each; K = V is one plane. */
 export interface KvLayer {
   readonly planes: readonly number[];
 }
@@ -210,19 +211,6 @@ export interface Program {
   readonly kv: readonly KvLayer[];
   /** By the names that operations give. */
   readonly rope: Readonly<Record<string, RopeTable>>;
-}
-
-/** Values of a plane in a block, in bytes. `width`: values per token. */
-export function kvPlaneBytes(width: number, blockSize: number, dtype: KvDtype): number {
-  return blockSize * width * (dtype === 'f16' ? 2 : 4);
-}
-
-/** KV of one block on the wire and in host memory: [layer][plane][token][value]. */
-export function kvBlockBytes(layers: readonly KvLayer[], blockSize: number, dtype: KvDtype): number {
-  return layers.reduce(
-    (sum, { planes }) => sum + planes.reduce((bytes, width) => bytes + kvPlaneBytes(width, blockSize, dtype), 0),
-    0,
-  );
 }
 
 /** What the mixtures of a program need at most: experts, and places of a row. Zero when there are none. */

@@ -1,30 +1,13 @@
 /** A piece of a program with its memory: its blocks, its buffers, and what a step writes and reads there. */
 import assert from 'node:assert/strict';
-import type { LayerRange, LoadOptions } from '../device.ts';
-import { kvBlockBytes, type Program } from '../program.ts';
+import type { LoadOptions } from '../device.ts';
+import { bytesOfLayers, type ByteRange, type KvLayout } from '../kv_layout.ts';
+import type { Program } from '../program.ts';
 import { paddedWidth } from './panels.ts';
 import type { Piece } from './pieces.ts';
 import type { ProgramLayout } from './program_layout.ts';
 import { Control, type StepPiece } from './shared_step.ts';
 import { StepIo } from './step_io.ts';
-
-/** Bytes [at, at + bytes) of a block's payload. */
-export interface PayloadRange {
-  readonly at: number;
-  readonly bytes: number;
-}
-
-/** Those of consecutive layers. */
-export function payloadRange(
-  { kv }: Pick<Program, 'kv'>,
-  { firstLayer, numLayers }: LayerRange,
-  { blockSize, kvDtype }: LoadOptions,
-): PayloadRange {
-  return {
-    at: kvBlockBytes(kv.slice(0, firstLayer), blockSize, kvDtype),
-    bytes: kvBlockBytes(kv.slice(firstLayer, firstLayer + numLayers), blockSize, kvDtype),
-  };
-}
 
 export class LoadedPiece {
   readonly io: StepIo;
@@ -32,19 +15,19 @@ export class LoadedPiece {
   readonly memoryBytes: number;
   readonly #layout: ProgramLayout;
   /** What of a block lies here. */
-  readonly #payload: PayloadRange;
+  readonly #payload: ByteRange;
   readonly #f32: Float32Array;
   readonly #bytes: Uint8Array;
 
   constructor(
     { program, layers }: Piece,
-    whole: Pick<Program, 'kv'>,
+    whole: KvLayout,
     layout: ProgramLayout,
     options: LoadOptions,
     memory: WebAssembly.Memory,
   ) {
     this.#layout = layout;
-    this.#payload = payloadRange(whole, layers, options);
+    this.#payload = bytesOfLayers(whole, layers);
     this.io = new StepIo(program, layout, options, memory);
     const { operations, scratch, scratchBytes } = layout;
     const tasks = new Int32Array(new SharedArrayBuffer(4 * operations.length));
@@ -55,7 +38,7 @@ export class LoadedPiece {
   }
 
   /** Of the range, what lies here: in the block, and from the range's start on. */
-  #shared({ at, bytes }: PayloadRange): { readonly inBlock: number; readonly inRange: number; readonly bytes: number } {
+  #shared({ at, bytes }: ByteRange): { readonly inBlock: number; readonly inRange: number; readonly bytes: number } {
     const own = this.#payload;
     const first = Math.max(at, own.at);
     const end = Math.min(at + bytes, own.at + own.bytes);
@@ -63,14 +46,14 @@ export class LoadedPiece {
   }
 
   /** Its part of the range of a block, into the whole block's payload. */
-  copyOut(blockId: number, range: PayloadRange, out: Uint8Array): void {
+  copyOut(blockId: number, range: ByteRange, out: Uint8Array): void {
     const { inBlock, inRange, bytes } = this.#shared(range);
     const from = this.#layout.kv + blockId * this.#payload.bytes + inBlock;
     if (bytes > 0) out.set(this.#bytes.subarray(from, from + bytes), range.at + inRange);
   }
 
   /** `payload`: the bytes of the range. */
-  copyIn(blockId: number, range: PayloadRange, payload: Uint8Array): void {
+  copyIn(blockId: number, range: ByteRange, payload: Uint8Array): void {
     const { inBlock, inRange, bytes } = this.#shared(range);
     const to = this.#layout.kv + blockId * this.#payload.bytes + inBlock;
     if (bytes > 0) this.#bytes.set(payload.subarray(inRange, inRange + bytes), to);

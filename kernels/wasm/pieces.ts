@@ -7,7 +7,7 @@
  * Consecutive layers lie together. What is in front of them and behind them is all in the first piece: tokens are drawn where they are
  * embedded, and a table that is both lies there once. The program is cut where one buffer is live, whose rows are copied.
  */
-import type { LayerRange } from '../device.ts';
+import type { LayerRange } from '../kv_layout.ts';
 import { inputsOf, type Operation, type Program } from '../program.ts';
 import type { OpRange } from './step.ts';
 
@@ -36,16 +36,16 @@ export interface Pieces {
 }
 
 /** As few as can be. One that `fits` says no to cannot be parted. */
-export function piecesOf(program: Program, fits: (part: Program) => boolean): Pieces {
+export function piecesOf(program: Program, fits: (piece: Piece) => boolean): Pieces {
   const numOps = program.operations.length;
-  if (fits(program)) return joined(program, [[{ first: 0, end: numOps }]]);
+  if (fits(wholeOf(program))) return joined(program, [[{ first: 0, end: numOps }]]);
   const [begin, ...units] = unitsOf(program);
   const end = units.pop();
   const held: OpRange[][] = [[...(begin ? [begin] : []), ...(end ? [end] : [])]];
   for (const unit of units) {
     const last = held.at(-1)!;
     const more = merged([...last, unit]);
-    if (fits(pieceOf(program, more).program)) held[held.length - 1] = more;
+    if (fits(pieceOf(program, more))) held[held.length - 1] = more;
     else held.push([unit]);
   }
   return joined(program, held);
@@ -104,9 +104,12 @@ function pieceOf(program: Program, ranges: readonly OpRange[]): Piece {
   };
 }
 
+function wholeOf(program: Program): Piece {
+  return { program, layers: { firstLayer: 0, numLayers: program.kv.length } };
+}
+
 function joined(program: Program, held: readonly (readonly OpRange[])[]): Pieces {
   const isWhole = held.length === 1;
-  const whole = { program, layers: { firstLayer: 0, numLayers: program.kv.length } };
   const runs = held
     .flatMap((ranges, piece) => {
       let at = 0;
@@ -131,5 +134,9 @@ function joined(program: Program, held: readonly (readonly OpRange[])[]): Pieces
     }
     return { piece, ops, at, carried };
   });
-  return { pieces: isWhole ? [whole] : held.map((ranges) => pieceOf(program, ranges)), runs: carrying, owners };
+  return {
+    pieces: isWhole ? [wholeOf(program)] : held.map((ranges) => pieceOf(program, ranges)),
+    runs: carrying,
+    owners,
+  };
 }

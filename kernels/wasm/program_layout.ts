@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import { kvBlockBytes, kvPlaneBytes, samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
+import { planesOf } from '../kv_layout.ts';
+import { samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
 import { drawRecord } from './ops/draw.ts';
@@ -38,8 +39,8 @@ export function layOutProgram(
   options: LoadOptions,
   { numThreads, numPacking }: { readonly numThreads: number; readonly numPacking: number },
 ): ProgramLayout {
-  if (options.blockSize % 4 !== 0) {
-    throw new DeviceError(`block_size must be a multiple of 4, not ${options.blockSize}`);
+  if (options.kv.blockSize % 4 !== 0) {
+    throw new DeviceError(`block_size must be a multiple of 4, not ${options.kv.blockSize}`);
   }
   const plan = new MemoryPlan();
   const weights = new Map(
@@ -78,7 +79,7 @@ export function layOutProgram(
     exp2Table: words('draws', exp2Table.length),
     routing: words('routing', mixture.experts + 1 + options.maxRows * mixture.perToken),
   };
-  const blockBytes = kvBlockBytes(program.kv, options.blockSize, options.kvDtype);
+  const { blockBytes } = options.kv;
   const kv = plan.reserve('KV blocks', blockBytes * options.numBlocks.max);
   const rope = new Map(
     Object.entries(program.rope).map(([name, { dim, cos, sin }]) => [
@@ -148,10 +149,13 @@ function placementOf(program: Program, options: LoadOptions, placed: Placed): Pl
       return table;
     },
     planes: (layer) => {
-      const [first] = program.kv[layer]?.planes ?? [];
-      assert(first !== undefined, `the program has no KV of layer ${layer}`);
-      const before = kvBlockBytes(program.kv.slice(0, layer), options.blockSize, options.kvDtype);
-      return { kv: kv + before, planeBytes: kvPlaneBytes(first, options.blockSize, options.kvDtype) };
+      const { k, v } = planesOf(options.kv, layer);
+      return {
+        kv: kv + (options.kv.layers[layer]?.offset ?? 0) + k.offset,
+        valueOffset: v.offset - k.offset,
+        keyTokenBytes: k.tokenBytes,
+        valueTokenBytes: v.tokenBytes,
+      };
     },
   };
 }

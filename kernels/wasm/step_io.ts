@@ -107,7 +107,8 @@ export class StepIo {
   /** Tokens, positions and slots, from row `first` on. Returns where the block table of segment `index` lies. */
   #writeRows({ tokens, start, blockTable }: Segment, index: number, first: number): number {
     const { regions } = this.#layout;
-    const { blockSize, maxBlocksPerSequence, numBlocks } = this.#options;
+    const { kv, maxBlocksPerSequence, numBlocks } = this.#options;
+    const { blockSize } = kv;
     const u32 = this.#u32;
     if (blockTable.length > maxBlocksPerSequence)
       assert.fail(`a block table has at most ${maxBlocksPerSequence} blocks`);

@@ -7,6 +7,7 @@
  */
 import assert from 'node:assert/strict';
 import type { Device, LoadOptions, WeightSource } from '../device.ts';
+import { layoutOfLayers } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 import { RowDecoder } from '../stored_rows.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
@@ -16,7 +17,7 @@ import { allocateAll, machineMemory } from './memory_plan.ts';
 import { PackThreads, packingThreads } from './packing.ts';
 import { weightBytes } from './panels.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
-import { piecesOf } from './pieces.ts';
+import { piecesOf, type Piece } from './pieces.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
 import { StepThreads } from './step_threads.ts';
 import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
@@ -73,9 +74,14 @@ async function loadProgram(
   const specs = Object.values(program.weights);
   const numBytes = specs.reduce((sum, spec) => sum + weightBytes(spec, options.weightFormat), 0);
   const numPacking = packingThreads(numThreads, numBytes);
-  const layoutOf = (part: Program): ProgramLayout => layOutProgram(part, options, { numThreads, numPacking });
-  const cut = piecesOf(program, (part) => layoutOf(part).plan.fits);
-  const layouts = cut.pieces.map((piece) => layoutOf(piece.program));
+  const optionsOf = ({ layers }: Pick<Piece, 'layers'>): LoadOptions => ({
+    ...options,
+    kv: layoutOfLayers(options.kv, layers),
+  });
+  const layoutOf = (piece: Piece): ProgramLayout =>
+    layOutProgram(piece.program, optionsOf(piece), { numThreads, numPacking });
+  const cut = piecesOf(program, (piece) => layoutOf(piece).plan.fits);
+  const layouts = cut.pieces.map(layoutOf);
   // Before anything is read.
   const memories = allocateAll(
     layouts.map(({ plan }) => plan),
@@ -91,7 +97,7 @@ async function loadProgram(
       const load = { piece: i, memory, threads, options, decoder, onLoaded };
       await loadWeights(piece.program, weights, layout, load);
       writeConstants(piece.program, layout, memory);
-      pieces.push(new LoadedPiece(piece, program, layout, options, memory));
+      pieces.push(new LoadedPiece(piece, options.kv, layout, optionsOf(piece), memory));
     }
   } finally {
     await threads.close();

@@ -4,7 +4,6 @@ import {
   DeviceError,
   type Executable,
   type KernelProfile,
-  type LayerRange,
   type LoadOptions,
   type RunOptions,
   type SampleResult,
@@ -12,8 +11,9 @@ import {
   type StepExport,
   type StepPart,
 } from '../device.ts';
-import { kvBlockBytes, type Program } from '../program.ts';
-import { payloadRange, type LoadedPiece } from './loaded_piece.ts';
+import { bytesOfLayers, lastStoringLayer, type LayerRange } from '../kv_layout.ts';
+import type { Program } from '../program.ts';
+import type { LoadedPiece } from './loaded_piece.ts';
 import { profileOf } from './operations.ts';
 import type { Pieces } from './pieces.ts';
 import type { OpRange } from './step.ts';
@@ -58,7 +58,7 @@ export class WasmExecutable implements ProfiledExecutable {
   ) {
     const [home] = pieces;
     assert(home, 'a program has a piece');
-    this.blockBytes = kvBlockBytes(program.kv, options.blockSize, options.kvDtype);
+    this.blockBytes = options.kv.blockBytes;
     this.numBlocks = options.numBlocks.max;
     this.memoryBytes = pieces.reduce((sum, piece) => sum + piece.memoryBytes, 0);
     this.numPieces = pieces.length;
@@ -115,19 +115,19 @@ export class WasmExecutable implements ProfiledExecutable {
 
   /** Told of every operation: copies what is complete. */
   #exporting({ blocks, outs, onRange }: StepExport): (op: number) => void {
-    const { exportRanges = [] } = this.#options;
+    const { kv } = this.#options;
     let next = 0;
     return (op) => {
-      const [operation, range] = [this.#program.operations[op], exportRanges[next]];
+      const [operation, range] = [this.#program.operations[op], kv.frames[next]];
       if (operation?.kind !== 'rope_store' || !range) return;
-      if (operation.layer !== range.firstLayer + range.numLayers - 1) return;
+      if (operation.layer !== lastStoringLayer(kv, range)) return;
       this.#copyOut(blocks, outs, range);
       onRange(next++);
     };
   }
 
   #copyOut(blockIds: readonly number[], outs: readonly Uint8Array[], layers: LayerRange): void {
-    const range = payloadRange(this.#program, layers, this.#options);
+    const range = bytesOfLayers(this.#options.kv, layers);
     blockIds.forEach((block, i) => {
       this.#check(block);
       for (const piece of this.#pieces) piece.copyOut(block, range, outs[i]!);
@@ -153,7 +153,7 @@ export class WasmExecutable implements ProfiledExecutable {
   }
 
   get #allLayers(): LayerRange {
-    return { firstLayer: 0, numLayers: this.#program.kv.length };
+    return { firstLayer: 0, numLayers: this.#options.kv.layers.length };
   }
 
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
@@ -166,7 +166,7 @@ export class WasmExecutable implements ProfiledExecutable {
     payloads: readonly Uint8Array[],
     layers: LayerRange = this.#allLayers,
   ): Promise<void> {
-    const range = payloadRange(this.#program, layers, this.#options);
+    const range = bytesOfLayers(this.#options.kv, layers);
     blockIds.forEach((block, i) => {
       const payload = payloads[i]!;
       this.#check(block);

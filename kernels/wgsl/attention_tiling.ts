@@ -45,8 +45,8 @@ export function attentionTiling(
   const partialHeads = Math.max(...layers.map(({ heads }) => heads));
   const tileRows = rowsPerItem(Math.max(...layers.map(({ headDim }) => headDim)), group);
   const splitBelowItems = Math.ceil((isSoftware ? SOFTWARE_WORKGROUPS : FULL_WORKGROUPS) / kvHeads);
-  const { maxSamples, maxRows, maxBlocksPerSequence, blockSize } = options;
-  const splitsPerRow = Math.ceil((maxBlocksPerSequence * blockSize) / SPLIT_TOKENS);
+  const { maxSamples, maxRows, maxBlocksPerSequence, kv } = options;
+  const splitsPerRow = Math.ceil((maxBlocksPerSequence * kv.blockSize) / SPLIT_TOKENS);
   const numRows = Math.max(maxSamples, Math.min(maxRows, tileRows * splitBelowItems));
   const fitting = Math.floor(MAX_PARTIAL_BYTES / ((partialValues + 2 * partialHeads) * 4));
   const windows = new Set(layers.map(({ window = 0 }) => window));

@@ -1,5 +1,5 @@
 /** Layers of some blocks between the paged cache and a staging buffer in which the parts of each block that are moved lie side by side. */
-import type { LayerRange } from '../device.ts';
+import type { LayerRange } from '../kv_layout.ts';
 import { gatherBlocks } from './gather_blocks.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { packParams, PARAMS_STRIDE, type KernelCache } from './kernel.ts';

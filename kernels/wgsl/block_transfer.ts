@@ -3,7 +3,7 @@
  * them between there and a mapped buffer. Buffers are made once; how many blocks move at once is the byte budget's doing.
  */
 import assert from 'node:assert/strict';
-import type { LayerRange } from '../device.ts';
+import { bytesOfLayers, type KvLayout, type LayerRange } from '../kv_layout.ts';
 import { BlockGather } from './block_gather.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import type { KernelCache } from './kernel.ts';
@@ -24,8 +24,7 @@ interface Parts {
   readonly gather: BlockGather;
   readonly downloads: readonly GPUBuffer[];
   readonly uploads: readonly GPUBuffer[];
-  /** By layer, and the end: where it begins in a payload. */
-  readonly layerAt: readonly number[];
+  readonly layout: KvLayout;
   readonly capacity: number;
 }
 
@@ -34,53 +33,52 @@ export class BlockTransfer {
   readonly #gather: BlockGather;
   readonly #downloads: readonly GPUBuffer[];
   readonly #uploads: readonly GPUBuffer[];
-  readonly #layerAt: readonly number[];
+  readonly #layout: KvLayout;
   readonly #capacity: number;
 
-  private constructor({ device, gather, downloads, uploads, layerAt, capacity }: Parts) {
+  private constructor({ device, gather, downloads, uploads, layout, capacity }: Parts) {
     this.#device = device;
     this.#gather = gather;
     this.#downloads = downloads;
     this.#uploads = uploads;
-    this.#layerAt = layerAt;
+    this.#layout = layout;
     this.#capacity = capacity;
   }
 
-  /** `kv` has a buffer per layer, `layerBytes` of a block each. @throws DeviceError when the device is full. */
+  /** `kv` has a buffer per layer. @throws DeviceError when the device is full. */
   static async create(
     device: GPUDevice,
     memory: GpuMemory,
     kernels: KernelCache,
     kv: readonly GPUBuffer[],
-    layerBytes: readonly number[],
+    layout: KvLayout,
     numBlocks: number,
   ): Promise<BlockTransfer> {
-    const layerAt = [0];
-    for (const [i, bytes] of layerBytes.entries()) layerAt.push(layerAt[i]! + bytes);
-    const blockBytes = layerAt.at(-1)!;
+    const { blockBytes, layers } = layout;
     const capacity = Math.max(
       1,
       Math.min(numBlocks, Math.floor(Math.min(STAGING_BYTES, memory.maxBytes) / blockBytes)),
     );
-    const staged = layerBytes.map((_, i) => ({ at: layerAt[i]!, stagedBytes: blockBytes }));
+    const layerBytes = layers.map(({ bytes }) => bytes);
+    const staged = layers.map(({ offset }) => ({ at: offset, stagedBytes: blockBytes }));
     const gather = await BlockGather.create({
       ...{ label: 'block', device, memory, kernels, kv, layerBytes, staged, numBlocks: capacity },
     });
     const ring = (label: string, usage: number): Promise<GPUBuffer[]> =>
       Promise.all(Array.from({ length: RING }, () => memory.allocate('transfer', label, capacity * blockBytes, usage)));
     return new BlockTransfer({
-      ...{ device, gather, layerAt, capacity },
+      ...{ device, gather, layout, capacity },
       downloads: await ring('block download', GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST),
       uploads: await ring('block upload', GPUBufferUsage.MAP_WRITE | GPUBufferUsage.COPY_SRC),
     });
   }
 
   get #all(): LayerRange {
-    return { firstLayer: 0, numLayers: this.#layerAt.length - 1 };
+    return { firstLayer: 0, numLayers: this.#layout.layers.length };
   }
 
   get #blockBytes(): number {
-    return this.#layerAt.at(-1)!;
+    return this.#layout.blockBytes;
   }
 
   async exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
@@ -116,8 +114,7 @@ export class BlockTransfer {
     layers: LayerRange = this.#all,
   ): Promise<void> {
     const { staging } = this.#gather;
-    const at = this.#layerAt[layers.firstLayer]!;
-    const rangeBytes = this.#layerAt[layers.firstLayer + layers.numLayers]! - at;
+    const { at, bytes: rangeBytes } = bytesOfLayers(this.#layout, layers);
     for (let start = 0, round = 0; start < blockIds.length; start += this.#capacity, round++) {
       const ids = blockIds.slice(start, start + this.#capacity);
       const bytes = ids.length * this.#blockBytes;

@@ -3,6 +3,7 @@
  * differ in how they lay matrices out, so a device tries a small product before it trusts them with a model.
  */
 import type { Executable, LoadOptions, WeightSource } from '../device.ts';
+import { noKv } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 import { floatRows } from '../stored_rows.ts';
 import type { MatrixConfig, OpenAdapter } from './adapters.ts';
@@ -79,8 +80,7 @@ const options: LoadOptions = {
   maxSamples: 1,
   maxBlocksPerSequence: 3,
   weightFormat: 'int8',
-  kvDtype: 'f16',
-  blockSize: 32,
+  kv: noKv,
   numBlocks: { min: 1, max: 1 },
 };
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, type LoadOptions, type WeightSource } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import { kvBlockBytes, samplingOf, type Program } from '../program.ts';
+import { samplingOf, type Program } from '../program.ts';
 import { attentionTiling } from './attention_tiling.ts';
 import { BlockTransfer } from './block_transfer.ts';
 import { DispatchPlan, rowStride, type RopeAngles } from './dispatch_plan.ts';
@@ -19,6 +19,9 @@ import { routingBytes } from './routing.ts';
 import { planExport, StepExporter } from './step_export.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
 import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
+
+/** A layer that keeps no KV is bound all the same. */
+const MIN_BINDING_BYTES = 16;
 
 /** The device that a program is loaded onto. */
 export interface LoadDevice {
@@ -85,25 +88,22 @@ export async function loadProgram(
   device.queue.writeBuffer(shared.exp2Table, 0, exp2Table);
 
   const rowsBack = candidates ? rowsBackBytes(candidates.vocab, maxSamples) : 0;
-  const { blockSize, kvDtype } = options;
-  const layerBytes = program.kv.map((layer) => kvBlockBytes([layer], blockSize, kvDtype));
-  const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
-  const numFilled = Math.ceil(maxRows / blockSize);
-  const exports = planExport(options.exportRanges ?? [], layerBytes, numFilled, 1 + NUM_AHEAD);
+  const { kv: layout } = options;
+  const { blockBytes } = layout;
+  const layerBytes = layout.layers.map(({ bytes }) => bytes);
+  const exports = planExport(layout, Math.ceil(maxRows / layout.blockSize), 1 + NUM_AHEAD);
   const otherBytes = rowsBack + exports.bytes;
   const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, otherBytes, room) : 0;
   const kv: GPUBuffer[] = [];
   for (const [layer, bytes] of layerBytes.entries()) {
-    kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, bytes * numBlocks));
+    kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, Math.max(bytes, MIN_BINDING_BYTES) * numBlocks));
   }
   const resources = { device, kernels, capabilities, weights, buffers, kv, rope, ...shared };
   const list = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
   const transfer =
-    blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layerBytes, numBlocks) : undefined;
+    blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layout, numBlocks) : undefined;
   const exporter =
-    exports.numBlocks > 0
-      ? await StepExporter.create(device, memory, kernels, kv, layerBytes, exports, 1 + NUM_AHEAD)
-      : undefined;
+    exports.numBlocks > 0 ? await StepExporter.create(device, memory, kernels, kv, exports, 1 + NUM_AHEAD) : undefined;
   return WebgpuExecutable.create({
     ...{ device, program, options, numBlocks, blockBytes, memory, list, state, buffers, transfer, exporter },
     step: shared.step,

@@ -8,9 +8,11 @@ import {
   randomWeightsOnDevice,
   type Executable,
   type LoadOptions,
+  type ProbeOptions,
   type Segment,
   type WeightSource,
 } from '../device.ts';
+import type { KvLayout } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 
 /** More tokens than a split of attention has, and more rows than a matrix-vector kernel takes. */
@@ -109,15 +111,20 @@ const STEPS: readonly (readonly Stretch[])[] = [
 
 type Load = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
 
-/** What of a model its kernels depend on. */
-export type ProbeOptions = Pick<LoadOptions, 'weightFormat' | 'kvDtype' | 'blockSize'>;
-
 /** What a device's bits show; nothing where all is as it should be, or `model` has no attention. */
 export interface ProbeFindings {
   /** The first rows whose bits differ, in words. */
   readonly unequal?: string;
   /** It computes no numbers at all, in words. */
   readonly fault?: string;
+}
+
+/** One layer of K and V. */
+function probeLayout({ kv: [layer] }: Program, { blockSize, dtype }: ProbeOptions['kv']): KvLayout {
+  const tokenBytes = (layer?.planes[0] ?? 0) * (dtype === 'f16' ? 2 : 4);
+  const bytes = 2 * blockSize * tokenBytes;
+  const planes = [0, bytes / 2].map((offset) => ({ offset, tokenBytes }));
+  return { blockSize, dtype, blockBytes: bytes, layers: [{ offset: 0, bytes, planes }], frames: [] };
 }
 
 /** Compares rows alone and beside others. */
@@ -130,10 +137,11 @@ export async function findUnequalRows(
   const made = probeOf(model, isSoftware);
   if (!made) return {};
   const { program, width, outWidth } = made;
-  const numBlocks = Math.ceil(NUM_TOKENS / given.blockSize);
+  const numBlocks = Math.ceil(NUM_TOKENS / given.kv.blockSize);
   const weights = randomWeightsOnDevice(11);
   const executable = await load(program, weights, {
-    ...given,
+    weightFormat: given.weightFormat,
+    kv: probeLayout(program, given.kv),
     ...{ maxRows: NUM_TOKENS, maxSamples: 8, maxBlocksPerSequence: numBlocks },
     numBlocks: { min: numBlocks, max: numBlocks },
   });

@@ -103,7 +103,8 @@ export class StepState {
 
   /** @throws AssertionError when the batch is beyond what was stated at load. */
   write(batch: readonly Segment[]): StepCounts {
-    const { maxRows, maxBlocksPerSequence, blockSize } = this.#options;
+    const { maxRows, maxBlocksPerSequence, kv } = this.#options;
+    const { blockSize } = kv;
     const { words } = this;
     const rows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
     assert(rows <= maxRows, `a step takes at most ${maxRows} rows`);

@@ -6,7 +6,7 @@
  * KV lies in one buffer per layer, [block][plane][token][kv_head][head_dim]: a block's layers are gathered into a record when it
  * leaves and scattered when it comes.
  */
-import { DeviceError, type Device, type LoadOptions, type WeightSource } from '../device.ts';
+import { DeviceError, type Device, type LoadOptions, type ProbeOptions, type WeightSource } from '../device.ts';
 import type { Program } from '../program.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing, type OpenAdapter } from './adapters.ts';
 import { GpuMemory } from './gpu_memory.ts';
@@ -15,7 +15,7 @@ import type { Capabilities, KernelSet } from './kernel_set.ts';
 import { matrixChoice, nameOf, rightMatrices, type MatrixChoice, type MatrixUse } from './matrix_units.ts';
 import { measurePeaks, type Peaks } from './peaks.ts';
 import { loadProgram } from './program_loader.ts';
-import { findUnequalRows, type ProbeFindings, type ProbeOptions } from './row_probe.ts';
+import { findUnequalRows, type ProbeFindings } from './row_probe.ts';
 import { polled } from './polling.ts';
 import type { WebgpuExecutable } from './webgpu_executable.ts';
 

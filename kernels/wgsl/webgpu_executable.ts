@@ -12,13 +12,13 @@ import {
   type SampleRequest,
   type Executable,
   type KernelProfile,
-  type LayerRange,
   type LoadOptions,
   type RunOptions,
   type SampleResult,
   type Segment,
 } from '../device.ts';
 import { NO_TOKEN } from '../draw.ts';
+import { lastStoringLayer, type LayerRange } from '../kv_layout.ts';
 import { samplingOf, type Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
 import { rowStride, type DispatchList } from './dispatch_plan.ts';
@@ -86,8 +86,8 @@ export class WebgpuExecutable implements Executable {
     this.#readBacks = readBacks;
     this.#commands = new StepCommands(parts.device, parts.list.dispatches, parts.results);
     // What a device takes is real, whatever clock its caller has.
-    const { maxBlocksPerSequence, blockSize, nowMs = () => performance.now() } = parts.options;
-    this.#budget = new SubmitBudget(parts.list.dispatches, maxBlocksPerSequence * blockSize, nowMs);
+    const { maxBlocksPerSequence, kv, nowMs = () => performance.now() } = parts.options;
+    this.#budget = new SubmitBudget(parts.list.dispatches, maxBlocksPerSequence * kv.blockSize, nowMs);
     this.numExportable = parts.exporter?.numBlocks ?? 0;
     const { program, buffers } = parts;
     const sampling = samplingOf(program);
@@ -196,8 +196,8 @@ export class WebgpuExecutable implements Executable {
     if (exports) {
       assert(exporter && exports.blocks.length <= exporter.numBlocks, 'more blocks than a step can export');
       exporter.begin(exports);
-      exporter.ranges.forEach(({ firstLayer, numLayers }, range) => {
-        const stored = list.numUntilStored[firstLayer + numLayers - 1]!;
+      exporter.layout.frames.forEach((frame, range) => {
+        const stored = list.numUntilStored[lastStoringLayer(exporter.layout, frame)]!;
         submitCuts(stored);
         const encoder = device.createCommandEncoder();
         this.#commands.encodePiece(encoder, counts, first, stored);

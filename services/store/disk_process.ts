@@ -37,7 +37,7 @@ interface Environment {
 }
 
 /** Raised when tables or records change. */
-const VERSION = 2;
+const VERSION = 3;
 const ENTRY_BYTES = 68;
 const ORDER_AT = 36;
 /** Entries in one message. */

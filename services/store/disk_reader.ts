@@ -5,7 +5,7 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
-import { ArrivingRecord } from '../../shared/kv/record.ts';
+import { RecordVerifier } from '../../shared/kv/record.ts';
 import { slotBytes, type SlabMemory } from '../../shared/kv/slab.ts';
 
 /** So much is read and verified at a time. */
@@ -46,13 +46,13 @@ export class DiskReader {
     const file = this.#open(path, generation);
     return reads.map(({ at, bytes, format, digest, slot }) => {
       const record = slotBytes(slab, slot, bytes);
-      const coming = new ArrivingRecord(record, { format, digest });
+      const coming = new RecordVerifier(record, { format, digest });
       try {
         for (let done = 0; done < bytes;) {
           const numRead = readSync(file, record, done, Math.min(PIECE_BYTES, bytes - done), at + done);
           if (numRead === 0) return 'the file of records ends before it does';
           done += numRead;
-          coming.took(done);
+          coming.received(done);
         }
       } catch (error) {
         // Of this one: what lies beside it may be sound.

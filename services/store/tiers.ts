@@ -13,7 +13,7 @@ import { linkSignals, OVER } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
-import { contentOf, numericsOf } from '../../shared/kv/record.ts';
+import { contentHashOf, numericsOf } from '../../shared/kv/record.ts';
 import { RecordCache, type CachedRecord, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
@@ -159,7 +159,7 @@ export class StoreTiers implements BlockSource {
     const held = this.dram.peek(hash);
     if (!held) return this.disk.entryOf(hash);
     const record = slotBytes(this.slab.memory, held.slot, held.bytes);
-    return { numerics: numericsOf(record), content: contentOf(record) };
+    return { numerics: numericsOf(record), content: contentHashOf(record) };
   }
 
   /** Takes over a verified record; pinned, with a write to put on disk, where there is a disk. */

@@ -16,7 +16,6 @@ import assert from 'node:assert/strict';
 import {
   fromSlot,
   type Executable,
-  type LayerRange,
   type SampleRequest,
   type SampleResult,
   type Segment,
@@ -24,7 +23,7 @@ import {
 } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
-import { widestOf } from '../kv/windows.ts';
+import { widestOf, type KvSpec } from '../kv/kv_spec.ts';
 import { BlockPool } from './block_pool.ts';
 import { DrawBook, promptRequest } from './draw_book.ts';
 import { FirstStep } from './first_step.ts';
@@ -35,7 +34,7 @@ import { ROW_UNIT, StepPace, type StepTimes } from './step_pace.ts';
 import { Sequence, type Phase, type SequenceRequest } from './sequence.ts';
 
 export interface EngineOptions {
-  readonly blockSize: number;
+  readonly spec: KvSpec;
   readonly numBlocks: number;
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
@@ -44,10 +43,6 @@ export interface EngineOptions {
   readonly stepMs: number;
   /** What steps took at the start. */
   readonly firstSteps?: readonly StepTimes[];
-  /** Consecutive layers, in which blocks may come and go; together all of them. */
-  readonly frames: readonly LayerRange[];
-  /** Of each frame, tokens that its widest layer sees, its own included; absent or 0: some layer sees all. */
-  readonly windows?: readonly number[] | undefined;
 }
 
 /** Blocks that leave while a step computes them. */
@@ -125,13 +120,13 @@ interface Step {
 export class Engine {
   readonly pool: BlockPool;
   readonly #executable: Executable;
-  readonly #options: EngineOptions;
   readonly #listener: EngineListener;
   readonly #clock: Clock;
   readonly #scheduler: Scheduler;
   readonly #draws: DrawBook;
   readonly #pace: StepPace;
   readonly #incoming: Incoming;
+  readonly #blockSize: number;
   readonly #windows: readonly number[];
   /** Of all layers. */
   readonly #widest: number;
@@ -147,7 +142,6 @@ export class Engine {
 
   constructor(executable: Executable, options: EngineOptions, listener: EngineListener, clock: Clock) {
     this.#executable = executable;
-    this.#options = options;
     this.#listener = listener;
     this.#clock = clock;
     this.pool = new BlockPool(options.numBlocks, (key) => {
@@ -155,24 +149,24 @@ export class Engine {
     });
     this.#draws = new DrawBook(executable, options.maxNumSeqs);
     this.#pace = new StepPace(options.stepMs, options.firstSteps);
-    const { blockSize, frames } = options;
-    const windows: readonly number[] = options.windows ?? frames.map(() => 0);
-    this.#windows = windows;
-    this.#widest = widestOf(windows);
+    const { spec, chunkTokens, maxNumSeqs, maxWaiting } = options;
+    const { blockSize } = spec;
+    this.#blockSize = blockSize;
+    this.#windows = spec.frames.map(({ window }) => window);
+    this.#widest = widestOf(this.#windows);
     this.#incoming = new Incoming({
-      ...{ executable, pool: this.pool, blockSize, frames },
+      ...{ executable, pool: this.pool, blockSize, frames: spec.frames },
       onWhole: (block, hash) => {
         this.#seal(block, hash, 'fetched');
       },
     });
     this.#firstStep = new FirstStep(executable, {
-      ...options,
-      windows,
+      ...{ blockSize, chunkTokens, frames: spec.frames, windows: this.#windows },
       onPart: (sequence) => {
         this.#giveBackRetired(sequence);
       },
     });
-    this.#scheduler = new Scheduler(this.pool, options, (sequence) => {
+    this.#scheduler = new Scheduler(this.pool, { blockSize, chunkTokens, maxNumSeqs, maxWaiting }, (sequence) => {
       this.#draws.close(sequence);
       listener.onPreempted(sequence.request.id);
     });
@@ -186,7 +180,7 @@ export class Engine {
   /** @throws Failure `overloaded` or `context_too_long`. */
   submit(request: SequenceRequest): void {
     assert(request.tokens.length > 0, 'a sequence has at least one token');
-    const sequence = new Sequence(request, this.#options.blockSize, this.#clock.nowMs());
+    const sequence = new Sequence(request, this.#blockSize, this.#clock.nowMs());
     this.#scheduler.submit(sequence);
     this.#sequences.set(request.id, sequence);
   }
@@ -217,7 +211,7 @@ export class Engine {
     if (!sequence) return;
     sequence.isFetching = false;
     if (sequence.phase.kind !== 'loading') return;
-    sequence.passUnseen(this.#options.blockSize, this.#windows);
+    sequence.passUnseen(this.#blockSize, this.#windows);
     sequence.phase = { kind: 'running', blocks: sequence.phase.blocks };
   }
 
@@ -277,7 +271,7 @@ export class Engine {
   }
 
   #submit(work: readonly Sequence[], nowMs: number): void {
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     this.#numGiven++;
     const part = this.#firstStep.restOf(work);
     const filled: { readonly block: number; readonly hash: AnchoredHash }[] = [];
@@ -377,7 +371,7 @@ export class Engine {
 
   /** Counts computed tokens and names the blocks that became full. */
   #advance({ sequence, start, count, after }: Part): void {
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     const firstBlock = Math.floor(start / blockSize);
     const lastBlock = Math.floor((start + count) / blockSize);
     sequence.numComputed = after;
@@ -422,7 +416,7 @@ export class Engine {
     // Whoever is done is taken out of the map, which goes on with the next one.
     for (const sequence of this.#sequences.values()) {
       if (sequence.request.kind !== 'prefill' || sequence.phase.kind !== 'running') continue;
-      if (sequence.numComputed < sequence.target(this.#options.blockSize)) continue;
+      if (sequence.numComputed < sequence.target(this.#blockSize)) continue;
       this.#listener.onPrefilled(sequence.request.id, this.#report(sequence));
       this.cancel(sequence.request.id);
       hasFinished = true;

@@ -61,8 +61,8 @@ export class EngineHost {
     for (const event of events) listener.onEvent(event);
   }
 
-  attach(slab: SlabMemory, payloadOffset: number): void {
-    this.send({ kind: 'attach', slab, payloadOffset });
+  attach(slab: SlabMemory): void {
+    this.send({ kind: 'attach', slab });
   }
 
   submit(request: SequenceRequest): void {

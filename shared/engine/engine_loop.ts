@@ -9,7 +9,8 @@ import type { Executable } from '../../kernels/device.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { StepTimes } from './step_pace.ts';
-import { framesOf, type FrameRange, type RecordLayout } from '../kv/record.ts';
+import type { KvSpec } from '../kv/kv_spec.ts';
+import type { RecordLayout } from '../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { EarlyExports } from './early_exports.ts';
 import { Engine } from './engine.ts';
@@ -29,7 +30,6 @@ export interface EngineLoopOptions {
   readonly maxNumSeqs: number;
   readonly stepMs: number;
   readonly firstSteps?: readonly StepTimes[];
-  readonly windows?: readonly number[];
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
@@ -49,10 +49,9 @@ export class EngineLoop {
   readonly engine: Engine;
   readonly #options: EngineLoopOptions;
   readonly #blocksPerStep: number;
-  readonly #frames: readonly FrameRange[];
   #events: EngineEvent[] = [];
   #toldState = '';
-  #slab: { memory: SlabMemory; payloadOffset: number } | undefined;
+  #slab: SlabMemory | undefined;
   /** Per sequence, deliveries in order; bounded by the slab's arrival window, which the control thread keeps. */
   readonly #deliveries = new Map<number, Delivery[]>();
   /** Free slots for exports; bounded by what the control thread grants. */
@@ -74,7 +73,6 @@ export class EngineLoop {
       stepMs,
       clock,
       firstSteps = [],
-      windows,
     } = options;
     this.#exports = new ExportQueue(numBlocks, (hash) => {
       this.#events.push({ kind: 'export_failed', hash });
@@ -92,15 +90,14 @@ export class EngineLoop {
         this.#events.push({ kind: 'exported', hash, slot, anchor });
       },
     });
-    this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.payloadBytes));
-    this.#frames = framesOf(layout);
-    const { blockSize } = layout;
+    this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.spec.payloadBytes));
+    const { spec } = layout;
     const emit = (event: EngineEvent): void => {
       this.#events.push(event);
     };
     this.engine = new Engine(
       executable,
-      { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps, windows, frames: this.#frames },
+      { spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps },
       {
         onToken: (id, sampled, report, finish) => {
           emit({ kind: 'token', id, sampled, report, finish });
@@ -142,6 +139,10 @@ export class EngineLoop {
     );
   }
 
+  get #spec(): KvSpec {
+    return this.#options.layout.spec;
+  }
+
   #isStopping = false;
 
   submit(request: SequenceRequest): void {
@@ -160,7 +161,7 @@ export class EngineLoop {
     this.#wake?.();
     switch (message.kind) {
       case 'attach':
-        this.#slab = { memory: message.slab, payloadOffset: message.payloadOffset };
+        this.#slab = message.slab;
         return;
       case 'deliver': {
         const { id, blockIndex, slot, frame, isEarly } = message;
@@ -262,7 +263,8 @@ export class EngineLoop {
   /** Of sequences that have device blocks; a waiting one's deliveries stay where they are. */
   #putDeliveriesIn(): Promise<void> | undefined {
     // Counted in frames.
-    let budget = this.#blocksPerStep * this.#frames.length;
+    const numFrames = this.#spec.frames.length;
+    let budget = this.#blocksPerStep * numFrames;
     const taken: { id: number; deliveries: Delivery[] }[] = [];
     for (const [id, queue] of this.#deliveries) {
       const phase = this.engine.phaseOf(id);
@@ -271,7 +273,7 @@ export class EngineLoop {
       for (const delivery of queue) {
         if (budget <= 0) break;
         deliveries.push(delivery);
-        budget -= delivery.frame === undefined ? this.#frames.length : 1;
+        budget -= delivery.frame === undefined ? numFrames : 1;
       }
       if (deliveries.length === 0) break;
       taken.push({ id, deliveries });
@@ -320,10 +322,10 @@ export class EngineLoop {
 
   #payload(slot: number, frame?: number): Uint8Array {
     assert(this.#slab, 'slots come after the slab');
-    const { memory, payloadOffset } = this.#slab;
-    const { offset, bytes } =
-      frame === undefined ? { offset: 0, bytes: this.#options.layout.payloadBytes } : this.#frames[frame]!;
-    return slotBytes(memory, slot + payloadOffset + offset, bytes);
+    const { preambleBytes, payloadBytes, frames } = this.#spec;
+    const { slotOffset, rawBytes } =
+      frame === undefined ? { slotOffset: preambleBytes, rawBytes: payloadBytes } : frames[frame]!;
+    return slotBytes(this.#slab, slot + slotOffset, rawBytes);
   }
 
   /** Tells what happened, and the load when it changed: a cancelled sequence leaves no event. */

@@ -22,7 +22,7 @@ export interface EngineWorkerData {
 }
 
 export type ToEngine =
-  | { readonly kind: 'attach'; readonly slab: SlabMemory; readonly payloadOffset: number }
+  | { readonly kind: 'attach'; readonly slab: SlabMemory }
   | {
       readonly kind: 'deliver';
       readonly id: number;
@@ -107,8 +107,6 @@ export interface EngineInfo {
   /** As it is asked for. */
   readonly modelName?: string | undefined;
   readonly device: string;
-  /** Of its frames, as {@link frameWindows} has them; absent: every layer sees all. */
-  readonly windows?: readonly number[];
   readonly loadMs: number;
 }
 

@@ -39,7 +39,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     return undefined;
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
-  const { executable, format, layout, windows, numBlocks, folder, shape, device, description, firstSteps } = model;
+  const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
   const beat = new Int32Array(pulse);
   const loop = new EngineLoop({
     ...{
@@ -49,7 +49,6 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       maxWaiting,
       stepMs,
       firstSteps,
-      windows,
       clock: systemClock,
       emit,
       pulse: beat,
@@ -62,7 +61,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
     },
   });
   // What the device blocks hold is the longest context here, whatever the model could do.
-  const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.blockSize);
+  const maxModelLen = Math.min(model.maxModelLen, numBlocks * layout.spec.blockSize);
   const { vocabSize } = folder.config;
   const modelConfig = shapeDigest(shape);
   const loadMs = systemClock.nowMs() - startMs;
@@ -77,7 +76,6 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       modelConfig,
       modelName: folder.name,
       device: description,
-      windows,
       loadMs,
     },
   });

@@ -6,7 +6,8 @@
  * Only where nothing else is to be computed. Whatever else the device is given then ends it, and that step is computed from its
  * beginning: no batch waits for it.
  */
-import type { Executable, LayerRange, StepPart } from '../../kernels/device.ts';
+import type { Executable, StepPart } from '../../kernels/device.ts';
+import type { LayerSpan } from '../kv/kv_spec.ts';
 import type { Phase, Sequence } from './sequence.ts';
 
 interface Begun {
@@ -21,7 +22,7 @@ interface Begun {
 export interface FirstStepOptions {
   readonly blockSize: number;
   readonly chunkTokens: number;
-  readonly frames: readonly LayerRange[];
+  readonly frames: readonly LayerSpan[];
   /** Of each frame, as {@link Sequence.numFramesIn} takes them. */
   readonly windows: readonly number[];
   /** The device is done with a part of it; it may have ended meanwhile. */

@@ -1,6 +1,7 @@
 /** Puts blocks that were fetched into the device: whole, or frame by frame. */
-import type { Executable, LayerRange } from '../../kernels/device.ts';
+import type { Executable } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
+import type { LayerSpan } from '../kv/kv_spec.ts';
 import type { BlockPool } from './block_pool.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -23,7 +24,7 @@ export interface IncomingOptions {
   readonly executable: Executable;
   readonly pool: BlockPool;
   readonly blockSize: number;
-  readonly frames: readonly LayerRange[];
+  readonly frames: readonly LayerSpan[];
   /** A block is whole. */
   readonly onWhole: (block: number, hash: AnchoredHash) => void;
 }

@@ -1,12 +1,12 @@
 /** From a model folder to an engine-ready executable: device, program, weights, format. */
 import type { Clock } from '../base/clock.ts';
 import { DeviceError, type Device, type Executable } from '../../kernels/device.ts';
-import { kvBlockBytes, type KvDtype, type Program } from '../../kernels/program.ts';
+import type { KvDtype, Program } from '../../kernels/program.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
-import { LAYOUT_VERSION, formatDigest, type Format } from '../kv/format.ts';
-import { framesOf, type RecordLayout } from '../kv/record.ts';
-import { frameWindows } from '../kv/windows.ts';
+import { formatDigest, type Format } from '../kv/format.ts';
+import { LAYOUT_VERSION } from '../kv/kv_spec.ts';
+import type { RecordLayout } from '../kv/record.ts';
 import { machineMemory } from '../../kernels/wasm/memory_plan.ts';
 import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
 import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
@@ -21,6 +21,7 @@ import { checkTensors } from './check_tensors.ts';
 import { heldFormats } from './held_formats.ts';
 import { ropesServed } from './architectures/decoder_rope.ts';
 import { autoDevice, openDevice } from './open_device.ts';
+import { kvLayoutOf, kvSpecOf } from './program_kv.ts';
 import { warmUp } from './warm_up.ts';
 
 export interface LoadModelOptions {
@@ -38,6 +39,8 @@ export interface LoadModelOptions {
   /** Blocks of other numerics classes may be hit. */
   readonly isMixingNumerics?: boolean;
   readonly blockSize: number;
+  /** Least raw bytes of a record's frame; the spec's own when it does not say. */
+  readonly minFrameBytes?: number;
   /**
    * 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096, and no more than an eighth of the machine's memory divided
    * among the engines; on webgpu what is left after the weights.
@@ -60,8 +63,6 @@ export interface LoadedModel {
   readonly executable: Executable;
   readonly format: Format;
   readonly layout: RecordLayout;
-  /** Of its records' frames, as {@link frameWindows} has them. */
-  readonly windows: readonly number[];
   readonly numBlocks: number;
   readonly maxModelLen: number;
   /** What steps take on this device. */
@@ -110,14 +111,16 @@ async function loadOn(
   const shape = shapeOf(folder);
   const maxModelLen = servedLength(shape, options.maxModelLen);
   const program = programOf(folder.config, shape, maxModelLen);
-  const { blockSize, kvDtype } = options;
-  const blockBytes = kvBlockBytes(program.kv, blockSize, kvDtype);
+  const { blockSize, kvDtype, minFrameBytes } = options;
+  const windows = shape.layers.map(({ window }) => window);
+  const spec = kvSpecOf(program, windows, { blockSize, valueType: kvDtype, minFrameBytes });
+  const kv = kvLayoutOf(spec);
   const maxBlocksPerSequence = Math.ceil(maxModelLen / blockSize);
   const weights = await folder.openWeights();
   try {
     checkTensors(program, weights.shapes, weights.path);
     const held = heldFormats(program, weights, options.weightFormat, device.kind === 'webgpu' ? 'f16' : 'int8');
-    await device.checkRows(held.program, { weightFormat: held.common, kvDtype, blockSize });
+    await device.checkRows(held.program, { weightFormat: held.common, kv });
     if (device.fault !== undefined)
       throw new DeviceError(
         `${device.description}: ${device.fault}; use another --device, or another version of its driver`,
@@ -127,11 +130,9 @@ async function loadOn(
       maxSamples: options.maxNumSeqs,
       maxBlocksPerSequence,
       weightFormat: held.common,
-      kvDtype,
-      blockSize,
-      numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, blockBytes),
+      kv,
+      numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, spec.payloadBytes),
       drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
-      exportRanges: framesOf({ numLayers: program.kv.length, payloadBytes: blockBytes }),
       nowMs: clock && (() => clock.nowMs()),
       ...(onProgress ? { onProgress: progressOf(held.program, weights, onProgress) } : {}),
     });
@@ -151,19 +152,9 @@ async function loadOn(
       blockSize,
       // Classes may meet then, revisions of their kernels not.
       numerics: options.isMixingNumerics ? `mixed/wasm-${WASM_REVISION}/webgpu-${WEBGPU_REVISION}` : numericsClass,
-      shard: 'all',
+      kv: spec.digest,
     };
-    const layout: RecordLayout = {
-      format: formatDigest(format),
-      numericsClass,
-      numLayers: program.kv.length,
-      blockSize,
-      payloadBytes: blockBytes,
-    };
-    const windows = frameWindows(
-      framesOf(layout),
-      shape.layers.map(({ window }) => window),
-    );
+    const layout: RecordLayout = { format: formatDigest(format), numericsClass, spec };
     const description = [`${device.description}; weights: ${held.changes}${why}`, ...device.notes].join('; ');
     return {
       folder,
@@ -173,7 +164,6 @@ async function loadOn(
       executable,
       format,
       layout,
-      windows,
       numBlocks,
       maxModelLen,
       firstSteps,

@@ -114,7 +114,7 @@ export async function tryAdapter(index: number): Promise<DeviceTrial> {
   // E2 is for these, the second only where there are matrix units.
   for (const kernelSet of matrix ? (['deterministic', 'matrices'] as const) : (['deterministic'] as const)) {
     const device = await createDeviceOn(await openAdapter(listing), { ...options, kernelSet });
-    await device.checkRows(typicalProgram, { weightFormat: 'f16', kvDtype: 'f16', blockSize: 32 });
+    await device.checkRows(typicalProgram, { weightFormat: 'f16', kv: { dtype: 'f16', blockSize: 32 } });
     notes.push(...device.notes.map((note) => (kernelSet === 'matrices' ? `kernel set matrices: ${note}` : note)));
   }
   return { matrixTaken: matrix && nameOf(matrix), notes: [...new Set(notes)] };

@@ -8,7 +8,7 @@
  * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left
  * and samples until it stops.
  */
-import { numUnseen } from '../kv/windows.ts';
+import { blocksOutsideWindow } from '../kv/kv_spec.ts';
 import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import type { SamplingParams } from './sampler.ts';
 
@@ -103,7 +103,7 @@ export class Sequence {
   letGo(window: number, blockSize: number): number[] {
     if (this.phase.kind !== 'running') return [];
     const { blocks } = this.phase;
-    const end = Math.min(numUnseen(window, this.numComputed, blockSize), blocks.length - 1);
+    const end = Math.min(blocksOutsideWindow(window, this.numComputed, blockSize), blocks.length - 1);
     if (end <= this.firstHeld) return [];
     const gone = blocks.slice(this.firstHeld, end);
     const stays = blocks.slice(end);
@@ -196,5 +196,5 @@ export class Sequence {
 
 /** By frame, how many of the first blocks no row from block `end` on sees. */
 function unseenFrom(end: number, blockSize: number, windows: readonly number[]): number[] {
-  return windows.map((window) => numUnseen(window, end * blockSize, blockSize));
+  return windows.map((window) => blocksOutsideWindow(window, end * blockSize, blockSize));
 }

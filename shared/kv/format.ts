@@ -15,25 +15,20 @@ export interface Format {
   readonly model: string;
   readonly weightFormat: string;
   readonly kvDtype: 'f16' | 'f32';
-  /**
-   * Of the payload, [layer][plane k, v][token][kv_head][head_dim], and of what makes it: 2 since wasm computes with integers, 3 since
-   * records have frames.
-   */
+  /** LAYOUT_VERSION of kv_spec.ts: what the bytes of a record mean. */
   readonly layoutVersion: number;
   /** Tokens per block. */
   readonly blockSize: number;
   /** The numerics class with its kernel revision, so that no bits of another meet these (E2); `mixed` where that is allowed. */
   readonly numerics: string;
-  /** Which layers and heads a record covers. */
-  readonly shard: string;
+  /** Digest of the KvSpec: layers, planes, windows, frames, shard. */
+  readonly kv: string;
 }
-
-export const LAYOUT_VERSION = 3;
 
 /** The fields in one fixed order; two formats are equal when these lines are. */
 function formatText(format: Format): string {
-  const { model, weightFormat, kvDtype, layoutVersion, blockSize, numerics, shard } = format;
-  return JSON.stringify([...[model, weightFormat, kvDtype, layoutVersion, blockSize, numerics], shard]);
+  const { model, weightFormat, kvDtype, layoutVersion, blockSize, numerics, kv } = format;
+  return JSON.stringify([...[model, weightFormat, kvDtype, layoutVersion, blockSize, numerics], kv]);
 }
 
 /** 128 bits of SHA-256, hex. */
@@ -67,6 +62,8 @@ export function formatDifference(have: Format, want: Format): string | undefined
   const field = fields.find((name) => have[name] !== want[name]);
   const hints: Partial<Record<keyof Format, string>> = {
     weightFormat: ': start all instances with the same --weights',
+    layoutVersion: ': start all instances of the same version of Penstock',
+    kv: ': start all instances of the same version of Penstock, with the same context and shard',
     numerics: ': other hardware or kernels give other bits; start all instances with --mix-numerics if that is meant',
   };
   const hint = (field && hints[field]) ?? '';

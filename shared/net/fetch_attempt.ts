@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Link } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
-import { FRAME_BYTES, type FrameRange } from '../kv/record.ts';
+import { FRAME_HEADER_BYTES, type FrameSpec } from '../kv/kv_spec.ts';
 import type { FetchReply } from '../protocol/messages.ts';
 import { ComingRecords, type Coming } from './coming_records.ts';
 import type { PulledStream, TransferWay } from './lane.ts';
@@ -57,8 +57,8 @@ export interface FetchAttemptOptions {
   /** What this call asks for. */
   readonly hashes: readonly BlockHash[];
   readonly recordBytes: number;
-  /** Of records that come in frames; `offset` counts from the record's beginning. None: they come whole. */
-  readonly frames: readonly FrameRange[];
+  /** The frames that records may come in; none: they come whole. */
+  readonly frames: readonly FrameSpec[];
   /** Which of them come, in order, where not the whole record does. */
   readonly wanted: readonly number[];
   readonly call: AsyncIterableIterator<FetchReply>;
@@ -230,7 +230,7 @@ export class FetchAttempt {
     const isFirst = part === 0 && !this.#group && first === this.#numAsked && first + count <= hashes.length;
     const group = isFirst ? { first, count, slots: [], described: [] } : this.#group;
     const isNext = group?.first === first && group.count === count && group.described.length === part;
-    const isWhole = totalBytes === recordBytes && described.length === count * FRAME_BYTES;
+    const isWhole = totalBytes === recordBytes && described.length === count * FRAME_HEADER_BYTES;
     const mostBlocks = windowOf(recordBytes);
     const isBounded = count > 0 && count <= mostBlocks;
     if (!stream || !group || !isNext || !isWhole || !isBounded) throw this.#wrong(reply);
@@ -262,17 +262,16 @@ export class FetchAttempt {
     const slots = group.slots.slice(fromBlock, toBlock);
     if (slots.length === 0 || !stream) return;
     for (const [ahead, frame] of parts.slice(fromPart, toPart).entries()) {
-      const range = frames[frame];
-      if (!range) continue;
-      const { offset, bytes } = range;
+      const spec = frames[frame];
+      if (!spec) continue;
       const described = group.described[fromPart + ahead] ?? NOTHING;
       const coming = slots.map((slot, i): Coming => {
-        return { index: group.first + fromBlock + i, slot, frame, bytes, arrival: undefined };
+        return { index: group.first + fromBlock + i, slot, frame, bytes: spec.maxStoredBytes, arrival: undefined };
       });
-      const said = slots.map((_, i) =>
-        described.subarray((fromBlock + i) * FRAME_BYTES, (fromBlock + i + 1) * FRAME_BYTES),
+      const headers = slots.map((_, i) =>
+        described.subarray((fromBlock + i) * FRAME_HEADER_BYTES, (fromBlock + i + 1) * FRAME_HEADER_BYTES),
       );
-      this.#askFor(stream, coming, { range, offset, said });
+      this.#askFor(stream, coming, { spec, headers });
     }
   }
 

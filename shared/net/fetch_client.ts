@@ -10,7 +10,7 @@ import { pause } from '../base/pause.ts';
 import type { Random } from '../base/random.ts';
 import { linkSignals, OVER } from '../base/signal.ts';
 import type { BlockHash, Digest } from '../kv/block_key.ts';
-import type { FrameRange } from '../kv/record.ts';
+import type { FrameSpec } from '../kv/kv_spec.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import { packDigest, packHashes } from '../protocol/packing.ts';
 import { FetchAttempt, type Arrived, type Moved, type Slots } from './fetch_attempt.ts';
@@ -30,8 +30,8 @@ export interface FetchOptions {
   /** A holder that has the blocks and sends nothing, or is busy, for this long is given up; undefined: it may be computing them. */
   readonly patienceMs: number | undefined;
   readonly recordBytes: number;
-  /** Records of blocks that are being computed may come in these; `offset` counts from the record's beginning. Else they come whole. */
-  readonly frames?: readonly FrameRange[];
+  /** Records of blocks that are being computed may come in these. Absent: they come whole. */
+  readonly frames?: readonly FrameSpec[];
   /** Of every block only these frames, in order; over calls records come whole all the same. Absent: all. */
   readonly wanted?: readonly number[] | undefined;
   readonly signal: AbortSignal;

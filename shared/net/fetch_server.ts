@@ -225,8 +225,8 @@ function partedRecords(records: readonly InPlace[]): GrowingBlocks {
   return {
     blocks: held,
     recordBytes: records[0]?.record.length ?? 0,
-    frames: parts[0] ?? [],
-    described: (frame) => Promise.resolve(parts.flatMap((frames) => frames[frame]?.said ?? [])),
+    frames: parts[0]?.map(({ offset, storedBytes }) => ({ offset, bytes: storedBytes })) ?? [],
+    described: (frame) => Promise.resolve(parts.flatMap((frames) => frames[frame]?.header ?? [])),
     release: () => {
       for (const giveBack of own) giveBack();
     },

@@ -7,7 +7,7 @@ import { messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import type { ToEngine } from '../engine/engine_messages.ts';
 import type { BlockHash } from '../kv/block_key.ts';
-import { framesOf, preambleBytes, recordBytes, type FrameRange, type RecordLayout } from '../kv/record.ts';
+import type { RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
 import type { ArrivalSlot, Arrived, Slots } from '../net/fetch_attempt.ts';
 import { openFetch, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
@@ -43,8 +43,6 @@ export interface BlockFetcherOptions {
   readonly line: FetchLine;
   readonly slab: Slab;
   readonly layout: RecordLayout;
-  /** Of its frames, tokens that their layers see; 0: all. */
-  readonly windows: readonly number[];
   readonly window: ArrivalWindow;
   readonly outbox: Outbox;
   readonly ownAddress: string;
@@ -71,14 +69,11 @@ const HELD_PATIENCE_MS = 12_000;
 
 export class BlockFetcher {
   readonly #options: BlockFetcherOptions;
-  readonly #frames: readonly FrameRange[];
   readonly #seen: SeenRuns;
 
   constructor(options: BlockFetcherOptions) {
     this.#options = options;
-    const start = preambleBytes(options.layout);
-    this.#frames = framesOf(options.layout).map((frame) => ({ ...frame, offset: start + frame.offset }));
-    this.#seen = new SeenRuns(options.windows, options.layout.blockSize);
+    this.#seen = new SeenRuns(options.layout.spec);
   }
 
   async run(job: FetchJob): Promise<FetchOutcome> {
@@ -121,8 +116,8 @@ export class BlockFetcher {
             const block = source.start + arrival.index;
             const fault = this.#deliver(job, block, arrival);
             if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
-            const range = arrival.frame === undefined ? undefined : this.#frames[arrival.frame];
-            bytes += range?.bytes ?? recordBytes(this.#options.layout);
+            const { frames, slotBytes: wholeBytes } = this.#options.layout.spec;
+            bytes += arrival.frame === undefined ? wholeBytes : (frames[arrival.frame]?.maxStoredBytes ?? 0);
             if (arrival.isLast) reached = block + 1;
           }
         }
@@ -153,8 +148,8 @@ export class BlockFetcher {
         waitMs: isComputing ? job.timeoutMs : 0,
         timeoutMs: job.timeoutMs,
         patienceMs: isComputing ? undefined : HELD_PATIENCE_MS,
-        recordBytes: recordBytes(layout),
-        frames: this.#frames,
+        recordBytes: layout.spec.slotBytes,
+        frames: layout.spec.frames,
         wanted,
         signal: job.signal,
       });
@@ -184,7 +179,7 @@ export class BlockFetcher {
   async #takeSlot({ isAdmitted, signal }: FetchJob): Promise<ArrivalSlot> {
     const { window, slab, layout } = this.#options;
     const slot = await window.take(isAdmitted, signal);
-    return { slot, bytes: slotBytes(slab.memory, slot, recordBytes(layout)) };
+    return { slot, bytes: slotBytes(slab.memory, slot, layout.spec.slotBytes) };
   }
 
   /** Undefined when the block, or its frame, is on its way into the device, else what is wrong with the record. */

@@ -174,7 +174,7 @@ class DecodeSession {
   }
 
   #tokensOf(numBlocks: number): number {
-    return numBlocks * this.#instance.info.layout.blockSize;
+    return numBlocks * this.#instance.info.layout.spec.blockSize;
   }
 
   /** Returns when every block came, or what is left is little enough to compute here. */

@@ -17,7 +17,7 @@ import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine
 import type { SequenceRequest } from '../engine/sequence.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
-import { numericsId, preambleBytes, recordBytes } from '../kv/record.ts';
+import { numericsId } from '../kv/record.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
 import { nothingMoved } from '../net/fetch_client.ts';
@@ -137,7 +137,7 @@ export class EngineInstance {
       onDeath,
     });
     const { layout } = host.info;
-    const slotSize = slotLength(recordBytes(layout));
+    const slotSize = slotLength(layout.spec.slotBytes);
     const numSlots = Math.floor(dramBytes / slotSize);
     if (numSlots < MIN_SLOTS) {
       await host.stop(options.clock);
@@ -148,7 +148,7 @@ export class EngineInstance {
     const slab = new Slab(numSlots * slotSize);
     const mover = startMover(options.threads, onDeath, options.tls);
     await mover.call('attach', { memory: slab.memory, isShared: options.transfer.transport === 'auto' });
-    host.attach(slab.memory, preambleBytes(layout));
+    host.attach(slab.memory);
     const instance = new EngineInstance(options, host, mover, slab);
     const { clock, stepTimeoutMs, onHang } = options;
     watch(new Int32Array(engine.pulse), { clock, stepTimeoutMs, onHang, signal: instance.#stopped.signal });
@@ -166,7 +166,7 @@ export class EngineInstance {
    */
   get maxFetchStreams(): number {
     const { maxWaiting, model } = this.#options.engine;
-    const numStreams = this.info.windows?.some((window) => window > 0) ? 2 : 1;
+    const numStreams = this.info.layout.spec.frames.some(({ window }) => window > 0) ? 2 : 1;
     return 2 * numStreams * (maxWaiting + model.maxNumSeqs);
   }
 
@@ -175,7 +175,7 @@ export class EngineInstance {
     this.#onPlaced = onPlaced;
     const { network, clock, random, log } = this.#options;
     const { layout } = this.info;
-    const bytes = recordBytes(layout);
+    const bytes = layout.spec.slotBytes;
     const numSlots = Math.floor(this.#slab.numBytes / slotLength(bytes));
     const sendToEngine = this.#host.send.bind(this.#host);
     const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
@@ -202,7 +202,6 @@ export class EngineInstance {
         line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },
         slab: this.#slab,
         layout,
-        windows: this.info.windows ?? [],
         window,
         outbox,
         sendToEngine,
@@ -238,7 +237,7 @@ export class EngineInstance {
 
   /** Hashes of the full blocks before the tail. */
   hashesOf(root: Digest, tokens: readonly number[]): Promise<readonly AnchoredHash[]> {
-    return new KeyChain(root, this.info.layout.blockSize).prefillHashes(tokens, this.#options.clock);
+    return new KeyChain(root, this.info.layout.spec.blockSize).prefillHashes(tokens, this.#options.clock);
   }
 
   /** So many of them lead the run that is in the device already. */
@@ -309,7 +308,7 @@ export class EngineInstance {
   #load(): Load {
     const { info } = this;
     const engine = this.#host.load;
-    const payload = info.layout.payloadBytes;
+    const payload = info.layout.spec.payloadBytes;
     const device = tierStats(
       engine?.counters ?? newTierCounters(),
       engine?.numKeyed ?? 0,
@@ -317,7 +316,7 @@ export class EngineInstance {
       info.numBlocks * payload,
     );
     const { cache } = this.#parts.outbox;
-    const record = recordBytes(info.layout);
+    const record = info.layout.spec.slotBytes;
     return {
       running: engine?.numRunning ?? 0,
       waiting: engine?.numWaiting ?? 0,

@@ -6,7 +6,7 @@
  * whole, and serves the third.
  */
 import type { BlockHash, BlockKey } from '../kv/block_key.ts';
-import { numUnseen } from '../kv/windows.ts';
+import { blocksOutsideWindow, type KvSpec } from '../kv/kv_spec.ts';
 import type { Source } from '../protocol/messages.ts';
 
 /** Blocks of one source that are fetched alike. */
@@ -45,22 +45,21 @@ export function wholeRuns(sources: readonly Source[], from: number): Runs {
 const MAX_REMEMBERED = 65_536;
 
 export class SeenRuns {
-  /** Of frames, tokens that their layers see; 0: all. */
-  readonly #windows: readonly number[];
-  readonly #blockSize: number;
+  readonly #spec: Pick<KvSpec, 'frames' | 'blockSize'>;
   readonly #parted = new Set<BlockKey>();
 
-  constructor(windows: readonly number[], blockSize: number) {
-    this.#windows = windows;
-    this.#blockSize = blockSize;
+  constructor(spec: Pick<KvSpec, 'frames' | 'blockSize'>) {
+    this.#spec = spec;
   }
 
   /** What rows behind the last block see. `isRemembered`: and what comes for the second time, whole. */
   of(sources: readonly Source[], from: number, hashes: readonly BlockHash[], isRemembered: boolean): Runs {
+    const { frames, blockSize } = this.#spec;
     const end = sources.at(-1)?.end ?? from;
-    const numOld = Math.max(from, numUnseen(Math.max(0, ...this.#windows), end * this.#blockSize, this.#blockSize));
+    const widest = Math.max(0, ...frames.map(({ window }) => window));
+    const numOld = Math.max(from, blocksOutsideWindow(widest, end * blockSize, blockSize));
     const known = isRemembered ? this.#knownTo(from, Math.min(numOld, end), hashes) : from;
-    const seen = [...this.#windows.keys()].filter((frame) => this.#windows[frame] === 0);
+    const seen = [...frames.keys()].filter((frame) => frames[frame]?.window === 0);
     const parts = [
       { start: from, end: known, wanted: undefined },
       ...(seen.length > 0 ? [{ start: known, end: numOld, wanted: seen }] : []),

@@ -5,7 +5,7 @@
  *                              └─► whoever waits for them has it sent, each frame alone
  */
 import type { BlockHash } from '../kv/block_key.ts';
-import { framesOf, preambleBytes, recordBytes, type RecordLayout } from '../kv/record.ts';
+import type { RecordLayout } from '../kv/record.ts';
 import type { GrowingBlocks } from '../net/block_source.ts';
 import type { SlottedBlock } from '../net/mover/mover_worker.ts';
 
@@ -35,7 +35,7 @@ export class Growth {
     this.#layout = layout;
     this.blocks = blocks;
     this.#grown = blocks.map((block) => ({ block, numHolds: 0, giveBack: undefined, onFree: undefined }));
-    this.#frames = framesOf(layout).map(() => {
+    this.#frames = layout.spec.frames.map(() => {
       let tell: Frame['tell'] = () => undefined;
       const told = new Promise<Described>((resolve) => {
         tell = resolve;
@@ -85,11 +85,13 @@ export class Growth {
     }
     if (lent.length === 0) return undefined;
     const holds = lent.map(({ grown }) => hold(grown));
-    const start = preambleBytes(this.#layout);
     return {
       blocks: lent.map(({ grown }) => ({ slot: grown.block.slot, hold: () => hold(grown) })),
-      recordBytes: recordBytes(this.#layout),
-      frames: framesOf(this.#layout).map(({ offset, bytes }) => ({ offset: start + offset, bytes })),
+      recordBytes: this.#layout.spec.slotBytes,
+      frames: this.#layout.spec.frames.map(({ slotOffset, maxStoredBytes }) => ({
+        offset: slotOffset,
+        bytes: maxStoredBytes,
+      })),
       described: async (frame, signal) => {
         const described = await this.#toldOf(frame, signal);
         return described && lent.flatMap(({ i }) => described[i] ?? []);

@@ -13,7 +13,7 @@ import { messageOf } from '../base/failure.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
 import { RecordCache, type InPlace, type Lent } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
-import { recordBytes, type RecordLayout } from '../kv/record.ts';
+import type { RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../net/announcer.ts';
 import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
@@ -67,7 +67,7 @@ export class Outbox implements BlockSource {
 
   constructor(options: OutboxOptions) {
     this.#options = options;
-    this.#recordBytes = recordBytes(options.layout);
+    this.#recordBytes = options.layout.spec.slotBytes;
     this.cache = new RecordCache(options.slab, {
       onEvict: ({ hash }) => {
         options.announcer.removed('dram', hash.key);
@@ -125,7 +125,7 @@ export class Outbox implements BlockSource {
       }
     }
     try {
-      growth.tell(frame, await mover.call('describe', { layout, frame, blocks }));
+      growth.tell(frame, await mover.call('frameHeaders', { layout, frame, blocks }));
     } catch (error) {
       log.error({ error: messageOf(error) }, 'describing a frame failed');
       growth.tell(frame, undefined);
@@ -149,8 +149,8 @@ export class Outbox implements BlockSource {
     this.#sealing.add(hash.key);
     let content: bigint;
     try {
-      const described = growth ? await growth.allDescribed(slot) : [];
-      content = await mover.call('seal', { layout, slot, hash, described });
+      const headers = growth ? await growth.allDescribed(slot) : [];
+      content = await mover.call('seal', { layout, slot, hash, headers });
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
       giveSlot();

@@ -46,7 +46,7 @@ async function servePrefill(
   try {
     const chain = await checkCall(instance, request);
     const report = await compute(replies, request, instance, chain, signal);
-    const numReady = chain.hashes.length * instance.info.layout.blockSize;
+    const numReady = chain.hashes.length * instance.info.layout.spec.blockSize;
     replies.push({ numReady, numRun: report.computedTokens, report });
   } catch (error) {
     isBusy = error instanceof Failure && error.code === 'overloaded';

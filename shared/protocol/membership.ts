@@ -49,7 +49,7 @@ const formatSchema = z.object({
   layoutVersion: z.int(),
   blockSize: z.int(),
   numerics: z.string(),
-  shard: z.string(),
+  kv: z.string(),
 });
 
 const registrationSchema = z.object({

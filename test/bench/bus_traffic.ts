@@ -8,7 +8,8 @@ import type { Bus } from '../../shared/bus/bus.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { EmbeddedHub } from '../../shared/bus/embedded_hub.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
-import { LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
+import { type Format } from '../../shared/kv/format.ts';
+import { LAYOUT_VERSION } from '../../shared/kv/kv_spec.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import type { Load, Member } from '../../shared/protocol/membership.ts';
 import { ClusterView } from '../../services/router/cluster/cluster_view.ts';
@@ -31,7 +32,7 @@ const PLACED_PER_SECOND = 10;
 
 const format: Format = {
   ...{ model: 'ab'.repeat(32), weightFormat: 'f16', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
-  ...{ blockSize: 32, numerics: 'deterministic/cd34', shard: 'all' },
+  ...{ blockSize: 32, numerics: 'deterministic/cd34', kv: 'spec' },
 };
 const tier = { blocks: 123_456, bytes: 1e11, capacityBytes: 2e11, hits: 1_234_567, misses: 234_567, evictions: 34_567 };
 const load: Load = {

@@ -32,6 +32,7 @@ import { cacheFolder, LlamaPeer, type PeerInstructions, type PeerModel } from '.
 import { GROWTH, ModelBench, type Limit, type Profiled } from './model_bench.ts';
 import { randomWeights } from './random_weights.ts';
 import { measureSerialPart } from './serial_part.ts';
+import { kvLayoutFor } from '../support/kv.ts';
 
 export const shapeNames = Object.keys(shapes);
 
@@ -272,8 +273,7 @@ async function benchModel(
     maxSamples: numSeqs,
     maxBlocksPerSequence: perSequence,
     weightFormat: format,
-    kvDtype: 'f16',
-    blockSize: BLOCK_SIZE,
+    kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
     numBlocks: { min: wanted, max: wanted },
   };
   // A GPU makes its own, which need not travel.

@@ -5,7 +5,8 @@
 import { systemClock } from '../../shared/base/clock.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { chainOf } from '../../shared/kv/block_key.ts';
-import { formatDigest, LAYOUT_VERSION, type Format } from '../../shared/kv/format.ts';
+import { formatDigest, type Format } from '../../shared/kv/format.ts';
+import { LAYOUT_VERSION } from '../../shared/kv/kv_spec.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
@@ -24,7 +25,7 @@ const folder = readModelFolder(modelPath);
 const modelConfig = shapeDigest(shapeOf(folder));
 const format: Format = {
   ...{ model: 'none', weightFormat: 'none', kvDtype: 'f16', layoutVersion: LAYOUT_VERSION },
-  ...{ blockSize: BLOCK_SIZE, numerics: 'none', shard: 'all' },
+  ...{ blockSize: BLOCK_SIZE, numerics: 'none', kv: 'spec' },
 };
 /** Prompts whose blocks it has told of. */
 const told = new Set<string>();

@@ -3,7 +3,7 @@
  * where there is one, beside a peer with the same weights, measured in turns.
  */
 import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
-import { kvPlaneBytes } from '../../kernels/program.ts';
+import { kvTokenBytes } from '../../kernels/kv_layout.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
 import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
@@ -267,10 +267,10 @@ export class ModelBench {
   /** Weights once, and every sequence's KV. */
   #stepBytes(batch: number, context: number): number {
     const { format } = this.#options;
-    const { hidden, layers, kvHeads, headDim } = this.#config;
+    const { hidden } = this.#config;
     const { perRow, perSample } = productValues(this.#config);
     const perValue = (rowBytes(format, hidden) + 2 * scalesPerRow(format, hidden)) / hidden;
-    const kvBytes = 2 * layers * kvPlaneBytes(kvHeads * headDim, 1, this.#load.kvDtype);
+    const kvBytes = this.#load.kv.layers.reduce((sum, _, layer) => sum + kvTokenBytes(this.#load.kv, layer), 0);
     return (perRow + perSample) * perValue + batch * context * kvBytes;
   }
 

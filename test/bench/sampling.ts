@@ -13,6 +13,8 @@ import { percentile, withReference, type Figure } from './figures.ts';
 import { PeerDecoding, type LlamaPeer, type PeerSampling } from './llama_peer.ts';
 import { randomWeights } from './random_weights.ts';
 import { configOf, shapeOfUniform, shapes } from './uniform_model.ts';
+import { kvLayoutFor } from '../support/kv.ts';
+import type { Program } from '../../kernels/program.ts';
 
 export interface SamplingBenchOptions {
   readonly device: Device;
@@ -166,7 +168,7 @@ async function benchRows(
         [Symbol.asyncIterator]: () => ({ next: () => Promise.resolve({ done: true, value: undefined }) }),
       }),
     },
-    { ...loadOf('f32', most, 1), maxRows: most, drawPages: MAX_PAGES },
+    { ...loadOf({ kv: [] }, 'f32', most, 1), maxRows: most, drawPages: MAX_PAGES },
   );
   const random = new Random(3);
   const rows = new Float32Array(most * vocab);
@@ -235,7 +237,7 @@ async function benchSteps(
   const program = decoderProgram(shapeOfUniform(config), context + 1);
   const perSequence = Math.ceil((context + 1) / BLOCK_SIZE);
   const most = Math.min(8, Math.max(...batches));
-  const load = { ...loadOf(format, most, perSequence), maxRows: 64, drawPages: MAX_PAGES };
+  const load = { ...loadOf(program, format, most, perSequence), maxRows: 64, drawPages: MAX_PAGES };
   const executable = await device.load(program, randomWeights(program, 7), load);
   const all = kindsOf(config.vocabSize);
   const pages = pagesOf(executable, all);
@@ -304,10 +306,15 @@ async function benchPeer(
   await model.close();
 }
 
-function loadOf(weightFormat: WeightFormat, maxSamples: number, blocksEach: number): LoadOptions {
+function loadOf(
+  { kv }: Pick<Program, 'kv'>,
+  weightFormat: WeightFormat,
+  maxSamples: number,
+  blocksEach: number,
+): LoadOptions {
   const numBlocks = maxSamples * blocksEach;
   return {
     ...{ maxRows: maxSamples, maxSamples, maxBlocksPerSequence: blocksEach, weightFormat },
-    ...{ kvDtype: 'f16', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks } },
+    ...{ kv: kvLayoutFor(kv, 'f16', BLOCK_SIZE), numBlocks: { min: numBlocks, max: numBlocks } },
   };
 }

@@ -13,6 +13,7 @@ import { neutralSampling } from '../../shared/engine/sampler.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { percentile } from './figures.ts';
 import { shapeOfUniform, type UniformModel } from './uniform_model.ts';
+import { kvLayoutOf, kvSpecOf } from '../../shared/engine/program_kv.ts';
 
 const BLOCK_SIZE = 32;
 const PROMPT = 20;
@@ -39,9 +40,11 @@ export async function measureSerialPart(
     resultsMs = NaN;
   });
   const device = await createDeviceOn(opened, { adapter: '', kernelSet: set, memoryBytes: 0 });
-  const executable = await device.load(decoderProgram(shapeOfUniform(config), maxLength), randomWeightsOnDevice(1), {
+  const program = decoderProgram(shapeOfUniform(config), maxLength);
+  const spec = kvSpecOf(program, [], { blockSize: BLOCK_SIZE, valueType: 'f16' });
+  const executable = await device.load(program, randomWeightsOnDevice(1), {
     ...{ maxRows: batch * PROMPT, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f32' },
-    ...{ kvDtype: 'f16', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks } },
+    ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks } },
   });
   const run = executable.run.bind(executable);
   executable.run = async (steps: readonly Segment[]): Promise<SampleResult[]> => {
@@ -52,10 +55,7 @@ export async function measureSerialPart(
   let numLeft = batch;
   const loop = new EngineLoop({
     ...{ executable, numBlocks, maxWaiting: batch, chunkTokens: batch * PROMPT, maxNumSeqs: batch, stepMs: 0 },
-    layout: {
-      ...{ format: ZERO, numericsClass: device.numericsClass, numLayers: layers, blockSize: BLOCK_SIZE },
-      payloadBytes: executable.blockBytes,
-    },
+    layout: { format: ZERO, numericsClass: device.numericsClass, spec },
     clock: systemClock,
     pulse: new Int32Array(2),
     emit: (message) => {

@@ -14,7 +14,7 @@ import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
 import { Pushed } from '../../shared/base/pushed.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
-import { recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
 import { nothingMoved, openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
@@ -225,7 +225,7 @@ function labelOf(transport: 'grpc' | 'bulk' | 'auto'): string {
 
 /** These records, one after the other, into as many places as a stream of ours has. @returns bytes a millisecond, on one core. */
 function copyAndCheck(layout: RecordLayout, hashes: readonly BlockHash[], numPlaces: number): number {
-  const bytes = recordBytes(layout);
+  const bytes = layout.spec.slotBytes;
   const from = hashes.map((hash) => {
     const record = new Uint8Array(bytes).fill(7);
     sealRecord(record, layout, hash);

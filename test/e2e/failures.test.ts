@@ -12,7 +12,7 @@ import { afterEach, expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
@@ -22,6 +22,7 @@ import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
 import { sized } from '../support/long.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const random = new Random(23);
 const promptOf = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
@@ -497,13 +498,11 @@ async function serveRecords(
   const layout: RecordLayout = {
     format,
     numericsClass: 'wasm/simd128/mul-add/w-f32',
-    numLayers: 4,
-    blockSize: 32,
-    payloadBytes: 65_536,
+    spec: evenSpec({ numLayers: 4, blockSize: 32, payloadBytes: 65_536 }),
   };
   const records = new Map(
     hashes.map((hash) => {
-      const record = new Uint8Array(recordBytes(layout)).fill(0x2b);
+      const record = new Uint8Array(layout.spec.slotBytes).fill(0x2b);
       sealRecord(record, layout, hash);
       return [hash.digest, Buffer.from(record)];
     }),
@@ -515,5 +514,5 @@ async function serveRecords(
   };
   const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
   const listener = await new GrpcNetwork(token, systemClock).listen('127.0.0.1:0', { fetch: serveFetch, snapshot });
-  return { address: listener.address, recordBytes: recordBytes(layout), close: () => listener.close(100) };
+  return { address: listener.address, recordBytes: layout.spec.slotBytes, close: () => listener.close(100) };
 }

@@ -6,7 +6,6 @@ import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import { recordBytes } from '../../shared/kv/record.ts';
 import { Cluster, mapConcurrently, until } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
@@ -47,7 +46,7 @@ test('blocks before the window stay where they are, and tokens are those of one 
     attempts.flatMap(({ report }) => (report && report.fetched_tokens > 0 ? [report] : [])),
   );
   assert(fetched.length >= prompts.length, `${fetched.length} of ${requests.length} were fetched for`);
-  const whole = recordBytes(reference.layout);
+  const whole = reference.layout.spec.slotBytes;
   for (const { fetched_tokens: tokens, fetched_bytes: bytes } of fetched) {
     // 48 tokens lie in three blocks at most, besides the tail.
     assert(bytes > 0 && bytes <= 3 * whole, `${bytes} bytes came for ${tokens} tokens`);
@@ -72,7 +71,7 @@ test('a prefill instance takes of a prefix what its rows see', async () => {
   assert(fetched >= 32 * (numFull - 1), `${fetched} tokens count as there`);
   assert(computed < 400, `${computed} tokens were computed`);
   // 48 tokens lie in three blocks at most.
-  assert(bytes > 0 && bytes <= 3 * recordBytes(reference.layout), `${bytes} bytes came for ${fetched} tokens`);
+  assert(bytes > 0 && bytes <= 3 * reference.layout.spec.slotBytes, `${bytes} bytes came for ${fetched} tokens`);
   // Others that begin so: for each instance the second one brings them whole, and then they are there.
   for (let i = 0; i < 6; i++) await check([...prompt, ...promptOf().slice(0, 300)]);
   const [sixth] = await cluster.requests(1);

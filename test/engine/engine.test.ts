@@ -304,8 +304,8 @@ test('where every layer has a window, blocks that none sees any more serve other
   const [numBlocks, chunkTokens, maxTokens] = [14, 64, 280];
   const model = await loadModel({ ...loadDefaults, modelPath, numBlocks, chunkTokens });
   const own = await loadReference(modelPath, 'f16', 64);
-  assert.deepEqual(new Set(model.windows), new Set([48]));
-  const h = new Harness(model, numBlocks, chunkTokens, 8, model.windows);
+  assert.deepEqual(new Set(model.layout.spec.frames.map(({ window }) => window)), new Set([48]));
+  const h = new Harness(model, numBlocks, chunkTokens, 8);
   const prompts = Array.from({ length: 4 }, () => Array.from({ length: 40 }, () => random.below(320)));
   const ids = prompts.map((prompt) => h.submit(prompt, maxTokens));
   let mostUsed = 0;

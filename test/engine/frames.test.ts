@@ -12,7 +12,6 @@ import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
 import { neutralSampling } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
-import { framesOf, narrowFrames, preambleBytes, recordBytes } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { until } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
@@ -30,19 +29,18 @@ let want: readonly number[];
 let hashes: readonly AnchoredHash[];
 
 beforeAll(async () => {
-  narrowFrames(1);
   model = await loadModel({
     ...loadDefaults,
     modelPath: goldenFolder('llama-odd'),
     numBlocks: 32,
     blockSize: BLOCK_SIZE,
+    minFrameBytes: 1,
   });
-  assert.equal(framesOf(model.layout).length, NUM_LAYERS);
+  assert.equal(model.layout.spec.frames.length, NUM_LAYERS);
   want = (await generate(model.executable, prompt, greedy, NUM_NEW)).map(({ token }) => token);
   hashes = chainOf(model.layout.format, BLOCK_SIZE, prompt);
 });
 afterAll(async () => {
-  narrowFrames(64 << 10);
   await model.executable.close();
 });
 
@@ -67,7 +65,7 @@ class Running {
 
   constructor(chunkTokens: number, numExportable = Infinity, numPoolBlocks = 32) {
     const { layout } = model;
-    const bytes = recordBytes(layout);
+    const bytes = layout.spec.slotBytes;
     this.slab = new Slab(16 * slotLength(bytes));
     this.slots = Array.from({ length: 16 }, () => this.slab.allocate(bytes)!);
     const { executable } = model;
@@ -100,7 +98,7 @@ class Running {
           this.told.push({ event, message: this.#numMessages, numRuns: this.parts.length });
       },
     });
-    this.send({ kind: 'attach', slab: this.slab.memory, payloadOffset: preambleBytes(layout) });
+    this.send({ kind: 'attach', slab: this.slab.memory });
     this.#ended = this.loop.run();
   }
 
@@ -121,7 +119,7 @@ class Running {
   }
 
   payload(slot: number): Uint8Array {
-    return slotBytes(this.slab.memory, slot + preambleBytes(model.layout), model.layout.payloadBytes);
+    return slotBytes(this.slab.memory, slot + model.layout.spec.preambleBytes, model.layout.spec.payloadBytes);
   }
 
   tokens(id = 1): number[] {
@@ -245,7 +243,7 @@ async function loading(engine: Running): Promise<void> {
 /** Frame `frame` of these blocks. */
 function deliver(engine: Running, frame: number, blocks: readonly number[], id = 1): void {
   for (const block of blocks) {
-    const { offset, bytes } = framesOf(model.layout)[frame]!;
+    const { offset, rawBytes: bytes } = model.layout.spec.frames[frame]!;
     const slot = engine.slots[block]!;
     engine.payload(slot).set(payloads[block]!.subarray(offset, offset + bytes), offset);
     engine.send({ kind: 'deliver', id, blockIndex: block, slot, frame, isEarly: false });

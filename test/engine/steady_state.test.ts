@@ -11,6 +11,7 @@ import { Engine } from '../../shared/engine/engine.ts';
 import { neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { randomWeights } from '../bench/random_weights.ts';
+import { kvLayoutOf, kvSpecOf } from '../../shared/engine/program_kv.ts';
 
 const INNER = 8;
 const BLOCK_SIZE = 32;
@@ -46,22 +47,22 @@ async function engineOf(
   numBlocks: number,
 ): Promise<{ engine: Engine; executable: Executable; numTokens: Map<number, number> }> {
   const program = programOf(vocab);
+  const spec = kvSpecOf(program, [], { blockSize: BLOCK_SIZE, valueType: 'f32' });
   const executable = await createWasmDevice(1).load(program, randomWeights(program, 1), {
     ...{ maxRows: CHUNK_TOKENS, maxSamples: numSeqs, maxBlocksPerSequence: 1_100, weightFormat: 'f32' },
-    ...{ kvDtype: 'f32', blockSize: BLOCK_SIZE, numBlocks: { min: numBlocks, max: numBlocks }, drawPages: 2 * numSeqs },
+    ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks }, drawPages: 2 * numSeqs },
   });
   const numTokens = new Map<number, number>();
   const nothing = (): void => undefined;
   const engine = new Engine(
     executable,
     {
-      blockSize: BLOCK_SIZE,
+      spec,
       numBlocks,
       chunkTokens: CHUNK_TOKENS,
       maxNumSeqs: numSeqs,
       maxWaiting: 2_000,
       stepMs: 100_000,
-      frames: [],
     },
     {
       onToken: (id) => numTokens.set(id, (numTokens.get(id) ?? 0) + 1),

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
 import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
-import { framesOf, narrowFrames, type FrameRange } from '../../shared/kv/record.ts';
+import type { FrameSpec } from '../../shared/kv/kv_spec.ts';
 import { Harness } from '../support/engine_harness.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
@@ -20,7 +20,7 @@ const NUM_FULL = 10;
 export function windowSuite(names: readonly string[], options: Partial<LoadModelOptions> = {}): void {
   describe.each(names)('%s, layers with windows', (name) => {
     let model: LoadedModel;
-    let frames: readonly FrameRange[];
+    let frames: readonly FrameSpec[];
     let windows: readonly number[];
     let prompt: number[];
     let hashes: readonly AnchoredHash[];
@@ -28,12 +28,18 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
     let want: number[];
 
     beforeAll(async () => {
-      narrowFrames(1);
       model = await loadModel({
-        ...{ ...loadDefaults, modelPath: goldenFolder(name), numBlocks: NUM_BLOCKS, chunkTokens: 512, ...options },
+        ...{
+          ...loadDefaults,
+          modelPath: goldenFolder(name),
+          numBlocks: NUM_BLOCKS,
+          chunkTokens: 512,
+          minFrameBytes: 1,
+          ...options,
+        },
       });
-      frames = framesOf(model.layout);
-      windows = model.windows;
+      ({ frames } = model.layout.spec);
+      windows = frames.map(({ window }) => window);
       assert(windows.some((window) => window > 0));
       const random = new Random(12);
       prompt = Array.from({ length: LENGTH }, () => random.below(250));
@@ -47,7 +53,6 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       assert((await source.engine.exportTo(wanted)).every((isHeld) => isHeld));
     });
     afterAll(async () => {
-      narrowFrames(64 << 10);
       await model.executable.close();
     });
 
@@ -66,15 +71,15 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
 
     async function deliver(h: Harness, id: number, comes: (block: number, frame: number) => boolean): Promise<void> {
       for (const [blockIndex, payload] of payloads.entries())
-        for (const [frame, { offset, bytes }] of frames.entries())
+        for (const [frame, { offset, rawBytes }] of frames.entries())
           if (comes(blockIndex, frame))
-            await h.engine.deliver(id, [{ blockIndex, frame, payload: payload.subarray(offset, offset + bytes) }]);
+            await h.engine.deliver(id, [{ blockIndex, frame, payload: payload.subarray(offset, offset + rawBytes) }]);
     }
 
     /** A decode that was given what `comes` says of each frame; whether a token is right, and what it reports. */
     async function decode(comes: (block: number, frame: number) => boolean): Promise<{ h: Harness; id: number }> {
       await poison();
-      const h = new Harness(model, NUM_BLOCKS, CHUNK, 8, windows);
+      const h = new Harness(model, NUM_BLOCKS, CHUNK);
       const id = h.submit(prompt, NUM_NEW, { isFetching: true });
       await h.engine.step();
       await deliver(h, id, comes);
@@ -107,7 +112,7 @@ export function windowSuite(names: readonly string[], options: Partial<LoadModel
       const there = 5;
       const row = there * blockSize;
       await poison();
-      const h = new Harness(model, NUM_BLOCKS, CHUNK, 8, windows);
+      const h = new Harness(model, NUM_BLOCKS, CHUNK);
       const id = h.submit(prompt, 0, { kind: 'prefill', maxLength: prompt.length, isFetching: true });
       await h.engine.step();
       await deliver(h, id, (block, frame) => block < there && isSeen(block, frame, row));

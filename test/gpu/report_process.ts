@@ -31,6 +31,7 @@ import { shapeOfUniform, shapes, uniformTensors, type UniformModel } from '../be
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import { measureLoads, measureTurnaround } from './report_measures.ts';
 import { stageSeconds, type StageMessage, type StageName } from './report_stages.ts';
+import { kvLayoutFor } from '../support/kv.ts';
 
 const [stage, deviceName, scale] = process.argv.slice(2) as [StageName, string, string];
 const isSmall = scale !== 'card';
@@ -91,14 +92,11 @@ function load(
 ): Promise<Executable & { numDispatches(batch: readonly Segment[]): number }> {
   // Of one long sequence: others have them in another order, and a cache holds but a small part.
   const numBlocks = more.maxBlocksPerSequence;
-  return device.load(
-    decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors),
-    randomWeightsOnDevice(7),
-    {
-      ...{ ...more, weightFormat, kvDtype: 'f16', blockSize: BLOCK_SIZE, drawPages: 2 },
-      numBlocks: { min: numBlocks, max: numBlocks },
-    },
-  );
+  const program = decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors);
+  return device.load(program, randomWeightsOnDevice(7), {
+    ...{ ...more, weightFormat, kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE), drawPages: 2 },
+    numBlocks: { min: numBlocks, max: numBlocks },
+  });
 }
 
 /** Bytes that a step must read: all weights, and the KV of every sequence. */
@@ -180,14 +178,11 @@ async function benchPrefill(): Promise<void> {
     const device = await open(set);
     const most = Math.max(...lengths);
     const options = { maxRows: most, maxSamples: 1, maxBlocksPerSequence: Math.ceil(most / BLOCK_SIZE) };
-    const executable = await device.load(
-      decoderProgram(shapeOfUniform(llama8b), llama8b.maxPositions, uniformTensors),
-      randomWeightsOnDevice(7),
-      {
-        ...{ ...options, weightFormat: 'f16', kvDtype: 'f16', blockSize: BLOCK_SIZE },
-        numBlocks: { min: options.maxBlocksPerSequence, max: options.maxBlocksPerSequence },
-      },
-    );
+    const program = decoderProgram(shapeOfUniform(llama8b), llama8b.maxPositions, uniformTensors);
+    const executable = await device.load(program, randomWeightsOnDevice(7), {
+      ...{ ...options, weightFormat: 'f16', kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE) },
+      numBlocks: { min: options.maxBlocksPerSequence, max: options.maxBlocksPerSequence },
+    });
     for (const rows of lengths) {
       const tokens = new Array<number>(rows).fill(5);
       const batch = [
@@ -283,7 +278,7 @@ const stages: Readonly<Record<StageName, () => Promise<void>>> = {
     const fast = await createDeviceOn(opened, { adapter: '', kernelSet: 'fast', memoryBytes: 0 });
     const ordered = await open('deterministic');
     const begunMs = nowMs();
-    await ordered.checkRows(typicalProgram, { weightFormat: 'f16', kvDtype: 'f16', blockSize: BLOCK_SIZE });
+    await ordered.checkRows(typicalProgram, { weightFormat: 'f16', kv: { dtype: 'f16', blockSize: BLOCK_SIZE } });
     figure('probe of bits', nowMs() - begunMs, 'ms');
     const { matrix } = fast.capabilities;
     say({ kind: 'facts', facts: { takes: matrix ?? 'none', notes: [...fast.notes, ...ordered.notes] } });

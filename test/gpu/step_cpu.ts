@@ -8,6 +8,7 @@ import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
 import { percentile } from '../bench/figures.ts';
 import { configOf, shapeOfUniform, shapes, uniformTensors } from '../bench/uniform_model.ts';
+import { kvLayoutFor } from '../support/kv.ts';
 
 /** What is printed, in JSON. */
 export interface StepCpu {
@@ -29,14 +30,12 @@ const size = {
 };
 const device = await createWebgpuDevice({ adapter: '', kernelSet: 'deterministic', memoryBytes: 0 });
 const perSequence = Math.ceil((CONTEXT + WARM_UP + STEPS + 1) / BLOCK_SIZE);
-const executable = await device.load(
-  decoderProgram(shapeOfUniform(configOf(size, 4_096)), 4_096, uniformTensors),
-  randomWeightsOnDevice(7),
-  {
-    ...{ maxRows: 512, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f16', kvDtype: 'f16' },
-    ...{ blockSize: BLOCK_SIZE, numBlocks: { min: batch * perSequence, max: batch * perSequence }, drawPages: 2 },
-  },
-);
+const program = decoderProgram(shapeOfUniform(configOf(size, 4_096)), 4_096, uniformTensors);
+const executable = await device.load(program, randomWeightsOnDevice(7), {
+  ...{ maxRows: 512, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f16' },
+  kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
+  ...{ numBlocks: { min: batch * perSequence, max: batch * perSequence }, drawPages: 2 },
+});
 const draw = { ...new Draws({ ...neutralSampling, temperature: 1 }).at(300), slot: 0 };
 const step = (position: number): Parameters<typeof executable.run>[0] =>
   Array.from({ length: batch }, (_, i) => ({

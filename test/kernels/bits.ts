@@ -1,10 +1,10 @@
 /** E2: what a device computes for a sequence has the same bits however the work is cut. */
 import assert from 'node:assert/strict';
-import type { Executable, LayerRange, SampleResult, Segment, StepExport } from '../../kernels/device.ts';
+import type { Executable, SampleResult, Segment, StepExport } from '../../kernels/device.ts';
+import type { KvFrame } from '../../kernels/kv_layout.ts';
 import type { LoadModelOptions } from '../../shared/engine/load_model.ts';
 import { loadModel } from '../../shared/engine/load_model.ts';
 import { Random } from '../../shared/base/random.ts';
-import { framesOf, narrowFrames } from '../../shared/kv/record.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 
 /** Rows a step takes, and how many other sequences are in every step beside, of three tokens unless told otherwise. */
@@ -23,9 +23,10 @@ export async function bitsOf(
   options: Partial<LoadModelOptions> & { modelPath: string },
   cuts: readonly Cut[],
 ): Promise<string[]> {
-  narrowFrames(1);
-  const { executable, folder, device, layout } = await loadModel({ ...loadDefaults, numBlocks: 128, ...options });
-  const ranges = framesOf(layout);
+  const { executable, folder, device, layout } = await loadModel({
+    ...{ ...loadDefaults, numBlocks: 128, minFrameBytes: 1, ...options },
+  });
+  const ranges = layout.spec.frames;
   assert(ranges.length > 1, 'a model of one layer has one range');
   const random = new Random(3);
   const tokens = Array.from({ length: NUM_TOKENS }, () => random.below(folder.config.vocabSize));
@@ -99,7 +100,7 @@ async function inParts(
   executable: Executable,
   batch: readonly Segment[],
   before: readonly number[],
-  ranges: readonly LayerRange[],
+  ranges: readonly KvFrame[],
 ): Promise<SampleResult[]> {
   const payloads = before.map(() => new Uint8Array(executable.blockBytes));
   await executable.exportBlocks(before, payloads);
@@ -107,13 +108,11 @@ async function inParts(
     before,
     before.map(() => new Uint8Array(executable.blockBytes).fill(0x3f)),
   );
-  const layerBytes = executable.blockBytes / ranges.reduce((sum, { numLayers }) => sum + numLayers, 0);
   let from: number | undefined;
   for (const range of ranges) {
-    const { firstLayer, numLayers } = range;
+    const { firstLayer, offset, rawBytes } = range;
     assert.deepEqual(await executable.run(batch, { part: { from, until: firstLayer } }), []);
-    const at = firstLayer * layerBytes;
-    const parts = payloads.map((payload) => payload.subarray(at, at + numLayers * layerBytes));
+    const parts = payloads.map((payload) => payload.subarray(offset, offset + rawBytes));
     await executable.importBlocks(before, parts, range);
     from = firstLayer;
   }

@@ -114,11 +114,7 @@ test('attention: K and V come as whole lines, and tiles in workgroup memory have
     'const K_STRIDE = K_WORDS + 1;',
     'tile[at / VECTORS * K_STRIDE + at % VECTORS * VECTOR_WORDS + word]',
   );
-  assertHas(
-    shader,
-    'return token_at[at / VECTORS] / VECTOR_WORDS + at % VECTORS;',
-    'let at = t * K_STRIDE + 2 * quad;',
-  );
+  assertHas(shader, 'return k_from[at / VECTORS] / VECTOR_WORDS + at % VECTORS;', 'let at = t * K_STRIDE + 2 * quad;');
   for (const headDim of [64, 128, 256]) {
     const [words, vectors] = [headDim / 2, headDim / 8];
     const threads = Array.from({ length: LANES }, (_, thread) => thread);

@@ -54,7 +54,7 @@ describe('matrices for every number of rows', () => {
     });
     expect(opened.capabilities.set).toBe('matrices');
     assert.match(opened.numericsClass, /\/matrices-8-8-8\//);
-    await opened.checkRows(typicalProgram, { weightFormat: 'int4', kvDtype: 'f16', blockSize: 32 });
+    await opened.checkRows(typicalProgram, { weightFormat: 'int4', kv: { dtype: 'f16', blockSize: 32 } });
     expect(opened.capabilities.set).toBe('deterministic');
     assert.match(opened.notes.join(), /its matrix units are not used: row 0 of a step of 1 has other bits/);
     assert.match(opened.numericsClass, /\/deterministic\//);

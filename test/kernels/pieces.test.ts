@@ -29,7 +29,7 @@ test.each(golden)('%s is cut where the residual stream is all that goes on', asy
   const folder = await openModel(goldenFolder(name));
   const program = programOf(folder.config, shapeOf(folder), 256);
   const { operations } = program;
-  const { pieces, runs } = piecesOf(program, (part) => part.operations.length <= 13);
+  const { pieces, runs } = piecesOf(program, ({ program: part }) => part.operations.length <= 13);
   assert(pieces.length >= NUM_PIECES, `${pieces.length} pieces`);
   let [nextOp, nextLayer] = [0, 0];
   for (const { piece, ops, at, carried } of runs) {

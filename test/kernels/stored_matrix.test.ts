@@ -9,6 +9,7 @@ import type { WeightFormat } from '../../kernels/weight_format.ts';
 import { narrowPacking } from '../../kernels/wasm/packing.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { Random } from '../../shared/base/random.ts';
+import { noKv } from '../../kernels/kv_layout.ts';
 
 /** Helpers pack too. */
 beforeAll(() => {
@@ -89,8 +90,8 @@ function load(
     },
     source,
     {
-      ...{ maxRows: ROWS, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kvDtype: 'f16' as const },
-      ...{ blockSize: 32, numBlocks: { min: 4, max: 4 } },
+      ...{ maxRows: ROWS, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kv: noKv },
+      ...{ numBlocks: { min: 4, max: 4 } },
       ...(onProgress ? { onProgress } : {}),
     },
   );

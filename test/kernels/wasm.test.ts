@@ -12,6 +12,7 @@ import { goldenFolder } from '../support/golden.ts';
 import { bitsOf } from './bits.ts';
 import { conformance } from './conformance.ts';
 import { halfOf } from '../support/long.ts';
+import { noKv } from '../../kernels/kv_layout.ts';
 
 for (const [name, hasRelaxed] of [
   ['wasm', true],
@@ -90,8 +91,8 @@ async function loadProduct(
       },
     },
     {
-      ...{ maxRows, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kvDtype: 'f16' as const },
-      ...{ blockSize: 32, numBlocks: { min: 4, max: 4 } },
+      ...{ maxRows, maxSamples: 1, maxBlocksPerSequence: 4, weightFormat, kv: noKv },
+      ...{ numBlocks: { min: 4, max: 4 } },
     },
   );
 }
@@ -188,8 +189,8 @@ test('a model beyond the address space is refused with the sizes before anything
     },
     { slices: () => assert.fail('nothing is read') },
     {
-      ...{ maxRows: 1, maxSamples: 1, maxBlocksPerSequence: 1, weightFormat: 'int8', kvDtype: 'f16' },
-      ...{ blockSize: 32, numBlocks: { min: 1, max: 1 } },
+      ...{ maxRows: 1, maxSamples: 1, maxBlocksPerSequence: 1, weightFormat: 'int8', kv: noKv },
+      ...{ numBlocks: { min: 1, max: 1 } },
     },
   );
   await expect(load).rejects.toThrow(

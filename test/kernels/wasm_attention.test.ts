@@ -5,6 +5,7 @@ import type { KvDtype } from '../../kernels/program.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { keysAndValues } from './conformance/suite.ts';
 import { Random } from '../../shared/base/random.ts';
+import { kvLayoutFor } from '../support/kv.ts';
 
 interface Shape {
   readonly heads: number;
@@ -64,8 +65,7 @@ async function rowsIn(
         maxSamples: 1,
         maxBlocksPerSequence: blocks.length,
         weightFormat: 'f32',
-        kvDtype,
-        blockSize,
+        kv: kvLayoutFor(keysAndValues(1, kvHeads, headDim), kvDtype, blockSize),
       },
       numBlocks: { min: blocks.length, max: blocks.length },
     },

@@ -22,6 +22,7 @@ import { autoDevice, openDevice, reportDevices } from '../../shared/engine/open_
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { useVectorWidth } from './software_gpu.ts';
+import { kvLayoutFor } from '../support/kv.ts';
 
 useVectorWidth(256, { compiles: 'fast' });
 const open = (more: Partial<WebgpuOptions> = {}): Promise<WebgpuDevice> =>
@@ -47,8 +48,7 @@ const options: LoadOptions = {
   maxSamples: 2,
   maxBlocksPerSequence: 2,
   weightFormat: 'f16',
-  kvDtype: 'f16',
-  blockSize: 32,
+  kv: kvLayoutFor(program.kv, 'f16'),
   numBlocks: { min: 2, max: 2 },
 };
 const one = { row: 2, numCandidates: 1, askedTokens: [], isFullRowWanted: false };
@@ -282,7 +282,7 @@ test('a package that polls in a loop is slowed down while nothing is in flight, 
 
 test('rows whose bits depend on what is beside them are found, and the numerics class says so (E2)', async () => {
   const device = await open();
-  const given = { weightFormat: 'int4', kvDtype: 'f16', blockSize: 32 } as const;
+  const given = { weightFormat: 'int4', kv: { dtype: 'f16', blockSize: 32 } } as const;
   await device.checkRows(program, given);
   assert.deepEqual(device.notes, []);
   const before = device.numericsClass;

@@ -8,6 +8,7 @@ import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
 import { shapeOfUniform, uniformTensors } from '../bench/uniform_model.ts';
+import { kvLayoutFor } from '../support/kv.ts';
 
 /** By name: the kernel, a piece of its text, and what stands there instead. */
 export const wrongIndexes: Readonly<Record<string, readonly [kernel: string, right: string, wrong: string]>> = {
@@ -42,8 +43,9 @@ const shape = shapeOfUniform({
   ...{ epsilon: 1e-5, ropeTheta: 1e4, maxPositions: 256 },
 });
 const source = randomWeightsOnDevice(7);
-const executable = await device.load(decoderProgram(shape, 256, uniformTensors), source, {
-  ...{ maxRows: 64, maxSamples: 1, maxBlocksPerSequence: 8, weightFormat: 'int4', kvDtype: 'f16', blockSize: 32 },
+const program = decoderProgram(shape, 256, uniformTensors);
+const executable = await device.load(program, source, {
+  ...{ maxRows: 64, maxSamples: 1, maxBlocksPerSequence: 8, weightFormat: 'int4', kv: kvLayoutFor(program.kv, 'f16') },
   ...{ numBlocks: { min: 8, max: 8 }, drawPages: 2 },
 });
 const blockTable = [0, 1, 2, 3, 4, 5, 6, 7];

@@ -6,18 +6,17 @@ import { chainOf, KeyChain, numPrefillBlocks, type BlockKey, type Digest } from 
 import { chainRoot, formatDifference, noScope, formatDigest, type Format } from '../../shared/kv/format.ts';
 import { RecordCache, type CachedRecord } from '../../shared/kv/record_cache.ts';
 import {
-  contentOf,
-  framesOf,
+  contentHashOf,
   numericsId,
   numericsOf,
-  preambleBytes,
   readHeader,
-  recordBytes,
   sealRecord,
   verifyRecord,
   type RecordLayout,
 } from '../../shared/kv/record.ts';
 import { Slab, slotLength } from '../../shared/kv/slab.ts';
+import { evenSpec } from '../support/kv.ts';
+import type { FrameSpec } from '../../shared/kv/kv_spec.ts';
 
 const format: Format = {
   ...{
@@ -27,16 +26,14 @@ const format: Format = {
     layoutVersion: 1,
     blockSize: 4,
     numerics: 'n',
-    shard: 'all',
+    kv: 'spec',
   },
 };
 const digest = formatDigest(format);
 const layout: RecordLayout = {
   format: digest,
   numericsClass: 'test',
-  numLayers: 3,
-  blockSize: 4,
-  payloadBytes: 3 * 64,
+  spec: evenSpec({ numLayers: 3, blockSize: 4, payloadBytes: 3 * 64 }),
 };
 
 describe('keys', () => {
@@ -100,8 +97,8 @@ describe('keys', () => {
 describe('records', () => {
   const [hash] = chainOf(digest, 4, [1, 2, 3, 4]);
   const sealed = (): Uint8Array => {
-    const record = new Uint8Array(recordBytes(layout));
-    for (let i = preambleBytes(layout); i < record.length; i++) record[i] = i * 7;
+    const record = new Uint8Array(layout.spec.slotBytes);
+    for (let i = layout.spec.preambleBytes; i < record.length; i++) record[i] = i * 7;
     sealRecord(record, layout, hash!);
     return record;
   };
@@ -126,6 +123,8 @@ describe('records', () => {
   });
 
   test('layers are in frames of 64 KiB at least, eight at most, each verified by what is said of it', () => {
+    const framesOf = (shape: (typeof shapes)[number]): readonly FrameSpec[] =>
+      evenSpec({ ...shape, blockSize: 4 }).frames;
     const shapes = [
       { numLayers: 30, payloadBytes: 737_280 },
       { numLayers: 3, payloadBytes: 192 },
@@ -138,19 +137,20 @@ describe('records', () => {
     );
     for (const shape of shapes) {
       let [layer, offset] = [0, 0];
-      for (const { firstLayer, numLayers, bytes, offset: at } of framesOf(shape)) {
+      for (const { firstLayer, numLayers, rawBytes: bytes, offset: at } of framesOf(shape)) {
         assert.deepEqual([firstLayer, at], [layer, offset]);
         [layer, offset] = [layer + numLayers, offset + bytes];
       }
       assert.deepEqual([layer, offset], [shape.numLayers, shape.payloadBytes]);
     }
-    const large: RecordLayout = { ...layout, numLayers: 7, payloadBytes: 7 << 17 };
+    const spec = evenSpec({ numLayers: 7, blockSize: 4, payloadBytes: 7 << 17 });
+    const large: RecordLayout = { ...layout, spec };
     const seal = (fill: number, as = hash!): { record: Uint8Array; content: bigint } => {
-      const record = new Uint8Array(recordBytes(large)).fill(fill);
+      const record = new Uint8Array(large.spec.slotBytes).fill(fill);
       return { record, content: sealRecord(record, large, as) };
     };
     const { record, content } = seal(1);
-    assert.equal(contentOf(record), content);
+    assert.equal(contentHashOf(record), content);
     assert.equal(seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).content, content, 'of the raw bytes alone');
     assert.notEqual(seal(2).content, content);
     assert.equal(numericsOf(record), numericsId(large.numericsClass));

@@ -10,14 +10,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ToEngine } from '../../shared/engine/engine_messages.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import {
-  FRAME_BYTES,
-  framesOf,
-  preambleBytes,
-  recordBytes,
-  verifyRecord,
-  type RecordLayout,
-} from '../../shared/kv/record.ts';
+import { verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import type { Arrived } from '../../shared/net/fetch_attempt.ts';
@@ -33,13 +26,19 @@ import type { FetchReply } from '../../shared/protocol/messages.ts';
 import { until } from '../support/cluster.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { slotsOf } from '../support/slab_slots.ts';
+import { evenSpec } from '../support/kv.ts';
+import { FRAME_HEADER_BYTES } from '../../shared/kv/kv_spec.ts';
 
 const layout: RecordLayout = {
-  ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 400_000 },
+  ...{
+    format: 'cd'.repeat(16) as Digest,
+    numericsClass: 'none',
+    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 400_000 }),
+  },
 };
-const BYTES = recordBytes(layout);
-const START = preambleBytes(layout);
-const frames = framesOf(layout).map((frame) => ({ ...frame, offset: START + frame.offset }));
+const BYTES = layout.spec.slotBytes;
+const START = layout.spec.preambleBytes;
+const { frames } = layout.spec;
 const NUM_FRAMES = 4;
 assert.equal(frames.length, NUM_FRAMES);
 const NUM_BLOCKS = 6;
@@ -99,8 +98,10 @@ class Holder {
   }
 
   frame(frame: number, blocks: readonly number[], slots: readonly number[]): void {
-    const { offset, bytes } = frames[frame]!;
-    blocks.forEach((block, i) => slotBytes(this.slab.memory, slots[i]! + offset, bytes).fill(valueOf(block, frame)));
+    const { slotOffset, rawBytes } = frames[frame]!;
+    blocks.forEach((block, i) =>
+      slotBytes(this.slab.memory, slots[i]! + slotOffset, rawBytes).fill(valueOf(block, frame)),
+    );
     const of = blocks.map((block, i) => ({ hash: hashes[block]!, slot: slots[i]! }));
     this.outbox.onEngineEvent({ kind: 'frame', frame, blocks: of });
   }
@@ -187,7 +188,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
         for (const { index, slot, frame, isLast, fault } of arrivals) {
           seen.push({ index, frame, isLast, fault });
           if (!isLast) continue;
-          payloads.set(index, Buffer.from(slotBytes(slab.memory, slot + START, layout.payloadBytes)));
+          payloads.set(index, Buffer.from(slotBytes(slab.memory, slot + START, layout.spec.payloadBytes)));
           slots.giveBack(slot);
         }
       }
@@ -203,7 +204,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
       'in order',
     );
     for (const [block, payload] of payloads) {
-      for (const [i, { bytes }] of frames.entries()) {
+      for (const [i, { rawBytes: bytes }] of frames.entries()) {
         const part = payload.subarray(i * bytes, (i + 1) * bytes);
         assert(
           part.every((value) => value === (wanted?.includes(i) === false ? (others ?? value) : valueOf(block, i))),
@@ -255,7 +256,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   test.each([[[1, 3]], [[0]], [[2]]])(
     'only frames %j are wanted, of blocks that grow and of such that are there',
     async (wanted) => {
-      const partBytes = wanted.reduce((sum, frame) => sum + frames[frame]!.bytes, 0);
+      const partBytes = wanted.reduce((sum, frame) => sum + frames[frame]!.rawBytes, 0);
       const growing = read({ wanted });
       await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
       holder.step([0, 1, 2, 3]);
@@ -321,9 +322,9 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     const slots = holder.begin([0]);
     holder.frame(0, [0], slots);
     await until('the first frame is there', () => reading.seen.length === 1);
-    const { offset } = frames[1]!;
+    const { slotOffset } = frames[1]!;
     holder.frame(1, [0], slots);
-    slotBytes(holder.slab.memory, slots[0]! + offset, 1)[0] = 0xff;
+    slotBytes(holder.slab.memory, slots[0]! + slotOffset, 1)[0] = 0xff;
     await until('the second is there', () => reading.seen.length === 2);
     assert.match(reading.seen[1]!.fault!, /the checksum of layers 1 to 1 differs/);
     holder.frame(2, [0], slots);
@@ -392,10 +393,10 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await isAtRest();
   });
 
-  const said = Buffer.alloc(FRAME_BYTES);
+  const said = Buffer.alloc(FRAME_HEADER_BYTES);
   test.each<[string, Partial<FetchReply>]>([
     ['a frame that is not the next one', { frame: 2 }],
-    ['frames of more blocks than were asked for', { numReady: 7, described: Buffer.alloc(7 * FRAME_BYTES) }],
+    ['frames of more blocks than were asked for', { numReady: 7, described: Buffer.alloc(7 * FRAME_HEADER_BYTES) }],
     ['frames of no block', { numReady: 0, described: Buffer.alloc(0) }],
     ['a frame of another block', { index: 1 }],
     ['frames of records of another size', { totalBytes: BYTES + 1 }],
@@ -443,7 +444,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await reading.done;
     const faulty = reading.seen.filter(({ fault }) => fault !== undefined);
     assert(faulty.length > 0 && faulty.every(({ frame }) => frame === 1));
-    assert.match(faulty[0]!.fault!, /what it says of layer 1 is damaged, or another block's/);
+    assert.match(faulty[0]!.fault!, /the header of the frame at layer 1 is damaged, or another block's/);
     await isAtRest();
   });
 });

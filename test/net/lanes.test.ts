@@ -11,7 +11,7 @@ import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
-import { framesOf, preambleBytes, recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { noFrame } from '../../shared/protocol/messages.ts';
@@ -33,11 +33,16 @@ import { until } from '../support/cluster.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { lendingFrom } from '../support/lending.ts';
 import { slotsOf } from '../support/slab_slots.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const layout: RecordLayout = {
-  ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 200_000 },
+  ...{
+    format: 'cd'.repeat(16) as Digest,
+    numericsClass: 'none',
+    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 200_000 }),
+  },
 };
-const BYTES = recordBytes(layout);
+const BYTES = layout.spec.slotBytes;
 const NUM_BLOCKS = 60;
 /** Of them at once. */
 const NUM_LOANABLE = NUM_BLOCKS / 4;
@@ -602,7 +607,7 @@ describe('memory that both ends share', () => {
     );
     assert(many.length > 2 * windowOf(BYTES));
     const large = await startHolder(many.length, true, { of: many, numSlots: 10 * windowOf(BYTES) });
-    const frames = framesOf(layout).map((frame) => ({ ...frame, offset: preambleBytes(layout) + frame.offset }));
+    const { frames } = layout.spec;
     const stream = openFetch(line, large.address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
       ...{ format: layout.format, hashes: many, signal: stopped.signal, recordBytes: BYTES, frames, wanted: [1] },

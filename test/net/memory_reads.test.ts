@@ -6,15 +6,20 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import { recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import type { BorrowedMemory, OwnMemory } from '../../shared/net/mover/host_memory.ts';
 import { MemoryReads, type CopyHelper } from '../../shared/net/mover/memory_reads.ts';
 import { copyRecord, type CopyJob } from '../../shared/net/mover/record_copy.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const layout: RecordLayout = {
-  ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 400_000 },
+  ...{
+    format: 'cd'.repeat(16) as Digest,
+    numericsClass: 'none',
+    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 400_000 }),
+  },
 };
-const BYTES = recordBytes(layout);
+const BYTES = layout.spec.slotBytes;
 const NUM_RECORDS = 24;
 const hashes = chainOf(
   layout.format,

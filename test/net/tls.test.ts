@@ -10,7 +10,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
-import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { nothingMoved, openFetch } from '../../shared/net/fetch_client.ts';
@@ -26,11 +26,16 @@ import { Authority } from '../support/certificates.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { lendingFrom } from '../support/lending.ts';
 import { slotsOf } from '../support/slab_slots.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const layout: RecordLayout = {
-  ...{ format: 'cd'.repeat(16) as Digest, numericsClass: 'none', numLayers: 4, blockSize: 4, payloadBytes: 300_000 },
+  ...{
+    format: 'cd'.repeat(16) as Digest,
+    numericsClass: 'none',
+    spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 300_000 }),
+  },
 };
-const BYTES = recordBytes(layout);
+const BYTES = layout.spec.slotBytes;
 const NUM_BLOCKS = 40;
 const hashes = chainOf(
   layout.format,

@@ -1,17 +1,16 @@
 /** What is fetched for a sequence whose layers see windows, and what becomes of a fetch that comes short. Budget: 2 s. */
 import assert from 'node:assert/strict';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { ToEngine } from '../../shared/engine/engine_messages.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import { framesOf, narrowFrames, recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { Slab, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { frameWindows } from '../../shared/kv/windows.ts';
 import { nothingMoved } from '../../shared/net/fetch_client.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { systemMemory } from '../../shared/net/mover/host_memory.ts';
@@ -21,24 +20,21 @@ import type { Source } from '../../shared/protocol/messages.ts';
 import { inlineMover } from '../support/inline_mover.ts';
 import { lendingCopies } from '../support/lending.ts';
 import { playedNetwork } from '../support/played_network.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const [BLOCK, NUM_BLOCKS] = [4, 20];
-const layout: RecordLayout = {
-  ...{ format: '0b'.repeat(16) as Digest, numericsClass: 'test', numLayers: 2, blockSize: BLOCK, payloadBytes: 1_024 },
-};
-const BYTES = recordBytes(layout);
+const format = '0b'.repeat(16) as Digest;
+const shape = { numLayers: 2, blockSize: BLOCK, payloadBytes: 1_024 };
+/** A frame a layer. */
+const layoutWith = (windows: readonly number[]): RecordLayout => ({
+  ...{ format, numericsClass: 'test', spec: evenSpec(shape, { minFrameBytes: 1, windows }) },
+});
+const BYTES = layoutWith([]).spec.slotBytes;
 const hashes = chainOf(
-  layout.format,
+  format,
   BLOCK,
   Array.from({ length: BLOCK * NUM_BLOCKS }, (_, i) => i),
 );
-
-beforeAll(() => {
-  narrowFrames(1);
-});
-afterAll(() => {
-  narrowFrames(64 << 10);
-});
 
 interface Fetched {
   readonly outcome: FetchOutcome;
@@ -52,6 +48,7 @@ type Fetch = (sources: readonly Source[], has: Has, isPrefill: boolean, from?: n
 
 /** From sources, where those blocks are that `has` says; one that is broken breaks its stream. `windows`: of both layers. */
 function fetcherOf(windows: readonly number[]): Fetch {
+  const layout = layoutWith(windows);
   let isThere: Has = all;
   const slab = new Slab(32 * slotLength(BYTES));
   const mover = inlineMover(slab, systemMemory);
@@ -80,7 +77,6 @@ function fetcherOf(windows: readonly number[]): Fetch {
       ...{ network, mover, lanes: undefined, moved: nothingMoved(), clock: systemClock, random: new Random(1) },
     },
     ...{ slab, layout, window, ownAddress: 'me', log: silentLog, outbox: undefined as never },
-    windows: frameWindows(framesOf(layout), windows),
     sendToEngine: (message: ToEngine) => {
       assert(message.kind === 'deliver');
       delivered.push(message.frame === undefined ? `${message.blockIndex}` : `${message.blockIndex}.${message.frame}`);

@@ -3,6 +3,8 @@ import { expect, test } from 'vitest';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { consecutive, SeenRuns, wholeRuns } from '../../shared/node/fetch_runs.ts';
 import type { Source } from '../../shared/protocol/messages.ts';
+import type { KvSpec } from '../../shared/kv/kv_spec.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const BLOCK = 4;
 const hashes = chainOf(
@@ -14,6 +16,13 @@ const source = (address: string, start: number, end: number): Source => ({ addre
 const told = ({ runs, from, isParted }: ReturnType<SeenRuns['of']>): string =>
   `${runs.map(({ address, start, end, wanted }) => `${address} ${start}-${end}${wanted ? `:${wanted.join()}` : ''}`).join(' ')} from ${from}${isParted ? ' parted' : ''}`;
 
+/** A frame for each window. */
+const specOf = (windows: readonly number[]): KvSpec =>
+  evenSpec(
+    { numLayers: windows.length, blockSize: BLOCK, payloadBytes: 8 * windows.length },
+    { minFrameBytes: 1, windows },
+  );
+
 test.each([
   ['no windows', [0, 0], [source('a', 0, 10), source('b', 10, 20)], 0, 'a 0-10 b 10-20 from 0'],
   ['all see 8 tokens', [8, 8], [source('a', 0, 10), source('b', 10, 20)], 0, 'b 18-20 from 18 parted'],
@@ -23,17 +32,17 @@ test.each([
   ['what is there reaches into the window', [8, 8], [source('a', 19, 20)], 19, 'a 19-20 from 19'],
   ['no sources', [8, 8], [], 3, ' from 3'],
 ] as const)('%s', (_, windows, sources, from, want) => {
-  expect(told(new SeenRuns(windows, BLOCK).of(sources, from, hashes, false))).toBe(want);
+  expect(told(new SeenRuns(specOf(windows)).of(sources, from, hashes, false))).toBe(want);
 });
 
 test('what was parted once comes whole, from the first block on that was', () => {
-  const seen = new SeenRuns([0, 8], BLOCK);
+  const seen = new SeenRuns(specOf([0, 8]));
   expect(told(seen.of([source('a', 0, 12)], 0, hashes, true))).toBe('a 0-10:0 a 10-12 from 0 parted');
   expect(told(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-10 a 10-18:0 a 18-20 from 0 parted');
   expect(told(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-18 a 18-20 from 0');
   // Who fetches for itself alone neither remembers nor asks.
   expect(told(seen.of([source('a', 0, 20)], 0, hashes, false))).toBe('a 0-18:0 a 18-20 from 0 parted');
-  expect(told(new SeenRuns([0, 8], BLOCK).of([source('a', 0, 12)], 0, hashes, false))).toBe(
+  expect(told(new SeenRuns(specOf([0, 8])).of([source('a', 0, 12)], 0, hashes, false))).toBe(
     'a 0-10:0 a 10-12 from 0 parted',
   );
 });

@@ -5,10 +5,10 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Outbox } from '../../shared/node/outbox.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
-import type { RecordLayout } from '../../shared/kv/record.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const never = new AbortController().signal;
 const [hash] = chainOf('ab'.repeat(16) as Digest, 4, [1, 2, 3, 4]);
@@ -21,7 +21,10 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
   const announcer = new Announcer('holder', () => undefined, clock, never);
   const outbox = new Outbox({
     ...{
-      layout: { numLayers: 1, payloadBytes: 256 } as RecordLayout,
+      layout: {
+        ...{ format: 'ab'.repeat(16) as Digest, numericsClass: 'none' },
+        spec: evenSpec({ numLayers: 1, blockSize: 4, payloadBytes: 256 }),
+      },
       slab: new Slab(512 * 8),
       numSlots: 8,
       mover: {} as unknown as Mover,

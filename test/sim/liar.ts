@@ -2,7 +2,7 @@
 import type { Clock } from '../../shared/base/clock.ts';
 import type { OpenBus } from '../../shared/bus/bus.ts';
 import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
-import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
 import { answeringOnce, type Network } from '../../shared/net/network.ts';
@@ -39,7 +39,7 @@ export async function joinLiar(
 }
 
 function recordOf(lie: Lie, layout: RecordLayout, hash: BlockHash): Buffer {
-  const record = Buffer.alloc(recordBytes(layout), 0x2b);
+  const record = Buffer.alloc(layout.spec.slotBytes, 0x2b);
   const other = 'ef'.repeat(16) as Digest;
   if (lie === 'a collision') sealRecord(record, layout, { ...hash, digest: other });
   else if (lie === 'another model') sealRecord(record, { ...layout, format: other }, hash);

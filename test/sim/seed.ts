@@ -6,7 +6,6 @@
 import { Random } from '../../shared/base/random.ts';
 import { narrowKeys, type BlockKey } from '../../shared/kv/block_key.ts';
 import { narrowBacklog } from '../../shared/bus/hub_client.ts';
-import { narrowFrames } from '../../shared/kv/record.ts';
 import { narrowSlices } from '../../shared/net/fetch_server.ts';
 import { narrowAhead } from '../../shared/net/mover/lane_frames.ts';
 import { ask } from '../../shared/net/network.ts';
@@ -66,6 +65,8 @@ const WINDOWS = [
 const AHEAD = [256, 1, 2, 5];
 /** Seeds to one whose processes hang after their goodbye. */
 const GOODBYE_HANGS = 8;
+/** Seeds to one whose model has a recurrent layer between those that keep KV. */
+const HYBRIDS = 3;
 /** A reader that stops is cut off by its router. */
 const STOPS_AT = 200;
 
@@ -112,7 +113,7 @@ class SeedRun {
     const isCrowded = r.chance(1, 4);
     this.#isCrowded = isCrowded;
     const hasBusServer = r.chance(1, 3);
-    const shape: Shape = {
+    const shape: Omit<Shape, 'minFrameBytes' | 'hasState'> = {
       numPrefill: isCrowded ? 1 + r.below(2) : r.below(3),
       numDecode: isCrowded ? 1 : 1 + r.below(3),
       numStores: r.below(3),
@@ -145,9 +146,10 @@ class SeedRun {
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
     narrowSlices(r.pick([100, 4_096]));
-    narrowFrames(r.pick([1, 1, 4_096]));
+    const minFrameBytes = r.pick([1, 1, 4_096]);
     narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
-    this.#cluster = new SimCluster(shape, r);
+    const hasState = seed % HYBRIDS === 1;
+    this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState }, r);
     // Drawn by the seed's number, so that the other seeds stay what they are.
     this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
@@ -164,7 +166,6 @@ class SeedRun {
       this.#fail(error instanceof Error ? (error.stack ?? error.message) : String(error));
     } finally {
       narrowKeys(64);
-      narrowFrames(64 << 10);
       narrowAhead(256);
     }
   }

@@ -20,10 +20,10 @@ import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../share
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { moverModule } from '../../shared/net/mover/mover.ts';
 import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
-import { LAYOUT_VERSION, formatDigest, type Format } from '../../shared/kv/format.ts';
-import { FRAME_BYTES, framesOf, readHeader, recordBytes, type RecordLayout } from '../../shared/kv/record.ts';
+import { formatDigest, type Format } from '../../shared/kv/format.ts';
+import { FRAME_HEADER_BYTES, LAYOUT_VERSION, type KvSpec } from '../../shared/kv/kv_spec.ts';
+import { readHeader, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
-import { frameWindows } from '../../shared/kv/windows.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
 import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { unpackHashes } from '../../shared/protocol/packing.ts';
@@ -36,7 +36,7 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
-import { SIM_LAYERS, SIM_VOCAB, SimExecutable, simBlockBytes, simWindows } from './simulated_device.ts';
+import { SIM_VOCAB, SimExecutable, simSpec } from './simulated_device.ts';
 import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskReader, SimDiskThread } from './simulated_disk.ts';
 import { SimHttp } from './simulated_http.ts';
@@ -81,6 +81,10 @@ export interface Shape {
   readonly numDecode: number;
   readonly numStores: number;
   readonly blockSize: number;
+  /** Least raw bytes of a record's frame. */
+  readonly minFrameBytes: number;
+  /** The model has a recurrent layer between those that keep KV. */
+  readonly hasState: boolean;
   readonly numBlocks: number;
   readonly chunkTokens: number;
   readonly maxNumSeqs: number;
@@ -151,6 +155,8 @@ export class SimCluster {
   numParted = 0;
   readonly nodes: Node[];
   readonly format: Format;
+  /** What the model of every engine keeps. */
+  readonly #spec: KvSpec;
   readonly shape: Shape;
   readonly #random: Random;
   readonly http: SimHttp;
@@ -194,9 +200,10 @@ export class SimCluster {
     });
     this.http = new SimHttp(this.fabric, onFault);
     this.bus = shape.hasBusServer ? new SimBusServer(this.fabric) : undefined;
+    this.#spec = simSpec(shape.blockSize, shape.minFrameBytes, shape.hasState);
     this.format = {
       ...{ model: MODEL_CONFIG, weightFormat: 'none', kvDtype: 'f32', layoutVersion: LAYOUT_VERSION },
-      ...{ blockSize: shape.blockSize, numerics: 'simulated', shard: 'all' },
+      ...{ blockSize: shape.blockSize, numerics: 'simulated', kv: this.#spec.digest },
     };
     const named = (role: Role, count: number): Node[] =>
       Array.from({ length: count }, (_, i) => {
@@ -215,7 +222,7 @@ export class SimCluster {
           drainsUntilMs: 0,
         };
       });
-    this.truth = new Truth(formatDigest(this.format), shape.blockSize);
+    this.truth = new Truth(formatDigest(this.format), this.#spec);
     this.routers = named('router', shape.numRouters);
     this.nodes = [
       ...named('prefill', shape.numPrefill),
@@ -245,20 +252,14 @@ export class SimCluster {
 
   /** Of every engine's records. */
   get layout(): RecordLayout {
-    const { blockSize } = this.shape;
-    return {
-      format: formatDigest(this.format),
-      numericsClass: 'simulated',
-      numLayers: SIM_LAYERS,
-      ...{ blockSize, payloadBytes: simBlockBytes(blockSize) },
-    };
+    return { format: formatDigest(this.format), numericsClass: 'simulated', spec: this.#spec };
   }
 
   /** A store that lies about the blocks of these prompts. */
   async startLiar(lie: Lie, prompts: readonly (readonly number[])[]): Promise<void> {
     const { layout } = this;
     const process = new SimProcess('liar');
-    const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.blockSize, tokens));
+    const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.spec.blockSize, tokens));
     const network = this.fabric.networkOf(process);
     const clock = this.simulation.clockOf(process);
     await joinLiar({ network, clock, openBus: this.openBusFor(process) }, layout, lie, hashes);
@@ -295,8 +296,8 @@ export class SimCluster {
 
   #noteFrames(request: FetchRequest, index: number, described: Buffer): void {
     const hashes = unpackHashes(request.hashes);
-    for (let i = 0; i * FRAME_BYTES < described.length; i++) {
-      const said = described.subarray(i * FRAME_BYTES, (i + 1) * FRAME_BYTES);
+    for (let i = 0; i * FRAME_HEADER_BYTES < described.length; i++) {
+      const said = described.subarray(i * FRAME_HEADER_BYTES, (i + 1) * FRAME_HEADER_BYTES);
       const digest = hashes[index + i]?.digest;
       if (digest) this.#described.set(said.readBigUInt64LE(16), { digest, firstLayer: said.readUInt16LE(0) });
     }
@@ -312,7 +313,7 @@ export class SimCluster {
     const before = offset === 0 ? Buffer.alloc(0) : (this.#sent.get(request) ?? Buffer.alloc(0));
     const record = Buffer.concat([before, data]);
     this.#sent.set(request, record);
-    if (record.length < recordBytes(this.layout)) return;
+    if (record.length < this.#spec.slotBytes) return;
     const digest = unpackHashes(request.hashes)[index]?.digest;
     const fault = digest === undefined ? 'nobody asked for it' : this.truth.faultOfRecord(digest, record);
     if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a record: ${fault}`);
@@ -461,14 +462,13 @@ export class SimCluster {
     const { blockSize, numBlocks, chunkTokens, maxNumSeqs, maxModelLen, stepMs, numAhead, numPages } = this.shape;
     const clock = this.simulation.clockOf(process);
     const executable = new SimExecutable({
-      ...{ blockSize, numBlocks, clock, stepMs, rowMs: stepMs / 20, numAhead, numPages },
+      ...{ spec: this.#spec, numBlocks, clock, stepMs, rowMs: stepMs / 20, numAhead, numPages },
       // With few pages, few blocks.
-      ...{ numExportable: numPages === 0 ? 1 : 8, exportRanges: framesOf(this.layout) },
+      numExportable: numPages === 0 ? 1 : 8,
     });
     const { layout } = this;
-    const windows = frameWindows(framesOf(layout), simWindows());
     const loop = new EngineLoop({
-      ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock, windows },
+      ...{ executable, layout, numBlocks, chunkTokens, maxNumSeqs, clock },
       maxWaiting: data.maxWaiting,
       stepMs: data.stepMs,
       emit: (message) => {
@@ -488,7 +488,7 @@ export class SimCluster {
     node.engine = engine;
     const info = {
       ...{ format: this.format, layout, numBlocks, vocabSize: SIM_VOCAB, modelConfig: MODEL_CONFIG },
-      ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', windows, loadMs: 0 },
+      ...{ maxModelLen: Math.min(maxModelLen, numBlocks * blockSize), device: 'simulated', loadMs: 0 },
     };
     emit({ kind: 'ready', info });
     loop.run().then(
@@ -609,7 +609,7 @@ export class SimCluster {
   #config<Table extends OptionTable>(role: Role, name: string, table: Table): ConfigOf<Table> {
     const { blockSize, dramSlots, storeSlots, diskRecords, localPrefillTokens, chunkTokens, maxNumSeqs, maxWaiting } =
       this.shape;
-    const slotBytes = slotLength(recordBytes({ numLayers: SIM_LAYERS, payloadBytes: simBlockBytes(blockSize) }));
+    const slotBytes = slotLength(this.#spec.slotBytes);
     const values: Record<string, string | number> = {
       name,
       model: simModel,

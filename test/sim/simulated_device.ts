@@ -7,7 +7,6 @@ import {
   MAX_FULL_ROWS,
   SLOT_BIT,
   type Executable,
-  type LayerRange,
   type RunOptions,
   type SampleRequest,
   type SampleResult,
@@ -24,9 +23,10 @@ import {
   type SampledToken,
   type SamplingParams,
 } from '../../shared/engine/sampler.ts';
+import { kvSpec, type KvSpec, type LayerKv, type LayerSpan } from '../../shared/kv/kv_spec.ts';
 
-/** One per half of the KV, so that each half has a checksum of its own. */
-export const SIM_LAYERS = 2;
+/** Layers that keep KV: one per half of it, so that each half has a checksum of its own. */
+const SIM_LAYERS = 2;
 export const SIM_VOCAB = 61;
 
 /** Tokens that rows see of each layer, their own included; 0: all. At least two: a token's KV follows from the one before. */
@@ -37,8 +37,12 @@ export function windowLayers(of: readonly [low: number, high: number]): void {
   windows = of;
 }
 
-export function simWindows(): readonly number[] {
-  return windows;
+/** What the model of this run keeps; `hasState`: between the two halves lies a recurrent layer, which keeps nothing in blocks. */
+export function simSpec(blockSize: number, minFrameBytes: number, hasState: boolean): KvSpec {
+  const layers = windows.map((window): LayerKv => ({ kind: window > 0 ? 'window' : 'paged', planes: [WORDS], window }));
+  const state: LayerKv = { kind: 'state', planes: [WORDS], window: 0 };
+  const [low, high] = layers as [LayerKv, LayerKv];
+  return kvSpec(hasState ? [low, state, high] : [low, high], { blockSize, valueType: 'f32', minFrameBytes });
 }
 
 /** The first position that the row at this one sees. */
@@ -48,10 +52,6 @@ function firstSeen(layer: 0 | 1, position: number): number {
 
 /** Of a token in each half: its value, and what follows from it, so that no word may change unnoticed. */
 const WORDS = 8;
-
-export function simBlockBytes(blockSize: number): number {
-  return SIM_LAYERS * blockSize * WORDS * 4;
-}
 
 /** A block's KV as it leaves the device: its layers, each behind the other. */
 function writePayload(out: Uint8Array, layers: readonly Uint32Array[]): void {
@@ -188,7 +188,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
 }
 
 export interface SimDeviceOptions {
-  readonly blockSize: number;
+  readonly spec: KvSpec;
   readonly numBlocks: number;
   readonly clock: Clock;
   /** Of a step, and of each row in it. */
@@ -198,9 +198,8 @@ export interface SimDeviceOptions {
   readonly numAhead: number;
   /** With too few of them the host draws. */
   readonly numPages: number;
-  /** Blocks that a step may give away while it runs, and in which parts. */
+  /** Blocks that a step may give away while it runs. */
   readonly numExportable: number;
-  readonly exportRanges: readonly LayerRange[];
 }
 
 export class SimExecutable implements Executable {
@@ -222,6 +221,9 @@ export class SimExecutable implements Executable {
   readonly #pages: readonly Int32Array<ArrayBuffer>[];
   /** By layer, a value a slot. */
   readonly #layers: readonly [low: Uint32Array, high: Uint32Array];
+  readonly #blockSize: number;
+  /** The model's layers that keep KV, in the order of `#layers`. */
+  readonly #stored: readonly number[];
   readonly #low: Uint32Array;
   readonly #high: Uint32Array;
   #isLost = false;
@@ -235,16 +237,20 @@ export class SimExecutable implements Executable {
     this.draws = { vocab: SIM_VOCAB, numPages: options.numPages };
     // What nobody wrote is forbidden, and seen often.
     this.#pages = Array.from({ length: options.numPages }, () => new Int32Array(SIM_VOCAB).fill(-(2 ** 31)));
-    this.blockBytes = simBlockBytes(options.blockSize);
+    const { blockSize, payloadBytes, layers } = options.spec;
+    this.#blockSize = blockSize;
+    this.blockBytes = payloadBytes;
+    this.#stored = layers.flatMap(({ bytes }, layer) => (bytes > 0 ? [layer] : []));
+    assert.equal(this.#stored.length, SIM_LAYERS);
     // What nobody wrote is not zero: a block that is used before it is written shows.
-    this.#low = new Uint32Array(options.numBlocks * options.blockSize).fill(0xdeadbeef);
-    this.#high = new Uint32Array(options.numBlocks * options.blockSize).fill(0xfeedface);
+    this.#low = new Uint32Array(options.numBlocks * blockSize).fill(0xdeadbeef);
+    this.#high = new Uint32Array(options.numBlocks * blockSize).fill(0xfeedface);
     this.#layers = [this.#low, this.#high];
   }
 
   /** What a block holds: lows, then highs. */
   contentOf(block: number): Uint32Array {
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     const [from, to] = [block * blockSize, (block + 1) * blockSize];
     return Uint32Array.of(...this.#low.subarray(from, to), ...this.#high.subarray(from, to));
   }
@@ -291,7 +297,7 @@ export class SimExecutable implements Executable {
       0,
     );
     assert(numFull <= MAX_FULL_ROWS, 'more full rows than a step gives');
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     // What no row sees is nobody's business.
     const touched = given.flatMap(({ start, blockTable }) =>
       blockTable.slice(Math.floor(Math.min(firstSeen(0, start), firstSeen(1, start)) / blockSize)),
@@ -313,42 +319,44 @@ export class SimExecutable implements Executable {
 
   /** A range of layers after the other, while the rest of the step runs. */
   async #giveAway(exports: StepExport | undefined, ms: number): Promise<void> {
-    const { clock, blockSize, stepMs, exportRanges } = this.#options;
+    const { clock, stepMs, spec } = this.#options;
     assert((exports?.blocks.length ?? 0) <= this.numExportable, 'more blocks leave with a step than may');
-    const ranges = exports ? exportRanges : [];
-    for (const [i, { firstLayer, numLayers }] of ranges.entries()) {
+    const frames = exports ? spec.frames : [];
+    for (const [i, frame] of frames.entries()) {
       // Long enough that much happens between one and the next.
-      await clock.sleep(Math.max(ms / (ranges.length + 1), stepMs));
+      await clock.sleep(Math.max(ms / (frames.length + 1), stepMs));
       await this.#alive();
-      const bytes = this.blockBytes / SIM_LAYERS;
+      const { offset, rawBytes } = frame;
       exports?.blocks.forEach((block, b) => {
-        const layers = this.#layersOf(block).slice(firstLayer, firstLayer + numLayers);
-        const out = exports.outs[b]!.subarray(firstLayer * bytes, (firstLayer + numLayers) * bytes);
-        assert(out.length === numLayers * bytes && layers[0]?.length === blockSize, 'all of the range');
+        const layers = this.#layersOf(block).filter((_, i) => isIn(frame, this.#stored[i]!));
+        const out = exports.outs[b]!.subarray(offset, offset + rawBytes);
+        assert(out.length === rawBytes && layers[0]?.length === this.#blockSize, 'all of the frame');
         writePayload(out, layers);
       });
       exports?.onRange(i);
     }
-    await clock.sleep(ms / (ranges.length + 1));
+    await clock.sleep(ms / (frames.length + 1));
     await this.#alive();
   }
 
   #layersOf(block: number): Uint32Array[] {
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     return this.#layers.map((values) => values.slice(block * blockSize, (block + 1) * blockSize));
   }
 
   /** What rows see of the tokens before them in layers before that one. */
   #seen(given: readonly Segment[], until: number): Uint32Array[] {
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     return given.flatMap(({ start, blockTable }) =>
-      this.#layers.slice(0, until).map((values, layer) => {
-        const first = start === 0 ? 0 : firstSeen(layer === 0 ? 0 : 1, start);
-        return Uint32Array.from({ length: start - first }, (_, i) => {
-          const position = first + i;
-          return values[blockTable[Math.floor(position / blockSize)]! * blockSize + (position % blockSize)]!;
-        });
-      }),
+      this.#layers
+        .filter((_, i) => this.#stored[i]! < until)
+        .map((values, layer) => {
+          const first = start === 0 ? 0 : firstSeen(layer === 0 ? 0 : 1, start);
+          return Uint32Array.from({ length: start - first }, (_, i) => {
+            const position = first + i;
+            return values[blockTable[Math.floor(position / blockSize)]! * blockSize + (position % blockSize)]!;
+          });
+        }),
     );
   }
 
@@ -370,7 +378,7 @@ export class SimExecutable implements Executable {
   }
 
   #compute({ tokens, start, blockTable, samples = [] }: Segment): SampleResult[] {
-    const { blockSize } = this.#options;
+    const blockSize = this.#blockSize;
     const at = (position: number): number => {
       const block = blockTable[Math.floor(position / blockSize)];
       assert(block !== undefined, `position ${position} has no block`);
@@ -424,17 +432,19 @@ export class SimExecutable implements Executable {
     });
   }
 
-  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void> {
-    const { firstLayer, numLayers } = range ?? { firstLayer: 0, numLayers: SIM_LAYERS };
-    const { clock, blockSize } = this.#options;
+  importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerSpan): Promise<void> {
+    const { clock, spec } = this.#options;
+    const all = { firstLayer: 0, numLayers: spec.numLayers };
+    const stored = [...this.#layers.keys()].filter((i) => isIn(range ?? all, this.#stored[i]!));
+    const blockSize = this.#blockSize;
     return this.#inOrder(async () => {
       await clock.sleep(0.05 * blockIds.length);
       await this.#alive();
       blockIds.forEach((block, i) => {
         const layers = readPayload(payloads[i]!, blockSize);
-        assert(layers.length === numLayers, `${numLayers} layers of a block, not ${layers.length}`);
-        layers.forEach((values, layer) => {
-          this.#layers[firstLayer + layer]!.set(values, block * blockSize);
+        assert(layers.length === stored.length, `${stored.length} layers of a block, not ${layers.length}`);
+        layers.forEach((values, i) => {
+          this.#layers[stored[i]!]!.set(values, block * blockSize);
         });
       });
     });
@@ -451,4 +461,8 @@ export class SimExecutable implements Executable {
   close(): Promise<void> {
     return Promise.resolve();
   }
+}
+
+function isIn({ firstLayer, numLayers }: LayerSpan, layer: number): boolean {
+  return layer >= firstLayer && layer < firstLayer + numLayers;
 }

@@ -37,7 +37,7 @@ function strangersLike(any: Instance, { registration: own }: Instance): Stranger
     { layoutVersion: engine.format.layoutVersion + 1 },
     { blockSize: 2 * engine.format.blockSize },
     { numerics: 'another' },
-    { shard: '0/2' },
+    { kv: 'spec' },
   ];
   const plain = newcomer({}, own);
   return [

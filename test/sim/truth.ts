@@ -1,8 +1,8 @@
 /** What every block of a seed's requests holds, by the plain function: K1, K2 and K3 are checked against it. */
 import { KeyChain, type Digest } from '../../shared/kv/block_key.ts';
 import { chainRoot } from '../../shared/kv/format.ts';
-import { preambleBytes } from '../../shared/kv/record.ts';
-import { readPayload, SIM_LAYERS, simBlockBytes, type PlainRun } from './simulated_device.ts';
+import type { KvSpec } from '../../shared/kv/kv_spec.ts';
+import { readPayload, type PlainRun } from './simulated_device.ts';
 
 interface Entry {
   /** Of lows, then highs. */
@@ -13,12 +13,14 @@ interface Entry {
 
 export class Truth {
   readonly #format: Digest;
+  readonly #spec: KvSpec;
   readonly #blockSize: number;
   readonly #entries = new Map<Digest, Entry>();
 
-  constructor(format: Digest, blockSize: number) {
+  constructor(format: Digest, spec: KvSpec) {
     this.#format = format;
-    this.#blockSize = blockSize;
+    this.#spec = spec;
+    this.#blockSize = spec.blockSize;
   }
 
   /** Every full block of a prompt and its output. @throws Error when two different prefixes have one name (K1). */
@@ -45,8 +47,7 @@ export class Truth {
   }
 
   faultOfRecord(digest: Digest, record: Uint8Array): string | undefined {
-    const start = preambleBytes({ numLayers: SIM_LAYERS, payloadBytes: simBlockBytes(this.#blockSize) });
-    return this.faultOfLayers(digest, 0, record.subarray(start));
+    return this.faultOfLayers(digest, 0, record.subarray(this.#spec.preambleBytes));
   }
 
   /** Of raw bytes of a payload, from that layer on. */
@@ -54,7 +55,8 @@ export class Truth {
     const known = this.#entries.get(digest);
     const layers = readPayload(raw, this.#blockSize).flatMap((values) => [...values]);
     const content = Uint32Array.from(known?.content ?? []);
-    content.set(layers, firstLayer * this.#blockSize);
+    const before = this.#spec.layers.slice(0, firstLayer).filter(({ bytes }) => bytes > 0).length;
+    content.set(layers, before * this.#blockSize);
     return this.fault(digest, content);
   }
 }

@@ -8,17 +8,22 @@ import { silentLog } from '../../shared/base/log.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import { recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from '../../services/store/disk_tier.ts';
 import type { DiskReader, start as startReader } from '../../services/store/disk_reader.ts';
 import { RECORDS, type DiskThread, type start } from '../../services/store/disk_worker.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { temporaryFolder, until } from '../support/cluster.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const format = 'ab'.repeat(16) as Digest;
-const layout: RecordLayout = { format, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes: 8_192 };
-const bytes = recordBytes(layout);
+const layout: RecordLayout = {
+  format,
+  numericsClass: 'test',
+  spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes: 8_192 }),
+};
+const bytes = layout.spec.slotBytes;
 const url = new URL('../../dist/services/store/disk_worker.js', import.meta.url);
 const readerUrl = new URL('../../dist/services/store/disk_reader.js', import.meta.url);
 
@@ -122,17 +127,21 @@ test('what was used last is evicted last after a restart too; records of two for
   await clock.run(clock.nowMs() + 6_000);
   await until('the order is written down', async () => (await worker.call('state', undefined)).fault === undefined);
   const other = 'cd'.repeat(16) as Digest;
-  const large: RecordLayout = { ...layout, format: other, payloadBytes: 40_000 };
-  const slot = slab.allocate(recordBytes(large))!;
-  sealRecord(slotBytes(slab.memory, slot, recordBytes(large)), large, linkOf(9));
-  await tier.put([{ hash: linkOf(9), format: other, slot, bytes: recordBytes(large) }]);
-  const counts = { [other]: { blocks: 1, bytes: recordBytes(large) }, [format]: { blocks: 4, bytes: 4 * bytes } };
+  const large: RecordLayout = {
+    ...layout,
+    format: other,
+    spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes: 40_000 }),
+  };
+  const slot = slab.allocate(large.spec.slotBytes)!;
+  sealRecord(slotBytes(slab.memory, slot, large.spec.slotBytes), large, linkOf(9));
+  await tier.put([{ hash: linkOf(9), format: other, slot, bytes: large.spec.slotBytes }]);
+  const counts = { [other]: { blocks: 1, bytes: large.spec.slotBytes }, [format]: { blocks: 4, bytes: 4 * bytes } };
   assert.deepEqual(tier.formats.largest(8), counts);
   await closeWorker();
   await openWorker();
   const { tier: again, keys } = await tierOf({ budgetBytes: 2 * 12_288 + 45_056 });
   assert.deepEqual(keys, new Set([1, 2, 9].map((i) => linkOf(i).key)));
-  const into = slab.allocate(recordBytes(large))!;
+  const into = slab.allocate(large.spec.slotBytes)!;
   assert(await again.get(linkOf(9), into));
   assert.deepEqual(again.entryOf(linkOf(9)), tier.entryOf(linkOf(9)));
   // What is evicted leaves its place: the file does not grow.

@@ -10,7 +10,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { chainOf, type BlockHash, type BlockKey, type Digest } from '../../shared/kv/block_key.ts';
-import { contentOf, recordBytes, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { contentHashOf, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
@@ -19,6 +19,7 @@ import { RECORDS, type start } from '../../services/store/disk_worker.ts';
 import { StoreTiers } from '../../services/store/tiers.ts';
 import { WriteBehind } from '../../services/store/write_behind.ts';
 import { temporaryFolder } from '../support/cluster.ts';
+import { evenSpec } from '../support/kv.ts';
 
 const NUM_CLIENTS = 8;
 const NUM_OPERATIONS = 10_000;
@@ -26,8 +27,8 @@ const NUM_BLOCKS = 400;
 const DRAM_BYTES = 160_000;
 const DISK_BYTES = 900_000;
 const formats = ['ab', 'cd', 'ef'].map((byte) => byte.repeat(16) as Digest);
-const layouts = [1_024, 5_000, 20_000].map((payloadBytes, i): RecordLayout => ({
-  ...{ format: formats[i]!, numericsClass: 'test', numLayers: 2, blockSize: 4, payloadBytes },
+const layouts = [1_024, 5_008, 20_000].map((payloadBytes, i): RecordLayout => ({
+  ...{ format: formats[i]!, numericsClass: 'test', spec: evenSpec({ numLayers: 2, blockSize: 4, payloadBytes }) },
 }));
 
 interface Block {
@@ -41,7 +42,7 @@ interface Block {
 const blocks = Array.from({ length: NUM_BLOCKS }, (_, i): Block => {
   const layout = layouts[i % layouts.length]!;
   const [hash] = chainOf(layout.format, 4, [i, i, i, i]);
-  return { hash: hash!, layout, bytes: recordBytes(layout), fill: i % 251 };
+  return { hash: hash!, layout, bytes: layout.spec.slotBytes, fill: i % 251 };
 });
 
 test('10,000 random operations of 8 clients: what is there is right, what is told is true, and nothing is kept', async () => {
@@ -80,7 +81,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
   const expectRight = (record: Uint8Array, { hash, layout, bytes, fill }: Block): void => {
     assert.equal(record.length, bytes);
     assert.equal(verifyRecord(record, { format: layout.format, digest: hash.digest }), undefined);
-    assert(record[bytes - 1] === fill && record[bytes - layout.payloadBytes] === fill, 'the bytes of another');
+    assert(record[bytes - 1] === fill && record[bytes - layout.spec.payloadBytes] === fill, 'the bytes of another');
   };
   const operations: Record<string, (block: Block) => Promise<void>> = {
     async put({ hash, layout, bytes, fill }) {
@@ -133,7 +134,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
       if (!content) return Promise.resolve();
       const record = new Uint8Array(bytes).fill(fill);
       assert.equal(content.content, sealRecord(record, layout, hash));
-      assert.equal(contentOf(record), content.content);
+      assert.equal(contentHashOf(record), content.content);
       return Promise.resolve();
     },
   };

@@ -7,7 +7,6 @@ import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import type { SampledToken, SamplingParams } from '../../shared/engine/sampler.ts';
 import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
-import { framesOf } from '../../shared/kv/record.ts';
 import { greedy } from './reference_loop.ts';
 
 export class Harness {
@@ -22,7 +21,7 @@ export class Harness {
   readonly model: LoadedModel;
   #nextId = 1;
 
-  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8, windows?: readonly number[]) {
+  constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8) {
     this.model = model;
     const listener: EngineListener = {
       onToken: (id, { token }, report) => {
@@ -47,18 +46,15 @@ export class Harness {
       onFilling: () => undefined,
       onPlanned: () => undefined,
     };
-    const { blockSize } = model.layout;
     this.engine = new Engine(
       model.executable,
       {
-        blockSize,
+        spec: model.layout.spec,
         numBlocks,
         chunkTokens,
         maxNumSeqs,
         maxWaiting: 100,
         stepMs: 0,
-        windows,
-        frames: framesOf(model.layout),
       },
       listener,
       systemClock,

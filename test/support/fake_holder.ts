@@ -5,7 +5,7 @@
 import { systemClock } from '../../shared/base/clock.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash, BlockKey, Digest } from '../../shared/kv/block_key.ts';
-import { contentOf, recordBytes, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { contentHashOf, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
@@ -15,6 +15,7 @@ import { noFrame } from '../../shared/protocol/messages.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { hubOf, joinAsFake } from './fake_member.ts';
 import { lendingCopies } from './lending.ts';
+import { evenSpec } from './kv.ts';
 
 /** How it serves what it has announced. */
 export type Lie =
@@ -57,9 +58,13 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   let lie: Lie = 'another digest';
   let numFetches = 0;
   const layout: RecordLayout = {
-    ...{ format, numericsClass: 'fake', numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES },
+    ...{
+      format,
+      numericsClass: 'fake',
+      spec: evenSpec({ numLayers: NUM_LAYERS, blockSize: 32, payloadBytes: PAYLOAD_BYTES }),
+    },
   };
-  const size = recordBytes(layout);
+  const size = layout.spec.slotBytes;
   const network = new GrpcNetwork(token, systemClock);
   const stopped = new AbortController();
   const source: BlockSource = {
@@ -100,7 +105,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   return {
     member,
     recordBytes: size,
-    content: contentOf(recordFor('nothing but the truth', layout, someHash) ?? Buffer.alloc(0)),
+    content: contentHashOf(recordFor('nothing but the truth', layout, someHash) ?? Buffer.alloc(0)),
     numFetches: () => numFetches,
     lie: (next) => {
       lie = next;
@@ -120,7 +125,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
 const someHash: BlockHash = { key: 1n as BlockKey, parent: 0n as BlockKey, digest: '01'.repeat(16) as Digest };
 
 function recordFor(lie: Lie, layout: RecordLayout, hash: BlockHash): Buffer | undefined {
-  const record = Buffer.alloc(recordBytes(layout), 0x2b);
+  const record = Buffer.alloc(layout.spec.slotBytes, 0x2b);
   const seal = (as: BlockHash, within = layout): Buffer => {
     sealRecord(record, within, as);
     return record;

@@ -35,7 +35,8 @@ export function attend_few(
   const rows = tile.rows;
   const position = tile.position;
   const kv = params.kv;
-  const planeBytes = params.planeBytes;
+  const valueOffset = params.valueOffset;
+  const valueTokenBytes = params.valueTokenBytes;
   const blockBytes = params.blockBytes;
   const blockTable = tile.blockTable;
   const kvHeads = params.kvHeads;
@@ -53,7 +54,7 @@ export function attend_few(
   const spare = spare_at(scratch, blockSize);
   memory.fill(spare, 0, headBytes + 16);
   const shift: usize = isF16 ? 1 : 2;
-  const tokenBytes: usize = ((kvHeads * headDim) as usize) << shift;
+  const tokenBytes = params.keyTokenBytes;
   const numKvHeads = kvHeadEnd - kvHeadStart;
   if (isF16) {
     const scaledQ = queries_at(scratch, blockSize, headBytes);
@@ -82,11 +83,11 @@ export function attend_few(
         ? 0
         : kv + (load<u32>(blockTable + (((block + 1) as usize) << 2)) as usize) * blockBytes;
     const nextTokens = min<u32>(blockSize, lastPosition + 1 - min<u32>(lastPosition, first + blockSize));
-    start_ahead(ahead, next, tokenBytes * (nextTokens as usize), planeBytes, numBursts);
+    start_ahead(ahead, next, tokenBytes * (nextTokens as usize), valueOffset, numBursts);
     for (let h: u32 = 0; h < numKvHeads; h++) {
       const kvHead = kvHeadStart + h;
       const k = blockAt + (((kvHead * headDim) as usize) << shift);
-      const v = k + planeBytes;
+      const v = k + valueOffset;
       const qHeads = q + ((kvHead * group) as usize) * headBytes;
       const headRecords = records + ((h * group) as usize) * rowRecords;
       for (let i: u32 = 0; i < rows; i++) {
@@ -95,7 +96,7 @@ export function attend_few(
         if (start >= end) continue;
         const qRow = qHeads + (i as usize) * qStride;
         let record = headRecords + (i as usize) * recordBytes;
-        const vStart = v + (start as usize) * tokenBytes;
+        const vStart = v + (start as usize) * valueTokenBytes;
         for (let g: u32 = 0; g < group; g += 4) {
           const at = qRow + (g as usize) * headBytes;
           const numHeads = min<u32>(4, group - g);
@@ -111,7 +112,7 @@ export function attend_few(
             record, record1, record2, record3, headBytes,
           );
           values_of(
-            numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, tokenBytes,
+            numHeads, isF16, scratch + ((start as usize) << 4), scratch + ((end as usize) << 4), vStart, valueTokenBytes,
             record, record1, record2, record3, headBytes, ahead,
           );
           record += (numHeads as usize) * rowRecords;

@@ -34,10 +34,10 @@ export function attend_many(
   const rows = tile.rows;
   const position = tile.position;
   const kv = params.kv;
-  const planeBytes = params.planeBytes;
+  const valueOffset = params.valueOffset;
+  const valueTokenBytes = params.valueTokenBytes;
   const blockBytes = params.blockBytes;
   const blockTable = tile.blockTable;
-  const kvHeads = params.kvHeads;
   const group = params.group;
   const headDim = params.headDim;
   const blockSize = params.blockSize;
@@ -49,7 +49,7 @@ export function attend_many(
   const q = params.qkv + (tile.row as usize) * qStride;
   const headBytes: usize = (headDim as usize) << 2;
   const shift: usize = isF16 ? 1 : 2;
-  const tokenBytes: usize = ((kvHeads * headDim) as usize) << shift;
+  const tokenBytes = params.keyTokenBytes;
   const numKvHeads = kvHeadEnd - kvHeadStart;
   const rowRecords = (rows as usize) * (headBytes + 16);
   const spare = spare_at(scratch, blockSize);
@@ -70,7 +70,7 @@ export function attend_many(
     for (let h: u32 = 0; h < numKvHeads; h++) {
       const k = blockAt + ((((kvHeadStart + h) * headDim) as usize) << shift);
       unpack_k(k, tokenBytes, unpackedK, numTokens, headBytes, isF16);
-      unpack_v(k + planeBytes, tokenBytes, unpackedV, numTokens, headBytes, isF16);
+      unpack_v(k + valueOffset, valueTokenBytes, unpackedV, numTokens, headBytes, isF16);
       attend_block(
         packedQ + (h as usize) * queryBytes, unpackedK, unpackedV, rows, group, position, first, numTokens, window, scale, cap,
         records + ((h * group) as usize) * rowRecords, rowRecords, spare, headBytes, scratch,

@@ -2,7 +2,7 @@
 
 /**
  *   qkv   [rows][heads + 2 · kv_heads][head_dim] f32; out [rows][heads][head_dim] f32
- *   kv    plane K of this layer in block 0; plane V lies planeBytes after it; blocks are blockBytes apart
+ *   kv    plane K of this layer in block 0; plane V lies valueOffset after it (0: one plane for both); blocks are blockBytes apart
  */
 // @ts-ignore: decorator
 @unmanaged
@@ -12,7 +12,9 @@ export class AttentionParams {
   out: usize;
   outStride: usize;
   kv: usize;
-  planeBytes: usize;
+  valueOffset: usize;
+  keyTokenBytes: usize;
+  valueTokenBytes: usize;
   blockBytes: usize;
   kvHeads: u32;
   /** Query heads of a KV head. */

@@ -92,7 +92,7 @@ export function qk_norm(params: QkNormParams, start: u32, end: u32): void {
 
 /**
  *   positions, slots [rows] u32; slot = block · block_size + offset
- *   kv               plane K of this layer in block 0; plane V lies planeBytes after it; blocks are blockBytes apart
+ *   kv               plane K of this layer in block 0; plane V lies valueOffset after it (0: one plane for both); blocks are blockBytes apart
  */
 // @ts-ignore: decorator
 @unmanaged
@@ -108,7 +108,9 @@ export class RopeStoreParams {
   headDim: u32;
   rotaryDim: u32;
   kv: usize;
-  planeBytes: usize;
+  valueOffset: usize;
+  keyTokenBytes: usize;
+  valueTokenBytes: usize;
   blockBytes: usize;
   blockSize: u32;
   isF16: u32;
@@ -140,10 +142,10 @@ export function rope_store(params: RopeStoreParams, start: u32, end: u32): void 
     const offset = slot - block * blockSize;
     const kFrom: usize = base + (((heads * headDim) as usize) << 2);
     const vFrom: usize = kFrom + ((kvWidth as usize) << 2);
-    const shift: usize = isF16 ? 1 : 2;
-    const kTo: usize = params.kv + (block as usize) * params.blockBytes + (((offset * kvWidth) as usize) << shift);
-    round_store(kFrom, kTo, kvWidth, isF16);
-    round_store(vFrom, kTo + params.planeBytes, kvWidth, isF16);
+    const blockAt: usize = params.kv + (block as usize) * params.blockBytes;
+    round_store(kFrom, blockAt + (offset as usize) * params.keyTokenBytes, kvWidth, isF16);
+    if (params.valueOffset == 0) continue;
+    round_store(vFrom, blockAt + params.valueOffset + (offset as usize) * params.valueTokenBytes, kvWidth, isF16);
   }
 }
 

@@ -1,5 +1,6 @@
 /** Attention: tasks are tiles of rows and heads, or, where rows are few and contexts long, spans of tokens. */
 import { DeviceError, type LoadOptions } from '../../device.ts';
+import { kvTokenBytes } from '../../kv_layout.ts';
 import type { Operation, OperationOf, Program } from '../../program.ts';
 import { Control } from '../shared_step.ts';
 import type { StepContext } from '../step_context.ts';
@@ -40,7 +41,7 @@ export function spanRecordsOf({ operations }: Program, options: LoadOptions, num
   const layers = operations.filter(isAttention);
   if (layers.length === 0 || numThreads === 1) return { spanBytes: 0, maxSpans: 0, maxTiles: 0 };
   const spanBytes = Math.max(...layers.map(({ heads, headDim }) => heads * recordBytes(headDim)));
-  const maxSpans = Math.ceil(options.maxBlocksPerSequence / spanBlocks(options.blockSize));
+  const maxSpans = Math.ceil(options.maxBlocksPerSequence / spanBlocks(options.kv.blockSize));
   const maxTiles = Math.min(options.maxRows, 4 * numThreads, Math.floor(MAX_RECORD_BYTES / (maxSpans * spanBytes)));
   return { spanBytes, maxSpans, maxTiles };
 }
@@ -64,7 +65,9 @@ export const attention = operation('attention', {
     out: 'u32',
     outStride: 'u32',
     kv: 'u32',
-    planeBytes: 'u32',
+    valueOffset: 'u32',
+    keyTokenBytes: 'u32',
+    valueTokenBytes: 'u32',
     blockBytes: 'u32',
     kvHeads: 'u32',
     group: 'u32',
@@ -91,8 +94,8 @@ export const attention = operation('attention', {
       kvHeads,
       group: heads / kvHeads,
       headDim,
-      blockSize: options.blockSize,
-      isF16: options.kvDtype === 'f16' ? 1 : 0,
+      blockSize: options.kv.blockSize,
+      isF16: options.kv.dtype === 'f16' ? 1 : 0,
       window: op.window ?? 0,
       scale: op.scale,
       cap: op.cap ?? 0,
@@ -119,8 +122,8 @@ export const attention = operation('attention', {
       step.kernels.attention_tile(params, tile, head, head + headsPerTask, step.scratch);
     }
   },
-  work: ({ heads, kvHeads, headDim, window = Infinity }, { options: { kvDtype } }, batch) => {
-    const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+  work: ({ heads, headDim, layer, window = Infinity }, { options: { kv } }, batch) => {
+    const tokenBytes = kvTokenBytes(kv, layer);
     let [numSeen, numPairs] = [0, 0];
     for (const { tokens, start } of batch) {
       for (let i = 1; i <= tokens.length; i++) numPairs += Math.min(window, start + i);
@@ -129,7 +132,8 @@ export const attention = operation('attention', {
     const isDecode = batch.every(({ tokens }) => tokens.length === 1);
     return { bytes: isDecode ? numSeen * tokenBytes : 0, flops: 4 * numPairs * heads * headDim, kind: 'f32' };
   },
-  scratchBytes: ({ heads, kvHeads, headDim }, { options: { blockSize } }) => {
+  scratchBytes: ({ heads, kvHeads, headDim }, { options: { kv } }) => {
+    const { blockSize } = kv;
     // One KV head of a whole tile, or all of one row's.
     const group = heads / kvHeads;
     const numQueries = Math.max(inFours(TILE_ROWS * group), kvHeads * inFours(group));

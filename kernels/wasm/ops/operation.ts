@@ -63,8 +63,13 @@ export interface Placement {
   /** Of the mixture that makes these routes. */
   readonly experts: (routes: string) => number;
   readonly rope: (name: string) => { readonly rotaryDim: number; readonly cos: number; readonly sin: number };
-  /** The first plane of a layer in block 0, and the bytes from there to the second. */
-  readonly planes: (layer: number) => { readonly kv: number; readonly planeBytes: number };
+  /** A layer's K plane in block 0, bytes from there to its V plane (0: one plane for both), and from one token to the next in each. */
+  readonly planes: (layer: number) => {
+    readonly kv: number;
+    readonly valueOffset: number;
+    readonly keyTokenBytes: number;
+    readonly valueTokenBytes: number;
+  };
 }
 
 /** What a program was loaded with. */

@@ -15,7 +15,9 @@ export const ropeStore = operation('rope_store', {
     headDim: 'u32',
     rotaryDim: 'u32',
     kv: 'u32',
-    planeBytes: 'u32',
+    valueOffset: 'u32',
+    keyTokenBytes: 'u32',
+    valueTokenBytes: 'u32',
     blockBytes: 'u32',
     blockSize: 'u32',
     isF16: 'u32',
@@ -33,8 +35,8 @@ export const ropeStore = operation('rope_store', {
       headDim: op.headDim,
       ...planes(op.layer),
       blockBytes,
-      blockSize: options.blockSize,
-      isF16: options.kvDtype === 'f16' ? 1 : 0,
+      blockSize: options.kv.blockSize,
+      isF16: options.kv.dtype === 'f16' ? 1 : 0,
     };
   },
   run: (step, { params }) => {

@@ -1,3 +1,4 @@
+import { kvTokenBytes, planesOf } from '../../kv_layout.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { SPLIT_TOKENS, tileTokens } from '../attention_tiling.ts';
 import { Header } from '../step_state.ts';
@@ -15,6 +16,7 @@ export const pagedAttentionKernel = {
     scale: 'f32',
     window: 'u32',
     cap: 'f32',
+    ...{ block_words: 'u32', k_at: 'u32', k_words: 'u32', v_at: 'u32', v_words: 'u32' },
   },
   buffers: {
     qkv: { access: 'read', dtype: 'vec4f' },
@@ -36,6 +38,7 @@ export const pagedAttentionKernel = {
     KV_F16: 1,
     HAS_WINDOW: 0,
     HAS_CAP: 0,
+    SAME_STRIDE: 1,
     UNROLLED: 1,
     VECTOR_WORDS: 4,
   },
@@ -58,24 +61,30 @@ export const attentionMergeKernel = {
 export const attention = operation('attention', (plan, op) => {
   const { heads, kvHeads, headDim, scale, window = 0, cap = 0 } = op;
   const { step, parts, partStats, capabilities } = plan.resources;
-  const { blockSize, kvDtype } = plan.options;
+  const { kv } = plan.options;
+  const { k, v } = planesOf(kv, op.layer);
+  const words = { block: kv.layers[op.layer]!.bytes / 4, k: k.tokenBytes / 4, v: v.tokenBytes / 4 };
   const [qkv, out] = [plan.buffer(op.qkv), plan.buffer(op.out)];
   const group = heads / kvHeads;
-  const vectorWords = (headDim / (kvDtype === 'f16' ? 2 : 1)) % 4 === 0 ? 4 : 2;
+  // A head of K and V, and what lies before it, is whole vectors.
+  const headWords = headDim / (kv.dtype === 'f16' ? 2 : 1);
+  const areFours = [headWords, words.block, words.k, words.v, k.offset / 4, v.offset / 4].every((one) => one % 4 === 0);
+  const vectorWords = areFours ? 4 : 2;
   const aliases = { KvVector: `vec${vectorWords}u` };
   const constants = {
-    BLOCK_SIZE: blockSize,
+    BLOCK_SIZE: kv.blockSize,
     HEAD_DIM: headDim,
     GROUP: group,
-    TOKENS: tileTokens(headDim, kvDtype),
+    TOKENS: tileTokens(headDim, kv.dtype),
     SPLIT: SPLIT_TOKENS,
-    KV_F16: kvDtype === 'f16' ? 1 : 0,
+    KV_F16: kv.dtype === 'f16' ? 1 : 0,
     HAS_WINDOW: window > 0 ? 1 : 0,
     HAS_CAP: cap > 0 ? 1 : 0,
+    SAME_STRIDE: words.k === words.v && v.offset >= k.offset ? 1 : 0,
     UNROLLED: capabilities.isSoftware ? 0 : 1,
     VECTOR_WORDS: vectorWords,
   };
-  const tokenBytes = 2 * kvHeads * headDim * (kvDtype === 'f16' ? 2 : 4);
+  const tokenBytes = kvTokenBytes(kv, op.layer);
   const add = (
     label: string,
     rows: number,
@@ -98,6 +107,7 @@ export const attention = operation('attention', (plan, op) => {
         scale,
         window,
         cap,
+        ...{ block_words: words.block, k_at: k.offset / 4, k_words: words.k, v_at: v.offset / 4, v_words: words.v },
       },
       bindings: { qkv: qkv.buffer, kv: plan.kv(op.layer), step, out: out.buffer, parts, part_stats: partStats },
       grid: (counts) => [counts[count], kvHeads, 1],

@@ -1,3 +1,4 @@
+import { planesOf } from '../../kv_layout.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { operation } from './operation.ts';
 
@@ -5,7 +6,10 @@ import { operation } from './operation.ts';
 export const ropeStoreKernel = {
   name: 'rope_store',
   uses: ['mean_scale'],
-  params: { heads: 'u32', kv_heads: 'u32', stride: 'u32', epsilon: 'f32' },
+  params: {
+    ...{ heads: 'u32', kv_heads: 'u32', stride: 'u32', epsilon: 'f32' },
+    ...{ block_values: 'u32', k_at: 'u32', k_width: 'u32', v_at: 'u32', v_width: 'u32' },
+  },
   buffers: {
     angles: { access: 'read', dtype: 'vec2f' },
     step: { access: 'read', dtype: 'u32' },
@@ -18,24 +22,31 @@ export const ropeStoreKernel = {
 
 export const ropeStore = operation('rope_store', (plan, op, { headNorm }) => {
   const { heads, kvHeads, headDim } = op;
-  const { blockSize, kvDtype } = plan.options;
+  const { kv } = plan.options;
+  const { k, v } = planesOf(kv, op.layer);
+  const layer = kv.layers[op.layer]!;
+  const valueBytes = kv.dtype === 'f16' ? 2 : 4;
   const qkv = plan.buffer(op.qkv);
   const { angles, dim } = plan.rope(op.rope);
   plan.push({
     spec: ropeStoreKernel,
     specialisation: {
       constants: {
-        ...{ BLOCK_SIZE: blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kvDtype === 'f16' ? 1 : 0 },
+        ...{ BLOCK_SIZE: kv.blockSize, HEAD_DIM: headDim, ROTARY: dim, KV_F16: kv.dtype === 'f16' ? 1 : 0 },
         // A head that is normalised is parted as qk_norm parts it.
         ...(headNorm ? { HEAD_NORM: 1, WORKGROUP_SIZE: 32 } : {}),
       },
     },
-    params: { heads, kv_heads: kvHeads, stride: qkv.stride, epsilon: headNorm?.epsilon ?? 0 },
+    params: {
+      ...{ heads, kv_heads: kvHeads, stride: qkv.stride, epsilon: headNorm?.epsilon ?? 0 },
+      ...{ block_values: layer.bytes / valueBytes, k_at: k.offset / valueBytes, k_width: k.tokenBytes / valueBytes },
+      ...{ v_at: v.offset / valueBytes, v_width: v.tokenBytes / valueBytes },
+    },
     bindings: {
       ...{ angles, step: plan.resources.step, qkv: qkv.buffer, kv: plan.kv(op.layer) },
       norm: headNorm ? plan.vector(headNorm.weight) : plan.resources.none,
     },
-    grid: ({ rows }) => [rows, heads + 2 * kvHeads, 1],
+    grid: ({ rows }) => [rows, heads + layer.planes.length * kvHeads, 1],
     work: ({ rows }) => ({ bytes: rows * qkv.stride * 8, flops: 0 }),
   });
 });

@@ -3,7 +3,8 @@
 //   with HAS_CAP a scaled score s is cap * tanh(s / cap)
 //   visible: t <= position(r), and t > position(r) - window where the layer has a window
 //   qkv      [rows][qkv_stride] f32, query head h of a row starts at h * HEAD_DIM
-//   kv       one layer, as in rope_store.wgsl, VECTOR_WORDS words at a time
+//   kv       one layer, as in rope_store.wgsl, VECTOR_WORDS words at a time; params count words: of a block, and of k's and v's plane where
+//            it begins in a block, and of a token in it
 //   step     header; items [items][8] u32: first row, rows, first position, block table (index into step), first split,
 //            splits, first partial (or NONE), partials from one row to the next
 //   out      [rows][out_stride] f32
@@ -33,6 +34,8 @@ const SPLIT: u32 = 256;
 const KV_F16: u32 = 1;
 const HAS_WINDOW: u32 = 0;
 const HAS_CAP: u32 = 0;
+// 1: a token has as many words of V as of K, so that every V lies v_at - k_at words behind its K.
+const SAME_STRIDE: u32 = 1;
 const UNROLLED: u32 = 1;
 // Of KvVector: 4, or 2 where a head of K has no whole number of fours.
 const VECTOR_WORDS: u32 = 4;
@@ -45,6 +48,11 @@ struct Params {
   scale: f32,
   window: u32,
   cap: f32,
+  block_words: u32,
+  k_at: u32,
+  k_words: u32,
+  v_at: u32,
+  v_words: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -74,7 +82,9 @@ const QUERY_BLOCKS = (QUERIES + QUERY_BLOCK - 1) / QUERY_BLOCK;
 
 // K of the tile's tokens; once the scores are known, their V.
 var<workgroup> tile: array<u32, TOKENS * K_STRIDE>;
-var<workgroup> token_at: array<u32, TOKENS>;
+// Where the head's K of each token begins, in words, and its V where that does not follow from it.
+var<workgroup> k_from: array<u32, TOKENS>;
+var<workgroup> v_from: array<u32, TOKENS>;
 var<workgroup> weights: array<f32, QUERIES * WEIGHT_STRIDE>;
 // Of the split so far, then of everything before it.
 var<workgroup> highest: array<f32, QUERIES>;
@@ -98,8 +108,7 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
   let partial = step[item + 6];
   let num_tokens = first_position + num_rows;
   let num_queries = num_rows * GROUP;
-  let token_width = params.kv_heads * HEAD_DIM;
-  let plane_words = BLOCK_SIZE * token_width / select(1u, 2u, KV_F16 == 1);
+  let head_at = kv_head * K_WORDS;
 
   for (var q = thread; q < QUERIES; q += WORKGROUP_SIZE) {
     all_highest[q] = LOWEST;
@@ -122,16 +131,20 @@ fn paged_attention(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invoc
           token = max(token, max(first_position + 1, params.window) - params.window);
         }
         let block = step[table + token / BLOCK_SIZE];
-        token_at[thread] = block * 2 * plane_words + (token % BLOCK_SIZE * token_width + kv_head * HEAD_DIM) / select(1u, 2u, KV_F16 == 1);
+        let block_at = block * params.block_words + head_at;
+        k_from[thread] = block_at + params.k_at + token % BLOCK_SIZE * params.k_words;
+        if (SAME_STRIDE == 0) {
+          v_from[thread] = block_at + params.v_at + token % BLOCK_SIZE * params.v_words;
+        }
       }
       workgroupBarrier();
       var k: array<KvVector, LOADS>;
       var v: array<KvVector, LOADS>;
       for (var i = 0u; i < LOADS; i++) {
-        k[i] = kv[vector_at(thread, i)];
+        k[i] = kv[k_vector(thread, i)];
       }
       for (var i = 0u; i < LOADS; i++) {
-        v[i] = kv[vector_at(thread, i) + plane_words / VECTOR_WORDS];
+        v[i] = kv[v_vector(thread, i)];
       }
       // Never so. A use of V ahead of the scores: else compilers move its loads behind them, where nothing hides how long they take. And
       // one of K, so that all of them are asked for before the first is waited for.
@@ -273,9 +286,17 @@ fn query_of(thread: u32, i: u32) -> u32 {
 }
 
 // Where the K of a thread's i-th vector of the tile lies; past the last one, the last one again.
-fn vector_at(thread: u32, i: u32) -> u32 {
+fn k_vector(thread: u32, i: u32) -> u32 {
   let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
-  return token_at[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
+  return k_from[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
+}
+
+fn v_vector(thread: u32, i: u32) -> u32 {
+  if (SAME_STRIDE == 1) {
+    return k_vector(thread, i) + (params.v_at - params.k_at) / VECTOR_WORDS;
+  }
+  let at = min(thread + i * WORKGROUP_SIZE, TOKENS * VECTORS - 1);
+  return v_from[at / VECTORS] / VECTOR_WORDS + at % VECTORS;
 }
 
 // Into workgroup memory, each vector once.

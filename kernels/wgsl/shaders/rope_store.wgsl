@@ -4,7 +4,8 @@
 //   angles  [positions][ROTARY / 2][2] f32: cosine, sine
 //   norm    with HEAD_NORM [HEAD_DIM] f32 for q, then as many for k
 //   step    header, rows [rows][3] u32: token, position, slot; slot = block * BLOCK_SIZE + offset
-//   kv      one layer: [blocks][plane k, v][BLOCK_SIZE][kv_heads][head_dim], f16 in halves of a u32, or f32
+//   kv      one layer: [blocks][plane][BLOCK_SIZE][plane's values of a token], f16 in halves of a u32, or f32; a block has block_values, its
+//           k lies from k_at on, k_width values a token, its v from v_at on, v_width a token. A layer of one plane has no v, here or in qkv
 //
 // One workgroup per row and head (q's, then k's, then v's); a thread takes two neighbouring values of each half, so that it can pack
 // them: ROTARY is a multiple of 4.
@@ -21,6 +22,11 @@ struct Params {
   kv_heads: u32,
   stride: u32,
   epsilon: f32,
+  block_values: u32,
+  k_at: u32,
+  k_width: u32,
+  v_at: u32,
+  v_width: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -42,10 +48,8 @@ fn rope_store(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation
   let base = (row * params.stride + head * HEAD_DIM) / 2;
   let is_value = head >= params.heads + params.kv_heads;
   let kv_head = select(head - params.heads, head - params.heads - params.kv_heads, is_value);
-  let width = params.kv_heads * HEAD_DIM;
-  // Both planes of a block's tokens.
-  let plane = slot / BLOCK_SIZE * 2 + select(0u, 1u, is_value);
-  let to = (plane * BLOCK_SIZE + slot % BLOCK_SIZE) * width + kv_head * HEAD_DIM;
+  let plane = slot / BLOCK_SIZE * params.block_values + select(params.k_at, params.v_at, is_value);
+  let to = plane + slot % BLOCK_SIZE * select(params.k_width, params.v_width, is_value) + kv_head * HEAD_DIM;
 
   if (HEAD_NORM == 1 && !is_value) {
     let scale = head_scale(base, thread);

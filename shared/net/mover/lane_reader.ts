@@ -1,5 +1,6 @@
 /** What comes over a lane's socket: heads, and behind each the bytes of a record, if it does not lie elsewhere. */
-import type { ArrivingFrame, ArrivingRecord } from '../../kv/record.ts';
+import type { FrameVerifier } from '../../kv/frame_header.ts';
+import type { RecordVerifier } from '../../kv/record.ts';
 import { HEAD_BYTES, readHead, type RecordHead } from './lane_frames.ts';
 
 /** Heads of records in shared memory that come together; the next ones come behind. */
@@ -7,9 +8,10 @@ const MAX_HEADS = 256;
 /** For records that nobody wants any more: they come all the same. */
 const SCRATCH_BYTES = 256 << 10;
 
-/** Where what comes behind a head goes, and what judges it on the way; or that nobody wants it. */
+/** The memory for what comes behind a head, and what verifies it on the way; or how many bytes of it nobody wants. */
 export type Behind =
-  { readonly target: Uint8Array; readonly judge: ArrivingRecord | ArrivingFrame } | { readonly unwantedBytes: number };
+  | { readonly target: Uint8Array; readonly verifier: RecordVerifier | FrameVerifier }
+  | { readonly unwantedBytes: number };
 
 export interface LaneReaderOptions {
   readonly isClosed: () => boolean;
@@ -59,10 +61,10 @@ export class LaneReader {
   #behind(coming: Behind, count: number): void {
     this.#numHere += count;
     const isWanted = 'target' in coming;
-    if (isWanted) coming.judge.took(this.#numHere);
+    if (isWanted) coming.verifier.received(this.#numHere);
     if (this.#numHere < (isWanted ? coming.target.length : coming.unwantedBytes)) return;
     this.#coming = undefined;
-    if (isWanted) this.#options.onRecord(coming.judge.fault);
+    if (isWanted) this.#options.onRecord(coming.verifier.fault);
   }
 
   #readHeads(): void {

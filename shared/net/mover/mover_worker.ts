@@ -4,15 +4,8 @@ import { availableCores } from '../../base/cpu_quota.ts';
 import type { MethodsOf, Thread } from '../../base/threads.ts';
 import { workerThreads } from '../../base/worker_threads.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
-import {
-  describeFrame,
-  framesOf,
-  preambleBytes,
-  recordBytes,
-  sealRecord,
-  verifyRecord,
-  type RecordLayout,
-} from '../../kv/record.ts';
+import { encodeFrameHeader } from '../../kv/frame_header.ts';
+import { sealRecord, verifyRecord, type RecordLayout } from '../../kv/record.ts';
 import type { SlabMemory } from '../../kv/slab.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import { systemMemory, type HostMemory, type OwnMemory } from './host_memory.ts';
@@ -34,10 +27,10 @@ export interface SlottedBlock {
 export interface MoverMethods {
   /** Before anything is in it. `isShared`: processes of the same host may read it where it is. */
   attach: (slab: { memory: SlabMemory; isShared: boolean }) => void;
-  /** Writes the preamble of a record whose payload the engine put in place. @returns its content as record.ts has it. */
-  seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash; described: readonly Uint8Array[] }) => bigint;
-  /** What records that are not whole yet say of one of their frames, whose bytes the engine put in place. */
-  describe: (job: { layout: RecordLayout; frame: number; blocks: readonly SlottedBlock[] }) => Uint8Array[];
+  /** Writes the preamble of a record whose payload the engine put in place; `headers`: of its frames, where they were made before. @returns its content hash. */
+  seal: (job: { layout: RecordLayout; slot: number; hash: BlockHash; headers: readonly Uint8Array[] }) => bigint;
+  /** The headers of one frame of records that are not whole yet; the engine put the frame's bytes in place. */
+  frameHeaders: (job: { layout: RecordLayout; frame: number; blocks: readonly SlottedBlock[] }) => Uint8Array[];
   /** Undefined when the record is the wanted block and undamaged (K2), else what is wrong. */
   verify: (job: { slot: number; bytes: number; want: { format: Digest; digest: Digest } }) => string | undefined;
   /** Listens for lanes. @returns the port. */
@@ -112,13 +105,13 @@ export function moverOn(
     attach({ memory, isShared }) {
       attached = { memory, own: hostMemory.attach(memory, isShared) };
     },
-    seal: ({ layout, slot, hash, described }) => sealRecord(record(slot, recordBytes(layout)), layout, hash, described),
-    describe({ layout, frame, blocks }) {
-      const range = framesOf(layout)[frame];
-      if (!range) throw new Error(`records of this format have no frame ${frame}`);
-      const start = preambleBytes(layout) + range.offset;
-      const end = start + range.bytes;
-      return blocks.map(({ slot, hash }) => describeFrame(record(slot, end).subarray(start), range, hash.digest));
+    seal: ({ layout, slot, hash, headers }) => sealRecord(record(slot, layout.spec.slotBytes), layout, hash, headers),
+    frameHeaders({ layout, frame, blocks }) {
+      const spec = layout.spec.frames[frame];
+      if (!spec) throw new Error(`records of this format have no frame ${frame}`);
+      return blocks.map(({ slot, hash }) =>
+        encodeFrameHeader(record(slot + spec.slotOffset, spec.rawBytes), spec, hash.digest),
+      );
     },
     verify: ({ slot, bytes, want }) => verifyRecord(record(slot, bytes), want),
     listen: ({ host, port }) => served.listen(host, port),

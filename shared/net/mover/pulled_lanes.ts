@@ -5,7 +5,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
-import type { FrameRange } from '../../kv/record.ts';
+import type { FrameSpec } from '../../kv/kv_spec.ts';
 import { Arrivals, type ArrivedRecords } from './arrivals.ts';
 import type { BorrowedMemory, HostMemory, OwnMemory } from './host_memory.ts';
 import { asksOf, MEMORY_STREAM, placeOf, READ, type RecordHead } from './lane_frames.ts';
@@ -26,8 +26,8 @@ export interface WantedRecords {
   readonly digests: readonly Digest[];
   /** That come, of each. */
   readonly bytes: number;
-  /** It is this one: `said` as their holder describes it of each, at `offset` of the slot. */
-  readonly frame?: { readonly range: FrameRange; readonly offset: number; readonly said: readonly Uint8Array[] };
+  /** The frame that each of them is, with the headers that their holder sent; absent: whole records. */
+  readonly frame?: { readonly spec: FrameSpec; readonly headers: readonly Uint8Array[] };
 }
 
 export type PulledEvent =
@@ -122,9 +122,9 @@ export class PulledLanes {
     // It was lost meanwhile, and its user is told.
     if (!pulled?.socket) return;
     for (const [i, index] of indices.entries()) {
-      const [slot, digest, said] = [slots[i], digests[i], frame?.said[i]];
+      const [slot, digest, header] = [slots[i], digests[i], frame?.headers[i]];
       if (slot === undefined || digest === undefined) continue;
-      const part = frame && said && { range: frame.range, offset: frame.offset, said };
+      const part = frame && header && { spec: frame.spec, header };
       pulled.expected.set(placeOf(stream, index), { stream, index, slot, bytes, digest, format, frame: part });
     }
     pulled.socket.write([asksOf(stream, indices)]);

@@ -1,6 +1,8 @@
 /** A record, or a frame of one, out of another process's memory into a slot of this one's, judged there (K2). */
 import type { Digest } from '../../kv/block_key.ts';
-import { ArrivingFrame, ArrivingRecord, type FrameRange } from '../../kv/record.ts';
+import { FrameVerifier } from '../../kv/frame_header.ts';
+import type { FrameSpec } from '../../kv/kv_spec.ts';
+import { RecordVerifier } from '../../kv/record.ts';
 import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
 
 /** So much is copied and judged while it is in the processor's cache. */
@@ -12,8 +14,8 @@ export interface SlottedRecord {
   readonly bytes: number;
   readonly format: Digest;
   readonly digest: Digest;
-  /** It is this frame: `said` as its holder describes it, at `offset` of the slot. */
-  readonly frame: { readonly range: FrameRange; readonly offset: number; readonly said: Uint8Array } | undefined;
+  /** The frame that it is, with the header that its holder sent; undefined: a whole record. */
+  readonly frame: { readonly spec: FrameSpec; readonly header: Uint8Array } | undefined;
 }
 
 export interface CopyJob extends SlottedRecord {
@@ -21,17 +23,17 @@ export interface CopyJob extends SlottedRecord {
   readonly place: number;
 }
 
-/** Where it comes, and what judges it on the way. */
+/** The memory that it arrives in, and what verifies it on the way. */
 export function arrivalOf(
   own: OwnMemory,
   { slot, bytes, format, digest, frame }: SlottedRecord,
-): { readonly target: Uint8Array; readonly judge: ArrivingRecord | ArrivingFrame } {
+): { readonly target: Uint8Array; readonly verifier: RecordVerifier | FrameVerifier } {
   if (frame) {
-    const target = own.bytes(slot + frame.offset, bytes);
-    return { target, judge: new ArrivingFrame(target, frame.said, { ...frame.range, digest }) };
+    const target = own.bytes(slot + frame.spec.slotOffset, bytes);
+    return { target, verifier: new FrameVerifier(target, frame.header, { ...frame.spec, digest }) };
   }
   const target = own.bytes(slot, bytes);
-  return { target, judge: new ArrivingRecord(target, { format, digest }) };
+  return { target, verifier: new RecordVerifier(target, { format, digest }) };
 }
 
 /** @returns why it cannot be used. */
@@ -39,11 +41,11 @@ export function copyRecord(own: OwnMemory, memory: BorrowedMemory, job: CopyJob)
   const { place, bytes } = job;
   const from = memory.at(place, bytes);
   if (!from) return 'its holder says it lies where nothing is';
-  const { target, judge } = arrivalOf(own, job);
+  const { target, verifier } = arrivalOf(own, job);
   for (let at = 0; at < bytes; at += PIECE_BYTES) {
     const end = Math.min(bytes, at + PIECE_BYTES);
     target.set(from.subarray(at, end), at);
-    judge.took(end);
+    verifier.received(end);
   }
-  return judge.fault;
+  return verifier.fault;
 }

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../../shared/base/clock.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { chainOf, type BlockHash, type Digest } from '../../../shared/kv/block_key.ts';
-import { contentOf, verifyRecord } from '../../../shared/kv/record.ts';
+import { contentHashOf, verifyRecord } from '../../../shared/kv/record.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallOptions } from '../../../shared/net/network.ts';
 import { packDigest, packHashes } from '../../../shared/protocol/packing.ts';
@@ -75,7 +75,7 @@ export async function runDurable(numKills: number, random: Random): Promise<Dura
         else {
           const fault = verifyRecord(record, { format: FORMAT, digest: hash.digest });
           if (fault !== undefined) faults.push(`${hash.digest}: ${fault}`);
-          else if (contentOf(record) !== holder.content) faults.push(`${hash.digest} holds something else`);
+          else if (contentHashOf(record) !== holder.content) faults.push(`${hash.digest} holds something else`);
         }
       }
       if (kill === numKills) {

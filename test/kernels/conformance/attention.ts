@@ -1,17 +1,6 @@
 import assert from 'node:assert/strict';
 import type { KvDtype } from '../../../kernels/program.ts';
-import {
-  casesOf,
-  close,
-  keysAndValues,
-  loaded,
-  noise,
-  numBlocksThere,
-  options,
-  pack,
-  roundTo,
-  type Conformance,
-} from './suite.ts';
+import { casesOf, close, loaded, noise, numBlocksThere, options, pack, roundTo, type Conformance } from './suite.ts';
 
 interface AttentionCase {
   readonly rows: number;
@@ -22,6 +11,8 @@ interface AttentionCase {
   readonly kvDtype: KvDtype;
   readonly window?: number;
   readonly cap?: number;
+  /** Values of a token in each plane; K and V of kv_heads · head_dim when it does not say, one plane is both. */
+  readonly planes?: readonly number[];
 }
 
 export function attentionConformance(device: Conformance): void {
@@ -45,11 +36,24 @@ export function attentionConformance(device: Conformance): void {
       { rows: 1, start: 300, heads: 4, kvHeads: 1, headDim: 16, kvDtype: 'f16', cap: 0.5 },
       { rows: 70, start: 93, heads: 4, kvHeads: 2, headDim: 32, kvDtype: 'f16', window: 50, cap: 2 },
       { rows: 2, start: 126, heads: 3, kvHeads: 1, headDim: 12, kvDtype: 'f32', cap: 0.1 },
+      { rows: 1, start: 200, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', planes: [32] },
+      { rows: 40, start: 33, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f32', planes: [32] },
+      { rows: 1, start: 300, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', planes: [32, 48] },
+      { rows: 40, start: 33, heads: 4, kvHeads: 2, headDim: 16, kvDtype: 'f16', planes: [36, 32] },
+      { rows: 3, start: 64, heads: 2, kvHeads: 1, headDim: 12, kvDtype: 'f32', planes: [16, 12] },
     ] as readonly AttentionCase[];
-    for (const [i, { rows, start, heads, kvHeads, headDim, kvDtype, window = 0, cap = 0 }] of cases.entries()) {
+    for (const [i, shape] of cases.entries()) {
+      const { rows, start, heads, kvHeads, headDim, kvDtype, window = 0, cap = 0 } = shape;
+      const { planes = [kvHeads * headDim, kvHeads * headDim] } = shape;
       if (i % sampled !== sampled - 1) continue;
-      test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}`, async () => {
-        const [width, layers, layer, scale] = [(heads + 2 * kvHeads) * headDim, 2, 1, 1 / Math.sqrt(headDim)];
+      const more = `${window ? `, window ${window}` : ''}${cap ? `, cap ${cap}` : ''}${shape.planes ? `, planes of ${planes.join(' and ')}` : ''}`;
+      test(`${rows} rows from ${start}, ${heads}/${kvHeads} heads of ${headDim}, ${kvDtype}, scattered blocks${more}`, async () => {
+        const [width, layers, layer, scale] = [
+          (heads + planes.length * kvHeads) * headDim,
+          2,
+          1,
+          1 / Math.sqrt(headDim),
+        ];
         const executable = await loaded(
           device,
           {
@@ -61,7 +65,7 @@ export function attentionConformance(device: Conformance): void {
               },
             ],
             buffers: { qkv: { rows: 'rows', width }, out: { rows: 'rows', width: heads * headDim } },
-            kv: keysAndValues(layers, kvHeads, headDim),
+            kv: Array.from({ length: layers }, () => ({ planes })),
           },
           {},
           { kvDtype },
@@ -69,7 +73,7 @@ export function attentionConformance(device: Conformance): void {
         const numBlocks = Math.ceil((start + rows) / options.blockSize);
         const blockTable = Array.from({ length: numBlocks }, (_, i) => (i * 7 + 3) % numBlocksThere);
         const values = blockTable.map(() =>
-          roundTo(kvDtype, noise(layers * 2 * options.blockSize * kvHeads * headDim)),
+          roundTo(kvDtype, noise(layers * options.blockSize * planes.reduce((sum, one) => sum + one, 0))),
         );
         await executable.importBlocks(
           blockTable,
@@ -78,9 +82,15 @@ export function attentionConformance(device: Conformance): void {
         const qkv = noise(rows * width);
         await executable.write('qkv', qkv);
         await executable.run([{ tokens: new Array<number>(rows).fill(0), start, blockTable }]);
+        const layerValues = options.blockSize * planes.reduce((sum, one) => sum + one, 0);
+        const planeAt = (plane: number): number =>
+          layer * layerValues + (plane === 0 || planes.length === 1 ? 0 : options.blockSize * planes[0]!);
         const at = (plane: number, token: number, kvHead: number, d: number): number =>
           values[Math.floor(token / options.blockSize)]?.[
-            (((layer * 2 + plane) * options.blockSize + (token % options.blockSize)) * kvHeads + kvHead) * headDim + d
+            planeAt(plane) +
+              (token % options.blockSize) * planes[Math.min(plane, planes.length - 1)]! +
+              kvHead * headDim +
+              d
           ] ?? NaN;
         const expected: number[] = [];
         for (let row = 0; row < rows; row++) {

@@ -7,6 +7,7 @@ import { floatRows, type StoredRows } from '../../../kernels/stored_rows.ts';
 import type { WeightFormat } from '../../../kernels/weight_format.ts';
 import { Random } from '../../../shared/base/random.ts';
 import { halfValue } from '../../support/half.ts';
+import { kvLayoutFor } from '../../support/kv.ts';
 
 /** Who is told of cases. */
 export interface Cases {
@@ -59,7 +60,6 @@ export const options = {
   maxSamples: 4,
   maxBlocksPerSequence: 40,
   weightFormat: 'f32' as WeightFormat,
-  kvDtype: 'f32' as KvDtype,
   blockSize: 32,
   numBlocks: { min: 40, max: 40 },
 };
@@ -91,9 +91,12 @@ export async function loaded(
   { open }: Conformance,
   parts: Parameters<typeof programOf>[0],
   tensors: Tensors = {},
-  more: Partial<LoadOptions> = {},
+  { kvDtype = 'f32', ...more }: Partial<LoadOptions> & { readonly kvDtype?: KvDtype } = {},
 ): Promise<Executable> {
-  return (await open()).load(programOf(parts), sourceOf(tensors), { ...options, ...more });
+  const program = programOf(parts);
+  const { blockSize, ...load } = options;
+  const kv = kvLayoutFor(program.kv, kvDtype, blockSize);
+  return (await open()).load(program, sourceOf(tensors), { ...load, kv, ...more });
 }
 
 /** Values that the type holds exactly, so that only the arithmetic is compared. */

@@ -33,7 +33,7 @@ const format: Format = {
   layoutVersion: 1,
   blockSize: 32,
   numerics: 'n',
-  shard: 'all',
+  kv: 'spec',
 };
 const load: Load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };
 

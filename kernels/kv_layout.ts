@@ -1,0 +1,89 @@
+/**
+ * Where the KV of a block lies: what a device needs of the engine's KvSpec (shared/kv/kv_spec.ts), filled in at load as a plain value. No
+ * device computes the size of a block again.
+ *
+ *   block  [layer][plane][block_size tokens][width values], layers in order; a layer may have no plane (it keeps no KV), one (K = V), or two
+ */
+import assert from 'node:assert/strict';
+import type { KvDtype } from './program.ts';
+
+/** Consecutive layers: a part of a block. */
+export interface LayerRange {
+  readonly firstLayer: number;
+  readonly numLayers: number;
+}
+
+/** One plane of a layer in a block: K, V, or one for both. */
+export interface KvPlane {
+  /** Bytes from the layer's first to the plane's. */
+  readonly offset: number;
+  /** Bytes from one token to the next. */
+  readonly tokenBytes: number;
+}
+
+interface KvLayerLayout {
+  /** Bytes from the block's first to the layer's, and how many it has. */
+  readonly offset: number;
+  readonly bytes: number;
+  readonly planes: readonly KvPlane[];
+}
+
+/** Layers whose bytes leave a step together; all frames cover a block, in order. */
+export interface KvFrame extends LayerRange {
+  readonly offset: number;
+  readonly rawBytes: number;
+}
+
+export interface KvLayout {
+  /** Tokens of a block. */
+  readonly blockSize: number;
+  readonly dtype: KvDtype;
+  /** Bytes of a block in all layers. */
+  readonly blockBytes: number;
+  readonly layers: readonly KvLayerLayout[];
+  readonly frames: readonly KvFrame[];
+}
+
+/** Bytes [at, at + bytes) of a block. */
+export interface ByteRange {
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/** The bytes of consecutive layers in a block. */
+export function bytesOfLayers({ layers, blockBytes }: KvLayout, { firstLayer, numLayers }: LayerRange): ByteRange {
+  const at = layers[firstLayer]?.offset ?? blockBytes;
+  return { at, bytes: (layers[firstLayer + numLayers]?.offset ?? blockBytes) - at };
+}
+
+/** The layout of a device, or a part of one, that has only these layers. */
+export function layoutOfLayers(layout: KvLayout, range: LayerRange): KvLayout {
+  const { at, bytes } = bytesOfLayers(layout, range);
+  const layers = layout.layers
+    .slice(range.firstLayer, range.firstLayer + range.numLayers)
+    .map((layer) => ({ ...layer, offset: layer.offset - at }));
+  return { ...layout, layers, blockBytes: bytes, frames: [] };
+}
+
+/** A layer's K and V planes; where it has one, that is both. */
+export function planesOf({ layers }: KvLayout, layer: number): { readonly k: KvPlane; readonly v: KvPlane } {
+  const planes = layers[layer]?.planes ?? [];
+  const [k, v = k] = planes;
+  assert(k && v && planes.length <= 2, `layer ${layer} keeps no K and V`);
+  return { k, v };
+}
+
+/** The last layer of the frame that stores KV: when it has, all bytes of the frame are there. */
+export function lastStoringLayer({ layers }: KvLayout, { firstLayer, numLayers }: LayerRange): number {
+  for (let layer = firstLayer + numLayers - 1; layer >= firstLayer; layer--)
+    if ((layers[layer]?.bytes ?? 0) > 0) return layer;
+  return firstLayer + numLayers - 1;
+}
+
+/** A program that keeps no KV. */
+export const noKv: KvLayout = { blockSize: 32, dtype: 'f16', blockBytes: 0, layers: [], frames: [] };
+
+/** Bytes that attention reads of a token in that layer. */
+export function kvTokenBytes({ layers }: KvLayout, layer: number): number {
+  return (layers[layer]?.planes ?? []).reduce((sum, { tokenBytes }) => sum + tokenBytes, 0);
+}

@@ -1,0 +1,18 @@
+/** What a program's layers leave behind, as a KvSpec; and what a device needs of that. */
+import type { KvLayout } from '../../kernels/kv_layout.ts';
+import type { Program } from '../../kernels/program.ts';
+import { kvSpec, type KvSpec, type KvSpecOptions, type LayerKv } from '../kv/kv_spec.ts';
+
+/** `windows`: by layer, tokens that a row sees, its own included; 0: all. */
+export function kvSpecOf({ kv }: Pick<Program, 'kv'>, windows: readonly number[], options: KvSpecOptions): KvSpec {
+  const layers = kv.map(({ planes }, layer): LayerKv => {
+    const window = windows[layer] ?? 0;
+    return { kind: window > 0 ? 'window' : 'paged', planes, window };
+  });
+  return kvSpec(layers, options);
+}
+
+/** The spec as a device takes it. */
+export function kvLayoutOf({ blockSize, valueType, payloadBytes, layers, frames }: KvSpec): KvLayout {
+  return { blockSize, dtype: valueType, blockBytes: payloadBytes, layers, frames };
+}

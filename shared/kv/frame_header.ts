@@ -1,0 +1,116 @@
+/**
+ * The header of one frame of a record, bound to the record's block: a frame can leave before the last layer is computed, and is verified
+ * alone. All little-endian.
+ *
+ *   [0, 2) first layer   [2, 4) layers   [4, 6) codec   [6, 8) 0   [8, 12) raw bytes   [12, 16) stored bytes
+ *   [16, 24) XXH64 of the raw bytes      [24, 32) XXH64 of the chain digest and [0, 24)
+ */
+import { xxh64 } from '../base/xxh64.ts';
+import type { Digest } from './block_key.ts';
+import { codecNamed, codecOf } from './codec.ts';
+import { FRAME_HEADER_BYTES, type FrameSpec } from './kv_spec.ts';
+
+/** A frame header as it was read: nothing of it can be believed but what was compared. */
+export interface FrameHeader {
+  readonly firstLayer: number;
+  readonly numLayers: number;
+  readonly codec: number;
+  readonly rawBytes: number;
+  readonly storedBytes: number;
+  /** XXH64 of the raw bytes. */
+  readonly checksum: bigint;
+  /** The header is undamaged, and belongs to the block whose digest it was read with. */
+  readonly isValid: boolean;
+}
+
+/** What a frame must be. */
+export type WantedFrame = Pick<FrameSpec, 'firstLayer' | 'numLayers' | 'rawBytes' | 'maxStoredBytes'>;
+
+/** The header of a frame of the block with that digest, FRAME_HEADER_BYTES. `raw` holds its raw bytes. */
+export function encodeFrameHeader(
+  raw: Uint8Array,
+  { firstLayer, numLayers, codec }: Pick<FrameSpec, 'firstLayer' | 'numLayers' | 'codec'>,
+  digest: Digest,
+): Buffer {
+  const header = Buffer.alloc(FRAME_HEADER_BYTES);
+  header.writeUInt16LE(firstLayer, 0);
+  header.writeUInt16LE(numLayers, 2);
+  header.writeUInt16LE(codecNamed(codec).id, 4);
+  header.writeUInt32LE(raw.length, 8);
+  header.writeUInt32LE(raw.length, 12);
+  header.writeBigUInt64LE(xxh64(raw), 16);
+  header.writeBigUInt64LE(headerChecksum(header, Buffer.from(digest, 'hex')), 24);
+  return header;
+}
+
+/** Reads a header of a frame of the block with that digest (16 bytes). */
+export function decodeFrameHeader(header: Buffer, digest: Uint8Array): FrameHeader {
+  // A Buffer puts 64 bits together from numbers, which takes longer than the rest of this.
+  const view = new DataView(header.buffer, header.byteOffset, FRAME_HEADER_BYTES);
+  return {
+    firstLayer: view.getUint16(0, true),
+    numLayers: view.getUint16(2, true),
+    codec: view.getUint16(4, true),
+    rawBytes: view.getUint32(8, true),
+    storedBytes: view.getUint32(12, true),
+    checksum: view.getBigUint64(16, true),
+    isValid: view.getBigUint64(24, true) === headerChecksum(header, digest),
+  };
+}
+
+const checked = new Uint8Array(40);
+
+function headerChecksum(header: Uint8Array, digest: Uint8Array): bigint {
+  checked.fill(0, 0, 16);
+  checked.set(digest, 0);
+  checked.set(header.subarray(0, 24), 16);
+  return xxh64(checked);
+}
+
+/** Why a frame with this header, which should begin at `layer`, cannot be read; undefined: it can. */
+export function headerFault(header: FrameHeader, layer: number): string | undefined {
+  const { isValid, codec: id, firstLayer, rawBytes, storedBytes } = header;
+  if (!isValid) return `the header of the frame at layer ${layer} is damaged, or another block's`;
+  const codec = codecOf(id);
+  if (!codec) return `layer ${firstLayer} has codec ${id}, which is not known here`;
+  const fault = codec.sizeFault(rawBytes, storedBytes);
+  return fault === undefined ? undefined : `its frame at layer ${firstLayer} has a wrong size: ${fault}`;
+}
+
+/** K2 of a frame that comes alone, before its record is whole. */
+export class FrameVerifier {
+  readonly #raw: Uint8Array;
+  readonly #header: Buffer;
+  readonly #want: WantedFrame & { readonly digest: Digest };
+  #fault: string | undefined;
+
+  /** `raw`: memory that the frame's bytes arrive in; `header`: what {@link encodeFrameHeader} makes, as it arrived. */
+  constructor(raw: Uint8Array, header: Uint8Array, want: WantedFrame & { readonly digest: Digest }) {
+    this.#raw = raw;
+    this.#header = Buffer.from(header);
+    this.#want = want;
+  }
+
+  /** The first `numBytes` of the frame have arrived. */
+  received(numBytes: number): void {
+    if (numBytes === this.#raw.byteLength) this.#fault = this.#verify();
+  }
+
+  /** Once all of it has arrived: why it cannot be used; undefined when it is the wanted frame and undamaged. */
+  get fault(): string | undefined {
+    return this.#fault;
+  }
+
+  #verify(): string | undefined {
+    const { firstLayer, numLayers, rawBytes, maxStoredBytes, digest } = this.#want;
+    if (this.#header.length !== FRAME_HEADER_BYTES) return 'the frame has no header';
+    const header = decodeFrameHeader(this.#header, Buffer.from(digest, 'hex'));
+    const fault = headerFault(header, firstLayer);
+    if (fault !== undefined) return fault;
+    const isOther = header.firstLayer !== firstLayer || header.numLayers !== numLayers;
+    if (isOther || header.rawBytes !== rawBytes || header.storedBytes > maxStoredBytes)
+      return `it is not of layer ${firstLayer}`;
+    const last = firstLayer + numLayers - 1;
+    return xxh64(this.#raw) === header.checksum ? undefined : `the checksum of layers ${firstLayer} to ${last} differs`;
+  }
+}

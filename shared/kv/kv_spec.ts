@@ -1,0 +1,326 @@
+/**
+ * What a request leaves behind, said once: the engine makes a {@link KvSpec} from the program and the model's shape, its digest is part of
+ * the format, and whoever stores, moves, fetches or evicts KV asks it. Nobody else computes the size of a block.
+ *
+ *   group   layers that keep the same: kind, planes, window, codec
+ *   block   the KV of `blockSize` tokens in all layers: [layer][plane][token][value], layers in order; they may differ in bytes
+ *   frame   consecutive layers of a block, or of a state: moved, verified and (by `window`) needed or not, alone
+ *   slot    host memory for one record: preamble, then each frame at its greatest stored size
+ *
+ *   slot of a block record
+ *   [0, preambleBytes)              preamble, as record.ts has it
+ *   [slotOffset, + maxStoredBytes)  frame by frame, without gaps
+ *   [.., slotBytes)                 nothing: slotBytes is the end of the last frame
+ *
+ * A layer of kind `state` has no bytes in a block: its value is one per sequence, kept at the end of chosen blocks in a state record,
+ * which has frames of its own (`state`). The value is plain data, so that it crosses threads.
+ */
+import { createHash } from 'node:crypto';
+import type { Digest } from './block_key.ts';
+import { codecNamed, type CodecName } from './codec.ts';
+import { aligned } from './stretches.ts';
+
+/** How a group's layers keep what later tokens need. */
+type GroupKind =
+  /** Values of every token, in the blocks of a block table. */
+  | 'paged'
+  /** As `paged`, but a row sees only the last `window` tokens, its own included. */
+  | 'window'
+  /** One value per sequence, whatever its length. */
+  | 'state';
+
+interface PlaneSpec {
+  /** Values of a token; of a `state` layer values of the sequence. */
+  readonly width: number;
+}
+
+interface KvGroup {
+  /** Indices of the layers, ascending. */
+  readonly layers: readonly number[];
+  readonly kind: GroupKind;
+  /** K and V have two; K = V layers and latent attention have one. */
+  readonly planes: readonly PlaneSpec[];
+  /** Tokens that a row sees, its own included; 0 unless the kind is `window`. */
+  readonly window: number;
+  readonly codec: CodecName;
+}
+
+type KvValueType = 'f16' | 'f32';
+
+/** Which part of the model's layers and heads the spec covers: part `index` of `of`. */
+interface Shard {
+  readonly index: number;
+  readonly of: number;
+}
+
+/** Consecutive layers. */
+export interface LayerSpan {
+  readonly firstLayer: number;
+  readonly numLayers: number;
+}
+
+/** A frame of every record of the spec. Bytes; offsets count from the first byte of what is named. */
+export interface FrameSpec extends LayerSpan {
+  /** In a block's payload (`[layer][plane][token][value]`), or in a state's. */
+  readonly offset: number;
+  readonly rawBytes: number;
+  readonly codec: CodecName;
+  /** In a record's slot. */
+  readonly slotOffset: number;
+  readonly maxStoredBytes: number;
+  /** Tokens that the widest of its layers sees, the row's own included; 0: one of them sees all. */
+  readonly window: number;
+}
+
+/** One plane of a layer in a block. */
+interface PlacedPlane extends PlaneSpec {
+  /** Bytes from the layer's first. */
+  readonly offset: number;
+  readonly bytes: number;
+  /** From one token to the next. */
+  readonly tokenBytes: number;
+}
+
+/** A layer's place in a block's payload. A `state` layer has no bytes and no planes there. */
+interface PlacedLayer {
+  readonly offset: number;
+  readonly bytes: number;
+  readonly planes: readonly PlacedPlane[];
+}
+
+/** The frames of one kind of record, and what a slot for such a record takes. */
+export interface RecordShape {
+  readonly frames: readonly FrameSpec[];
+  /** Raw bytes of all frames. */
+  readonly payloadBytes: number;
+  readonly preambleBytes: number;
+  /** The greatest record: preamble and every frame at its greatest stored size. */
+  readonly slotBytes: number;
+}
+
+export interface KvSpec extends RecordShape {
+  readonly groups: readonly KvGroup[];
+  readonly numLayers: number;
+  /** Tokens of a block. */
+  readonly blockSize: number;
+  readonly valueType: KvValueType;
+  readonly shard: Shard;
+  /** Equal for specs whose records are interchangeable; part of the format. */
+  readonly digest: Digest;
+  /** By layer, its place in a block. */
+  readonly layers: readonly PlacedLayer[];
+  /** Records of recurrent state; undefined where no group is of kind `state`. */
+  readonly state: RecordShape | undefined;
+}
+
+/** What one layer keeps, as the engine says it. */
+export interface LayerKv {
+  readonly kind: GroupKind;
+  /** Values per token of each plane; of a `state` layer values per sequence. */
+  readonly planes: readonly number[];
+  /** Tokens that a row sees, its own included; 0: all. */
+  readonly window: number;
+  readonly codec?: CodecName;
+}
+
+export interface KvSpecOptions {
+  readonly blockSize: number;
+  readonly valueType: KvValueType;
+  /** Default: the whole model. */
+  readonly shard?: Shard;
+  /** A frame has at least so many raw bytes, where there is more than one. Default {@link MIN_FRAME_BYTES}. */
+  readonly minFrameBytes?: number | undefined;
+}
+
+/** Raised when the bytes of a record change their meaning. 4: frames follow the layers' own sizes, state records. */
+export const LAYOUT_VERSION = 4;
+
+/** A smaller frame costs more in calls than it gains in time. */
+const MIN_FRAME_BYTES = 64 << 10;
+/** Bits of a fetch request, one a frame, and a preamble of 512 bytes at most. */
+const MAX_FRAMES = 8;
+/** Payloads of records begin at multiples of this. */
+const PAYLOAD_ALIGNMENT = 256;
+/** Of a record's preamble: what names the record, and what is said of each frame; see record.ts. */
+export const IDENTITY_BYTES = 88;
+export const FRAME_HEADER_BYTES = 32;
+
+/** Bytes of a preamble that names so many frames. */
+export function preambleBytesFor(numFrames: number): number {
+  return aligned(IDENTITY_BYTES + FRAME_HEADER_BYTES * numFrames, PAYLOAD_ALIGNMENT);
+}
+
+/**
+ * Makes the spec of a model whose layers keep what `layers` says, in order.
+ * @throws Error for a block size or a width that is no positive integer.
+ */
+export function kvSpec(
+  layers: readonly LayerKv[],
+  { blockSize, valueType, shard = { index: 0, of: 1 }, minFrameBytes = MIN_FRAME_BYTES }: KvSpecOptions,
+): KvSpec {
+  requirePositive('block_size', blockSize);
+  for (const { planes } of layers) for (const width of planes) requirePositive('the width of a plane', width);
+  const valueBytes = valueType === 'f16' ? 2 : 4;
+  const placed = placeLayers(layers, blockSize, valueBytes);
+  const windows = layers.map(({ kind, window }) => (kind === 'window' ? window : 0));
+  const sizes = placed.map(({ bytes }) => bytes);
+  const codecs = layers.map(({ codec = 'identity' }) => codec);
+  const shape = recordShape(sizes, { windows, codecs, minFrameBytes });
+  const stateSizes = layers.map(({ kind, planes }) => (kind === 'state' ? sum(planes) * STATE_VALUE_BYTES : 0));
+  const hasState = stateSizes.some((bytes) => bytes > 0);
+  const groups = groupsOf(layers);
+  const state = hasState ? recordShape(stateSizes, { windows: [], codecs, minFrameBytes }) : undefined;
+  return {
+    ...shape,
+    ...{ groups, numLayers: layers.length, blockSize, valueType, shard, layers: placed, state },
+    digest: digestOf({ groups, blockSize, valueType, shard, frames: [shape.frames, state?.frames ?? []].map(spansOf) }),
+  };
+}
+
+/** The recurrence is computed in f32, and its state is kept so. */
+const STATE_VALUE_BYTES = 4;
+
+function requirePositive(what: string, value: number): void {
+  if (!Number.isInteger(value) || value < 1) throw new Error(`${what} must be a positive integer, not ${value}`);
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function placeLayers(layers: readonly LayerKv[], blockSize: number, valueBytes: number): PlacedLayer[] {
+  const placed: PlacedLayer[] = [];
+  let offset = 0;
+  for (const { kind, planes: widths } of layers) {
+    let next = 0;
+    const planes = (kind === 'state' ? [] : widths).map((width): PlacedPlane => {
+      const tokenBytes = width * valueBytes;
+      const bytes = blockSize * tokenBytes;
+      next += bytes;
+      return { width, offset: next - bytes, bytes, tokenBytes };
+    });
+    placed.push({ offset, bytes: next, planes });
+    offset += next;
+  }
+  return placed;
+}
+
+interface FramingOptions {
+  /** By layer; 0: it sees all, or has no window at all. */
+  readonly windows: readonly number[];
+  readonly codecs: readonly CodecName[];
+  readonly minFrameBytes: number;
+}
+
+function recordShape(layerBytes: readonly number[], { windows, codecs, minFrameBytes }: FramingOptions): RecordShape {
+  const payloadBytes = sum(layerBytes);
+  const spans = frameSpans(layerBytes, Math.max(1, Math.floor(payloadBytes / minFrameBytes)));
+  const preambleBytes = preambleBytesFor(spans.length);
+  let [offset, slotOffset] = [0, preambleBytes];
+  const frames = spans.map(({ firstLayer, numLayers }): FrameSpec => {
+    const end = firstLayer + numLayers;
+    const rawBytes = sum(layerBytes.slice(firstLayer, end));
+    // Layers of one frame are coded alike: the first that has bytes says how.
+    const coded = codecs.slice(firstLayer, end).find((_, i) => (layerBytes[firstLayer + i] ?? 0) > 0) ?? 'identity';
+    const maxStoredBytes = codecNamed(coded).maxStoredBytes(rawBytes);
+    const seen = windows.slice(firstLayer, end).filter((_, i) => (layerBytes[firstLayer + i] ?? 0) > 0);
+    const frame = { offset, rawBytes, codec: coded, slotOffset, maxStoredBytes, window: widestOf(seen) };
+    offset += rawBytes;
+    slotOffset += maxStoredBytes;
+    return { firstLayer, numLayers, ...frame };
+  });
+  return { frames, payloadBytes, preambleBytes, slotBytes: slotOffset };
+}
+
+/**
+ * Consecutive layers, at most `wanted` and MAX_FRAMES of them, of about equal bytes: each takes layers until the next would be more than a
+ * frame's share. Layers of equal bytes give equal numbers of layers, the last frame the rest.
+ */
+function frameSpans(layerBytes: readonly number[], wanted: number): LayerSpan[] {
+  const numStored = layerBytes.filter((bytes) => bytes > 0).length;
+  const most = Math.min(MAX_FRAMES, numStored, wanted);
+  if (most <= 1) return [{ firstLayer: 0, numLayers: layerBytes.length }];
+  const mean = sum(layerBytes) / numStored;
+  let limit = Math.max(Math.ceil(numStored / most) * mean, ...layerBytes);
+  let spans = packed(layerBytes, limit);
+  while (spans.length > most) {
+    limit += mean / 4;
+    spans = packed(layerBytes, limit);
+  }
+  return spans;
+}
+
+function packed(layerBytes: readonly number[], limit: number): LayerSpan[] {
+  const spans: LayerSpan[] = [];
+  let [firstLayer, bytes] = [0, 0];
+  for (const [layer, own] of layerBytes.entries()) {
+    if (bytes > 0 && own > 0 && bytes + own > limit) {
+      spans.push({ firstLayer, numLayers: layer - firstLayer });
+      [firstLayer, bytes] = [layer, 0];
+    }
+    bytes += own;
+  }
+  return [...spans, { firstLayer, numLayers: layerBytes.length - firstLayer }];
+}
+
+/** The widest of several windows, of which 0 (all tokens) is the widest of all; 0 for none. */
+export function widestOf(windows: readonly number[]): number {
+  return windows.includes(0) ? 0 : Math.max(0, ...windows);
+}
+
+function groupsOf(layers: readonly LayerKv[]): KvGroup[] {
+  const groups = new Map<string, KvGroup & { readonly layers: number[] }>();
+  for (const [layer, { kind, planes, window, codec = 'identity' }] of layers.entries()) {
+    const own = { kind, planes: planes.map((width) => ({ width })), window: kind === 'window' ? window : 0, codec };
+    const name = JSON.stringify(own);
+    const group = groups.get(name) ?? { layers: [], ...own };
+    group.layers.push(layer);
+    groups.set(name, group);
+  }
+  return [...groups.values()];
+}
+
+function spansOf(frames: readonly FrameSpec[]): LayerSpan[] {
+  return frames.map(({ firstLayer, numLayers }) => ({ firstLayer, numLayers }));
+}
+
+/** 128 bits of SHA-256, hex, over what decides the bytes of a record. */
+function digestOf(what: object): Digest {
+  return createHash('sha256').update(JSON.stringify(what)).digest('hex').slice(0, 32) as Digest;
+}
+
+/** Bytes of a block record whose frames are stored in `storedBytes` each, in order; all at their greatest gives `slotBytes`. */
+export function recordBytes(shape: RecordShape, storedBytes: readonly number[]): number {
+  return shape.preambleBytes + sum(storedBytes);
+}
+
+/** Blocks [0, that) lie outside the attention window of the row at position `row`, and of every row after it. `window` 0 sees all. */
+export function blocksOutsideWindow(window: number, row: number, blockSize: number): number {
+  return window === 0 ? 0 : Math.max(0, Math.floor((row - window + 1) / blockSize));
+}
+
+/** The first block of which the row at position `row`, and every row after it, needs the frame. */
+function firstNeeded({ blockSize }: Pick<KvSpec, 'blockSize'>, frame: FrameSpec, row: number): number {
+  return blocksOutsideWindow(frame.window, row, blockSize);
+}
+
+/** Whether the row at position `row`, or one after it, needs that frame of block `block`. */
+export function needed(spec: Pick<KvSpec, 'blockSize'>, frame: FrameSpec, block: number, row: number): boolean {
+  return block >= firstNeeded(spec, frame, row);
+}
+
+/**
+ * In which order bytes go when room is short: those of a lower class first, and within a class those used longest ago. 0: outside every
+ * window of the sequence that left them; 1: all others.
+ */
+export type EvictionClass = 0 | 1;
+
+/** The class of a frame of block `block` once the sequence has computed rows up to `row`. */
+export function evictionClass(
+  spec: Pick<KvSpec, 'blockSize'>,
+  frame: FrameSpec,
+  block: number,
+  row: number,
+): EvictionClass {
+  return needed(spec, frame, block, row) ? 1 : 0;
+}
