@@ -11,6 +11,7 @@ import type { Log } from '../../shared/base/log.ts';
 import { OVER } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import type { BlockKey, BlockHash, Digest } from '../../shared/kv/block_key.ts';
+import { LeastRecentlyUsed, type EvictionPolicy } from '../../shared/kv/eviction.ts';
 import { FormatCounts } from '../../shared/kv/format_counts.ts';
 import { aligned } from '../../shared/kv/stretches.ts';
 import { newTierCounters } from '../../shared/kv/tier_counters.ts';
@@ -68,8 +69,8 @@ export class DiskTier {
   readonly counters = newTierCounters();
   readonly #options: DiskTierOptions;
   readonly #reads: DiskReads;
-  /** Insertion order is the order of use. */
   readonly #entries = new Map<BlockKey, DiskEntry>();
+  readonly #eviction: EvictionPolicy<BlockKey> = new LeastRecentlyUsed();
   readonly formats = new FormatCounts();
   readonly #order: UseOrder;
   #isTrimming = false;
@@ -193,10 +194,8 @@ export class DiskTier {
 
   /** It was used, here or in a tier above: others go before it, after a restart too. */
   touch(hash: BlockHash): void {
-    const entry = this.entryOf(hash);
-    if (!entry) return;
-    this.#entries.delete(hash.key);
-    this.#entries.set(hash.key, entry);
+    if (!this.has(hash)) return;
+    this.#eviction.touch(hash.key);
     this.#order.used(hash.key);
   }
 
@@ -212,6 +211,7 @@ export class DiskTier {
   #add(entry: DiskEntry): void {
     if (this.#entries.has(entry.key)) return;
     this.#entries.set(entry.key, entry);
+    this.#eviction.insert(entry.key);
     this.formats.add(entry.format, entry.bytes);
     this.#usedBytes += pagedBytes(entry.bytes);
     this.#options.onStored(entry.key);
@@ -221,6 +221,7 @@ export class DiskTier {
     const entry = this.#entries.get(key);
     if (!entry) return;
     this.#entries.delete(key);
+    this.#eviction.remove(key);
     this.formats.remove(entry.format, entry.bytes);
     this.#usedBytes -= pagedBytes(entry.bytes);
     this.#options.onRemoved(key);
@@ -343,9 +344,9 @@ export class DiskTier {
   async #makeRoom(limitBytes: number): Promise<void> {
     const victims: BlockKey[] = [];
     let used = this.#usedBytes;
-    for (const { key, bytes } of this.#entries.values()) {
+    for (const key of this.#eviction.inOrder()) {
       if (used <= limitBytes) break;
-      used -= pagedBytes(bytes);
+      used -= pagedBytes(this.#entries.get(key)?.bytes ?? 0);
       victims.push(key);
     }
     if (victims.length === 0) return;

@@ -9,6 +9,7 @@
  */
 import assert from 'node:assert/strict';
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
+import { LeastRecentlyUsed, type EvictionPolicy } from '../kv/eviction.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
 
 export class BlockPool {
@@ -18,8 +19,8 @@ export class BlockPool {
   readonly #numRefs: Uint32Array;
   readonly #hashOf: (BlockHash | undefined)[];
   readonly #byKey = new Map<BlockKey, number>();
-  /** Keyed blocks nobody uses, in order of use. */
-  readonly #cached = new Set<number>();
+  /** Keyed blocks that nobody uses. */
+  readonly #cached: EvictionPolicy<number> = new LeastRecentlyUsed();
   readonly #onRemoved: (key: BlockKey) => void;
 
   constructor(numBlocks: number, onRemoved: (key: BlockKey) => void) {
@@ -84,7 +85,7 @@ export class BlockPool {
   }
 
   reference(block: number): void {
-    if (this.#numRefs[block] === 0) assert(this.#cached.delete(block), `block ${block} has no owner and is not cached`);
+    if (this.#numRefs[block] === 0) assert(this.#cached.remove(block), `block ${block} has no owner and is not cached`);
     this.#numRefs[block]!++;
   }
 
@@ -93,7 +94,7 @@ export class BlockPool {
     for (const block of [...blocks].reverse()) {
       assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was taken`);
       if (--this.#numRefs[block]! > 0) continue;
-      if (this.#hashOf[block]) this.#cached.add(block);
+      if (this.#hashOf[block]) this.#cached.insert(block);
       else this.#free.push(block);
     }
   }
@@ -102,7 +103,7 @@ export class BlockPool {
   renew(hashes: readonly BlockHash[]): void {
     for (const hash of [...hashes].reverse()) {
       const block = this.find(hash);
-      if (block !== undefined && this.#cached.delete(block)) this.#cached.add(block);
+      if (block !== undefined) this.#cached.touch(block);
     }
   }
 
@@ -121,9 +122,9 @@ export class BlockPool {
   #take(): number {
     let block = this.#free.pop();
     if (block === undefined) {
-      [block] = this.#cached;
+      block = this.#cached.victim();
       assert(block !== undefined, 'a block is taken only when one is available');
-      this.#cached.delete(block);
+      this.#cached.remove(block);
       const hash = this.#hashOf[block]!;
       this.#byKey.delete(hash.key);
       this.#hashOf[block] = undefined;

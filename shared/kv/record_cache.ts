@@ -8,6 +8,7 @@
  * Records go ahead of need: below LOW_WATER of free memory the oldest go, off the way of whoever stores, until HIGH_WATER is free.
  */
 import type { BlockKey, BlockHash, Digest } from './block_key.ts';
+import { LeastRecentlyUsed, type EvictionPolicy } from './eviction.ts';
 import { FormatCounts } from './format_counts.ts';
 import { slotBytes, slotLength, type Slab } from './slab.ts';
 import type { Stretch } from './stretches.ts';
@@ -56,10 +57,9 @@ export class RecordCache {
   readonly counters = newTierCounters();
   readonly #slab: Slab;
   readonly #options: RecordCacheOptions;
-  /** Insertion order is the order of use: a touched record is taken out and put back. */
   readonly #records = new Map<BlockKey, CachedRecord>();
+  readonly #eviction: EvictionPolicy<BlockKey> = new LeastRecentlyUsed();
   readonly #bySlot = new Map<number, CachedRecord>();
-  readonly #pinned = new Map<BlockKey, number>();
   readonly formats = new FormatCounts();
   #bytesOnLoan = 0;
   #isTrimming = false;
@@ -91,9 +91,7 @@ export class RecordCache {
   /** The record if it is this very block (digest included), freshly used. The caller counts hits and misses. */
   find(hash: BlockHash): CachedRecord | undefined {
     const record = this.peek(hash);
-    if (!record) return undefined;
-    this.#records.delete(hash.key);
-    this.#records.set(hash.key, record);
+    if (record) this.#eviction.touch(hash.key);
     return record;
   }
 
@@ -104,6 +102,7 @@ export class RecordCache {
     if (this.#records.has(key)) return false;
     this.counters.stored++;
     this.#records.set(key, record);
+    this.#eviction.insert(key);
     this.#bySlot.set(record.slot, record);
     this.formats.add(record.format, record.bytes);
     this.#trimAhead(record.bytes);
@@ -162,13 +161,11 @@ export class RecordCache {
 
   /** The record is not evicted until it is unpinned as often. */
   pin(key: BlockKey): void {
-    this.#pinned.set(key, (this.#pinned.get(key) ?? 0) + 1);
+    this.#eviction.pin(key);
   }
 
   unpin(key: BlockKey): void {
-    const count = this.#pinned.get(key) ?? 0;
-    if (count > 1) this.#pinned.set(key, count - 1);
-    else this.#pinned.delete(key);
+    this.#eviction.unpin(key);
   }
 
   /**
@@ -199,6 +196,7 @@ export class RecordCache {
 
   #remove(record: CachedRecord): Stretch {
     this.#records.delete(record.hash.key);
+    this.#eviction.remove(record.hash.key);
     this.#bySlot.delete(record.slot);
     this.formats.remove(record.format, record.bytes);
     const stretch = this.#slab.release(record.slot);
@@ -225,18 +223,13 @@ export class RecordCache {
   #evictableAt(place: number, mayTakeWanted: boolean): CachedRecord | undefined {
     const slot = this.#slab.slotAt(place);
     const record = slot === undefined ? undefined : this.#bySlot.get(slot);
-    if (!record || this.#pinned.has(record.hash.key)) return undefined;
+    if (!record || this.#eviction.isPinned(record.hash.key)) return undefined;
     return mayTakeWanted || !this.#options.isWanted(record.hash.key) ? record : undefined;
   }
 
   #victim(): CachedRecord | undefined {
-    let oldest: CachedRecord | undefined;
-    for (const record of this.#records.values()) {
-      if (this.#pinned.has(record.hash.key)) continue;
-      if (!this.#options.isWanted(record.hash.key)) return record;
-      oldest ??= record;
-    }
-    return oldest;
+    const key = this.#eviction.victim(this.#options.isWanted);
+    return key === undefined ? undefined : this.#records.get(key);
   }
 
   /** Makes room for what comes after a record of this size, when little is left. */
@@ -259,11 +252,11 @@ export class RecordCache {
   /** Of the oldest, those that nobody wants. @returns whether there is more to do. */
   #trimSome(high: number): boolean {
     let [numSeen, numGone] = [0, 0];
-    for (const record of this.#records.values()) {
+    for (const key of this.#eviction.inOrder()) {
       if (this.#slab.numFreeBytes >= high) return false;
       if (numSeen++ === LOOKS_PER_TURN || numGone === VICTIMS_PER_TURN) break;
-      const { key } = record.hash;
-      if (this.#pinned.has(key) || this.#options.isWanted(key)) continue;
+      const record = this.#records.get(key);
+      if (!record || this.#eviction.isPinned(key) || this.#options.isWanted(key)) continue;
       this.#evict(record);
       numGone++;
     }

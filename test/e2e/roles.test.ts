@@ -134,7 +134,11 @@ test('a process that nobody can call where it says is not counted, and its own l
   const child = run(['decode', '--model', harbour, '--threads', '1', '--log-level', 'warn', ...args], token);
   let errors = '';
   child.stderr?.on('data', (chunk: Buffer) => (errors += chunk.toString()));
-  const node = await until('it is a member', () => nodeCalled('nowhere'));
+  // A member is listed as soon as it is admitted, and was called a moment later.
+  const node = await until('it is a member and was called', async () => {
+    const listed = await nodeCalled('nowhere');
+    return listed?.unreachable === null ? undefined : listed;
+  });
   expect(node).toMatchObject({ state: 'unreachable' });
   expect(node.unreachable).toMatch(/127\.0\.0\.5:1: .*ECONNREFUSED/);
   assert.equal((await health()).instances.decode, 1, 'the other one');
