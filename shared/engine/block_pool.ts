@@ -10,6 +10,7 @@
 import assert from 'node:assert/strict';
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from '../kv/eviction.ts';
+import type { EvictionClass } from '../kv/kv_spec.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
 
 export class BlockPool {
@@ -89,12 +90,15 @@ export class BlockPool {
     this.#numRefs[block]!++;
   }
 
-  /** Gives up one reference each. Later blocks of a run go first out, so that its head stays longest. */
-  release(blocks: readonly number[]): void {
+  /**
+   * Gives up one reference each. Later blocks of a run go first out, so that its head stays longest. `evictionClass` 0: they lie outside
+   * every window of the sequence that releases them, and go before all others.
+   */
+  release(blocks: readonly number[], evictionClass: EvictionClass = 1): void {
     for (const block of [...blocks].reverse()) {
       assert(this.#numRefs[block]! > 0, `block ${block} is released more often than it was taken`);
       if (--this.#numRefs[block]! > 0) continue;
-      if (this.#hashOf[block]) this.#cached.insert(block);
+      if (this.#hashOf[block]) this.#cached.insert(block, evictionClass);
       else this.#free.push(block);
     }
   }

@@ -387,7 +387,7 @@ export class Engine {
     }
     // What a prefill computes is there for others to fetch.
     if (this.#widest > 0 && sequence.request.kind === 'decode')
-      this.pool.release(sequence.letGo(this.#widest, blockSize));
+      this.pool.release(sequence.letGo(this.#widest, blockSize), 0);
     if (sequence.request.kind === 'prefill') {
       this.#listener.onProgress(sequence.request.id, sequence.numComputed, sequence.numRun);
     }

@@ -79,3 +79,22 @@ test('K2: a key whose digest is another is a miss', () => {
   assert.equal(pool.find(colliding), undefined);
   assert.equal(pool.acquire([colliding], 1)!.numHits, 0);
 });
+
+test('blocks outside every window go before what was used longer ago, until somebody hits them again', () => {
+  const removed: BlockKey[] = [];
+  const pool = new BlockPool(4, (key) => removed.push(key));
+  const old = hashesOf([1, 1, 1, 1]);
+  const passed = hashesOf([3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5]);
+  const first = pool.acquire(old, 1)!;
+  pool.seal(first.blocks[0]!, old[0]!);
+  pool.release(first.blocks);
+  const { blocks } = pool.acquire(passed, 3)!;
+  passed.forEach((hash, i) => pool.seal(blocks[i]!, hash));
+  pool.release(blocks.slice(0, 2), 0);
+  pool.release(blocks.slice(2));
+  const again = pool.acquire(passed.slice(0, 1), 1)!;
+  assert.equal(again.numHits, 1);
+  pool.release(again.blocks);
+  pool.acquire(hashesOf([9, 9, 9, 9, 8, 8, 8, 8]), 2);
+  assert.deepEqual(removed, [passed[1]!.key, old[0]!.key]);
+});
