@@ -7,12 +7,14 @@ import assert from 'node:assert/strict';
 import { MAX_FULL_ROWS, type Executable, type SampleRequest, type SampleResult } from '../../kernels/device.ts';
 import { NO_TOKEN } from '../../kernels/draw.ts';
 import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
-import { DrawMemory, Draws, numCandidatesOf, sampledToken, type SampledToken } from './sampler.ts';
+import type { SampledMessage } from '../protocol/messages.ts';
+import { DrawMemory, Draws, numCandidatesOf, sampledToken } from './sampler.ts';
 import type { Sequence } from './sequence.ts';
+import type { Candidate, DrawnBy } from './step_plan.ts';
 
 const NO_TOKENS: readonly number[] = [];
 /** Sequences whose tokens the host draws, in one step. */
-const MAX_HOST_DRAWS = MAX_FULL_ROWS;
+export const MAX_HOST_DRAWS = MAX_FULL_ROWS;
 
 interface Entry {
   readonly draws: Draws;
@@ -41,8 +43,9 @@ export class DrawBook {
   /** Its device blocks are taken: it may draw. A second call does nothing. */
   open(sequence: Sequence): void {
     if (this.#entries.has(sequence)) return;
-    const { tokens, request } = sequence;
+    const { request } = sequence.request;
     const { promptLength, stopTokenIds, sampling } = request;
+    const tokens = sequence.tokens.view();
     const { vocab } = this.#executable.draws;
     const memory = new DrawMemory(sampling, { tokens, promptLength, stopTokenIds }, vocab);
     const numNeeded = (memory.bias ? 1 : 0) + (memory.counts ? 1 : 0);
@@ -83,30 +86,34 @@ export class DrawBook {
     return this.#entry(sequence).slot;
   }
 
-  /** Its next rows can be computed: it neither has all its tokens coming, nor waits for one. */
-  mayPlan(sequence: Sequence): boolean {
-    if (sequence.request.kind === 'prefill') return true;
-    if (sequence.length >= sequence.request.maxLength) return false;
-    this.open(sequence);
-    return sequence.numPending === 0 || !this.#isDrawnByHost(sequence);
+  /** Those of the sequences whose next rows may be computed, in order, and who draws for each. */
+  candidatesOf(sequences: readonly Sequence[]): Candidate<Sequence>[] {
+    const ready = sequences.filter((sequence) => this.#mayPlan(sequence));
+    const isServed = this.#servedByHost();
+    return ready.map((sequence) => ({ sequence, drawnBy: this.#drawnBy(sequence, isServed) }));
   }
 
-  /** Who may draw in the next step: so many rows come back whole, of those first who have waited longest. Each is asked about once. */
-  turns(): (sequence: Sequence) => boolean {
-    let isServed: ReadonlySet<Sequence> | undefined;
-    if (this.#numDrawnByHost > MAX_HOST_DRAWS) {
-      const ready = [...this.#entries].flatMap(([sequence, { isOnDevice }]) =>
-        !isOnDevice && sequence.length - sequence.numSubmitted === 1 ? [sequence] : [],
-      );
-      isServed = new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS));
-    }
-    let numHostDraws = 0;
-    return (sequence) => {
-      if (!this.#isDrawnByHost(sequence)) return true;
-      if (numHostDraws === MAX_HOST_DRAWS || isServed?.has(sequence) === false) return false;
-      numHostDraws++;
-      return true;
-    };
+  /** Whether its next rows may be computed: its output is not complete, and no token that the host draws is outstanding. */
+  #mayPlan(sequence: Sequence): boolean {
+    const { kind, request } = sequence.request;
+    if (kind === 'prefill') return true;
+    if (sequence.length >= request.maxLength) return false;
+    this.open(sequence);
+    return sequence.cursor.pending === 0 || !this.#isDrawnByHost(sequence);
+  }
+
+  #drawnBy(sequence: Sequence, isServed: ReadonlySet<Sequence> | undefined): DrawnBy {
+    if (!this.#isDrawnByHost(sequence)) return 'device';
+    return isServed?.has(sequence) === false ? 'waits' : 'host';
+  }
+
+  /** Sequences that the host draws for in the next step, those first that waited longest; undefined: there is room for all. */
+  #servedByHost(): ReadonlySet<Sequence> | undefined {
+    if (this.#numDrawnByHost <= MAX_HOST_DRAWS) return undefined;
+    const ready = [...this.#entries].flatMap(([sequence, { isOnDevice }]) =>
+      !isOnDevice && sequence.length - sequence.cursor.submitted === 1 ? [sequence] : [],
+    );
+    return new Set(ready.sort((a, b) => a.lastStep - b.lastStep).slice(0, MAX_HOST_DRAWS));
   }
 
   /** Its next token cannot be drawn before the last one has come back. */
@@ -128,7 +135,7 @@ export class DrawBook {
   }
 
   /** What came back for it. Undefined: there is nothing that it could be. */
-  take(sequence: Sequence, position: number, result: SampleResult): SampledToken | undefined {
+  take(sequence: Sequence, position: number, result: SampleResult): SampledMessage | undefined {
     const { draws, memory, isOnDevice } = this.#entry(sequence);
     const { fullRow } = result;
     let token = result.token;
@@ -140,7 +147,7 @@ export class DrawBook {
       logit = fullRow[token] ?? NaN;
       if (token !== NO_TOKEN) memory.count(token);
     }
-    return token === NO_TOKEN ? undefined : sampledToken(draws.params, token, logit, result);
+    return token === NO_TOKEN ? undefined : sampledToken(draws.params, position, token, logit, result);
   }
 }
 

@@ -1,7 +1,7 @@
 /** Blocks that leave with the step that computes them, frame by frame: those that somebody waits for, as far as slots go. */
 import type { AnchoredHash, BlockHash, BlockKey } from '../kv/block_key.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
-import type { EarlyExport } from './engine.ts';
+import type { EarlyExport } from './step.ts';
 
 /** A block, and where it goes. */
 interface Leaving {

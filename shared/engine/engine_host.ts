@@ -2,7 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Thread, Threads } from '../base/threads.ts';
 import type { SlabMemory } from '../kv/slab.ts';
-import type { EngineEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
+import type { LoopEvent, EngineInfo, EngineLoad, EngineWorkerData, FromEngine, ToEngine } from './engine_messages.ts';
 import type { EngineMethods, start } from './engine_worker.ts';
 import type { SequenceRequest } from './sequence.ts';
 
@@ -13,7 +13,7 @@ export const engineModule = { url: new URL('./engine_worker.js', import.meta.url
 
 export interface EngineHostListener {
   onLoading(doneBytes: number, totalBytes: number): void;
-  onEvent(event: EngineEvent): void;
+  onEvent(event: LoopEvent): void;
   /** The engine thread died: nothing more will come. */
   onDeath(error: Error): void;
 }

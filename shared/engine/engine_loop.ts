@@ -14,7 +14,8 @@ import type { RecordLayout } from '../kv/record.ts';
 import { slotBytes, type SlabMemory } from '../kv/slab.ts';
 import { EarlyExports } from './early_exports.ts';
 import { Engine } from './engine.ts';
-import type { EngineEvent, FromEngine, ToEngine } from './engine_messages.ts';
+import type { EngineEvent } from './engine_events.ts';
+import type { FromEngine, LoopEvent, ToEngine } from './engine_messages.ts';
 import { ExportQueue, type Export } from './export_queue.ts';
 import type { SequenceRequest } from './sequence.ts';
 
@@ -49,7 +50,7 @@ export class EngineLoop {
   readonly engine: Engine;
   readonly #options: EngineLoopOptions;
   readonly #blocksPerStep: number;
-  #events: EngineEvent[] = [];
+  #events: LoopEvent[] = [];
   #toldState = '';
   #slab: SlabMemory | undefined;
   /** Per sequence, deliveries in order; bounded by the slab's arrival window, which the control thread keeps. */
@@ -92,51 +93,37 @@ export class EngineLoop {
     });
     this.#blocksPerStep = Math.max(1, Math.floor(COPY_BYTES_PER_STEP / layout.spec.payloadBytes));
     const { spec } = layout;
-    const emit = (event: EngineEvent): void => {
-      this.#events.push(event);
-    };
     this.engine = new Engine(
       executable,
-      { spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps },
       {
-        onToken: (id, sampled, report, finish) => {
-          emit({ kind: 'token', id, sampled, report, finish });
+        ...{ spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting, stepMs, firstSteps },
+        emit: (event) => {
+          this.#onEvent(event);
         },
-        onAdmitted: (id) => {
-          emit({ kind: 'admitted', id });
-        },
-        onPreempted: (id) => {
-          // What was on its way to blocks it no longer has would hold host memory that admitted sequences need.
-          for (const { slot } of this.#deliveries.get(id) ?? []) emit({ kind: 'consumed', slot });
-          this.#deliveries.delete(id);
-          emit({ kind: 'preempted', id });
-        },
-        onProgress: (id, numReady, numRun) => {
-          emit({ kind: 'progress', id, numReady, numRun });
-        },
-        onPrefilled: (id, report) => {
-          emit({ kind: 'prefilled', id, report });
-        },
-        onPrompt: (id, position, tokens) => {
-          emit({ kind: 'prompt', id, position, tokens });
-        },
-        onFailed: (id, message) => {
-          emit({ kind: 'refused', id, code: 'internal', message });
-        },
-        onStored: (hash, origin) => {
-          emit({ kind: 'stored', hash });
-          if (origin === 'computed' && !this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
-        },
-        onFilling: (hashes) => this.#early.begin(hashes),
-        onRemoved: (key) => {
-          emit({ kind: 'removed', key });
-        },
-        onPlanned: () => {
-          if (this.#events.length > 0) this.#flush();
-        },
+        exportEarly: (hashes) => this.#early.begin(hashes),
       },
       clock,
     );
+  }
+
+  #onEvent(event: EngineEvent): void {
+    switch (event.kind) {
+      case 'planned':
+        if (this.#events.length > 0) this.#flush();
+        return;
+      case 'preempted':
+        // What was on its way to blocks it no longer has would hold host memory that admitted sequences need.
+        for (const { slot } of this.#deliveries.get(event.id) ?? []) this.#events.push({ kind: 'consumed', slot });
+        this.#deliveries.delete(event.id);
+        break;
+      case 'stored': {
+        const { hash, origin } = event;
+        if (origin === 'computed' && !this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
+        break;
+      }
+      default:
+    }
+    this.#events.push(event);
   }
 
   get #spec(): KvSpec {
@@ -165,7 +152,7 @@ export class EngineLoop {
         return;
       case 'deliver': {
         const { id, blockIndex, slot, frame, isEarly } = message;
-        if (!isEarly && this.engine.phaseOf(id) === 'waiting') {
+        if (!isEarly && this.engine.stateOf(id) === 'waiting') {
           // It was preempted while this was on its way: a slot held for it would keep those that can be admitted.
           this.#events.push({ kind: 'consumed', slot });
           return;
@@ -267,8 +254,8 @@ export class EngineLoop {
     let budget = this.#blocksPerStep * numFrames;
     const taken: { id: number; deliveries: Delivery[] }[] = [];
     for (const [id, queue] of this.#deliveries) {
-      const phase = this.engine.phaseOf(id);
-      if (phase === 'waiting' || phase === 'running') continue;
+      const state = this.engine.stateOf(id);
+      if (state === 'waiting' || state === 'running') continue;
       const deliveries: Delivery[] = [];
       for (const delivery of queue) {
         if (budget <= 0) break;

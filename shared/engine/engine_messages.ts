@@ -1,13 +1,11 @@
 /** What the control thread and the engine thread say to each other. Slots are those of the shared slab. */
-import type { FailureCode } from '../base/failure.ts';
 import type { BlockKey, BlockHash } from '../kv/block_key.ts';
 import type { TierCounters } from '../kv/tier_counters.ts';
 import type { Format } from '../kv/format.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { SlabMemory } from '../kv/slab.ts';
-import type { FinishReason, SequenceReport } from './engine.ts';
+import type { BlockEvent, SequenceEvent } from './engine_events.ts';
 import type { LoadModelOptions } from './load_model.ts';
-import type { SampledToken } from './sampler.ts';
 
 export interface EngineWorkerData {
   readonly model: LoadModelOptions;
@@ -44,28 +42,9 @@ export type ToEngine =
   /** Finish the step that runs, let the device go, say so. */
   | { readonly kind: 'stop' };
 
-export type EngineEvent =
-  | {
-      readonly kind: 'token';
-      readonly id: number;
-      readonly sampled: SampledToken;
-      readonly report: SequenceReport | undefined;
-      readonly finish: FinishReason | undefined;
-    }
-  | { readonly kind: 'admitted'; readonly id: number }
-  | { readonly kind: 'preempted'; readonly id: number }
-  | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
-  | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
-  /** Tokens of the prompt from `position` on. */
-  | {
-      readonly kind: 'prompt';
-      readonly id: number;
-      readonly position: number;
-      readonly tokens: readonly SampledToken[];
-    }
-  | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string }
-  | { readonly kind: 'stored'; readonly hash: BlockHash }
-  | { readonly kind: 'removed'; readonly key: BlockKey }
+export type LoopEvent =
+  | SequenceEvent
+  | BlockEvent
   /** The delivered slot is free again. */
   | { readonly kind: 'consumed'; readonly slot: number }
   /** Of blocks that a step computes: that frame is in their slots. In order; when the step is done they are `exported`. */
@@ -115,4 +94,4 @@ export type FromEngine =
   | { readonly kind: 'ready'; readonly info: EngineInfo }
   | { readonly kind: 'failed'; readonly message: string }
   | { readonly kind: 'stopped' }
-  | { readonly kind: 'events'; readonly events: readonly EngineEvent[]; readonly load: EngineLoad };
+  | { readonly kind: 'events'; readonly events: readonly LoopEvent[]; readonly load: EngineLoad };

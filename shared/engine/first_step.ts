@@ -8,11 +8,12 @@
  */
 import type { Executable, StepPart } from '../../kernels/device.ts';
 import type { LayerSpan } from '../kv/kv_spec.ts';
-import type { Phase, Sequence } from './sequence.ts';
+import type { Sequence, SequenceState } from './sequence.ts';
+import type { PlannedRows } from './step_plan.ts';
 
 interface Begun {
   readonly sequence: Sequence;
-  readonly phase: Extract<Phase, { kind: 'loading' }>;
+  readonly state: Extract<SequenceState, { kind: 'loading' }>;
   readonly start: number;
   readonly count: number;
   /** Up to the attention of this layer. */
@@ -23,8 +24,6 @@ export interface FirstStepOptions {
   readonly blockSize: number;
   readonly chunkTokens: number;
   readonly frames: readonly LayerSpan[];
-  /** Of each frame, as {@link Sequence.numFramesIn} takes them. */
-  readonly windows: readonly number[];
   /** The device is done with a part of it; it may have ended meanwhile. */
   readonly onPart: (sequence: Sequence) => void;
 }
@@ -41,23 +40,24 @@ export class FirstStep {
 
   /** The device has nothing to do. @returns whether it had. */
   async advance(sequences: Iterable<Sequence>): Promise<boolean> {
-    const { blockSize, frames, windows, chunkTokens } = this.#options;
-    const begun = this.#begun?.sequence.phase === this.#begun?.phase ? this.#begun : undefined;
+    const { blockSize, frames, chunkTokens } = this.#options;
+    const begun = this.#begun?.sequence.state === this.#begun?.state ? this.#begun : undefined;
     for (const sequence of begun ? [begun.sequence] : sequences) {
-      const { phase, request, tokens } = sequence;
-      if (phase.kind !== 'loading' || request.kind !== 'decode' || sequence.isReadingPrompt) continue;
-      const start = sequence.hittableBlocks(blockSize) * blockSize;
+      const { state, request, tokens, cursor } = sequence;
+      if (state.kind !== 'loading' || request.kind !== 'decode' || sequence.isReadingPrompt) continue;
+      const end = sequence.hittableBlocks;
+      const start = end * blockSize;
       const count = sequence.length - start;
-      const until = frames[sequence.numFramesIn(blockSize, windows)]?.firstLayer ?? 0;
+      const until = frames[state.fetched.firstMissingFrame(cursor.submitted / blockSize, end)]?.firstLayer ?? 0;
       const from = begun?.until;
       if (until <= (from ?? 0) || count > chunkTokens) continue;
-      this.#begun = { sequence, phase, start, count, until };
-      const batch = [{ tokens: tokens.slice(start), start, blockTable: phase.blocks }];
-      sequence.isBeginning = true;
+      this.#begun = { sequence, state, start, count, until };
+      const batch = [{ tokens: tokens.view().subarray(start), start, blockTable: state.blocks }];
+      cursor.setPart(true);
       try {
         await this.#executable.run(batch, { part: { from, until } });
       } finally {
-        sequence.isBeginning = false;
+        cursor.setPart(false);
         this.#options.onPart(sequence);
       }
       return true;
@@ -66,13 +66,13 @@ export class FirstStep {
   }
 
   /** Those compute now. @returns what of that step is left, when it is the one that was begun. */
-  restOf(work: readonly Sequence[]): StepPart | undefined {
+  restOf(work: readonly PlannedRows<Sequence>[]): StepPart | undefined {
     const begun = this.#begun;
     this.#begun = undefined;
-    const [sequence] = work;
-    if (!begun || work.length > 1 || sequence !== begun.sequence) return undefined;
-    const { phase, start, count, until } = begun;
-    const isSame = sequence.blocks === phase.blocks && sequence.numSubmitted === start && sequence.numPlanned === count;
+    const [planned] = work;
+    if (!begun || work.length > 1 || planned?.sequence !== begun.sequence) return undefined;
+    const { state, start, count, until, sequence } = begun;
+    const isSame = sequence.blocks === state.blocks && sequence.cursor.submitted === start && planned.count === count;
     return isSame ? { from: until, until: undefined } : undefined;
   }
 }

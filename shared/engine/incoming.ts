@@ -3,6 +3,7 @@ import type { Executable } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import type { LayerSpan } from '../kv/kv_spec.ts';
 import type { BlockPool } from './block_pool.ts';
+import type { FetchedBlocks } from './fetched_blocks.ts';
 import type { Sequence } from './sequence.ts';
 
 /** A fetched block in host memory, verified. */
@@ -38,51 +39,44 @@ export class Incoming {
 
   /** Into a sequence that is loading. One that was hit meanwhile is ignored; one behind a gap stays, and the gap is computed. */
   async put(sequence: Sequence, arrivals: readonly Arrival[]): Promise<void> {
-    const { executable, pool, blockSize, frames } = this.#options;
-    const { phase } = sequence;
-    const put = this.#usable(sequence, arrivals);
+    const { executable, pool, frames } = this.#options;
+    const { state } = sequence;
+    if (state.kind !== 'loading') return;
+    const put = this.#usable(sequence, state.fetched, arrivals);
     if (put.length === 0) return;
     const blocks = put.map(({ block }) => block);
     // A cancel that comes while the device copies must not give the blocks to somebody else.
     for (const block of blocks) pool.reference(block);
     for (const frame of new Set(put.map((one) => one.frame))) {
       const ofFrame = put.filter((one) => one.frame === frame);
-      const range = frame === undefined ? undefined : frames[frame];
       await executable.importBlocks(
         ofFrame.map(({ block }) => block),
         ofFrame.map(({ payload }) => payload),
-        range,
+        frame === undefined ? undefined : frames[frame],
       );
     }
     pool.release(blocks);
     // It was preempted meanwhile, or is gone: these are not its blocks any more.
-    if (sequence.phase !== phase) return;
-    for (const one of put) this.#note(sequence, one);
-    sequence.passDelivered(blockSize);
+    if (sequence.state !== state) return;
+    for (const one of put) this.#note(sequence, state.fetched, one);
+    sequence.passFetched();
   }
 
-  #usable(sequence: Sequence, arrivals: readonly Arrival[]): Put[] {
-    const { blockSize } = this.#options;
-    const first = sequence.numComputed / blockSize;
-    const end = sequence.hittableBlocks(blockSize);
+  #usable(sequence: Sequence, fetched: FetchedBlocks, arrivals: readonly Arrival[]): Put[] {
+    const first = sequence.cursor.computed / this.#options.blockSize;
+    const end = sequence.hittableBlocks;
     return arrivals.flatMap((arrival) => {
       const { blockIndex: index } = arrival;
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
-      if (block === undefined || !hash || index < first || index >= end || sequence.delivered.has(index)) return [];
+      if (block === undefined || !hash || index < first || index >= end || fetched.has(index)) return [];
       return [{ ...arrival, block, hash }];
     });
   }
 
-  #note(sequence: Sequence, { blockIndex, frame, block, hash }: Put): void {
-    const { blockSize, frames, onWhole } = this.#options;
-    if (frame !== undefined) {
-      const bits = (sequence.framesIn.get(blockIndex) ?? 0) | (1 << frame);
-      sequence.framesIn.set(blockIndex, bits);
-      if (bits !== (1 << frames.length) - 1) return;
-    }
-    sequence.framesIn.delete(blockIndex);
-    sequence.numFetched += blockSize;
-    sequence.delivered.add(blockIndex);
+  #note({ times }: Sequence, fetched: FetchedBlocks, { blockIndex, frame, block, hash }: Put): void {
+    const { blockSize, onWhole } = this.#options;
+    if (!fetched.add(blockIndex, frame)) return;
+    times.numFetched += blockSize;
     onWhole(block, hash);
   }
 }

@@ -28,12 +28,6 @@ export function philox4x32(counter: Readonly<Words4>, key: readonly [number, num
   return [c0, c1, c2, c3];
 }
 
-/** The key of a seed: its 64 bits in two's complement, the low half first. A number stands for seeds that a double holds exactly. */
-export function keyOfSeed(seed: bigint | number): [low: number, high: number] {
-  const bits = BigInt.asUintN(64, BigInt(seed));
-  return [Number(bits & 0xffffffffn), Number(bits >> 32n)];
-}
-
 /** 64 bits, uniform. */
 export function randomAt(key: readonly [low: number, high: number], position: number): [high: number, low: number] {
   const [high, low] = philox4x32([position >>> 0, 0, 0, 0], key);

@@ -15,51 +15,12 @@ import {
   type Draw,
   type Penalties,
 } from '../../kernels/draw.ts';
-import { keyOfSeed, randomAt } from './philox.ts';
+import type { SampledMessage } from '../protocol/messages.ts';
+import type { Sampling } from '../protocol/request.ts';
+import { randomAt } from './philox.ts';
 
 /** Of a token, that may be asked for. */
 export const MAX_ALTERNATIVES = MAX_CANDIDATES;
-
-export interface SamplingParams {
-  /** 0 is greedy. */
-  readonly temperature: number;
-  readonly topP: number;
-  /** 0 is all. */
-  readonly topK: number;
-  readonly minP: number;
-  readonly presencePenalty: number;
-  readonly frequencyPenalty: number;
-  readonly repetitionPenalty: number;
-  readonly logitBias: readonly (readonly [token: number, bias: number])[];
-  /** Any of 64 bits, -2^63 to 2^63 - 1; a number where a double holds it exactly. */
-  readonly seed: bigint | number;
-  /** Alternatives reported with each token; -1 reports no log-probability at all. */
-  readonly numLogprobs: number;
-  /** Before so many output tokens none of the context's stop tokens is sampled. */
-  readonly minTokens: number;
-}
-
-/** Every parameter at its neutral value: greedy. */
-export const neutralSampling: SamplingParams = {
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  presencePenalty: 0,
-  frequencyPenalty: 0,
-  repetitionPenalty: 1,
-  logitBias: [],
-  seed: 0,
-  numLogprobs: -1,
-  minTokens: 0,
-};
-
-export interface SampledToken {
-  readonly token: number;
-  /** Present when asked for: ln p of the token, and of the best ones, descending. */
-  readonly logprob?: number;
-  readonly top?: readonly (readonly [token: number, logprob: number])[];
-}
 
 /** A token list, and from where on it is output. */
 export interface Context {
@@ -68,7 +29,7 @@ export interface Context {
   readonly stopTokenIds: readonly number[];
 }
 
-function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: SamplingParams): boolean {
+function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: Sampling): boolean {
   return presencePenalty !== 0 || frequencyPenalty !== 0 || repetitionPenalty !== 1;
 }
 
@@ -76,17 +37,17 @@ const NO_RANDOM: Draw['random'] = [0, 0];
 
 /** One sequence's draws, but for what differs from token to token. */
 export class Draws {
-  readonly params: SamplingParams;
+  readonly params: Sampling;
   readonly #key: readonly [low: number, high: number];
   readonly #constant: Omit<Draw, 'random'>;
 
-  constructor(params: SamplingParams) {
+  constructor(params: Sampling) {
     const { temperature, topP, topK, minP, presencePenalty, frequencyPenalty, repetitionPenalty } = params;
     this.params = params;
     const penalties: Penalties | undefined = hasPenalties(params)
       ? penaltiesOf(repetitionPenalty, presencePenalty, frequencyPenalty)
       : undefined;
-    this.#key = keyOfSeed(params.seed);
+    this.#key = [params.seedLow, params.seedHigh];
     this.#constant = {
       octaves: temperature === 0 ? undefined : scaleOf(Math.LOG2E / temperature),
       minWeight: minWeightOf(minP),
@@ -127,8 +88,9 @@ export class DrawMemory {
   #hasStops: boolean;
 
   /** `vocab` values each, of what the parameters need. */
-  constructor(params: SamplingParams, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
-    this.#biases = new Map(params.logitBias.map(([token, bias]) => [token, scoreOf(bias)]));
+  constructor(params: Sampling, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
+    const { biasTokens, biasValues } = params;
+    this.#biases = new Map(biasTokens.map((token, i) => [token, scoreOf(biasValues[i] ?? 0)]));
     this.#stopsFrom = promptLength + params.minTokens;
     this.#stops = stopTokenIds.filter((token) => token < vocab);
     this.#hasStops = tokens.length >= this.#stopsFrom;
@@ -170,33 +132,35 @@ export class DrawMemory {
 }
 
 /** How many of the best logits a device is to return with a token. */
-export function numCandidatesOf({ numLogprobs }: SamplingParams): number {
+export function numCandidatesOf({ numLogprobs }: Sampling): number {
   return numLogprobs < 0 ? 0 : Math.max(1, numLogprobs);
 }
 
-/** With the log-probabilities that were asked for; `logit` is the token's own. */
+/** The token at `position`, with the log-probabilities that were asked for; `logit` is the token's own. */
 export function sampledToken(
-  { numLogprobs }: SamplingParams,
+  { numLogprobs }: Sampling,
+  position: number,
   token: number,
   logit: number,
   result: SampleResult,
-): SampledToken {
-  return numLogprobs < 0 ? { token } : reportedToken(numLogprobs, token, logit, result);
+): SampledMessage {
+  if (numLogprobs >= 0) return reportedToken(numLogprobs, position, token, logit, result);
+  return { token, position, logprob: NOTHING_ASKED, topTokens: NOTHING_ASKED, topLogprobs: NOTHING_ASKED };
 }
 
-/** Its log-probability, and those of the best `numTop`. */
+const NOTHING_ASKED: readonly number[] = [];
+
+/** A token with its log-probability, and those of the best `numTop`. */
 export function reportedToken(
   numTop: number,
+  position: number,
   token: number,
   logit: number,
   { candidateIds, candidateLogits, logSumExp }: SampleResult,
-): SampledToken {
+): SampledMessage {
   return {
-    token,
-    logprob: logit - logSumExp,
-    top: Array.from({ length: numTop }, (_, i): [number, number] => [
-      candidateIds[i] ?? 0,
-      (candidateLogits[i] ?? NaN) - logSumExp,
-    ]),
+    ...{ token, position, logprob: [logit - logSumExp] },
+    topTokens: Array.from({ length: numTop }, (_, i) => candidateIds[i] ?? 0),
+    topLogprobs: Array.from({ length: numTop }, (_, i) => (candidateLogits[i] ?? NaN) - logSumExp),
   };
 }

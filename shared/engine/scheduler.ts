@@ -1,14 +1,19 @@
 /**
- * Who computes how many rows in the next step. A prefill chunk and a decode step are the same thing with different counts.
+ * Who waits, who has device blocks, and who computes in the next step (step_plan.ts).
  *
- * Running sequences that need one token come first, then chunks in order of arrival, then admissions from the head of the
- * queue. When blocks run out, the latest arrival is preempted: it keeps its token ids and comes back to the queue's head. That waits
- * until the device has returned every step, so that nobody is given a block which one of them touches.
+ *   submit ──► waiting ──admit, all blocks or none──► held ──► removed
+ *                 ▲                                    │
+ *                 └──preempt: the latest arrival───────┘
+ *
+ * Running sequences grow first, then waiting ones are admitted in order. When blocks run out, the latest arrival is preempted: it keeps its
+ * token ids and comes back to the queue's head. That waits until the device has returned every step, so that nobody is given a block which
+ * one of them touches.
  */
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { BlockPool } from './block_pool.ts';
 import type { Sequence } from './sequence.ts';
+import { planStep, type Candidate, type PlannedRows, type StepBudget, type StepPlan } from './step_plan.ts';
 
 export interface SchedulerLimits {
   readonly blockSize: number;
@@ -21,22 +26,22 @@ export interface SchedulerLimits {
 }
 
 /** What the next step may be. */
-export interface Terms {
-  /** Rows of prompts beside so many of sequences that wait for their next token. */
+export interface StepTerms {
+  /** Rows of prompts beside so many sequences that need one row. */
   readonly promptRows: (tokenRows: number) => number;
   /** The device has returned every step. */
   readonly isIdle: boolean;
-  /** Not one that waits for a token, or has all of them on their way. */
-  readonly mayPlan: (sequence: Sequence) => boolean;
-  /** Asked when its next rows end where it draws: only so many rows a step can be drawn from by the host. */
-  readonly mayDraw: (sequence: Sequence) => boolean;
+  /** Those of the sequences that can be computed now, in order, and who draws for them. */
+  readonly candidatesOf: (sequences: readonly Sequence[]) => readonly Candidate<Sequence>[];
+  /** Tokens that the host can draw in a step. */
+  readonly maxHostDraws: number;
 }
 
-/** Who computes, each its `numPlanned` rows, and who was admitted on the way. */
-export interface Plan {
-  readonly work: readonly Sequence[];
+export interface Schedule {
+  readonly work: readonly PlannedRows<Sequence>[];
+  /** Took device blocks just now. */
   readonly admitted: readonly Sequence[];
-  /** Blocks ran out for somebody: once the device is idle others will be preempted for it. */
+  /** Blocks ran out for somebody: once the device is idle others are preempted for it. */
   readonly isShort: boolean;
 }
 
@@ -51,6 +56,7 @@ export class Scheduler {
   readonly #held: Sequence[] = [];
   numPreemptions = 0;
 
+  /** `onPreempted` is called at once, before another sequence takes the blocks. */
   constructor(pool: BlockPool, limits: SchedulerLimits, onPreempted: (sequence: Sequence) => void) {
     this.#pool = pool;
     this.#limits = limits;
@@ -69,7 +75,8 @@ export class Scheduler {
   /** @throws Failure `overloaded` when the queue is full, `context_too_long` when it could never be admitted. */
   submit(sequence: Sequence): void {
     const { blockSize, maxWaiting } = this.#limits;
-    const numBlocks = Math.ceil(Math.max(sequence.tokens.length, sequence.request.maxLength) / blockSize);
+    const { maxLength } = sequence.request.request;
+    const numBlocks = Math.ceil(Math.max(sequence.tokens.length, maxLength) / blockSize);
     if (numBlocks > this.#pool.numBlocks) {
       throw new Failure(
         'context_too_long',
@@ -82,108 +89,88 @@ export class Scheduler {
     this.#waiting.push(sequence);
   }
 
-  /** Takes a sequence out, wherever it is; its blocks go back when no step touches them. */
+  /** Takes a sequence out, wherever it is; its blocks go back when nothing touches them. */
   remove(sequence: Sequence): void {
-    if (sequence.numInFlight > 0 || sequence.isBeginning) sequence.retired = sequence.heldBlocks;
-    else this.#pool.release(sequence.heldBlocks);
-    this.#pool.renew(sequence.chain.hashes.slice(0, sequence.firstHeld));
-    reset(sequence);
+    const { passedHashes } = sequence;
+    this.#pool.release(sequence.end());
+    this.#pool.renew(passedHashes);
     for (const list of [this.#waiting, this.#held]) {
       const at = list.indexOf(sequence);
       if (at >= 0) list.splice(at, 1);
     }
   }
 
-  schedule({ promptRows, isIdle, mayPlan, mayDraw }: Terms): Plan {
-    const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
-    const work: Sequence[] = [];
-    let budget = chunkTokens;
-    // Rows that are asked for besides the one that each sequence may draw from, those that may be admitted included.
-    let spareSamples = maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length);
-    const short: Sequence[] = [];
-    const plan = (sequence: Sequence): void => {
-      const ahead = sequence.nextStop(blockSize) - sequence.numSubmitted;
-      let count = Math.min(budget, this.#remaining(sequence), ahead);
-      if (sequence.isReadingPrompt) count = Math.min(count, 1 + spareSamples);
-      // Computed up to the row that it would draw from, when nobody can draw.
-      if (count > 0 && sequence.drawsAt(sequence.numSubmitted + count) && !mayDraw(sequence)) count--;
-      if (count <= 0) return;
-      const has = this.#ensureBlocks(sequence, sequence.numSubmitted + count, work, isIdle);
-      if (has === 'short') short.push(sequence);
-      if (has !== 'enough') return;
-      sequence.numPlanned = count;
-      work.push(sequence);
-      budget -= count;
-      if (sequence.isReadingPrompt) spareSamples -= count - 1;
-    };
-    const running = this.#held.filter((sequence) => sequence.phase.kind === 'running' && mayPlan(sequence));
-    for (const sequence of running) if (this.#remaining(sequence) === 1) plan(sequence);
-    budget = Math.min(budget, promptRows(work.length));
-    for (const sequence of running) if (this.#remaining(sequence) > 1) plan(sequence);
-    const admitted = short.length > 0 ? [] : this.#admit();
-    for (const sequence of admitted) if (sequence.phase.kind === 'running' && mayPlan(sequence)) plan(sequence);
-    return { work, admitted, isShort: short.length > 0 };
+  schedule(terms: StepTerms): Schedule {
+    let plan = this.#plan(terms);
+    // Each time one less is held; at the end the one that is short itself.
+    while (plan.short && terms.isIdle) {
+      this.#preemptLatest();
+      plan = this.#plan(terms);
+    }
+    this.#grow(plan);
+    if (plan.short) return { work: plan.work, admitted: [], isShort: true };
+    const admitted = this.#admit();
+    const later = planStep(
+      terms.candidatesOf(admitted.filter(isRunning)),
+      { ...plan.left, freeBlocks: this.#pool.numAvailable },
+      this.#limits.blockSize,
+      () => Infinity,
+    );
+    this.#grow(later);
+    return { work: [...plan.work, ...later.work], admitted, isShort: later.short !== undefined };
   }
 
-  #remaining(sequence: Sequence): number {
-    return sequence.phase.kind === 'running' ? sequence.target(this.#limits.blockSize) - sequence.numSubmitted : 0;
+  #plan({ candidatesOf, promptRows, maxHostDraws }: StepTerms): StepPlan<Sequence> {
+    const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
+    const budget: StepBudget = {
+      rows: chunkTokens,
+      // Rows that are asked for besides the one that each sequence may draw from, those that may be admitted included.
+      spareSamples: maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length),
+      hostDraws: maxHostDraws,
+      freeBlocks: this.#pool.numAvailable,
+    };
+    return planStep(candidatesOf(this.#held.filter(isRunning)), budget, blockSize, promptRows);
+  }
+
+  /** Takes the blocks that the plan needs. */
+  #grow({ work }: StepPlan<Sequence>): void {
+    for (const { sequence, newBlocks } of work) {
+      assert(sequence.state.kind === 'running', 'only a running sequence grows');
+      for (let i = 0; i < newBlocks; i++) {
+        const block = this.#pool.grow();
+        assert(block !== undefined, 'the plan counted the free blocks');
+        sequence.state.blocks.push(block);
+      }
+    }
   }
 
   #admit(): Sequence[] {
     const { blockSize } = this.#limits;
     const admitted: Sequence[] = [];
     for (let head = this.#waiting[0]; head && this.#held.length < this.#maxHeld; head = this.#waiting[0]) {
-      const hashes = head.chain.hashes.slice(0, head.hittableBlocks(blockSize));
-      const acquired = this.#pool.acquire(hashes, Math.ceil(head.target(blockSize) / blockSize));
+      const hashes = head.chain.hashes.slice(0, head.hittableBlocks);
+      const acquired = this.#pool.acquire(hashes, Math.ceil(head.target / blockSize));
       if (!acquired) break;
       this.#waiting.shift();
       this.#held.push(head);
-      head.numComputed = acquired.numHits * blockSize;
-      head.numSubmitted = head.numComputed;
-      head.phase = { kind: head.isFetching ? 'loading' : 'running', blocks: acquired.blocks };
+      head.admit(acquired.blocks, acquired.numHits);
       admitted.push(head);
     }
     return admitted;
   }
 
-  /** Blocks for tokens [0, end); preempts later arrivals, at last the sequence itself ('gone'), once the device is idle. */
-  #ensureBlocks(sequence: Sequence, end: number, work: Sequence[], isIdle: boolean): 'enough' | 'short' | 'gone' {
-    assert(sequence.phase.kind === 'running', 'only a running sequence grows');
-    const { blocks } = sequence.phase;
-    while (blocks.length * this.#limits.blockSize < end) {
-      const block = this.#pool.grow();
-      if (block !== undefined) {
-        blocks.push(block);
-        continue;
-      }
-      if (!isIdle) return 'short';
-      const victim = this.#held.at(-1);
-      assert(victim, 'a running sequence is held');
-      const at = work.indexOf(victim);
-      if (at >= 0) work.splice(at, 1);
-      this.#preempt(victim);
-      if (victim === sequence) return 'gone';
-    }
-    return 'enough';
-  }
-
-  #preempt(sequence: Sequence): void {
+  #preemptLatest(): void {
+    const sequence = this.#held.pop();
+    assert(sequence, 'a sequence that is short is held');
     this.numPreemptions++;
-    this.#pool.release(sequence.heldBlocks);
-    this.#pool.renew(sequence.chain.hashes.slice(0, sequence.firstHeld));
-    reset(sequence);
-    this.#held.splice(this.#held.indexOf(sequence), 1);
+    const { passedHashes } = sequence;
+    this.#pool.release(sequence.preempt());
+    this.#pool.renew(passedHashes);
     this.#waiting.unshift(sequence);
     this.#onPreempted(sequence);
   }
 }
 
-/** It has no device blocks any more. */
-function reset(sequence: Sequence): void {
-  sequence.phase = { kind: 'waiting' };
-  sequence.numComputed = 0;
-  sequence.numSubmitted = 0;
-  sequence.firstHeld = 0;
-  sequence.delivered.clear();
-  sequence.framesIn.clear();
+function isRunning({ state }: Sequence): boolean {
+  return state.kind === 'running';
 }

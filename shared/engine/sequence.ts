@@ -1,200 +1,224 @@
 /**
- * A sequence: a list of token ids and a count of computed ones. The token ids are the truth; blocks are a cache of them.
+ * A sequence: a list of token ids and a cursor in it. The token ids are the truth; blocks are a cache of them.
  *
- *   waiting ──admit──► loading ──proceed──► running ──► (finished, cancelled: forgotten)
- *      ▲                  │                    │
- *      └─────preempt──────┴────────────────────┘      the blocks go back to the pool, the token ids stay
+ *   waiting ──admit──► loading ──run──► running ──► ended (finished, cancelled: forgotten)
+ *      ▲                  │                │
+ *      └─────preempt──────┴────────────────┘      the blocks go back to the pool, the token ids stay
  *
- * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left
- * and samples until it stops.
+ * A prefill sequence computes the full blocks before its tail and samples nothing; a decode sequence computes what is left and samples
+ * until it stops. What belongs to a state is in the state: a waiting sequence has no blocks.
  */
-import { blocksOutsideWindow } from '../kv/kv_spec.ts';
+import assert from 'node:assert/strict';
+import { TokenList } from '../base/token_list.ts';
 import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../kv/block_key.ts';
-import type { SamplingParams } from './sampler.ts';
+import { blocksOutsideWindow } from '../kv/kv_spec.ts';
+import type { Request } from '../protocol/request.ts';
+import { Cursor } from './cursor.ts';
+import { FetchedBlocks, type ArrivalSpec } from './fetched_blocks.ts';
+import { SequenceTimes } from './sequence_times.ts';
 
 export interface SequenceRequest {
   readonly id: number;
   readonly kind: 'prefill' | 'decode';
-  /** Where its block chain starts: the engine's format and the request's scope. */
+  /** The start of its block chain: the engine's format and the request's scope. */
   readonly root: Digest;
-  readonly tokens: readonly number[];
-  /** Of its first full blocks, as whoever submits it has derived them; the sequence derives the rest as it comes. */
+  readonly tokens: Uint32Array;
+  /** Hashes of its first full blocks, as the caller has derived them; the sequence derives the rest as it comes. */
   readonly hashes: readonly AnchoredHash[];
-  /** Tokens from here on are output: penalties and limits count them. */
-  readonly promptLength: number;
-  /** The list never grows beyond this; at least tokens.length. */
-  readonly maxLength: number;
-  readonly stopTokenIds: readonly number[];
-  readonly sampling: SamplingParams;
+  readonly request: Request;
+  /** Log-probabilities of the prompt's tokens are wanted from this position on (at least 1); `request.promptLength` for none. */
+  readonly promptLogprobsFrom: number;
   /** Blocks are on their way: wait for `proceed` before computing. */
   readonly isFetching: boolean;
-  /** Log-probabilities of the prompt's tokens from position `from` on (at least 1), with so many alternatives. */
-  readonly promptLogprobs?: { readonly numTop: number; readonly from: number };
 }
 
-export type Phase =
+export type SequenceState =
   | { readonly kind: 'waiting' }
-  /** Device blocks taken; fetched ones are being put in. */
-  | { readonly kind: 'loading'; readonly blocks: number[] }
-  | { readonly kind: 'running'; readonly blocks: number[] };
+  /** Device blocks are taken; fetched ones are being put in. */
+  | { readonly kind: 'loading'; readonly blocks: number[]; readonly fetched: FetchedBlocks }
+  /** `fetched`: blocks that arrived behind one that is computed. `firstHeld`: blocks before it are the sequence's no more. */
+  | {
+      readonly kind: 'running';
+      readonly blocks: number[];
+      readonly fetched: FetchedBlocks;
+      readonly firstHeld: number;
+    }
+  /** Forgotten by everybody but the steps that touch its blocks, which go back when those have returned. */
+  | { readonly kind: 'ended'; readonly blocks: readonly number[] };
 
 export class Sequence {
   readonly request: SequenceRequest;
-  readonly tokens: number[];
+  readonly tokens: TokenList;
   readonly chain: KeyChain;
-  phase: Phase = { kind: 'waiting' };
-  /** Tokens [0, numComputed) have their KV in the blocks. */
-  numComputed = 0;
-  /** Tokens [numComputed, numSubmitted) have it when the steps that the device was given are done. */
-  numSubmitted = 0;
-  /** Tokens that those steps draw: they come behind `tokens`. */
-  numPending = 0;
-  /** Steps that touch its blocks and have not returned. */
-  numInFlight = 0;
-  /** The device computes a part of its first step, which is not counted among them. */
-  isBeginning = false;
-  /** Of the last step that it was part of. */
+  readonly cursor = new Cursor();
+  readonly times: SequenceTimes;
+  readonly #spec: ArrivalSpec;
+  #state: SequenceState = { kind: 'waiting' };
+  /** No fetch brings blocks any more. */
+  #isFetched: boolean;
+  /** The first token of the prompt whose log-probability is still to be reported. */
+  #promptNext: number;
+  /** The number of the last step that it was part of. */
   lastStep = 0;
-  /** Blocks before this one are not its own any more: no layer sees them. */
-  firstHeld = 0;
-  /** What it held when it ended; given back when no step touches them any more. */
-  retired: readonly number[] = [];
-  /** Rows from there on that the next step computes. */
-  numPlanned = 0;
-  isFetching: boolean;
-  /** Blocks that were put in beyond `numComputed`: a block before them was evicted meanwhile and is computed. */
-  readonly delivered = new Set<number>();
-  /** Of blocks that come frame by frame and are not whole: which are in, bit f for frame f. */
-  readonly framesIn = new Map<number, number>();
-  /** Where the tokens' KV came from: hit at the first admission, fetched, run here. */
-  numCached = 0;
-  numFetched = 0;
-  /** Rows run before the first token, those run again after a preemption too. */
-  numRun = 0;
-  /** The first token of the prompt whose log-probability is still to be told. */
-  promptNext: number;
-  readonly submittedMs: number;
-  admittedMs: number | undefined;
-  readyMs: number | undefined;
 
-  constructor(request: SequenceRequest, blockSize: number, nowMs: number) {
+  constructor(request: SequenceRequest, spec: ArrivalSpec, nowMs: number) {
     this.request = request;
-    this.tokens = [...request.tokens];
-    this.chain = new KeyChain(request.root, blockSize, request.hashes);
-    this.chain.extend(this.tokens);
-    this.isFetching = request.isFetching;
-    this.submittedMs = nowMs;
-    this.promptNext = request.promptLogprobs?.from ?? request.promptLength;
+    this.tokens = new TokenList(request.tokens);
+    this.chain = new KeyChain(request.root, spec.blockSize, request.hashes);
+    this.chain.extend(this.tokens.view());
+    this.times = new SequenceTimes(nowMs);
+    this.#spec = spec;
+    this.#isFetched = !request.isFetching;
+    this.#promptNext = request.promptLogprobsFrom;
   }
 
+  get state(): SequenceState {
+    return this.#state;
+  }
+
+  /** Its block table; empty while it waits. */
   get blocks(): readonly number[] {
-    return this.phase.kind === 'waiting' ? [] : this.phase.blocks;
+    return this.#state.kind === 'waiting' ? [] : this.#state.blocks;
   }
 
-  /** Those that it has a reference of. */
+  /** Blocks that it holds a reference of. */
   get heldBlocks(): readonly number[] {
-    return this.blocks.slice(this.firstHeld);
+    return this.#state.kind === 'running' ? this.#state.blocks.slice(this.#state.firstHeld) : this.blocks;
+  }
+
+  /** Hashes of the blocks that it gave up because no row sees them any more. */
+  get passedHashes(): readonly AnchoredHash[] {
+    return this.#state.kind === 'running' ? this.chain.hashes.slice(0, this.#state.firstHeld) : [];
+  }
+
+  /** Takes device blocks, the first `numHits` of which were hit. */
+  admit(blocks: number[], numHits: number): void {
+    assert(this.#state.kind === 'waiting', 'a sequence is admitted that waits');
+    const fetched = new FetchedBlocks(this.#spec);
+    this.cursor.startAt(numHits * this.#spec.blockSize);
+    this.#state = this.#isFetched
+      ? { kind: 'running', blocks, fetched, firstHeld: 0 }
+      : { kind: 'loading', blocks, fetched };
   }
 
   /**
-   * Blocks whose last token the row after `numComputed`, and so every later one, does not see through a window of so many tokens. In
+   * No more blocks arrive: those of which nothing is missing that a row sees which is still to be computed count as there. They have no
+   * name: whatever else begins with the same tokens would see what is missing.
+   */
+  run(): void {
+    this.#isFetched = true;
+    if (this.#state.kind !== 'loading') return;
+    const { blocks, fetched } = this.#state;
+    const { blockSize } = this.#spec;
+    const first = this.cursor.submitted / blockSize;
+    const end = fetched.usableEnd(first, this.hittableBlocks);
+    for (let index = first; index < end; index++) {
+      if (!fetched.take(index)) this.times.numFetched += blockSize;
+      this.cursor.skip(blockSize);
+    }
+    this.#state = { kind: 'running', blocks, fetched, firstHeld: 0 };
+    this.passFetched();
+  }
+
+  /** Gives up its device blocks, and waits. @returns those that it held */
+  preempt(): readonly number[] {
+    const held = this.heldBlocks;
+    this.#state = { kind: 'waiting' };
+    this.cursor.startAt(0);
+    return held;
+  }
+
+  /** It is over. Blocks that something may still touch are kept until {@link takeEnded}. @returns those that may go now */
+  end(): readonly number[] {
+    const held = this.heldBlocks;
+    const { isTouching } = this.cursor;
+    this.#state = { kind: 'ended', blocks: isTouching ? held : [] };
+    return isTouching ? [] : held;
+  }
+
+  /** Blocks of a sequence that has ended, once nothing touches them any more; empty before, and the second time. */
+  takeEnded(): readonly number[] {
+    if (this.#state.kind !== 'ended' || this.cursor.isTouching) return [];
+    const { blocks } = this.#state;
+    this.#state = { kind: 'ended', blocks: [] };
+    return blocks;
+  }
+
+  /**
+   * Blocks whose last token the next row to be computed, and so every later one, does not see through a window of so many tokens. In
    * their place the table has one that it still holds: nobody reads it there.
    */
-  letGo(window: number, blockSize: number): number[] {
-    if (this.phase.kind !== 'running') return [];
-    const { blocks } = this.phase;
-    const end = Math.min(blocksOutsideWindow(window, this.numComputed, blockSize), blocks.length - 1);
-    if (end <= this.firstHeld) return [];
-    const gone = blocks.slice(this.firstHeld, end);
-    const stays = blocks.slice(end);
+  dropOutside(window: number): readonly number[] {
+    if (this.#state.kind !== 'running') return [];
+    const { blocks, fetched, firstHeld } = this.#state;
+    const outside = blocksOutsideWindow(window, this.cursor.computed, this.#spec.blockSize);
+    const end = Math.min(outside, blocks.length - 1);
+    if (end <= firstHeld) return [];
+    const kept = blocks.slice(end);
     // A step that the device has may still read the table that it was given.
-    this.phase = { kind: 'running', blocks: [...new Array<number>(end).fill(stays[0] ?? 0), ...stays] };
-    this.firstHeld = end;
-    return gone;
+    const table = [...new Array<number>(end).fill(kept[0] ?? 0), ...kept];
+    this.#state = { kind: 'running', blocks: table, fetched, firstHeld: end };
+    return blocks.slice(firstHeld, end);
   }
 
   /** Tokens that are there, or on their way. */
   get length(): number {
-    return this.tokens.length + this.numPending;
+    return this.tokens.length + this.cursor.pending;
   }
 
-  /** A token is drawn from the row before `end`. */
+  /** Whether a token is drawn from the row before `end`. */
   drawsAt(end: number): boolean {
     return this.request.kind === 'decode' && end === this.length;
   }
 
   /** Computing stops here: at the last full block before the tail for prefill, at the list's end for decode. */
-  target(blockSize: number): number {
+  get target(): number {
+    const { blockSize } = this.#spec;
     return this.request.kind === 'prefill' ? numPrefillBlocks(this.tokens.length, blockSize) * blockSize : this.length;
   }
 
-  /** Computing may go on up to here in one go: what was delivered behind it is not computed again. */
-  nextStop(blockSize: number): number {
-    let stop = this.target(blockSize);
-    for (const index of this.delivered) stop = Math.min(stop, index * blockSize);
+  /** Rows that are still to be computed; 0 unless it runs. */
+  get remaining(): number {
+    return this.#state.kind === 'running' ? this.target - this.cursor.submitted : 0;
+  }
+
+  /** Computing may go on up to here in one go: what arrived behind it is not computed again. */
+  get nextStop(): number {
+    let stop = this.target;
+    if (this.#state.kind !== 'running') return stop;
+    for (const index of this.#state.fetched.whole) stop = Math.min(stop, index * this.#spec.blockSize);
     return stop;
   }
 
-  /** Counts the delivered blocks that come next. */
-  passDelivered(blockSize: number): void {
-    while (this.delivered.delete(this.numSubmitted / blockSize)) this.numSubmitted += blockSize;
-    if (this.numInFlight === 0) this.numComputed = this.numSubmitted;
-  }
-
-  /**
-   * Frames that every block has which is to come before the tail, or that nobody sees there; Infinity when that is all. `windows`: of each
-   * frame, tokens that its layers see, 0 for all.
-   */
-  numFramesIn(blockSize: number, windows: readonly number[]): number {
-    let fewest = Infinity;
-    const end = this.hittableBlocks(blockSize);
-    const unseen = unseenFrom(end, blockSize, windows);
-    for (let index = this.numSubmitted / blockSize; index < end && fewest > 0; index++)
-      if (!this.delivered.has(index)) fewest = Math.min(fewest, this.#firstMissing(index, unseen));
-    return fewest;
-  }
-
-  /** The first frame of the block that is not in and is seen; `unseen`: by frame, how many of the first blocks are not. */
-  #firstMissing(index: number, unseen: readonly number[]): number {
-    const bits = this.framesIn.get(index) ?? 0;
-    const missing = unseen.findIndex((count, frame) => (bits & (1 << frame)) === 0 && index >= count);
-    return missing < 0 ? Infinity : missing;
-  }
-
-  /**
-   * No more blocks come: those of which nothing is missing that a row sees which is still to be computed count as there. They have no name:
-   * whatever else begins with the same tokens would see what is missing.
-   */
-  passUnseen(blockSize: number, windows: readonly number[]): void {
-    const first = this.numSubmitted / blockSize;
-    let end = this.hittableBlocks(blockSize);
-    let unseen = unseenFrom(end, blockSize, windows);
-    // Rows are computed from the first block on that is missing: they see more of those before it than later ones would.
-    for (let index = end - 1; index >= first; index--) {
-      if (this.delivered.has(index) || this.#firstMissing(index, unseen) === Infinity) continue;
-      end = index;
-      unseen = unseenFrom(end, blockSize, windows);
-    }
-    for (let index = first; index < end; index++) {
-      if (!this.delivered.delete(index)) this.numFetched += blockSize;
-      this.numSubmitted += blockSize;
-    }
-    this.passDelivered(blockSize);
+  /** Counts the fetched blocks that come next. */
+  passFetched(): void {
+    const { state, cursor } = this;
+    if (state.kind !== 'loading' && state.kind !== 'running') return;
+    const { blockSize } = this.#spec;
+    while (state.fetched.take(cursor.submitted / blockSize)) cursor.skip(blockSize);
   }
 
   /** Rows are to come whose logits are wanted, besides the one that a token is drawn from. */
   get isReadingPrompt(): boolean {
-    return this.promptNext < this.request.promptLength;
+    return this.#promptNext < this.request.request.promptLength;
+  }
+
+  /** Positions [start, end) of the prompt's tokens whose log-probabilities rows [from, to) give. */
+  promptRows(from: number, to: number): { readonly start: number; readonly end: number } {
+    if (!this.isReadingPrompt) return { start: 0, end: 0 };
+    const start = Math.max(from + 1, this.#promptNext);
+    return { start, end: Math.max(start, Math.min(to + 1, this.request.request.promptLength)) };
+  }
+
+  /** Log-probabilities of the prompt's tokens before `end` were reported. */
+  promptReported(end: number): void {
+    this.#promptNext = end;
   }
 
   /** Blocks that a hit may serve: never the tail, whose last row must be computed to be sampled, nor what has rows that are asked for. */
-  hittableBlocks(blockSize: number): number {
+  get hittableBlocks(): number {
+    const { blockSize } = this.#spec;
     const numBlocks = numPrefillBlocks(this.tokens.length, blockSize);
-    return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.promptNext - 1) / blockSize)) : numBlocks;
+    return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.#promptNext - 1) / blockSize)) : numBlocks;
   }
-}
-
-/** By frame, how many of the first blocks no row from block `end` on sees. */
-function unseenFrom(end: number, blockSize: number, windows: readonly number[]): number[] {
-  return windows.map((window) => blocksOutsideWindow(window, end * blockSize, blockSize));
 }

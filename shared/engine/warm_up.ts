@@ -3,7 +3,8 @@
  * what steps take.
  */
 import type { Executable, Segment } from '../../kernels/device.ts';
-import { Draws, neutralSampling } from './sampler.ts';
+import { neutralSampling } from '../protocol/request.ts';
+import { Draws } from './sampler.ts';
 import type { StepTimes } from './step_pace.ts';
 
 export interface WarmUpOptions {

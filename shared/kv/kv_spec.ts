@@ -300,7 +300,7 @@ export function blocksOutsideWindow(window: number, row: number, blockSize: numb
 }
 
 /** The first block of which the row at position `row`, and every row after it, needs the frame. */
-function firstNeeded({ blockSize }: Pick<KvSpec, 'blockSize'>, frame: FrameSpec, row: number): number {
+export function firstNeeded({ blockSize }: Pick<KvSpec, 'blockSize'>, frame: FrameSpec, row: number): number {
   return blocksOutsideWindow(frame.window, row, blockSize);
 }
 

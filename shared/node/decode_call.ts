@@ -15,20 +15,14 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Pushed } from '../base/pushed.ts';
 import { linkSignals, OVER } from '../base/signal.ts';
-import { MAX_ALTERNATIVES, neutralSampling, type SamplingParams } from '../engine/sampler.ts';
+import type { SequenceEvent } from '../engine/engine_events.ts';
+import { MAX_ALTERNATIVES } from '../engine/sampler.ts';
 import type { Handlers, ServedCall } from '../net/network.ts';
-import type {
-  DecodeReply,
-  DecodeRequest,
-  DecodeStart,
-  MoreSources,
-  SamplingMessage,
-  SampledMessage,
-} from '../protocol/messages.ts';
+import type { DecodeReply, DecodeRequest, DecodeStart, MoreSources } from '../protocol/messages.ts';
+import { mostAlternatives, requestOf, type Request } from '../protocol/request.ts';
 import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
-import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
+import type { EngineInstance } from './engine_instance.ts';
 import { runSequence, type Fetch } from './sequence_run.ts';
-import { unpackSeed } from '../protocol/packing.ts';
 
 /** A router that has not answered `missing_from` by then has lost the request. */
 const ASK_TIMEOUT_MS = 30_000;
@@ -107,8 +101,10 @@ class DecodeSession {
   async run(): Promise<void> {
     const { start } = await this.#next();
     if (!start) throw new Failure('invalid_request', 'the first message of a Decode call is its start');
-    const chain = await checkCall(this.#instance, start);
-    const { promptLength, maxLength } = start;
+    const request = requestOf(start.request);
+    if (!request) throw new Failure('invalid_request', 'the start of a Decode call carries a request');
+    const chain = await checkCall(this.#instance, start, request.scope);
+    const { promptLength, maxLength } = request;
     const { maxModelLen } = this.#instance.info;
     if (promptLength < 1 || promptLength > chain.tokens.length || maxLength <= chain.tokens.length) {
       throw new Failure(
@@ -116,24 +112,23 @@ class DecodeSession {
         `prompt ${promptLength} ≤ tokens ${chain.tokens.length} < max_length ${maxLength} does not hold`,
       );
     }
-    const numTop = Math.max(start.sampling?.numLogprobs ?? 0, start.promptLogprobs - 1);
+    const numTop = mostAlternatives(request);
     if (numTop > MAX_ALTERNATIVES)
       throw new Failure('invalid_request', `${numTop} alternatives of a token are more than ${MAX_ALTERNATIVES}`);
     if (maxLength > maxModelLen)
       throw new Failure('context_too_long', `max_length ${maxLength} exceeds the context of ${maxModelLen}`);
-    await this.#serve(chain, start);
+    await this.#serve(chain, start, request);
     this.replies.end();
   }
 
   /** Resolves with the last token, rejects when refused or left. */
-  async #serve(chain: CallChain, start: DecodeStart): Promise<void> {
+  async #serve(chain: CallChain, start: DecodeStart, request: Request): Promise<void> {
     const { tokens, hashes } = chain;
     const numLocal = this.#instance.numLocal(hashes);
     const isLeft = hashes.length > numLocal && tokens.length - this.#tokensOf(numLocal) > start.maxSelfCompute;
     // Cached blocks have no logits: whose rows are asked for is computed here, however much that is.
-    const isReading = start.promptLogprobs > 0 && start.promptLogprobsFrom < start.promptLength;
+    const isReading = request.promptLogprobs > 0 && start.promptLogprobsFrom < request.promptLength;
     const hasFetch = !isReading && (isLeft || start.sources.some(({ end }) => end > numLocal));
-    let position = tokens.length;
     try {
       await runSequence(this.#instance, {
         context: contextOf(start),
@@ -141,18 +136,14 @@ class DecodeSession {
         request: {
           kind: 'decode',
           ...chain,
-          promptLength: start.promptLength,
-          maxLength: start.maxLength,
-          stopTokenIds: start.stopTokenIds,
-          sampling: samplingOf(start.sampling),
-          ...(isReading
-            ? { promptLogprobs: { numTop: start.promptLogprobs - 1, from: Math.max(1, start.promptLogprobsFrom) } }
-            : {}),
+          request,
+          promptLogprobsFrom: isReading ? Math.max(1, start.promptLogprobsFrom) : request.promptLength,
         },
         feed: hasFetch ? (fetch, until) => this.#feed(fetch, until, chain, numLocal, start) : undefined,
         onEvent: (event) => {
-          if (event.kind === 'token') this.#say(event, position++);
-          else if (event.kind === 'prompt') this.#sayPrompt(event);
+          if (event.kind === 'token') this.#reply(event);
+          else if (event.kind === 'prompt')
+            this.replies.push({ prompt: { tokens: event.tokens }, report: null, finishReason: '' });
         },
       });
     } finally {
@@ -160,17 +151,12 @@ class DecodeSession {
     }
   }
 
-  #say({ sampled, report, finish }: TokenEvent, position: number): void {
+  #reply({ sampled, report, finish }: Extract<SequenceEvent, { kind: 'token' }>): void {
     this.replies.push({
-      sampled: sampledMessage(sampled, position),
+      sampled,
       report: report ? reportOf(report, this.#fetchedBytes) : null,
       finishReason: finish ?? '',
     });
-  }
-
-  #sayPrompt({ position, tokens }: Extract<SequenceEvent, { kind: 'prompt' }>): void {
-    const messages = tokens.map((token, i) => sampledMessage(token, position + i));
-    this.replies.push({ prompt: { tokens: messages }, report: null, finishReason: '' });
   }
 
   #tokensOf(numBlocks: number): number {
@@ -227,23 +213,4 @@ class DecodeSession {
         throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
     }
   }
-}
-
-type TokenEvent = Extract<SequenceEvent, { kind: 'token' }>;
-
-function sampledMessage(sampled: TokenEvent['sampled'], position: number): SampledMessage {
-  return {
-    token: sampled.token,
-    logprob: sampled.logprob === undefined ? [] : [sampled.logprob],
-    topTokens: sampled.top?.map(([token]) => token) ?? [],
-    topLogprobs: sampled.top?.map(([, logprob]) => logprob) ?? [],
-    position,
-  };
-}
-
-function samplingOf(message: SamplingMessage | null): SamplingParams {
-  if (!message) return neutralSampling;
-  const { biasTokens, biasValues, seedLow, seedHigh, ...rest } = message;
-  const seed = unpackSeed({ seedLow, seedHigh });
-  return { ...rest, seed, logitBias: biasTokens.map((token, i): [number, number] => [token, biasValues[i] ?? 0]) };
 }

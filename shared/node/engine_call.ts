@@ -1,10 +1,10 @@
 /** What Prefill and Decode calls have in common: the same checks of what crossed the wire, the same report. */
 import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
-import type { SequenceReport } from '../engine/engine.ts';
+import type { SequenceReport } from '../engine/sequence_times.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
-import { chainRoot, noScope } from '../kv/format.ts';
-import type { Report, RequestContext, ScopeMessage } from '../protocol/messages.ts';
+import { chainRoot, type Scope } from '../kv/format.ts';
+import type { Report, RequestContext } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
 import type { EngineInstance } from './engine_instance.ts';
 
@@ -14,14 +14,13 @@ interface WireCall {
   readonly format: Buffer;
   readonly tokens: Buffer;
   readonly lastDigest: Buffer;
-  readonly scope: ScopeMessage | null;
 }
 
 /** What both calls say of a sequence. */
 export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes'>;
 
 /** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
-export async function checkCall(instance: EngineInstance, call: WireCall): Promise<CallChain> {
+export async function checkCall(instance: EngineInstance, call: WireCall, scope: Scope): Promise<CallChain> {
   const { layout, maxModelLen, vocabSize } = instance.info;
   if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
   if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');
@@ -39,7 +38,6 @@ export async function checkCall(instance: EngineInstance, call: WireCall): Promi
   const outside = tokens.find((token) => token >= vocabSize);
   if (outside !== undefined)
     throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
-  const scope = call.scope ?? noScope;
   if (scope.adapter !== '') throw new Failure('invalid_request', `this instance serves no adapter ${scope.adapter}`);
   const root = chainRoot(layout.format, scope);
   const hashes = await instance.hashesOf(root, tokens);

@@ -13,7 +13,8 @@ import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
-import type { EngineEvent, EngineInfo, EngineWorkerData } from '../engine/engine_messages.ts';
+import type { SequenceEvent } from '../engine/engine_events.ts';
+import type { EngineInfo, EngineWorkerData, LoopEvent } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
@@ -41,12 +42,6 @@ import { watch } from './watchdog.ts';
 const MIN_SLOTS = 16;
 /** Arrivals may hold a quarter of host memory, but no more than this many records. */
 const MAX_WINDOW = 256;
-/** Events of one sequence. */
-export type SequenceEvent = Extract<
-  EngineEvent,
-  { kind: 'token' | 'prompt' | 'progress' | 'prefilled' | 'refused' | 'admitted' | 'preempted' }
->;
-
 export interface EngineInstanceOptions {
   readonly engine: Omit<EngineWorkerData, 'pulse'>;
   readonly dramBytes: number;
@@ -116,7 +111,7 @@ export class EngineInstance {
   static async start(options: EngineInstanceOptions): Promise<EngineInstance> {
     const { dramBytes, log, onDeath } = options;
     const engine: EngineWorkerData = { ...options.engine, pulse: new SharedArrayBuffer(8) };
-    let onEvent: (event: EngineEvent) => void = () => undefined;
+    let onEvent: (event: LoopEvent) => void = () => undefined;
     const startMs = options.clock.nowMs();
     const host = await EngineHost.start(options.threads, engine, {
       onLoading: (doneBytes, totalBytes) => {
@@ -236,7 +231,7 @@ export class EngineInstance {
   }
 
   /** Hashes of the full blocks before the tail. */
-  hashesOf(root: Digest, tokens: readonly number[]): Promise<readonly AnchoredHash[]> {
+  hashesOf(root: Digest, tokens: Uint32Array): Promise<readonly AnchoredHash[]> {
     return new KeyChain(root, this.info.layout.spec.blockSize).prefillHashes(tokens, this.#options.clock);
   }
 
@@ -263,7 +258,7 @@ export class EngineInstance {
     if (this.#listeners.delete(id)) this.#host.send({ kind: 'cancel', id });
   }
 
-  #receive(event: EngineEvent): void {
+  #receive(event: LoopEvent): void {
     switch (event.kind) {
       case 'stored':
       case 'removed':

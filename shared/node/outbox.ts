@@ -19,7 +19,7 @@ import type { Announcer } from '../net/announcer.ts';
 import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
 import type { Mover } from '../net/mover/mover.ts';
 import type { Tier } from '../protocol/block_events.ts';
-import type { EngineEvent, ToEngine } from '../engine/engine_messages.ts';
+import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
 import { OVER } from '../base/signal.ts';
 import { Growth } from './growth.ts';
 
@@ -78,7 +78,7 @@ export class Outbox implements BlockSource {
   }
 
   /** The engine's news about blocks. */
-  onEngineEvent(event: EngineEvent): void {
+  onEngineEvent(event: LoopEvent): void {
     const { announcer } = this.#options;
     if (event.kind === 'stored') {
       announcer.stored('device', event.hash.key);
@@ -112,7 +112,7 @@ export class Outbox implements BlockSource {
   }
 
   /** A frame of blocks that a step computes is in its place. */
-  async #grow({ frame, blocks }: Extract<EngineEvent, { kind: 'frame' }>): Promise<void> {
+  async #grow({ frame, blocks }: Extract<LoopEvent, { kind: 'frame' }>): Promise<void> {
     const { mover, layout, log } = this.#options;
     const [first] = blocks;
     if (!first) return;
@@ -133,7 +133,7 @@ export class Outbox implements BlockSource {
     if (frame === 0) for (const { hash } of blocks) this.#wake(hash.key);
   }
 
-  async #seal({ hash, slot, anchor }: Extract<EngineEvent, { kind: 'exported' }>): Promise<void> {
+  async #seal({ hash, slot, anchor }: Extract<LoopEvent, { kind: 'exported' }>): Promise<void> {
     const { mover, layout, announcer, log, onReady } = this.#options;
     const growth = this.#growingIn.get(slot);
     const giveSlot = (): void => {

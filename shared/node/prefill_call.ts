@@ -7,9 +7,10 @@
 import { Failure } from '../base/failure.ts';
 import { Pushed } from '../base/pushed.ts';
 import { linkSignals } from '../base/signal.ts';
-import { neutralSampling } from '../engine/sampler.ts';
+import { noScope } from '../kv/format.ts';
 import { answering, type Handlers } from '../net/network.ts';
 import type { PrefillReply, PrefillRequest, Report } from '../protocol/messages.ts';
+import { neutralRequest } from '../protocol/request.ts';
 import { checkCall, contextOf, reportOf, type CallChain } from './engine_call.ts';
 import type { EngineInstance } from './engine_instance.ts';
 import { runSequence } from './sequence_run.ts';
@@ -44,7 +45,7 @@ async function servePrefill(
   instance.outbox.begin(requestId);
   let isBusy = false;
   try {
-    const chain = await checkCall(instance, request);
+    const chain = await checkCall(instance, request, request.scope ?? noScope);
     const report = await compute(replies, request, instance, chain, signal);
     const numReady = chain.hashes.length * instance.info.layout.spec.blockSize;
     replies.push({ numReady, numRun: report.computedTokens, report });
@@ -75,10 +76,8 @@ async function compute(
     request: {
       kind: 'prefill',
       ...chain,
-      promptLength: tokens.length,
-      maxLength: tokens.length,
-      stopTokenIds: [],
-      sampling: neutralSampling,
+      request: neutralRequest(tokens.length, tokens.length),
+      promptLogprobsFrom: tokens.length,
     },
     feed: sources.some(({ end }) => end > numLocal)
       ? async (fetch, until) => {

@@ -10,7 +10,8 @@ import { linkSignals } from '../base/signal.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
 import type { FetchOutcome } from './block_fetcher.ts';
-import type { EngineInstance, SequenceEvent } from './engine_instance.ts';
+import type { SequenceEvent } from '../engine/engine_events.ts';
+import type { EngineInstance } from './engine_instance.ts';
 
 /** What a sequence says last. */
 export type LastEvent = Extract<SequenceEvent, { kind: 'token' | 'prefilled' }>;

@@ -19,6 +19,7 @@ import type { OfferRequest as OfferRequestMessage } from './generated/penstock/O
 import type { PrefillReply as PrefillReplyMessage } from './generated/penstock/PrefillReply.ts';
 import type { PrefillRequest as PrefillRequestMessage } from './generated/penstock/PrefillRequest.ts';
 import type { Report as ReportMessage } from './generated/penstock/Report.ts';
+import type { Request as RequestOfProto } from './generated/penstock/Request.ts';
 import type { RequestContext as RequestContextMessage } from './generated/penstock/RequestContext.ts';
 import type { Sampling as SamplingOfProto } from './generated/penstock/Sampling.ts';
 import type { Scope as ScopeOfProto } from './generated/penstock/Scope.ts';
@@ -59,6 +60,7 @@ export type PrefillReply = Message<PrefillReplyMessage>;
 export type PrefillRequest = Message<PrefillRequestMessage>;
 export type Report = Message<ReportMessage>;
 export type RequestContext = Message<RequestContextMessage>;
+export type RequestMessage = Message<RequestOfProto>;
 export type SamplingMessage = Message<SamplingOfProto>;
 export type ScopeMessage = Message<ScopeOfProto>;
 export type SnapshotPage = Message<SnapshotPageMessage>;

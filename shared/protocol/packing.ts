@@ -11,9 +11,12 @@ export function packTokens(tokens: readonly number[] | Uint32Array): Buffer {
   return Buffer.from(words.buffer, words.byteOffset, words.byteLength);
 }
 
-export function unpackTokens(bytes: Buffer): number[] {
+/** Copied: bytes of a message lie anywhere. */
+export function unpackTokens(bytes: Buffer): Uint32Array {
   if (bytes.length % 4 !== 0) throw new Failure('invalid_request', `${bytes.length} bytes are no list of token ids`);
-  return Array.from({ length: bytes.length / 4 }, (_, i) => bytes.readUInt32LE(i * 4));
+  const tokens = new Uint32Array(bytes.length / 4);
+  bytes.copy(Buffer.from(tokens.buffer));
+  return tokens;
 }
 
 /** Keys as typed arrays take them: two words each, the lower first. */
@@ -76,8 +79,4 @@ export function unpackDigest(bytes: Buffer): Digest {
 export function packSeed(seed: bigint): { seedLow: number; seedHigh: number } {
   const bits = BigInt.asUintN(64, seed);
   return { seedLow: Number(bits & 0xffffffffn), seedHigh: Number(bits >> 32n) };
-}
-
-export function unpackSeed({ seedLow, seedHigh }: { readonly seedLow: number; readonly seedHigh: number }): bigint {
-  return BigInt.asIntN(64, (BigInt(seedHigh) << 32n) | BigInt(seedLow));
 }

@@ -34,7 +34,8 @@ const network = new GrpcNetwork('', systemClock);
 const decode: Handler<'decode'> = async function* (requests) {
   for await (const { start } of requests) {
     if (!start) return;
-    const { tokens, promptLength } = start;
+    const { tokens } = start;
+    const promptLength = start.request?.promptLength ?? 0;
     // Once: what a prompt leaves behind is known from then on.
     const last = start.lastDigest.toString('hex');
     if (!told.has(last)) {

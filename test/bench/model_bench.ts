@@ -5,7 +5,8 @@
 import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
 import { kvTokenBytes } from '../../kernels/kv_layout.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
-import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
+import { Draws } from '../../shared/engine/sampler.ts';
+import { neutralSampling } from '../../shared/protocol/request.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import type { UniformModel } from './uniform_model.ts';
 import { PeerDecoding, peerPrefillMs, type PeerModel } from './llama_peer.ts';

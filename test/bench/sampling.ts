@@ -7,7 +7,8 @@ import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { DrawMemory, Draws, neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
+import { DrawMemory, Draws } from '../../shared/engine/sampler.ts';
+import { samplingOf, type TestSampling } from '../support/request.ts';
 import { peerModel } from './engine.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { PeerDecoding, type LlamaPeer, type PeerSampling } from './llama_peer.ts';
@@ -43,7 +44,7 @@ const WARM_UP = 3;
 const peerNeutral = { topK: 0, topP: 1, minP: 0, seed: 11 };
 
 /** What clients send: nothing at all is `default`. */
-const kinds: Readonly<Record<string, (vocab: number) => Partial<SamplingParams>>> = {
+const kinds: Readonly<Record<string, (vocab: number) => Partial<TestSampling>>> = {
   greedy: () => ({}),
   default: () => ({ temperature: 1 }),
   top_p: () => ({ temperature: 1, topP: 0.9 }),
@@ -80,7 +81,7 @@ function kindsOf(vocab: number): Kind[] {
   const random = new Random(5);
   const tokens = Array.from({ length: PENALISED }, () => random.below(vocab));
   return Object.entries(kinds).map(([name, params]) => {
-    const sampling = { ...neutralSampling, ...params(vocab) };
+    const sampling = samplingOf(params(vocab));
     const context = { tokens, promptLength: PENALISED / 2, stopTokenIds: [] };
     return { name, draws: new Draws(sampling), memory: new DrawMemory(sampling, context, vocab) };
   });

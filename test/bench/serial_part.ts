@@ -9,11 +9,11 @@ import { createDeviceOn } from '../../kernels/wgsl/webgpu_device.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
-import { neutralSampling } from '../../shared/engine/sampler.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { percentile } from './figures.ts';
 import { shapeOfUniform, type UniformModel } from './uniform_model.ts';
 import { kvLayoutOf, kvSpecOf } from '../../shared/engine/program_kv.ts';
+import { sequenceRequest } from '../support/request.ts';
 
 const BLOCK_SIZE = 32;
 const PROMPT = 20;
@@ -67,12 +67,8 @@ export async function measureSerialPart(
     },
   });
   for (let id = 1; id <= batch; id++) {
-    loop.submit({
-      ...{ id, kind: 'decode', root: ZERO, hashes: [], promptLength: PROMPT, maxLength, stopTokenIds: [] },
-      tokens: Array.from({ length: PROMPT }, (_, i) => 3 + ((id * 31 + i) % 1_000)),
-      sampling: { ...neutralSampling, temperature: 1 },
-      isFetching: false,
-    });
+    const tokens = Array.from({ length: PROMPT }, (_, i) => 3 + ((id * 31 + i) % 1_000));
+    loop.submit(sequenceRequest({ id, root: ZERO, tokens, maxLength, sampling: { temperature: 1 } }));
   }
   await loop.run();
   await executable.close();

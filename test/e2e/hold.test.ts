@@ -25,6 +25,7 @@ import type { DecodeRequest } from '../../shared/protocol/messages.ts';
 import { Cluster, harbour, run, runToEnd, temporaryFolder, until } from '../support/cluster.ts';
 import { eventsOf } from './chaos/load.ts';
 import { longTest } from '../support/long.ts';
+import { neutralRequest } from '../../shared/protocol/request.ts';
 
 const random = new Random(31);
 const promptOf = (length: number): number[] => Array.from({ length }, () => 3 + random.below(1_500));
@@ -244,8 +245,8 @@ test('a caller that says too much is answered like any other (P1), by whichever 
           placement: 0,
         },
         ...{ format: packDigest(model.digest), tokens: packTokens([5, 6, 7]), lastDigest: Buffer.alloc(0) },
-        ...{ promptLength: 3, maxLength: 43, stopTokenIds: [], sampling: null },
-        ...{ sources: [], maxSelfCompute: 64, scope: null, promptLogprobs: 0, promptLogprobsFrom: 0 },
+        request: neutralRequest(3, 43),
+        ...{ sources: [], maxSelfCompute: 64, promptLogprobsFrom: 0 },
       },
     });
     for (let i = 0; i < 1_000; i++) said.push({ more: { sources: [], maxSelfCompute: 64 } });

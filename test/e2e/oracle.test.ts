@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import type { TestSampling } from '../support/request.ts';
 import { Cluster, harbour, mapConcurrently } from '../support/cluster.ts';
 import { sized } from '../support/long.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
@@ -21,7 +21,7 @@ const numPrompts = Number(process.env['ORACLE_PROMPTS'] ?? sized(200, 100));
 interface Case {
   readonly prompt: number[];
   readonly maxTokens: number;
-  readonly params: SamplingParams;
+  readonly params: TestSampling;
 }
 
 /** Lengths as a service sees them: many short, some long; a third continue a prefix that came before. */
@@ -39,11 +39,11 @@ function makeCases(count: number, random: Random): Case[] {
     const length = (lengthOf[pick < 12 ? 0 : pick < 62 ? 1 : pick < 90 ? 2 : 3] ?? token)();
     const own = Array.from({ length }, token);
     const prompt = i % 3 === 0 ? [...random.pick(prefixes as [number[], ...number[][]]), ...own].slice(0, 1_500) : own;
-    const seeded: Partial<SamplingParams> =
+    const seeded: Partial<TestSampling> =
       i % 2 === 0
         ? {}
         : { temperature: 0.9, seed: random.below(2 ** 31), ...(i % 4 === 1 ? { topP: 0.9 } : { topK: 40 }) };
-    const penalised: Partial<SamplingParams> =
+    const penalised: Partial<TestSampling> =
       i % 10 === 3 ? { presencePenalty: 0.5, frequencyPenalty: 0.3, repetitionPenalty: 1.2 } : {};
     return { prompt, maxTokens: 4 + random.below(24), params: { ...greedy, ...seeded, ...penalised } };
   });

@@ -8,7 +8,7 @@ import { NO_TOKEN } from '../../kernels/draw.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
-import type { SamplingParams } from '../../shared/engine/sampler.ts';
+import type { TestSampling } from '../support/request.ts';
 import { Harness } from '../support/engine_harness.ts';
 import { goldenCases, goldenFolder, logitsAt } from '../support/golden.ts';
 import { generate, greedy, loadDefaults, loadReference } from '../support/reference_loop.ts';
@@ -30,7 +30,7 @@ async function harness(numBlocks = 64, chunkTokens = 64): Promise<Harness> {
   return new Harness(model, numBlocks, chunkTokens);
 }
 
-const want = async (prompt: number[], params: SamplingParams, count: number): Promise<number[]> =>
+const want = async (prompt: number[], params: TestSampling, count: number): Promise<number[]> =>
   (await generate(reference.executable, prompt, params, count)).map(({ token }) => token);
 
 test('a batch of sequences gives each the tokens it gets alone', async () => {
@@ -142,7 +142,7 @@ test('a fetch that stops early is computed from there', async () => {
   const h = await harness();
   const id = h.submit(prompt, 10, { isFetching: true });
   await h.engine.step();
-  assert.equal(h.engine.phaseOf(id), 'loading');
+  assert.equal(h.engine.stateOf(id), 'loading');
   h.engine.proceed(id);
   await h.run();
   assert.deepEqual(h.outputs.get(id), await want(prompt, greedy, 10));
@@ -238,11 +238,11 @@ test('log-probabilities of a prompt are those of the reference, in any chunks, b
       const logits = [...logitsAt(name, golden, position - 1, vocabSize)];
       const highest = Math.max(...logits);
       const sum = highest + Math.log(logits.reduce((total, logit) => total + Math.exp(logit - highest), 0));
-      const { token, logprob, top } = told[position]!;
+      const { token, logprob, topLogprobs } = told[position]!;
       assert.equal(token, prompt[position]);
-      assert(Math.abs(logprob! - (logits[token]! - sum)) < 1e-2, `${position}: ${logprob}`);
-      assert.equal(top!.length, 2);
-      assert(Math.abs(top![0]![1] - (highest - sum)) < 1e-2);
+      assert(Math.abs(logprob[0]! - (logits[token]! - sum)) < 1e-2, `${position}: ${logprob[0]}`);
+      assert.equal(topLogprobs.length, 2);
+      assert(Math.abs(topLogprobs[0]! - (highest - sum)) < 1e-2);
     }
     await model.executable.close();
   }
@@ -287,7 +287,7 @@ test('twenty sequences whose tokens the host draws and whose prompts are read: n
   const model = await loadModel({ ...loadDefaults, modelPath: path, numBlocks: 80, chunkTokens: 32, maxNumSeqs: 20 });
   Object.defineProperty(model.executable, 'draws', { value: { ...model.executable.draws, numPages: 0 } });
   const h = new Harness(model, 80, 32, 20);
-  const params: SamplingParams = { ...greedy, frequencyPenalty: 0.5 };
+  const params: TestSampling = { ...greedy, frequencyPenalty: 0.5 };
   const prompts = Array.from({ length: 24 }, () => promptOf(20 + random.below(60)));
   const ids = prompts.map((prompt) =>
     h.submit(prompt, 5, { sampling: params, promptLogprobs: { numTop: 1, from: 1 } }),

@@ -6,16 +6,15 @@ import assert from 'node:assert/strict';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Executable, RunOptions } from '../../kernels/device.ts';
 import { systemClock } from '../../shared/base/clock.ts';
-import type { EngineEvent, ToEngine } from '../../shared/engine/engine_messages.ts';
+import type { LoopEvent, ToEngine } from '../../shared/engine/engine_messages.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
-import { neutralSampling } from '../../shared/engine/sampler.ts';
-import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import { chainOf, type AnchoredHash } from '../../shared/kv/block_key.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { until } from '../support/cluster.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { generate, greedy, loadDefaults } from '../support/reference_loop.ts';
+import { sequenceRequest, type TestSequence } from '../support/request.ts';
 
 const BLOCK_SIZE = 32;
 const NUM_BLOCKS = 6;
@@ -45,7 +44,7 @@ afterAll(async () => {
 });
 
 interface Told {
-  readonly event: EngineEvent;
+  readonly event: LoopEvent;
   /** Which of the loop's messages said so, and how many steps had begun. */
   readonly message: number;
   readonly numRuns: number;
@@ -106,15 +105,12 @@ class Running {
     this.loop.receive(message);
   }
 
-  submit(more: Partial<SequenceRequest> = {}): void {
-    this.loop.submit({
-      ...{ id: 1, kind: 'decode', root: model.layout.format, tokens: prompt, hashes: [], promptLength: prompt.length },
-      ...{ maxLength: prompt.length + NUM_NEW, stopTokenIds: [], sampling: neutralSampling, isFetching: false },
-      ...more,
-    });
+  submit(more: Partial<TestSequence> = {}): void {
+    const maxLength = (more.tokens ?? prompt).length + NUM_NEW;
+    this.loop.submit(sequenceRequest({ id: 1, root: model.layout.format, tokens: prompt, maxLength, ...more }));
   }
 
-  of<K extends EngineEvent['kind']>(kind: K): (Told & { readonly event: Extract<EngineEvent, { kind: K }> })[] {
+  of<K extends LoopEvent['kind']>(kind: K): (Told & { readonly event: Extract<LoopEvent, { kind: K }> })[] {
     return this.told.filter((one): one is never => one.event.kind === kind);
   }
 
@@ -331,7 +327,7 @@ test('a sequence that ends while a part of its first step is computed keeps its 
   assert(numHeld > NUM_BLOCKS);
   engine.send({ kind: 'cancel', id: 1 });
   await engine.isIdle();
-  assert.equal(engine.loop.engine.phaseOf(1), undefined);
+  assert.equal(engine.loop.engine.stateOf(1), undefined);
   assert.equal(numUsed(), numHeld);
   release();
   await until('they are given back', () => numUsed() === 0);

@@ -3,15 +3,16 @@ import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
 import { Drawer, FORBIDDEN, IN_PROMPT, scoreOf } from '../../kernels/draw.ts';
 import type { SampleResult } from '../../kernels/device.ts';
-import { keyOfSeed, philox4x32, randomAt } from '../../shared/engine/philox.ts';
-import {
-  DrawMemory,
-  Draws,
-  neutralSampling,
-  numCandidatesOf,
-  sampledToken,
-  type SamplingParams,
-} from '../../shared/engine/sampler.ts';
+import { philox4x32, randomAt } from '../../shared/engine/philox.ts';
+import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
+import { neutralSampling } from '../../shared/protocol/request.ts';
+import { packSeed } from '../../shared/protocol/packing.ts';
+import { samplingOf, type TestSampling } from '../support/request.ts';
+
+const keyOfSeed = (seed: bigint | number): [number, number] => {
+  const { seedLow, seedHigh } = packSeed(BigInt(seed));
+  return [seedLow, seedHigh];
+};
 
 test('Philox4x32-10 gives the vectors its authors publish', () => {
   assert.deepEqual(philox4x32([0, 0, 0, 0], [0, 0]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
@@ -56,8 +57,7 @@ test('over seeds and over positions tokens come as often as they should', () => 
 });
 
 describe('parameters become a draw', () => {
-  const draw = (params: Partial<SamplingParams>): ReturnType<Draws['at']> =>
-    new Draws({ ...neutralSampling, ...params }).at(9);
+  const draw = (params: Partial<TestSampling>): ReturnType<Draws['at']> => new Draws(samplingOf(params)).at(9);
 
   test('temperature 0 is greedy, neutral values cut nothing', () => {
     expect(draw({})).toMatchObject({ octaves: undefined, minWeight: 1, topK: 0, topP: 0, penalties: undefined });
@@ -78,8 +78,8 @@ describe('parameters become a draw', () => {
 });
 
 describe('what a sequence remembers', () => {
-  const memoryOf = (params: Partial<SamplingParams>, tokens: number[], promptLength: number): DrawMemory =>
-    new DrawMemory({ ...neutralSampling, ...params }, { tokens, promptLength, stopTokenIds: [3] }, 6);
+  const memoryOf = (params: Partial<TestSampling>, tokens: number[], promptLength: number): DrawMemory =>
+    new DrawMemory(samplingOf(params), { tokens, promptLength, stopTokenIds: [3] }, 6);
 
   test('nothing that nobody asked for', () => {
     const memory = memoryOf({}, [1, 2], 2);
@@ -123,7 +123,7 @@ describe('what a sequence remembers', () => {
 });
 
 test('log-probabilities are those of the raw logits, whatever was applied', () => {
-  const params: SamplingParams = { ...neutralSampling, numLogprobs: 2, logitBias: [[2, 50]] };
+  const params = samplingOf({ numLogprobs: 2, logitBias: [[2, 50]] });
   expect([
     numCandidatesOf(params),
     numCandidatesOf({ ...params, numLogprobs: 0 }),
@@ -135,12 +135,11 @@ test('log-probabilities are those of the raw logits, whatever was applied', () =
     candidateIds: Uint32Array.of(0, 1),
     candidateLogits: Float32Array.of(logits[0]!, logits[1]!),
   };
-  const { token, logprob, top } = sampledToken(params, 2, logits[2]!, result);
-  assert.equal(token, 2);
-  assert(Math.abs(logprob! - Math.log(0.1)) < 1e-6);
-  assert.deepEqual(
-    top!.map(([id]) => id),
-    [0, 1],
-  );
-  assert.deepEqual(sampledToken(neutralSampling, 1, 0, result), { token: 1 });
+  const { token, position, logprob, topTokens } = sampledToken(params, 7, 2, logits[2]!, result);
+  assert.deepEqual([token, position], [2, 7]);
+  assert(Math.abs(logprob[0]! - Math.log(0.1)) < 1e-6);
+  assert.deepEqual(topTokens, [0, 1]);
+  assert.deepEqual(sampledToken(neutralSampling, 7, 1, 0, result), {
+    ...{ token: 1, position: 7, logprob: [], topTokens: [], topLogprobs: [] },
+  });
 });

@@ -8,7 +8,7 @@ import type { Program } from '../../kernels/program.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Engine } from '../../shared/engine/engine.ts';
-import { neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
+import { sequenceRequest, type TestSampling } from '../support/request.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { randomWeights } from '../bench/random_weights.ts';
 import { kvLayoutOf, kvSpecOf } from '../../shared/engine/program_kv.ts';
@@ -53,7 +53,6 @@ async function engineOf(
     ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks }, drawPages: 2 * numSeqs },
   });
   const numTokens = new Map<number, number>();
-  const nothing = (): void => undefined;
   const engine = new Engine(
     executable,
     {
@@ -63,30 +62,20 @@ async function engineOf(
       maxNumSeqs: numSeqs,
       maxWaiting: 2_000,
       stepMs: 100_000,
-    },
-    {
-      onToken: (id) => numTokens.set(id, (numTokens.get(id) ?? 0) + 1),
-      ...{ onAdmitted: nothing, onPreempted: nothing, onProgress: nothing, onPrefilled: nothing, onPrompt: nothing },
-      onFailed: (id, message) => assert.fail(`${id}: ${message}`),
-      ...{ onStored: nothing, onRemoved: nothing, onPlanned: nothing, onFilling: () => undefined },
+      emit: (event) => {
+        if (event.kind === 'token') numTokens.set(event.id, (numTokens.get(event.id) ?? 0) + 1);
+        else if (event.kind === 'refused') assert.fail(`${event.id}: ${event.message}`);
+      },
     },
     systemClock,
   );
   return { engine, executable, numTokens };
 }
 
-function submit(
-  engine: Engine,
-  id: number,
-  numPrompt: number,
-  numNew: number,
-  sampling: Partial<SamplingParams>,
-): void {
-  engine.submit({
-    ...{ id, kind: 'decode', root: '0'.repeat(32) as Digest, hashes: [], stopTokenIds: [], isFetching: false },
-    tokens: Array.from({ length: numPrompt }, (_, i) => (i * 7 + id) % 1_000),
-    ...{ promptLength: numPrompt, maxLength: numPrompt + numNew, sampling: { ...neutralSampling, ...sampling } },
-  });
+function submit(engine: Engine, id: number, numPrompt: number, numNew: number, sampling: Partial<TestSampling>): void {
+  const tokens = Array.from({ length: numPrompt }, (_, i) => (i * 7 + id) % 1_000);
+  const root = '0'.repeat(32) as Digest;
+  engine.submit(sequenceRequest({ id, root, tokens, maxLength: numPrompt + numNew, sampling }));
 }
 
 /** Bytes that were allocated on the heap meanwhile, those that were collected included. */
@@ -139,7 +128,7 @@ test.each([
 
 test('a thousand and twenty-four sequences in one step, of every kind', async () => {
   const { engine, executable, numTokens } = await engineOf(500, 1_024, 4_096);
-  const kinds: Partial<SamplingParams>[] = [
+  const kinds: Partial<TestSampling>[] = [
     ...[{}, { temperature: 1 }, { temperature: 0.7, topP: 0.9 }, { temperature: 1, topK: 5, minP: 0.1 }],
     ...[
       { temperature: 1, frequencyPenalty: 0.5 },

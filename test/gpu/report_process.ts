@@ -25,7 +25,8 @@ import { attentionConformance } from '../kernels/conformance/attention.ts';
 import { drawConformance } from '../kernels/conformance/draw.ts';
 import type { Conformance } from '../kernels/conformance/suite.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { Draws, neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
+import { Draws } from '../../shared/engine/sampler.ts';
+import { samplingOf, type TestSampling } from '../support/request.ts';
 import { percentile, withReference, type Figure } from '../bench/figures.ts';
 import { shapeOfUniform, shapes, uniformTensors, type UniformModel } from '../bench/uniform_model.ts';
 import type { WeightFormat } from '../../kernels/weight_format.ts';
@@ -109,7 +110,7 @@ function stepBytes(model: UniformModel, format: WeightFormat, batch: number, con
   return ((layers * perLayer + hidden * vocabSize) * bits) / 8 + kv;
 }
 
-const kinds: Readonly<Record<string, Partial<SamplingParams>>> = {
+const kinds: Readonly<Record<string, Partial<TestSampling>>> = {
   greedy: { temperature: 0 },
   default: { temperature: 1 },
   'top_p 0.9': { temperature: 1, topP: 0.9 },
@@ -124,7 +125,7 @@ async function decodeMs(
   kind: string,
 ): Promise<number> {
   const draw = (slot: number, position: number): DrawRequest => ({
-    ...new Draws({ ...neutralSampling, ...kinds[kind] }).at(position),
+    ...new Draws(samplingOf(kinds[kind] ?? {})).at(position),
     slot,
   });
   const step = (position: number): Segment[] =>

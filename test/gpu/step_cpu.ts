@@ -5,7 +5,8 @@
 import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
+import { Draws } from '../../shared/engine/sampler.ts';
+import { neutralSampling } from '../../shared/protocol/request.ts';
 import { percentile } from '../bench/figures.ts';
 import { configOf, shapeOfUniform, shapes, uniformTensors } from '../bench/uniform_model.ts';
 import { kvLayoutFor } from '../support/kv.ts';

@@ -9,7 +9,8 @@ import { piecesOf } from '../../kernels/wasm/pieces.ts';
 import type { ProfiledExecutable } from '../../kernels/wasm/wasm_executable.ts';
 import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { loadModel } from '../../shared/engine/load_model.ts';
-import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
+import { Draws } from '../../shared/engine/sampler.ts';
+import { samplingOf } from '../support/request.ts';
 import { openModel } from '../../shared/model/open_model.ts';
 import { goldenFolder } from '../support/golden.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
@@ -100,7 +101,7 @@ test('tokens that are drawn, and given again by their slot, are those of one mem
   for (const isNarrow of [false, true]) {
     if (isNarrow) await narrowFor(modelPath, 'int8');
     const { executable } = await loadModel({ ...loadDefaults, modelPath, weightFormat: 'int8', numBlocks: 128 });
-    const draws = new Draws({ ...neutralSampling, temperature: 1, seed: 5 });
+    const draws = new Draws(samplingOf({ temperature: 1, seed: 5 }));
     const tokens: number[] = [];
     let [start, next] = [0, Array.from({ length: 40 }, (_, i) => (i * 7) % 250)];
     for (let step = 0; step < 20; step++) {

@@ -6,7 +6,8 @@ import assert from 'node:assert/strict';
 import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { Draws, neutralSampling } from '../../shared/engine/sampler.ts';
+import { Draws } from '../../shared/engine/sampler.ts';
+import { neutralSampling } from '../../shared/protocol/request.ts';
 import { shapeOfUniform, uniformTensors } from '../bench/uniform_model.ts';
 import { kvLayoutFor } from '../support/kv.ts';
 

@@ -30,7 +30,8 @@ class NaiveModel {
 
   inOrder(): number[] {
     return this.items
-      .slice().sort((a, b) => a.evictionClass - b.evictionClass || a.usedAt - b.usedAt)
+      .slice()
+      .sort((a, b) => a.evictionClass - b.evictionClass || a.usedAt - b.usedAt)
       .map(({ item }) => item);
   }
 

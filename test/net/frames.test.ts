@@ -110,7 +110,7 @@ class Holder {
   end(blocks: readonly number[], slots: readonly number[]): void {
     blocks.forEach((block, i) => {
       const hash = hashes[block]!;
-      this.outbox.onEngineEvent({ kind: 'stored', hash });
+      this.outbox.onEngineEvent({ kind: 'stored', origin: 'computed', hash });
       this.outbox.onEngineEvent({ kind: 'exported', hash, slot: slots[i]!, anchor: hash.anchor });
     });
   }

@@ -82,14 +82,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'failover takes output for prompt',
     file: 'services/router/relay/attempt.js',
-    from: 'promptLength: generation.promptTokens.length',
-    to: 'promptLength: this.#tokens.length',
+    from: 'request: { ...request,',
+    to: 'request: { ...request, promptLength: this.#tokens.length,',
   },
   {
     name: 'failover draws from another random stream',
     file: 'services/router/relay/attempt.js',
-    from: 'sampling: generation.sampling,',
-    to: 'sampling: { ...generation.sampling, seed: generation.sampling.seed + this.#course.numAttempts - 1 },',
+    from: 'request: { ...request,',
+    to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#course.numAttempts - 1) >>> 0 },',
   },
   {
     name: 'failover forgets the last token',
@@ -105,33 +105,33 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a hit counts for one block more than it is',
-    file: 'shared/engine/scheduler.js',
-    from: 'head.numComputed = acquired.numHits * blockSize;',
-    to: 'head.numComputed = Math.min(acquired.numHits + 1, head.hittableBlocks(blockSize)) * blockSize;',
+    file: 'shared/engine/sequence.js',
+    from: 'this.cursor.startAt(numHits * this.#spec.blockSize);',
+    to: 'this.cursor.startAt(Math.min(numHits + 1, this.hittableBlocks) * this.#spec.blockSize);',
   },
   {
     name: 'what was delivered before a preemption counts after it',
-    file: 'shared/engine/scheduler.js',
-    from: 'sequence.delivered.clear();',
-    to: '',
+    file: 'shared/engine/sequence.js',
+    from: 'const fetched = new FetchedBlocks(this.#spec);',
+    to: 'const fetched = (this.kept ??= new FetchedBlocks(this.#spec));',
   },
   {
     name: 'a sequence that is cancelled keeps its blocks (R2)',
     file: 'shared/engine/scheduler.js',
-    from: 'else\n            this.#pool.release(sequence.heldBlocks);',
-    to: '',
+    from: 'this.#pool.release(sequence.end());',
+    to: 'sequence.end();',
   },
   {
     name: 'failover forgets how long the output may be',
     file: 'services/router/relay/attempt.js',
-    from: 'maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen)',
-    to: 'maxLength: Math.min(generation.maxLength + this.#course.numAttempts - 1, chosen.decode.maxModelLen)',
+    from: 'maxLength: Math.min(request.maxLength, chosen.decode.maxModelLen)',
+    to: 'maxLength: Math.min(request.maxLength + this.#course.numAttempts - 1, chosen.decode.maxModelLen)',
   },
   {
     name: 'failover forgets the stop tokens',
     file: 'services/router/relay/attempt.js',
-    from: 'stopTokenIds: generation.stopTokenIds,',
-    to: 'stopTokenIds: this.#course.numAttempts > 1 ? [] : generation.stopTokenIds,',
+    from: 'request: { ...request,',
+    to: 'request: { ...request, stopTokenIds: this.#course.numAttempts > 1 ? [] : request.stopTokenIds,',
   },
   {
     name: 'slots of records that were not used are not given back (R2)',
@@ -166,8 +166,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a block is named before its last token is computed (K1)',
     file: 'shared/engine/engine.js',
-    from: 'const lastBlock = Math.floor((start + count) / blockSize);',
-    to: 'const lastBlock = Math.floor(Math.min(sequence.tokens.length, start + count + 1) / blockSize);',
+    from: 'index < Math.floor((start + count) / blockSize); index++',
+    to: 'index < Math.floor(Math.min(tokens.length, start + count + 1) / blockSize); index++',
   },
   {
     name: 'the last block is hit too, and nothing is left to sample from',
@@ -280,8 +280,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token of a cancelled sequence is taken for its successor',
     file: 'shared/engine/engine.js',
-    from: 'if (this.#sequences.get(sequence.request.id) !== sequence) {',
-    to: 'if (false) {',
+    from: 'const isGone = () => this.#sequences.get(sequence.request.id) !== sequence;',
+    to: 'const isGone = () => false;',
   },
   {
     name: 'blocks may be freed while they are filled (K1)',
@@ -315,9 +315,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a step begins before its layers are there',
-    file: 'shared/engine/sequence.js',
-    from: 'this.framesIn.get(index) ?? 0',
-    to: 'this.framesIn.get(index) ?? 1',
+    file: 'shared/engine/fetched_blocks.js',
+    from: 'const bits = this.#frames.get(index) ?? 0;',
+    to: 'const bits = this.#frames.get(index) ?? 1;',
   },
   {
     name: 'a window ends a token early',
@@ -327,16 +327,16 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a block without all its layers has a name (K1)',
-    file: 'shared/engine/incoming.js',
-    from: 'if (bits !== (1 << frames.length) - 1)',
-    to: 'if (frame < frames.length - 1)',
+    file: 'shared/engine/fetched_blocks.js',
+    from: 'if (bits !== (1 << this.#spec.frames.length) - 1)',
+    to: 'if (frame < this.#spec.frames.length - 1)',
   },
   {
     name: 'what rows before the missing block would see is not looked for',
-    file: 'shared/engine/sequence.js',
-    from: `end = index;
-            unseen = unseenFrom(end, blockSize, windows);`,
-    to: 'end = index;',
+    file: 'shared/engine/fetched_blocks.js',
+    from: `usable = index;
+            outside = this.#outsideAt(usable);`,
+    to: 'usable = index;',
   },
   {
     name: 'blocks that left early do not come to the outbox',
@@ -353,14 +353,15 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'the random stream of a token depends on the instance',
     file: 'shared/node/decode_call.js',
-    from: 'return { ...rest,',
-    to: 'return { ...rest, seed: rest.seed + 1,',
+    from: 'const request = requestOf(start.request);',
+    to: `const wanted = requestOf(start.request);
+        const request = wanted && { ...wanted, sampling: { ...wanted.sampling, seedLow: (wanted.sampling.seedLow + 1) >>> 0 } };`,
   },
   {
     name: 'positions of tokens begin at the prompt, whatever came before',
-    file: 'shared/node/decode_call.js',
-    from: 'let position = tokens.length;',
-    to: 'let position = tokens.length - 1;',
+    file: 'shared/engine/draw_book.js',
+    from: 'sampledToken(draws.params, position, token, logit, result)',
+    to: 'sampledToken(draws.params, position - 1, token, logit, result)',
   },
   {
     name: 'what a lost holder had stays in the index',
@@ -491,21 +492,21 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a delivery that ends after its sequence was cancelled is named',
     file: 'shared/engine/incoming.js',
-    from: `if (sequence.phase !== phase)
+    from: `if (sequence.state !== state)
             return;`,
     to: '',
   },
   {
     name: 'what was delivered behind a gap is not counted once the gap is computed',
-    file: 'shared/engine/engine.js',
-    from: `sequence.passDelivered(blockSize);
-            return { sequence,`,
-    to: 'return { sequence,',
+    file: 'shared/engine/step.js',
+    from: `sequence.passFetched();
+        return {`,
+    to: 'return {',
   },
   {
     name: 'a sequence that has proceeded waits for blocks again after a preemption',
-    file: 'shared/engine/engine.js',
-    from: 'sequence.isFetching = false;',
+    file: 'shared/engine/sequence.js',
+    from: 'this.#isFetched = true;',
     to: '',
   },
   {
@@ -710,33 +711,34 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a step begins before the one before it has the token that it takes for known',
-    file: 'shared/engine/engine.js',
-    from: 'known.push(fromSlot(this.#draws.slotOf(sequence)))',
-    to: 'known.push(tokens.at(-1))',
+    file: 'shared/engine/step.js',
+    from: '.fill(fromSlot(draws.slotOf(sequence)))',
+    to: '.fill(sequence.tokens.view().at(-1))',
   },
   {
     name: 'blocks of a sequence that has ended are not given back when its last step is done (R2)',
     file: 'shared/engine/engine.js',
-    from: 'this.pool.release(sequence.retired);',
-    to: '',
+    from: `if (isGone()) {
+            this.pool.release(sequence.takeEnded());`,
+    to: 'if (isGone()) {',
   },
   {
     name: 'blocks of a sequence that has ended are given back while a step touches them',
-    file: 'shared/engine/engine.js',
-    from: 'if (sequence.numInFlight > 0 || sequence.isBeginning)\n            return;',
-    to: '',
+    file: 'shared/engine/sequence.js',
+    from: "if (this.#state.kind !== 'ended' || this.cursor.isTouching)",
+    to: "if (this.#state.kind !== 'ended')",
   },
   {
     name: 'a token that the host draws is not waited for',
     file: 'shared/engine/draw_book.js',
-    from: 'return sequence.numPending === 0 || !this.#isDrawnByHost(sequence);',
+    from: 'return sequence.cursor.pending === 0 || !this.#isDrawnByHost(sequence);',
     to: 'return true;',
   },
   {
     name: 'somebody is preempted while a step touches its blocks (K1)',
     file: 'shared/engine/scheduler.js',
-    from: "if (!isIdle)\n                return 'short';",
-    to: '',
+    from: 'while (plan.short && terms.isIdle)',
+    to: 'while (plan.short)',
   },
   {
     name: 'a slot is given to two sequences',
@@ -777,13 +779,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'who is preempted or fails over is asked for the whole prompt again, and tells what was told',
     file: 'services/router/relay/attempt.js',
-    from: 'generation.promptLogprobs.tokens.length + 1 : 0,',
+    from: 'promptLogprobs.length + 1 : 0,',
     to: '2 : 0,',
   },
   {
     name: 'cached blocks are hit although their rows are asked for',
     file: 'shared/engine/sequence.js',
-    from: 'return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.promptNext - 1) / blockSize)) : numBlocks;',
+    from: 'return this.isReadingPrompt ? Math.min(numBlocks, Math.floor((this.#promptNext - 1) / blockSize)) : numBlocks;',
     to: 'return numBlocks;',
   },
 ];

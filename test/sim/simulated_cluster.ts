@@ -12,7 +12,7 @@ import { Random } from '../../shared/base/random.ts';
 import type { ThreadModule } from '../../shared/base/threads.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
-import type { EngineEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
+import type { LoopEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/node/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
@@ -508,7 +508,7 @@ export class SimCluster {
   }
 
   /** K1: a block that has a name holds what the name says, in the device when it is told. */
-  #checkEvent({ name }: Node, { loop, executable, held, slots }: SimEngine, event: EngineEvent): void {
+  #checkEvent({ name }: Node, { loop, executable, held, slots }: SimEngine, event: LoopEvent): void {
     if (event.kind === 'removed') held.delete(event.key);
     if (event.kind === 'consumed') {
       const used = slots.get(event.slot);
@@ -599,7 +599,7 @@ export class SimCluster {
     if (this.simulation.nowMs - Math.max(engine.orphanedSinceMs ?? Infinity, process.resumedMs) > MAX_ORPHANED_MS)
       this.faults.push(`R2: ${name} has ${load.numRunning + load.numWaiting} sequences, and fewer calls`);
     const window = Math.floor(this.shape.dramSlots / 4);
-    const numEarly = [...slots.values()].filter(({ id }) => loop.engine.phaseOf(id) === 'waiting').length;
+    const numEarly = [...slots.values()].filter(({ id }) => loop.engine.stateOf(id) === 'waiting').length;
     if (numEarly <= Math.ceil(window / 2)) engine.crowdedSinceMs = undefined;
     else engine.crowdedSinceMs ??= this.simulation.nowMs;
     if (this.simulation.nowMs - (engine.crowdedSinceMs ?? Infinity) > CROWDED_MS)

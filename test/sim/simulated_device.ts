@@ -15,15 +15,10 @@ import {
 } from '../../kernels/device.ts';
 import { Drawer, NO_TOKEN } from '../../kernels/draw.ts';
 import type { Clock } from '../../shared/base/clock.ts';
-import {
-  DrawMemory,
-  Draws,
-  numCandidatesOf,
-  sampledToken,
-  type SampledToken,
-  type SamplingParams,
-} from '../../shared/engine/sampler.ts';
+import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import { kvSpec, type KvSpec, type LayerKv, type LayerSpan } from '../../shared/kv/kv_spec.ts';
+import type { SampledMessage } from '../../shared/protocol/messages.ts';
+import { samplingOf, type TestSampling } from '../support/request.ts';
 
 /** Layers that keep KV: one per half of it, so that each half has a checksum of its own. */
 const SIM_LAYERS = 2;
@@ -133,12 +128,12 @@ export interface PlainRequest {
   readonly tokens: readonly number[];
   readonly maxLength: number;
   readonly stopTokenIds: readonly number[];
-  readonly sampling: SamplingParams;
+  readonly sampling: TestSampling;
 }
 
 export interface PlainRun {
   /** What a request must give. */
-  readonly sampled: readonly SampledToken[];
+  readonly sampled: readonly SampledMessage[];
   /** Of every position of prompt and output but the last, [low, high]. */
   readonly kv: readonly (readonly [low: number, high: number])[];
   /** ln p of each token of the prompt but the first, by position. */
@@ -146,9 +141,10 @@ export interface PlainRun {
 }
 
 /** A request without blocks, batches or machines. */
-export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainRequest): PlainRun {
+export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish }: PlainRequest): PlainRun {
+  const sampling = samplingOf(wish);
   const all = [...tokens];
-  const sampled: SampledToken[] = [];
+  const sampled: SampledMessage[] = [];
   const kv: [number, number][] = [];
   const promptLogprobs = new Map<number, number>();
   const draws = new Draws(sampling);
@@ -173,7 +169,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling }: PlainReq
     const token = drawer.draw(logits, draws.at(all.length), memory);
     memory.count(token);
     const result = resultOf(logits, { numCandidates: numCandidatesOf(sampling), askedTokens: [] });
-    const one = sampledToken(sampling, token, logits[token]!, result);
+    const one = sampledToken(sampling, all.length, token, logits[token]!, result);
     assert(
       sampled.length >= sampling.minTokens || !stopTokenIds.includes(one.token),
       'a stop token came before the least number of tokens',

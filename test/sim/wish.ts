@@ -1,7 +1,7 @@
 /** What a simulated client asks of the API, what it must get, and whether it did: the one oracle. */
 import { projectPath } from '../support/project.ts';
 import type { Random } from '../../shared/base/random.ts';
-import { neutralSampling, type SamplingParams } from '../../shared/engine/sampler.ts';
+import { greedy, type TestSampling } from '../support/request.ts';
 import type { EndpointPath } from '../../services/router/openai/endpoints.ts';
 import { REPLACEMENT } from '../../services/router/text/text_stream.ts';
 import { readTextFiles } from '../../shared/model/text_files.ts';
@@ -97,8 +97,8 @@ export function drawWish(
   const isStream = r.chance(3, 4);
   const isReading = !isStream && !isChat && r.chance(1, 2);
   const salt = r.pick(['', '', '', 'tenant', `own ${r.u32()}`]);
-  const sampling: SamplingParams = {
-    ...neutralSampling,
+  const sampling: TestSampling = {
+    ...greedy,
     ...{ temperature: r.pick([0, 0.8, 1.2]), topK: r.pick([0, 5]), topP: r.pick([1, 0.9]), seed: r.u32() },
     ...{ presencePenalty: r.pick([0, 0, 0.7]), numLogprobs, minTokens },
     ...{ frequencyPenalty: r.pick([0, 0, 0, 0.4]), repetitionPenalty: r.pick([1, 1, 1, 1.3]) },
@@ -263,7 +263,7 @@ function faultOfOne(want: Expected, got: Got, isWhole: boolean, body: Wish['body
   const isPrefix = got.ids.every((id, i) => id === want.ids[i]) && want.text.startsWith(got.text);
   if (!isPrefix) return `R1: ${got.ids.join()} ${JSON.stringify(got.text)} is not ${want.ids.join()} ${want.text}`;
   const { sampled } = want.plain;
-  if (got.logprobs.some((value, i) => value !== sampled[i]?.logprob)) return 'its log-probabilities are others';
+  if (got.logprobs.some((value, i) => value !== sampled[i]?.logprob[0])) return 'its log-probabilities are others';
   if (!isWhole) return undefined;
   if (body['prompt_logprobs'] !== undefined && !isPromptTold(want, got))
     return `the prompt's log-probabilities are others`;

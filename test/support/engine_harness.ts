@@ -2,12 +2,13 @@
 import assert from 'node:assert/strict';
 import { systemClock } from '../../shared/base/clock.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
-import { Engine, type EngineListener, type SequenceReport } from '../../shared/engine/engine.ts';
+import { Engine } from '../../shared/engine/engine.ts';
+import type { EngineEvent } from '../../shared/engine/engine_events.ts';
+import type { SequenceReport } from '../../shared/engine/sequence_times.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
-import type { SampledToken, SamplingParams } from '../../shared/engine/sampler.ts';
-import type { SequenceRequest } from '../../shared/engine/sequence.ts';
 import type { AnchoredHash, BlockKey } from '../../shared/kv/block_key.ts';
-import { greedy } from './reference_loop.ts';
+import type { SampledMessage } from '../../shared/protocol/messages.ts';
+import { sequenceRequest, type TestSequence } from './request.ts';
 
 export class Harness {
   readonly engine: Engine;
@@ -16,67 +17,66 @@ export class Harness {
   readonly prefilled = new Set<number>();
   readonly preempted = new Set<number>();
   readonly failed = new Map<number, string>();
-  readonly prompts = new Map<number, SampledToken[]>();
+  readonly prompts = new Map<number, SampledMessage[]>();
   readonly reports = new Map<number, SequenceReport>();
   readonly model: LoadedModel;
   #nextId = 1;
 
   constructor(model: LoadedModel, numBlocks: number, chunkTokens: number, maxNumSeqs = 8) {
     this.model = model;
-    const listener: EngineListener = {
-      onToken: (id, { token }, report) => {
-        this.outputs.set(id, [...(this.outputs.get(id) ?? []), token]);
-        if (report) this.reports.set(id, report);
-      },
-      onAdmitted: () => undefined,
-      onPreempted: (one) => this.preempted.add(one),
-      onProgress: () => undefined,
-      onPrefilled: (id, report) => {
-        this.prefilled.add(id);
-        this.reports.set(id, report);
-      },
-      onPrompt: (id, position, tokens) => {
-        const told = this.prompts.get(id) ?? [];
-        tokens.forEach((token, i) => (told[position + i] = token));
-        this.prompts.set(id, told);
-      },
-      onFailed: (id, message) => this.failed.set(id, message),
-      onStored: (hash) => this.hashes.set(hash.key, hash),
-      onRemoved: (key) => this.hashes.delete(key),
-      onFilling: () => undefined,
-      onPlanned: () => undefined,
-    };
     this.engine = new Engine(
       model.executable,
       {
-        spec: model.layout.spec,
-        numBlocks,
-        chunkTokens,
-        maxNumSeqs,
-        maxWaiting: 100,
-        stepMs: 0,
+        ...{ spec: model.layout.spec, numBlocks, chunkTokens, maxNumSeqs, maxWaiting: 100, stepMs: 0 },
+        emit: (event) => {
+          this.#note(event);
+        },
       },
-      listener,
       systemClock,
     );
   }
 
-  submit(tokens: number[], maxTokens: number, more: Partial<SequenceRequest> = {}): number {
+  #note(event: EngineEvent): void {
+    switch (event.kind) {
+      case 'token': {
+        const { id, sampled, report } = event;
+        this.outputs.set(id, [...(this.outputs.get(id) ?? []), sampled.token]);
+        if (report) this.reports.set(id, report);
+        return;
+      }
+      case 'preempted':
+        this.preempted.add(event.id);
+        return;
+      case 'prefilled':
+        this.prefilled.add(event.id);
+        this.reports.set(event.id, event.report);
+        return;
+      case 'prompt': {
+        const told = this.prompts.get(event.id) ?? [];
+        for (const token of event.tokens) told[token.position] = token;
+        this.prompts.set(event.id, told);
+        return;
+      }
+      case 'refused':
+        this.failed.set(event.id, event.message);
+        return;
+      case 'stored':
+        this.hashes.set(event.hash.key, event.hash);
+        return;
+      case 'removed':
+        this.hashes.delete(event.key);
+        return;
+      case 'admitted':
+      case 'progress':
+      case 'planned':
+        return;
+    }
+  }
+
+  submit(tokens: readonly number[], maxTokens: number, more: Partial<TestSequence> = {}): number {
     const id = this.#nextId++;
-    const sampling: SamplingParams = more.sampling ?? greedy;
-    this.engine.submit({
-      id,
-      kind: 'decode',
-      root: this.model.layout.format,
-      tokens,
-      hashes: [],
-      promptLength: tokens.length,
-      maxLength: tokens.length + maxTokens,
-      stopTokenIds: [],
-      isFetching: false,
-      ...more,
-      sampling,
-    });
+    const { format: root } = this.model.layout;
+    this.engine.submit(sequenceRequest({ id, root, tokens, maxLength: tokens.length + maxTokens, ...more }));
     return id;
   }
 

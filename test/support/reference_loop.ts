@@ -6,17 +6,11 @@ import type { Executable } from '../../kernels/device.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
 
 import { Drawer } from '../../kernels/draw.ts';
-import {
-  DrawMemory,
-  Draws,
-  neutralSampling,
-  numCandidatesOf,
-  sampledToken,
-  type SampledToken,
-  type SamplingParams,
-} from '../../shared/engine/sampler.ts';
+import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
+import type { SampledMessage } from '../../shared/protocol/messages.ts';
+import { greedy, samplingOf, type TestSampling } from './request.ts';
 
-export const greedy = neutralSampling;
+export { greedy };
 
 /** What tests load unless they say otherwise. */
 export const loadDefaults = {
@@ -46,14 +40,15 @@ export async function loadReference(
 export async function generate(
   executable: Executable,
   prompt: readonly number[],
-  params: SamplingParams,
+  wish: TestSampling,
   maxTokens: number,
   stopTokenIds: readonly number[] = [],
-): Promise<SampledToken[]> {
+): Promise<SampledMessage[]> {
+  const params = samplingOf(wish);
   const tokens = [...prompt];
   const { vocab } = executable.draws;
   const blockTable = Array.from({ length: Math.ceil((prompt.length + maxTokens) / 32) }, (_, i) => i);
-  const output: SampledToken[] = [];
+  const output: SampledMessage[] = [];
   const [drawer, draws] = [new Drawer(vocab), new Draws(params)];
   const memory = new DrawMemory(params, { tokens, promptLength: prompt.length, stopTokenIds }, vocab);
   const wanted = { numCandidates: numCandidatesOf(params), askedTokens: [], isFullRowWanted: true };
@@ -67,7 +62,7 @@ export async function generate(
     memory.count(token);
     start = tokens.length;
     tokens.push(token);
-    output.push(sampledToken(params, token, result.fullRow[token] ?? NaN, result));
+    output.push(sampledToken(params, start, token, result.fullRow[token] ?? NaN, result));
     if (stopTokenIds.includes(token)) break;
   }
   return output;

@@ -59,7 +59,7 @@ async function whole(
   for await (const piece of pieces) {
     text.push(piece.text);
     ids.push(...piece.tokens.map(({ token }) => token));
-    if (body.numLogprobs >= 0)
+    if (body.sampling.numLogprobs >= 0)
       entries.push(...(await logprobs(context, piece.tokens)).map((one) => JSON.stringify(one)));
     last = piece;
   }
@@ -73,7 +73,7 @@ async function whole(
   };
   return answerJson(
     frame(context, record, 'chat.completion'),
-    [{ fields, logprobs: body.numLogprobs >= 0 ? `{"content":[${entries.join()}],"refusal":null}` : 'null' }],
+    [{ fields, logprobs: body.sampling.numLogprobs >= 0 ? `{"content":[${entries.join()}],"refusal":null}` : 'null' }],
     {
       usage: usageOf([record]),
       ...(body.isReturningIds ? { prompt_token_ids: Array.from(generation.promptTokens) } : {}),
@@ -110,8 +110,9 @@ async function* events(
       isFirst = false;
     }
     numSent = numTokens;
-    if (text !== '' || body.numLogprobs >= 0 || body.isReturningIds) {
-      const content = body.numLogprobs >= 0 ? { content: await logprobs(context, tokens), refusal: null } : null;
+    if (text !== '' || body.sampling.numLogprobs >= 0 || body.isReturningIds) {
+      const content =
+        body.sampling.numLogprobs >= 0 ? { content: await logprobs(context, tokens), refusal: null } : null;
       yield chunk({ delta: { content: text }, logprobs: content, ...idsOf });
     }
     if (finish) yield chunk({ finish_reason: finish, stop_reason: stopReason });

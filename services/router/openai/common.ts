@@ -1,7 +1,8 @@
 /** What chat and completions share: model name, sampling, usage, token names, headers. */
-import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
-import type { SamplingMessage, SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
+import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { TokenName } from '../text/text.ts';
@@ -51,22 +52,26 @@ export function generationOf(
     );
   }
   const maxLength = maxTokens === undefined ? mostLength : numPrompt + numNew;
-  if (body.minTokens > Math.max(1, maxLength - numPrompt)) {
+  const { minTokens, numLogprobs } = body.sampling;
+  if (minTokens > Math.max(1, maxLength - numPrompt)) {
     throw new ParameterFailure(
-      `min_tokens: ${body.minTokens} is more than max_tokens allows, ${maxLength - numPrompt}`,
+      `min_tokens: ${minTokens} is more than max_tokens allows, ${maxLength - numPrompt}`,
       'min_tokens',
     );
   }
   const isEchoing = 'isEchoing' in body && body.isEchoing;
-  const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? body.numLogprobs : -1);
+  const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
   return {
-    ...{ promptTokens, maxLength, isPromptOnly, isOpenEnded: maxTokens === undefined },
-    sampling: toSampling(body, facts.defaults, drawSeed, facts.vocabSize),
-    scope: { adapter: '', salt: body.cacheSalt },
-    promptLogprobs: numPromptTop < 0 ? undefined : { numTop: numPromptTop, tokens: [] },
+    ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
+    request: {
+      ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1 },
+      // With `ignore_eos` only the tokens that the request names itself end it.
+      stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
+      sampling: toSampling(body, facts, drawSeed),
+      scope: { adapter: '', salt: body.cacheSalt },
+    },
+    promptLogprobs: numPromptTop < 0 ? undefined : [],
     text: { stops: body.stops, isStopIncluded: body.isStopIncluded, isSkippingSpecial: body.isSkippingSpecial },
-    // With `ignore_eos` only the tokens that the request names itself end it.
-    stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
     // As vLLM has it: every token but the model's first end token is a reason of its own.
     ownStopTokenIds: [...facts.eosTokenIds.slice(1), ...body.stopTokenIds].filter(
       (id) => body.isIgnoringEos || id !== facts.eosTokenIds[0],
@@ -74,29 +79,16 @@ export function generationOf(
   };
 }
 
-/** `seed` is drawn by the caller when the request names none. */
+/** What the client named, else the model's defaults, else OpenAI's. A seed is drawn when the client names none. */
 function toSampling(
-  body: ChatBody | CompletionBody,
-  defaults: ModelFacts['defaults'],
+  { sampling }: ChatBody | CompletionBody,
+  { defaults, vocabSize }: ApiContext['facts'],
   drawSeed: () => number,
-  vocabSize: number,
-): SamplingMessage {
-  const topK = Math.max(0, body.topK ?? defaults.topK ?? 0);
-  return {
-    temperature: body.temperature ?? defaults.temperature ?? 1,
-    topP: body.topP ?? defaults.topP ?? 1,
-    // All of the vocabulary is no cut.
-    topK: topK >= vocabSize ? 0 : topK,
-    minP: body.minP ?? defaults.minP ?? 0,
-    presencePenalty: body.presencePenalty,
-    frequencyPenalty: body.frequencyPenalty,
-    repetitionPenalty: body.repetitionPenalty ?? defaults.repetitionPenalty ?? 1,
-    biasTokens: body.biasTokens,
-    biasValues: body.biasValues,
-    ...packSeed(body.seed ?? BigInt(drawSeed())),
-    numLogprobs: body.numLogprobs,
-    minTokens: body.minTokens,
-  };
+): Sampling {
+  const seed = sampling.seedLow === undefined ? packSeed(BigInt(drawSeed())) : {};
+  const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...sampling };
+  // All of the vocabulary is no cut.
+  return { ...wish, topK: wish.topK < 0 || wish.topK >= vocabSize ? 0 : wish.topK };
 }
 
 /**

@@ -58,7 +58,7 @@ async function startAll(
     record.model = context.servedName;
     record.promptTokens = promptTokens.length;
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
-    numAsked += promptTokens.length * (1 + (generation.promptLogprobs?.numTop ?? -1));
+    numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
     const pieces = scope.own(runPrompt(context, record, generation, scope));
     runs.push({ record, prompt, generation, pieces });
@@ -89,10 +89,12 @@ async function whole(
       const echoed = body.isEchoing ? await promptTextOf(context, run.prompt, signal) : '';
       output.text.push(echoed);
       output.numEchoed = numCharactersOf(echoed);
-      if (body.isEchoing && body.numLogprobs >= 0) {
+      if (body.isEchoing && body.sampling.numLogprobs >= 0) {
         const offsets = new PromptOffsets(echoed);
         for (const slice of inSlices(promptTokensOf(run.generation))) {
-          output.lists.add(await completionLogprobs(context, slice, (name) => offsets.next(name), body.numLogprobs));
+          output.lists.add(
+            await completionLogprobs(context, slice, (name) => offsets.next(name), body.sampling.numLogprobs),
+          );
           await context.clock.turn();
         }
       }
@@ -101,9 +103,14 @@ async function whole(
     }
     output.text.push(piece.text);
     output.ids.push(...piece.tokens.map(({ token }) => token));
-    if (body.numLogprobs >= 0)
+    if (body.sampling.numLogprobs >= 0)
       output.lists.add(
-        await completionLogprobs(context, piece.tokens, () => output.numEchoed + piece.offset, body.numLogprobs),
+        await completionLogprobs(
+          context,
+          piece.tokens,
+          () => output.numEchoed + piece.offset,
+          body.sampling.numLogprobs,
+        ),
       );
     output.last = piece;
   }
@@ -118,7 +125,7 @@ async function whole(
         ? { prompt_token_ids: Array.from(runs[index]?.generation.promptTokens ?? []), token_ids: ids }
         : {}),
     },
-    logprobs: body.numLogprobs >= 0 ? lists.json() : 'null',
+    logprobs: body.sampling.numLogprobs >= 0 ? lists.json() : 'null',
     ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
   }));
   return answerJson(frame(context, runs), choices, { usage: usageOf(runs.map(({ record }) => record)) });
@@ -153,21 +160,24 @@ async function* events(
       hasBegun[index] = true;
       numEchoed[index] = numCharactersOf(echoed);
       const offsets = new PromptOffsets(echoed);
-      if (body.numLogprobs < 0) yield chunk(echoed, null, ids);
+      if (body.sampling.numLogprobs < 0) yield chunk(echoed, null, ids);
       // The text at once, the lists in slices.
-      for (const [i, slice] of (body.numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.generation))).entries()) {
-        const lists = await completionLogprobs(context, slice, (name) => offsets.next(name), body.numLogprobs);
+      for (const [i, slice] of (body.sampling.numLogprobs < 0
+        ? []
+        : inSlices(promptTokensOf(run.generation))
+      ).entries()) {
+        const lists = await completionLogprobs(context, slice, (name) => offsets.next(name), body.sampling.numLogprobs);
         yield chunk(i === 0 ? echoed : '', lists, i === 0 ? ids : {});
       }
     }
     numSent[index] = piece.numTokens;
-    if (text === '' && finish === undefined && body.numLogprobs < 0 && !body.isReturningIds) continue;
+    if (text === '' && finish === undefined && body.sampling.numLogprobs < 0 && !body.isReturningIds) continue;
     const choice = {
       index,
       text,
       logprobs:
-        body.numLogprobs >= 0
-          ? await completionLogprobs(context, tokens, () => (numEchoed[index] ?? 0) + offset, body.numLogprobs)
+        body.sampling.numLogprobs >= 0
+          ? await completionLogprobs(context, tokens, () => (numEchoed[index] ?? 0) + offset, body.sampling.numLogprobs)
           : null,
       finish_reason: finish ?? null,
       stop_reason: finish ? stopReason : null,

@@ -6,6 +6,9 @@
  * else.
  */
 import type { z } from 'zod';
+import type { Sampling } from '../../../shared/protocol/request.ts';
+import { given } from '../../../shared/base/given.ts';
+import { packSeed } from '../../../shared/protocol/packing.ts';
 import { parseJson, readBias, readIds, readMessages, readPrompts } from './body_parts.ts';
 import { isForeign, type GeneratingEndpoint } from './foreign_keys.ts';
 import { limitsOf, ParameterFailure, type BodyLimits } from './parameter_failure.ts';
@@ -20,34 +23,25 @@ const MAX_IGNORED = 32;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
 
+/** How the client wants tokens drawn: what it named, and no more; the model's defaults and neutral values are for the rest. */
+type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
+
 /** What both endpoints make of their body. */
 interface CommonBody {
   readonly model: string | undefined;
   readonly isStream: boolean;
   readonly hasUsage: boolean;
   readonly hasContinuousUsage: boolean;
-  readonly temperature: number | undefined;
-  readonly topP: number | undefined;
-  readonly topK: number | undefined;
-  readonly minP: number | undefined;
-  readonly seed: bigint | undefined;
-  readonly presencePenalty: number;
-  readonly frequencyPenalty: number;
-  readonly repetitionPenalty: number | undefined;
-  readonly biasTokens: readonly number[];
-  readonly biasValues: readonly number[];
+  readonly sampling: SamplingWish;
   readonly stops: readonly string[];
   readonly isStopIncluded: boolean;
   readonly stopTokenIds: readonly number[];
-  readonly minTokens: number;
   /** Undefined: the endpoint's default. */
   readonly maxTokens: number | undefined;
   readonly isIgnoringEos: boolean;
   readonly isSkippingSpecial: boolean;
   readonly isReturningIds: boolean;
-  /** Alternatives per token; -1: no log-probabilities. */
-  readonly numLogprobs: number;
-  /** Of the prompt's tokens. */
+  /** Alternatives with each token of the prompt; -1: no log-probabilities of the prompt. */
   readonly numPromptLogprobs: number;
   readonly requestId: string | undefined;
   /** Only requests with the same one share blocks. */
@@ -155,24 +149,26 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isStream: body.stream ?? false,
     hasUsage,
     hasContinuousUsage: hasUsage && body.stream_options?.continuous_usage_stats === true,
-    temperature: body.temperature,
-    topP: body.top_p,
-    topK: body.top_k,
-    minP: body.min_p,
-    seed: body.seed,
-    presencePenalty: body.presence_penalty ?? 0,
-    frequencyPenalty: body.frequency_penalty ?? 0,
-    repetitionPenalty: body.repetition_penalty,
-    ...{ biasTokens, biasValues },
+    sampling: {
+      ...given({
+        temperature: body.temperature,
+        topP: body.top_p,
+        topK: body.top_k,
+        minP: body.min_p,
+        presencePenalty: body.presence_penalty,
+        frequencyPenalty: body.frequency_penalty,
+        repetitionPenalty: body.repetition_penalty,
+      }),
+      ...(body.seed === undefined ? {} : packSeed(body.seed)),
+      ...{ biasTokens, biasValues, numLogprobs, minTokens: body.min_tokens ?? 0 },
+    },
     stops,
     isStopIncluded: body.include_stop_str_in_output ?? false,
     stopTokenIds: body.stop_token_ids ?? [],
-    minTokens: body.min_tokens ?? 0,
     maxTokens: body.max_tokens,
     isIgnoringEos: body.ignore_eos ?? false,
     isSkippingSpecial: body.skip_special_tokens ?? true,
     isReturningIds: body.return_token_ids ?? false,
-    numLogprobs,
     numPromptLogprobs: body.prompt_logprobs ?? -1,
     requestId: body.request_id,
     cacheSalt: body.cache_salt ?? '',
@@ -180,7 +176,7 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
   };
 }
 
-function refuseMinOverMax({ minTokens, maxTokens }: Pick<CommonBody, 'minTokens' | 'maxTokens'>): void {
+function refuseMinOverMax({ sampling: { minTokens }, maxTokens }: Pick<CommonBody, 'sampling' | 'maxTokens'>): void {
   if (maxTokens !== undefined && minTokens > maxTokens) {
     throw new ParameterFailure(`min_tokens: ${minTokens} is more than max_tokens, ${maxTokens}`, 'min_tokens');
   }
@@ -246,9 +242,9 @@ export function readCompletionBody(bytes: Uint8Array, all: BodyLimits): Completi
     );
   }
   refuseMinOverMax(read);
-  if (read.biasTokens.length * read.prompts.length > MAX_BIASES) {
+  if (read.sampling.biasTokens.length * read.prompts.length > MAX_BIASES) {
     throw new ParameterFailure(
-      `logit_bias: ${read.biasTokens.length} entries for ${read.prompts.length} prompts are more than ${MAX_BIASES}`,
+      `logit_bias: ${read.sampling.biasTokens.length} entries for ${read.prompts.length} prompts are more than ${MAX_BIASES}`,
       'logit_bias',
     );
   }

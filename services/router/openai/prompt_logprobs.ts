@@ -11,7 +11,7 @@ const TOKENS_AT_ONCE = 128;
 /** Every token of the prompt; the first has no log-probability. Complete once the first token of the output has come. */
 export function promptTokensOf({ promptTokens, promptLogprobs }: Generation): SampledMessage[] {
   const first = { token: promptTokens[0] ?? 0, logprob: [], topTokens: [], topLogprobs: [], position: 0 };
-  return [first, ...(promptLogprobs?.tokens ?? [])];
+  return [first, ...(promptLogprobs ?? [])];
 }
 
 /** Log-probabilities of prompts in one answer, alternatives counted: some hundred bytes each, before they are one text. */

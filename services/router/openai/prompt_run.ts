@@ -37,8 +37,8 @@ export async function* runPrompt(
   scope: RequestScope,
 ): AsyncGenerator<Piece> {
   const { signal, untilMs } = scope;
-  const { promptTokens, maxLength, sampling, ownStopTokenIds } = generation;
-  record.maxTokens = generation.isPromptOnly ? 0 : maxLength - promptTokens.length;
+  const { promptTokens, request, ownStopTokenIds } = generation;
+  record.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
   let finish: Piece['finish'];
@@ -58,7 +58,7 @@ export async function* runPrompt(
       }
       // A stop token ends the output and is no part of its text, unless it is asked for.
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
-      const isSearched = generated.length > sampling.minTokens;
+      const isSearched = generated.length > request.sampling.minTokens;
       const { numCharacters: offset } = text;
       let piece = isSilent ? '' : await text.push(sampled.token, isSearched);
       if (modelFinish) piece += await text.flush(isSearched);
@@ -66,7 +66,7 @@ export async function* runPrompt(
       const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
       // A stop string is no part of what the client has; what is salted is nobody else's.
-      if (modelFinish && text.stop === undefined && generation.scope.salt === '') onGenerated(promptTokens, generated);
+      if (modelFinish && text.stop === undefined && request.scope.salt === '') onGenerated(promptTokens, generated);
       const numTokens = generated.length;
       yield { text: piece, tokens: [sampled], offset, numTokens, finish, stopReason: text.stop ?? ownStop };
       if (finish) return;

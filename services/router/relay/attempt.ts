@@ -9,7 +9,6 @@ import { asFailure, type Failure } from '../../../shared/base/failure.ts';
 import { Pushed } from '../../../shared/base/pushed.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals, OVER } from '../../../shared/base/signal.ts';
-import type { Scope } from '../../../shared/kv/format.ts';
 import type { Network } from '../../../shared/net/network.ts';
 import type {
   DecodeReply,
@@ -163,37 +162,32 @@ export class AttemptRun {
     return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId, router, placement };
   }
 
-  #chain(): { format: Buffer; scope: Scope; tokens: Buffer; lastDigest: Buffer } {
+  #chain(): { format: Buffer; tokens: Buffer; lastDigest: Buffer } {
     const digest = this.#options.view.model?.digest;
     const last = this.#blocks.lastDigest;
     return {
       format: digest ? packDigest(digest) : Buffer.alloc(0),
-      scope: this.#course.generation.scope,
       tokens: packTokens(this.#tokens),
       lastDigest: last ? packDigest(last) : Buffer.alloc(0),
     };
   }
 
   #startMessage(placement: number): DecodeStart {
-    const { generation } = this.#course;
+    const { request, promptLogprobs } = this.#course.generation;
     const chosen = this.#chosen;
     return {
       context: this.#context(placement),
       ...this.#chain(),
-      promptLength: generation.promptTokens.length,
-      maxLength: Math.min(generation.maxLength, chosen.decode.maxModelLen),
-      stopTokenIds: generation.stopTokenIds,
-      sampling: generation.sampling,
+      request: { ...request, maxLength: Math.min(request.maxLength, chosen.decode.maxModelLen) },
       sources: chosen.decodeSources,
       maxSelfCompute: chosen.maxSelfCompute,
-      promptLogprobs: generation.promptLogprobs ? generation.promptLogprobs.numTop + 1 : 0,
-      promptLogprobsFrom: generation.promptLogprobs ? generation.promptLogprobs.tokens.length + 1 : 0,
+      promptLogprobsFrom: promptLogprobs ? promptLogprobs.length + 1 : 0,
     };
   }
 
   /** R1: what comes twice is dropped. */
   #takePrompt(tokens: readonly SampledMessage[]): void {
-    const known = this.#course.generation.promptLogprobs?.tokens;
+    const known = this.#course.generation.promptLogprobs;
     for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
@@ -234,7 +228,8 @@ export class AttemptRun {
     const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
     const placement = instance.place();
     try {
-      const request = { context: this.#context(placement), ...this.#chain(), sources };
+      const { scope } = this.#course.generation.request;
+      const request = { context: this.#context(placement), ...this.#chain(), sources, scope };
       const onReport = (report: Report): void => {
         entry.report = report;
         conductor.learn(instance, report);

@@ -15,7 +15,7 @@ import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
-import { TokenList } from './token_list.ts';
+import { TokenList } from '../../../shared/base/token_list.ts';
 
 /** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
 const MAX_IDLE_ATTEMPTS = 64;
@@ -63,7 +63,7 @@ export class Relay {
     const course: Course = {
       ...{ generation, record, signal, untilMs },
       tokens: new TokenList(generation.promptTokens),
-      chain: new RequestChain(clock, generation.scope, this.#chains),
+      chain: new RequestChain(clock, generation.request.scope, this.#chains),
       excluded: new Exclusions(clock, random),
       last: undefined,
       pauseMs: PAUSE_MS,
@@ -137,7 +137,7 @@ export class Relay {
       // Decided after the wait: the cluster may be another by now.
       // Whose rows are asked for is computed where it decodes: no block that somebody has is of use.
       const { promptLogprobs, promptTokens } = course.generation;
-      const isReading = promptLogprobs !== undefined && promptLogprobs.tokens.length + 1 < promptTokens.length;
+      const isReading = promptLogprobs !== undefined && promptLogprobs.length + 1 < promptTokens.length;
       const asked = {
         requestId: record.id,
         ...{
@@ -166,7 +166,8 @@ export class Relay {
 
   /** Tokens that an instance must have room for. */
   #needed({ generation, tokens }: Course): number {
-    const { isOpenEnded, maxLength } = generation;
+    const { isOpenEnded, request } = generation;
+    const { maxLength } = request;
     const largest = Math.max(0, ...this.#options.view.of('decode').map(({ maxModelLen }) => maxModelLen));
     return isOpenEnded && largest < maxLength ? Math.max(largest, tokens.length + 1) : maxLength;
   }

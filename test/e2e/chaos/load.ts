@@ -4,14 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import type { Random } from '../../../shared/base/random.ts';
-import type { SamplingParams } from '../../../shared/engine/sampler.ts';
+import type { TestSampling } from '../../support/request.ts';
 import { harbour, type Cluster } from '../../support/cluster.ts';
 import { generate, greedy, loadReference } from '../../support/reference_loop.ts';
 
 export interface KnownCase {
   readonly prompt: readonly number[];
   readonly maxTokens: number;
-  readonly params: SamplingParams;
+  readonly params: TestSampling;
   readonly want: readonly number[];
 }
 
@@ -26,7 +26,7 @@ export async function knownCases(count: number, random: Random): Promise<KnownCa
     const own = tokens(1 + random.below(i % 4 === 0 ? 900 : 200));
     const prompt = i % 2 === 0 ? own : [...(prefixes[i % prefixes.length] ?? []), ...own];
     const maxTokens = i % 5 === 0 ? 200 + random.below(200) : 4 + random.below(40);
-    const params: SamplingParams =
+    const params: TestSampling =
       i % 3 === 0 ? greedy : { ...greedy, temperature: 0.9, seed: random.below(2 ** 31), topP: i % 3 === 1 ? 1 : 0.9 };
     const want = (await generate(executable, prompt, params, maxTokens)).map((sampled) => sampled.token);
     cases.push({ prompt, maxTokens, params, want });

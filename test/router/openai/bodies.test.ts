@@ -60,8 +60,8 @@ test('a large body is read by another thread, to the same result and the same re
       error instanceof Failure && error.status === 400 && /keys are token ids, not "x"/.test(error.message),
   );
   const good = await arrived(Buffer.from(text.replace('"x": 1', '"7": 1')));
-  const { prompts, biasTokens } = await bodies.read('completion', good, new AbortController().signal);
-  assert.deepEqual([prompts.length, biasTokens], [2, [7]]);
+  const { prompts, sampling } = await bodies.read('completion', good, new AbortController().signal);
+  assert.deepEqual([prompts.length, sampling.biasTokens], [2, [7]]);
   assert.equal(bodies.allBytes, 0);
 });
 

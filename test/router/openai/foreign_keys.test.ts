@@ -6,7 +6,7 @@ import { ParameterFailure, type BodyLimits } from '../../../services/router/open
 
 const limits: BodyLimits = { vocabSize: 100, maxModelLen: 64, isStrict: false };
 const messages = [{ role: 'user', content: 'x' }];
-const chat = (keys: object): { readonly ignored: readonly string[]; readonly seed: bigint | undefined } =>
+const chat = (keys: object): ReturnType<typeof readChatBody> =>
   readChatBody(Buffer.from(JSON.stringify({ messages, ...keys })), limits);
 const completion = (keys: object): { readonly ignored: readonly string[] } =>
   readCompletionBody(Buffer.from(JSON.stringify({ prompt: 'x', ...keys })), limits);
@@ -122,8 +122,13 @@ test('what a parameter may be is said', () => {
 });
 
 test('seeds keep all of their 64 bits; outside of them they are refused', () => {
+  const seedIn = (body: string): bigint | undefined => {
+    const { seedLow, seedHigh } = readChatBody(Buffer.from(body), limits).sampling;
+    if (seedLow === undefined || seedHigh === undefined) return undefined;
+    return BigInt.asIntN(64, (BigInt(seedHigh) << 32n) | BigInt(seedLow));
+  };
   const seedOf = (text: string): bigint | undefined =>
-    readChatBody(Buffer.from(`{"messages":${JSON.stringify(messages)},"seed":${text}}`), limits).seed;
+    seedIn(`{"messages":${JSON.stringify(messages)},"seed":${text}}`);
   for (const seed of [2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n), 9_007_199_254_740_993n, -1n, 0n])
     assert.equal(seedOf(String(seed)), seed);
   assert.equal(seedOf('1e3'), 1_000n);
@@ -131,14 +136,14 @@ test('seeds keep all of their 64 bits; outside of them they are refused', () => 
   for (const bad of [String(2n ** 63n), String(-(2n ** 63n) - 1n), '1e30', '1.5', '"7"'])
     assert.match(refusal(() => seedOf(bad)).message, /^seed: a whole number from -2\^63 to 2\^63 - 1$/);
   assert.equal(
-    readChatBody(Buffer.from(`{"messages":${JSON.stringify(messages)},"se\\u0065d":9007199254740993}`), limits).seed,
+    seedIn(`{"messages":${JSON.stringify(messages)},"se\\u0065d":9007199254740993}`),
     9_007_199_254_740_993n,
   );
   for (const lost of ['9007199254740993.0', '9007199254740992.5', '9.007199254740993e15'])
     assert.match(refusal(() => seedOf(lost)).message, /^seed: write a large one as its digits alone$/);
   // Of two the last counts, and a nested one, or one in a text, is none.
   const body = `{"seed":1,"metadata":{"seed":9007199254740995},"user":"\\"seed\\":9007199254740997","messages":${JSON.stringify(messages)},"seed" : 9007199254740993 }`;
-  assert.equal(readChatBody(Buffer.from(body), limits).seed, 9_007_199_254_740_993n);
+  assert.equal(seedIn(body), 9_007_199_254_740_993n);
 });
 
 test('roles are the template’s to know; what is no role, and media, are refused', () => {

@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
 import { chainOf, KeyChain, type Digest } from '../../../shared/kv/block_key.ts';
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
-import { TokenList } from '../../../services/router/relay/token_list.ts';
+import { TokenList } from '../../../shared/base/token_list.ts';
 
 const root = 'ab'.repeat(16) as Digest;
 

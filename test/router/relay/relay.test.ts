@@ -5,9 +5,8 @@ import { systemClock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
-import { noScope } from '../../../shared/kv/format.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
-import { neutralSampling } from '../../../shared/engine/sampler.ts';
+import { neutralRequest } from '../../../shared/protocol/request.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
@@ -15,11 +14,6 @@ import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
-
-const plain = {
-  ...{ presencePenalty: 0, frequencyPenalty: 0, biasTokens: [], biasValues: [] },
-  ...{ seedLow: 0, seedHigh: 0, numLogprobs: -1, minTokens: 0 },
-};
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -49,20 +43,16 @@ function asked(
     traceId: undefined,
   });
   record.promptTokens = numTokens;
-  const { temperature, topP, topK, minP, repetitionPenalty } = neutralSampling;
   const tokens = relay.generate(
     {
       ...{
         promptTokens: Uint32Array.from({ length: numTokens }, (_, i) => i + 1),
-        maxLength: numTokens + 5,
+        request: neutralRequest(numTokens, numTokens + 5),
         isPromptOnly: false,
         isOpenEnded: false,
-        stopTokenIds: [],
         ownStopTokenIds: [],
       },
       promptLogprobs: undefined,
-      sampling: { ...plain, temperature, topP, topK, minP, repetitionPenalty },
-      scope: noScope,
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
     record,

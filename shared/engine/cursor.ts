@@ -1,0 +1,76 @@
+/**
+ * How far a sequence is computed. Token positions:
+ *
+ *   0 ──── computed ──── submitted ──── tokens ──── tokens + pending
+ *   │  KV there   │ KV there when the │            │ drawn by those steps: they come
+ *   │             │ steps that run end │            │ behind the tokens that are known
+ */
+import assert from 'node:assert/strict';
+
+export class Cursor {
+  #computed = 0;
+  #submitted = 0;
+  #pending = 0;
+  #numInFlight = 0;
+  #hasPart = false;
+
+  /** Tokens [0, computed) have their KV in the sequence's blocks. */
+  get computed(): number {
+    return this.#computed;
+  }
+
+  /** Tokens [computed, submitted) have it when the steps that the device was given are done. */
+  get submitted(): number {
+    return this.#submitted;
+  }
+
+  /** Tokens that those steps draw. */
+  get pending(): number {
+    return this.#pending;
+  }
+
+  /** A step, or a part of the first one, touches the sequence's blocks and has not returned. */
+  get isTouching(): boolean {
+    return this.#numInFlight > 0 || this.#hasPart;
+  }
+
+  /** The sequence begins with `numTokens` whose blocks were hit, or anew with none. Steps that are in flight stay counted. */
+  startAt(numTokens: number): void {
+    this.#computed = numTokens;
+    this.#submitted = numTokens;
+  }
+
+  /** The device was given a step that computes `count` tokens and draws `numDrawn` behind them. */
+  submit(count: number, numDrawn: number): void {
+    this.#submitted += count;
+    this.#pending += numDrawn;
+    this.#numInFlight++;
+  }
+
+  /** The KV of the next `count` tokens arrived from elsewhere. */
+  skip(count: number): void {
+    this.#submitted += count;
+    if (this.#numInFlight === 0) this.#computed = this.#submitted;
+  }
+
+  /** A step has returned, whatever became of the sequence. */
+  stepReturned(): void {
+    assert(this.#numInFlight > 0, 'a step returns that was submitted');
+    this.#numInFlight--;
+  }
+
+  /** A part of the first step is with the device, or no longer: what arrives meanwhile counts as computed all the same. */
+  setPart(hasPart: boolean): void {
+    this.#hasPart = hasPart;
+  }
+
+  /** Tokens [0, end) have their KV: the step that ended there has settled. */
+  settle(end: number): void {
+    this.#computed = end;
+  }
+
+  /** A drawn token came back, or none could be drawn. */
+  drawReturned(): void {
+    this.#pending--;
+  }
+}

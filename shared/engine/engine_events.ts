@@ -1,0 +1,41 @@
+/** What an engine reports, in the order in which it happened. */
+import type { FailureCode } from '../base/failure.ts';
+import type { AnchoredHash, BlockKey } from '../kv/block_key.ts';
+import type { SampledMessage } from '../protocol/messages.ts';
+import type { SequenceReport } from './sequence_times.ts';
+
+export type FinishReason = 'stop' | 'length';
+
+/** Of one sequence, by the id that it was submitted with. */
+export type SequenceEvent =
+  /** `report` comes with the first token of this engine; `finish` with the last. */
+  | {
+      readonly kind: 'token';
+      readonly id: number;
+      readonly sampled: SampledMessage;
+      readonly report: SequenceReport | undefined;
+      readonly finish: FinishReason | undefined;
+    }
+  /** Device blocks are taken: a fetching sequence can be delivered to. */
+  | { readonly kind: 'admitted'; readonly id: number }
+  /** Its device blocks were taken away again: it waits, and computes or hits what it had. */
+  | { readonly kind: 'preempted'; readonly id: number }
+  /** Of a prefill: tokens [0, numReady) have their KV here, as far as rows behind them see it; numRun rows were computed for it. */
+  | { readonly kind: 'progress'; readonly id: number; readonly numReady: number; readonly numRun: number }
+  | { readonly kind: 'prefilled'; readonly id: number; readonly report: SequenceReport }
+  /** Tokens of the prompt, in order, with what was asked of them. */
+  | { readonly kind: 'prompt'; readonly id: number; readonly tokens: readonly SampledMessage[] }
+  /** The sequence is gone. */
+  | { readonly kind: 'refused'; readonly id: number; readonly code: FailureCode; readonly message: string };
+
+/** Of full blocks in the device tier. */
+export type BlockEvent =
+  /** A block got its name: computed here, or fetched from another holder. */
+  | { readonly kind: 'stored'; readonly hash: AnchoredHash; readonly origin: 'computed' | 'fetched' }
+  | { readonly kind: 'removed'; readonly key: BlockKey };
+
+export type EngineEvent =
+  | SequenceEvent
+  | BlockEvent
+  /** The next step is about to be submitted: what was reported so far should not wait for it. */
+  | { readonly kind: 'planned' };

@@ -1,0 +1,80 @@
+/**
+ * Blocks of one sequence that arrive from elsewhere while it has device blocks: whole, or frame by frame; some without the frames that no
+ * row sees any more.
+ */
+import { firstNeeded, type KvSpec } from '../kv/kv_spec.ts';
+
+export type ArrivalSpec = Pick<KvSpec, 'frames' | 'blockSize'>;
+
+export class FetchedBlocks {
+  readonly #spec: ArrivalSpec;
+  /** Indices of blocks that are whole and not counted as submitted yet: a block before them is missing. */
+  readonly #whole = new Set<number>();
+  /** By index, of blocks that are not whole: which frames have arrived, bit f for frame f. */
+  readonly #frames = new Map<number, number>();
+
+  constructor(spec: ArrivalSpec) {
+    this.#spec = spec;
+  }
+
+  has(index: number): boolean {
+    return this.#whole.has(index);
+  }
+
+  /** Indices of whole blocks that are not counted yet. */
+  get whole(): Iterable<number> {
+    return this.#whole;
+  }
+
+  /** A frame of a block arrived, or all of it (undefined). @returns whether the block is whole now */
+  add(index: number, frame: number | undefined): boolean {
+    if (frame !== undefined) {
+      const bits = (this.#frames.get(index) ?? 0) | (1 << frame);
+      this.#frames.set(index, bits);
+      if (bits !== (1 << this.#spec.frames.length) - 1) return false;
+    }
+    this.#frames.delete(index);
+    this.#whole.add(index);
+    return true;
+  }
+
+  /** The block is counted as submitted. @returns whether it was whole */
+  take(index: number): boolean {
+    return this.#whole.delete(index);
+  }
+
+  /** The first frame that every block of [first, end) still misses and a row from `end` on sees; Infinity when none is missing. */
+  firstMissingFrame(first: number, end: number): number {
+    let fewest = Infinity;
+    const outside = this.#outsideAt(end);
+    for (let index = first; index < end && fewest > 0; index++)
+      if (!this.#whole.has(index)) fewest = Math.min(fewest, this.#firstMissing(index, outside));
+    return fewest;
+  }
+
+  /** The end of the longest run of blocks from `first` on, at most up to `end`, of which rows behind the run see nothing that is missing. */
+  usableEnd(first: number, end: number): number {
+    let usable = end;
+    let outside = this.#outsideAt(usable);
+    // Rows are computed from the first block on that is missing: they see more of those before it than later ones would.
+    for (let index = usable - 1; index >= first; index--) {
+      if (this.#whole.has(index) || this.#firstMissing(index, outside) === Infinity) continue;
+      usable = index;
+      outside = this.#outsideAt(usable);
+    }
+    return usable;
+  }
+
+  /** The first frame of the block that has not arrived and is seen; `outside`: by frame, how many of the first blocks are not seen. */
+  #firstMissing(index: number, outside: readonly number[]): number {
+    const bits = this.#frames.get(index) ?? 0;
+    const missing = outside.findIndex((count, frame) => (bits & (1 << frame)) === 0 && index >= count);
+    return missing < 0 ? Infinity : missing;
+  }
+
+  /** By frame, how many of the first blocks no row from block `end` on sees. */
+  #outsideAt(end: number): number[] {
+    const { frames, blockSize } = this.#spec;
+    return frames.map((frame) => firstNeeded(this.#spec, frame, end * blockSize));
+  }
+}

@@ -1,0 +1,51 @@
+/** Where the KV of a sequence's first tokens came from, and how long each part took. */
+
+/** Counts of tokens; durations in ms. */
+export interface SequenceReport {
+  readonly cachedTokens: number;
+  readonly fetchedTokens: number;
+  readonly computedTokens: number;
+  /** From submission until device blocks were taken. */
+  readonly queueMs: number;
+  /** Until every fetched block was in, or given up. */
+  readonly loadMs: number;
+  /** Until the first token (decode) or the last block (prefill). */
+  readonly computeMs: number;
+}
+
+export class SequenceTimes {
+  readonly #submittedMs: number;
+  #admittedMs: number | undefined;
+  #readyMs: number | undefined;
+  #numCached = 0;
+  numFetched = 0;
+  /** Rows run before the first token, those run again after a preemption too. */
+  numRun = 0;
+
+  constructor(nowMs: number) {
+    this.#submittedMs = nowMs;
+  }
+
+  /** Device blocks were taken, `numCached` tokens of them hit. Only the first time counts. */
+  admitted(nowMs: number, numCached: number): void {
+    if (this.#admittedMs !== undefined) return;
+    this.#admittedMs = nowMs;
+    this.#numCached = numCached;
+  }
+
+  /** Rows are computed. Only the first time counts. */
+  ready(nowMs: number): void {
+    this.#readyMs ??= nowMs;
+  }
+
+  report(nowMs: number): SequenceReport {
+    const { numFetched: fetchedTokens, numRun: computedTokens } = this;
+    const [admittedMs, readyMs] = [this.#admittedMs ?? nowMs, this.#readyMs ?? nowMs];
+    return {
+      ...{ cachedTokens: this.#numCached, fetchedTokens, computedTokens },
+      queueMs: admittedMs - this.#submittedMs,
+      loadMs: readyMs - admittedMs,
+      computeMs: nowMs - readyMs,
+    };
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * Who computes how many rows in the next step: a pure function of sequences, budget and free blocks. A prefill chunk and a decode step are
+ * the same thing with different counts.
+ *
+ *   1. sequences that need one row, in order of arrival
+ *   2. prompts, in order of arrival, within the rows that prompts may take beside those
+ *
+ * A sequence for which blocks run out is left out and counted as short; whose blocks go for it is the scheduler's to say.
+ */
+
+/** What the plan looks at of a sequence that runs. */
+export interface PlannableSequence {
+  /** Rows until its target, and until the next block that is there already. */
+  readonly remaining: number;
+  readonly nextStop: number;
+  readonly cursor: { readonly submitted: number };
+  readonly blocks: { readonly length: number };
+  /** Each of its rows is a sample. */
+  readonly isReadingPrompt: boolean;
+  /** A token is drawn from the row before `end`. */
+  drawsAt(end: number): boolean;
+}
+
+/** Who draws a sequence's next token. `waits`: the host, in a later step. */
+export type DrawnBy = 'device' | 'host' | 'waits';
+
+export interface Candidate<S extends PlannableSequence> {
+  readonly sequence: S;
+  readonly drawnBy: DrawnBy;
+}
+
+/** What a step has left. */
+export interface StepBudget {
+  readonly rows: number;
+  /** Samples besides the one that each sequence may draw from. */
+  readonly spareSamples: number;
+  readonly hostDraws: number;
+  readonly freeBlocks: number;
+}
+
+export interface PlannedRows<S> {
+  readonly sequence: S;
+  readonly count: number;
+  /** Blocks that the sequence takes for its rows. */
+  readonly newBlocks: number;
+}
+
+export interface StepPlan<S> {
+  readonly work: readonly PlannedRows<S>[];
+  /** The first sequence for which there are no blocks. */
+  readonly short: S | undefined;
+  /** The budget that is left. */
+  readonly left: StepBudget;
+}
+
+/** `promptRows`: rows of prompts beside so many sequences that need one row. */
+export function planStep<S extends PlannableSequence>(
+  candidates: readonly Candidate<S>[],
+  budget: StepBudget,
+  blockSize: number,
+  promptRows: (tokenRows: number) => number,
+): StepPlan<S> {
+  const work: PlannedRows<S>[] = [];
+  let left = budget;
+  let short: S | undefined;
+  const plan = (candidate: Candidate<S>): void => {
+    const count = rowsOf(candidate, left);
+    if (count <= 0) return;
+    const { sequence, drawnBy } = candidate;
+    const end = sequence.cursor.submitted + count;
+    const newBlocks = Math.max(0, Math.ceil(end / blockSize) - sequence.blocks.length);
+    if (newBlocks > left.freeBlocks) {
+      short ??= sequence;
+      return;
+    }
+    work.push({ sequence, count, newBlocks });
+    const isHostDrawn = drawnBy === 'host' && sequence.drawsAt(end);
+    left = {
+      rows: left.rows - count,
+      spareSamples: left.spareSamples - (sequence.isReadingPrompt ? count - 1 : 0),
+      hostDraws: left.hostDraws - (isHostDrawn ? 1 : 0),
+      freeBlocks: left.freeBlocks - newBlocks,
+    };
+  };
+  for (const candidate of candidates) if (candidate.sequence.remaining === 1) plan(candidate);
+  left = { ...left, rows: Math.min(left.rows, promptRows(work.length)) };
+  for (const candidate of candidates) if (candidate.sequence.remaining > 1) plan(candidate);
+  return { work, short, left };
+}
+
+/** Rows of one sequence within the budget. */
+function rowsOf<S extends PlannableSequence>(
+  { sequence, drawnBy }: Candidate<S>,
+  { rows, spareSamples, hostDraws }: StepBudget,
+): number {
+  const { submitted } = sequence.cursor;
+  const count = Math.min(rows, sequence.remaining, sequence.nextStop - submitted);
+  const allowed = sequence.isReadingPrompt ? Math.min(count, 1 + spareSamples) : count;
+  const mayDraw = drawnBy === 'device' || (drawnBy === 'host' && hostDraws > 0);
+  // Computed up to the row that it would draw from, when nobody can draw.
+  return allowed > 0 && !mayDraw && sequence.drawsAt(submitted + allowed) ? allowed - 1 : allowed;
+}

@@ -1,0 +1,49 @@
+/**
+ * What a client asks of the engines for one prompt, as penstock.proto declares it: the API makes it, the sampler reads it, and nobody
+ * between spells its fields again.
+ */
+import { noScope } from '../kv/format.ts';
+import type { RequestMessage, SamplingMessage } from './messages.ts';
+
+/** How tokens are drawn; see penstock.proto for each field. */
+export type Sampling = SamplingMessage;
+
+/** A request that is whole: over the wire each part may be missing. */
+export interface Request extends RequestMessage {
+  readonly sampling: Sampling;
+  readonly scope: NonNullable<RequestMessage['scope']>;
+}
+
+/** Every parameter at its neutral value: greedy, no penalty, no bias, no log-probabilities. */
+export const neutralSampling: Sampling = {
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  biasTokens: [],
+  biasValues: [],
+  seedLow: 0,
+  seedHigh: 0,
+  numLogprobs: -1,
+  minTokens: 0,
+};
+
+/** A request for `maxLength` tokens at most, `promptLength` of them the prompt, with every other parameter neutral. */
+export function neutralRequest(promptLength: number, maxLength: number): Request {
+  return { promptLength, maxLength, stopTokenIds: [], sampling: neutralSampling, scope: noScope, promptLogprobs: 0 };
+}
+
+/** The request of a message, with neutral values for what the message lacks; undefined: it has none. */
+export function requestOf(message: RequestMessage | null): Request | undefined {
+  return message
+    ? { ...message, sampling: message.sampling ?? neutralSampling, scope: message.scope ?? noScope }
+    : undefined;
+}
+
+/** Alternatives that are wanted with any token, of the prompt or of the output. */
+export function mostAlternatives({ sampling, promptLogprobs }: Request): number {
+  return Math.max(sampling.numLogprobs, promptLogprobs - 1, 0);
+}

@@ -1,0 +1,189 @@
+/** Who computes how many rows in a step: the plan as a function of values, against its rules under random cases. Budget: 2 s. */
+import assert from 'node:assert/strict';
+import { describe, expect, test } from 'vitest';
+import { Random } from '../../shared/base/random.ts';
+import {
+  planStep,
+  type Candidate,
+  type DrawnBy,
+  type PlannableSequence,
+  type StepBudget,
+  type StepPlan,
+} from '../../shared/engine/step_plan.ts';
+
+const BLOCK = 4;
+
+interface Played extends PlannableSequence {
+  readonly name: string;
+}
+
+interface Wish {
+  readonly submitted?: number;
+  readonly remaining: number;
+  readonly nextStop?: number;
+  readonly numBlocks?: number;
+  readonly isReadingPrompt?: boolean;
+  readonly drawnBy?: DrawnBy;
+  /** Draws from the row before its target; a prefill never does. */
+  readonly isDecode?: boolean;
+}
+
+function candidate(name: string, wish: Wish): Candidate<Played> {
+  const { submitted = 0, remaining, isReadingPrompt = false, drawnBy = 'device', isDecode = true } = wish;
+  const target = submitted + remaining;
+  const blocks = { length: wish.numBlocks ?? Math.ceil(target / BLOCK) };
+  return {
+    drawnBy,
+    sequence: {
+      ...{ name, remaining, nextStop: wish.nextStop ?? target, cursor: { submitted }, blocks, isReadingPrompt },
+      drawsAt: (end) => isDecode && end === target,
+    },
+  };
+}
+
+const plenty: StepBudget = { rows: 64, spareSamples: 8, hostDraws: 8, freeBlocks: 100 };
+const any = (): number => Infinity;
+
+function rowsIn({ work }: StepPlan<Played>): Record<string, number> {
+  return Object.fromEntries(work.map(({ sequence, count }) => [sequence.name, count]));
+}
+
+function plan(
+  wishes: Record<string, Wish>,
+  budget: Partial<StepBudget> = {},
+  promptRows: (tokenRows: number) => number = any,
+): StepPlan<Played> {
+  const candidates = Object.entries(wishes).map(([name, wish]) => candidate(name, wish));
+  return planStep(candidates, { ...plenty, ...budget }, BLOCK, promptRows);
+}
+
+describe('rows', () => {
+  test('sequences that need one row come before prompts, each in order of arrival', () => {
+    const { work } = plan({ a: { remaining: 40 }, b: { remaining: 1 }, c: { remaining: 9 }, d: { remaining: 1 } });
+    expect(work.map(({ sequence, count }) => [sequence.name, count])).toEqual([
+      ['b', 1],
+      ['d', 1],
+      ['a', 40],
+      ['c', 9],
+    ]);
+  });
+
+  test('are no more than the budget, and a prompt is cut where it ends', () => {
+    expect(rowsIn(plan({ a: { remaining: 40 }, b: { remaining: 40 }, c: { remaining: 1 } }))).toEqual({
+      c: 1,
+      a: 40,
+      b: 23,
+    });
+  });
+
+  test('of prompts are as many as those beside so many tokens may take', () => {
+    const asked: number[] = [];
+    const result = plan({ a: { remaining: 1 }, b: { remaining: 1 }, c: { remaining: 40 } }, {}, (tokenRows) => {
+      asked.push(tokenRows);
+      return 8;
+    });
+    expect(rowsIn(result)).toEqual({ a: 1, b: 1, c: 8 });
+    expect(asked).toEqual([2]);
+  });
+
+  test('stop before a block that is there already', () => {
+    expect(rowsIn(plan({ a: { submitted: 8, remaining: 30, nextStop: 16 } }))).toEqual({ a: 8 });
+    expect(rowsIn(plan({ a: { submitted: 8, remaining: 30, nextStop: 8 } }))).toEqual({});
+  });
+
+  test('whose logits are wanted take samples: the spare ones of all, and one of its own', () => {
+    const wishes = { a: { remaining: 30, isReadingPrompt: true }, b: { remaining: 30, isReadingPrompt: true } };
+    const { work, left } = plan(wishes, { spareSamples: 5 });
+    expect(work.map(({ count }) => count)).toEqual([6, 1]);
+    assert.equal(left.spareSamples, 0);
+  });
+});
+
+describe('draws', () => {
+  test('of the host are few in a step; whose turn it is not is computed up to the row that it would draw from', () => {
+    const { work, left } = plan(
+      {
+        a: { remaining: 1, drawnBy: 'host' },
+        b: { remaining: 1, drawnBy: 'host' },
+        c: { remaining: 1, drawnBy: 'waits' },
+        d: { remaining: 9, drawnBy: 'host' },
+        e: { remaining: 9, drawnBy: 'host', isDecode: false },
+        f: { remaining: 1 },
+      },
+      { hostDraws: 1 },
+    );
+    expect(work.map(({ sequence, count }) => [sequence.name, count])).toEqual([
+      ['a', 1],
+      ['f', 1],
+      ['d', 8],
+      ['e', 9],
+    ]);
+    assert.equal(left.hostDraws, 0);
+  });
+});
+
+describe('blocks', () => {
+  test('are taken for the rows that are planned, and who finds none is left out and named', () => {
+    const result = plan(
+      {
+        a: { submitted: 8, remaining: 1, numBlocks: 2 },
+        b: { submitted: 8, remaining: 9, numBlocks: 2 },
+        c: { submitted: 8, remaining: 1, numBlocks: 2 },
+        d: { submitted: 9, remaining: 1, numBlocks: 3 },
+      },
+      { freeBlocks: 2 },
+    );
+    expect(result.work.map(({ sequence, newBlocks }) => [sequence.name, newBlocks])).toEqual([
+      ['a', 1],
+      ['c', 1],
+      ['d', 0],
+    ]);
+    assert.equal(result.short?.name, 'b');
+    assert.equal(result.left.freeBlocks, 0);
+  });
+
+  test('a sequence that has more than its rows need takes none', () => {
+    const { work } = plan({ a: { remaining: 4, numBlocks: 9 } }, { freeBlocks: 0 });
+    expect(work.map(({ newBlocks }) => newBlocks)).toEqual([0]);
+  });
+});
+
+test('whatever the sequences: no budget is exceeded, nobody is planned twice, and nothing is changed', () => {
+  const random = new Random(Number(process.env['SEED'] ?? 4));
+  for (let round = 0; round < 5_000; round++) {
+    const candidates = Array.from({ length: random.below(12) }, (_, i) => {
+      const submitted = random.below(40);
+      const remaining = random.below(3) === 0 ? 1 : random.below(50);
+      return candidate(String(i), {
+        ...{ submitted, remaining, nextStop: submitted + random.below(remaining + 1) },
+        ...{ numBlocks: Math.ceil(submitted / BLOCK) + random.below(3), isReadingPrompt: random.chance(1, 4) },
+        drawnBy: random.pick(['device', 'host', 'waits'] as const),
+      });
+    });
+    const budget: StepBudget = {
+      ...{ rows: 1 + random.below(64), spareSamples: random.below(8) },
+      ...{ hostDraws: random.below(4), freeBlocks: random.below(20) },
+    };
+    const promptRows = random.below(40);
+    const before = JSON.stringify(candidates);
+    const { work, short, left } = planStep(candidates, budget, BLOCK, () => promptRows);
+    assert.equal(JSON.stringify(candidates), before);
+    assert.equal(new Set(work.map(({ sequence }) => sequence)).size, work.length);
+    const sum = (of: (one: (typeof work)[number]) => number): number => work.reduce((all, one) => all + of(one), 0);
+    assert(sum(({ count }) => count) <= budget.rows);
+    assert(sum(({ sequence, count }) => (sequence.remaining > 1 ? count : 0)) <= promptRows);
+    assert.equal(
+      sum(({ newBlocks }) => newBlocks),
+      budget.freeBlocks - left.freeBlocks,
+    );
+    for (const value of Object.values(left)) assert(value >= 0);
+    for (const { sequence, count, newBlocks } of work) {
+      const end = sequence.cursor.submitted + count;
+      assert(count > 0 && count <= sequence.remaining && end <= sequence.nextStop);
+      assert((sequence.blocks.length + newBlocks) * BLOCK >= end, 'there is a block for every row');
+      const { drawnBy } = candidates.find((one) => one.sequence === sequence)!;
+      assert(!(drawnBy === 'waits' && sequence.drawsAt(end)), 'who waits does not draw');
+    }
+    assert(!short || !work.some(({ sequence }) => sequence === short));
+  }
+});

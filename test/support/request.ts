@@ -1,0 +1,57 @@
+/** Requests as tests write them: a seed as one number, biases as pairs. */
+import type { AnchoredHash, Digest } from '../../shared/kv/block_key.ts';
+import { noScope } from '../../shared/kv/format.ts';
+import { packSeed } from '../../shared/protocol/packing.ts';
+import { neutralSampling, type Sampling } from '../../shared/protocol/request.ts';
+import type { SequenceRequest } from '../../shared/engine/sequence.ts';
+
+export interface TestSampling extends Omit<Sampling, 'seedLow' | 'seedHigh' | 'biasTokens' | 'biasValues'> {
+  readonly seed: bigint | number;
+  readonly logitBias: readonly (readonly [token: number, bias: number])[];
+}
+
+const { seedLow: _low, seedHigh: _high, biasTokens: _tokens, biasValues: _values, ...neutral } = neutralSampling;
+
+/** Every parameter at its neutral value. */
+export const greedy: TestSampling = { ...neutral, seed: 0, logitBias: [] };
+
+/** As it goes over the wire; what is not named is neutral. */
+export function samplingOf({ seed = 0, logitBias = [], ...rest }: Partial<TestSampling>): Sampling {
+  return {
+    ...{ ...neutralSampling, ...rest, ...packSeed(BigInt(seed)) },
+    biasTokens: logitBias.map(([token]) => token),
+    biasValues: logitBias.map(([, bias]) => bias),
+  };
+}
+
+export interface TestSequence {
+  readonly id: number;
+  readonly kind?: 'prefill' | 'decode';
+  readonly root: Digest;
+  readonly tokens: ArrayLike<number>;
+  readonly hashes?: readonly AnchoredHash[];
+  /** All of `tokens` when it does not say. */
+  readonly promptLength?: number;
+  readonly maxLength: number;
+  readonly stopTokenIds?: readonly number[];
+  readonly sampling?: Partial<TestSampling>;
+  readonly isFetching?: boolean;
+  /** Log-probabilities of the prompt from that position on. */
+  readonly promptLogprobs?: { readonly numTop: number; readonly from: number };
+}
+
+/** As an engine takes it. */
+export function sequenceRequest(of: TestSequence): SequenceRequest {
+  const { id, kind = 'decode', root, hashes = [], isFetching = false, promptLogprobs } = of;
+  const tokens = Uint32Array.from(of.tokens);
+  const { promptLength = tokens.length, maxLength, stopTokenIds = [] } = of;
+  return {
+    ...{ id, kind, root, tokens, hashes, isFetching },
+    promptLogprobsFrom: promptLogprobs?.from ?? promptLength,
+    request: {
+      ...{ promptLength, maxLength, stopTokenIds, scope: noScope },
+      sampling: samplingOf(of.sampling ?? {}),
+      promptLogprobs: promptLogprobs ? promptLogprobs.numTop + 1 : 0,
+    },
+  };
+}
