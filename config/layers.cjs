@@ -3,9 +3,10 @@ module.exports = {
   forbidden: [
     {
       name: 'no-cycles',
+      comment: 'Type-only ones included: two modules that need each other are one, or three.',
       severity: 'error',
       from: {},
-      to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } },
+      to: { circular: true },
     },
     {
       name: 'services-are-strangers',

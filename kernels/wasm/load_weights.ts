@@ -9,6 +9,7 @@ import type { PackThreads } from './packing.ts';
 import { formatCode, LANES } from './panels.ts';
 import type { Piece } from './pieces.ts';
 import type { ProgramLayout } from './program_layout.ts';
+import { ROOM_BYTES } from './staging.ts';
 
 /** Counts what is there of the weights of all pieces. */
 export function progressOf(pieces: readonly Piece[], { onProgress }: LoadOptions): (bytes: number) => void {
@@ -261,9 +262,6 @@ const COLUMNS: Readonly<Record<StoredMatrix['format'], number>> = { gptq: 0, awq
 /** Room for 32 inputs of a row side by side, with a scale and a zero. */
 const BYTES_OF_32 = 24;
 
-/** For a group of eight rows, see quanta.as.ts. */
-const ROOM_BYTES = 1_408;
-
 /** As many rows as fill panels, where there are as many; eight fit, see {@link stagingBytesOf}. */
 function wholePanels(rows: number): number {
   return rows >= LANES ? Math.floor(rows / LANES) * LANES : Math.max(1, Math.floor(rows));
@@ -271,10 +269,4 @@ function wholePanels(rows: number): number {
 
 function asBytes(values: Float32Array | Uint16Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-}
-
-/** Bytes of the region through which weights pass: eight rows, or a MiB. */
-export function stagingBytesOf(specs: readonly WeightSpec[]): number {
-  const widest = specs.reduce((most, { inner }) => Math.max(most, inner), 0);
-  return Math.ceil(Math.max(1 << 20, LANES * widest * 4 + ROOM_BYTES) / 64) * 64;
 }

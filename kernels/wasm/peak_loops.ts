@@ -1,5 +1,5 @@
 /** Loops that measure what the machine can do, as operations of a step; see peaks.ts. */
-import type { PlacedOperation } from './ops/operation.ts';
+import type { PlacedOperation } from './placed_operation.ts';
 import type { StepContext } from './step_context.ts';
 
 /** What the read loop takes at a time. */

@@ -1,5 +1,5 @@
 /** What the threads of a step share. */
-import type { PlacedOperation } from './ops/operation.ts';
+import type { PlacedOperation } from './placed_operation.ts';
 
 /** Cells of `control`, written before a step. */
 export const Control = {

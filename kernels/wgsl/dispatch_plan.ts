@@ -1,10 +1,9 @@
-/** A program as a list of dispatches: buffers have rows of whole vectors, pipelines and bind groups are made once. */
+/** What operations write their dispatches into: buffers have rows of whole vectors, pipelines and bind groups are made once. */
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
 import { widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { paddedInner } from '../weight_format.ts';
 import type { AttentionTiling } from './attention_tiling.ts';
-import type { FusedOperation } from './fusion.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import type { GpuWeight } from './gpu_weights.ts';
 import {
@@ -16,7 +15,6 @@ import {
   type Uniform,
 } from './kernel.ts';
 import type { Capabilities } from './kernel_set.ts';
-import { addDispatches } from './operations.ts';
 import { routingLayout, type RoutingLayout } from './routing.ts';
 import { polled } from './polling.ts';
 import type { AttendedTokens, GridCounts } from './step_state.ts';
@@ -42,15 +40,6 @@ export interface Dispatch {
   /** Undefined when the step has nothing for it. */
   readonly launch: (counts: GridCounts) => Launch | undefined;
   readonly work: (counts: GridCounts, attended: AttendedTokens) => Work;
-}
-
-/** A step's list, and where layers end and begin in it. */
-export interface DispatchList {
-  readonly dispatches: readonly Dispatch[];
-  /** By layer: its KV is stored when so many of them are done. */
-  readonly numUntilStored: readonly number[];
-  /** By layer: so many of them come before its attention. */
-  readonly numUntilAttention: readonly number[];
 }
 
 /** One place of the list into a pass. */
@@ -136,14 +125,13 @@ export class DispatchPlan {
     this.#tiling = tiling;
   }
 
-  /** Compiles and binds everything. @throws DeviceError for what the kernels do not have. */
-  async make(operations: readonly FusedOperation[], memory: GpuMemory): Promise<DispatchList> {
-    const [numUntilStored, numUntilAttention]: [number[], number[]] = [[], []];
-    for (const { op, fusion } of operations) {
-      if (op.kind === 'attention') numUntilAttention[op.layer] = this.#planned.length;
-      addDispatches(this, op, fusion);
-      if (op.kind === 'rope_store') numUntilStored[op.layer] = this.#planned.length;
-    }
+  /** Places of the list so far. */
+  get numPlanned(): number {
+    return this.#planned.length;
+  }
+
+  /** Compiles and binds everything that was planned. @throws DeviceError when the device is full. */
+  async compile(memory: GpuMemory): Promise<Dispatch[]> {
     const bytes = Math.max(1, this.#planned.length) * PARAMS_STRIDE;
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const buffer = await memory.allocate('step', 'params', bytes, usage);
@@ -154,7 +142,7 @@ export class DispatchPlan {
     });
     const made = await polled(Promise.all(dispatches));
     this.resources.device.queue.writeBuffer(buffer, 0, values.buffer);
-    return { dispatches: made, numUntilStored, numUntilAttention };
+    return made;
   }
 
   get routing(): RoutingLayout {

@@ -5,6 +5,7 @@ import { exp2Table } from '../draw.ts';
 import { samplingOf, type Program } from '../program.ts';
 import { attentionTiling } from './attention_tiling.ts';
 import { BlockTransfer } from './block_transfer.ts';
+import { makeDispatchList } from './dispatch_list.ts';
 import { DispatchPlan, rowStride, type RopeAngles } from './dispatch_plan.ts';
 import { fuse, fusedAway, interleavedWeights } from './fusion.ts';
 import type { GpuMemory } from './gpu_memory.ts';
@@ -99,7 +100,7 @@ export async function loadProgram(
     kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, Math.max(bytes, MIN_BINDING_BYTES) * numBlocks));
   }
   const resources = { device, kernels, capabilities, weights, buffers, kv, rope, ...shared };
-  const list = await new DispatchPlan(program, options, resources, tiling).make(operations, memory);
+  const list = await makeDispatchList(new DispatchPlan(program, options, resources, tiling), operations, memory);
   const transfer =
     blockBytes > 0 ? await BlockTransfer.create(device, memory, kernels, kv, layout, numBlocks) : undefined;
   const exporter =

@@ -107,22 +107,17 @@ export class EngineLoop {
   }
 
   #onEvent(event: EngineEvent): void {
-    switch (event.kind) {
-      case 'planned':
-        if (this.#events.length > 0) this.#flush();
-        return;
-      case 'preempted':
-        // What was on its way to blocks it no longer has would hold host memory that admitted sequences need.
-        for (const { slot } of this.#deliveries.get(event.id) ?? []) this.#events.push({ kind: 'consumed', slot });
-        this.#deliveries.delete(event.id);
-        break;
-      case 'stored': {
-        const { hash, origin } = event;
-        if (origin === 'computed' && !this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
-        break;
-      }
-      default:
+    if (event.kind === 'planned') {
+      if (this.#events.length > 0) this.#flush();
+      return;
     }
+    if (event.kind === 'preempted') {
+      // What was on its way to blocks it no longer has would hold host memory that admitted sequences need.
+      for (const { slot } of this.#deliveries.get(event.id) ?? []) this.#events.push({ kind: 'consumed', slot });
+      this.#deliveries.delete(event.id);
+    }
+    if (event.kind === 'stored' && event.origin === 'computed' && !this.#early.has(event.hash.key))
+      this.#exports.computed(event.hash, event.hash.anchor);
     this.#events.push(event);
   }
 

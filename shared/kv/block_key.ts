@@ -10,7 +10,6 @@
 import { hash } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import { xxh64 } from '../base/xxh64.ts';
-import { rootKey } from './format.ts';
 
 declare const brand: unique symbol;
 export type BlockKey = bigint & { readonly [brand]: 'BlockKey' };
@@ -46,6 +45,11 @@ export function narrowKeys(bits: number): void {
 /** Full blocks that are worth fetching or computing elsewhere for `numTokens`: the tail of 1 to blockSize tokens stays. */
 export function numPrefillBlocks(numTokens: number, blockSize: number): number {
   return Math.max(0, Math.floor((numTokens - 1) / blockSize));
+}
+
+/** The key that a chain of this root starts from. */
+export function rootKey(digest: Digest): BlockKey {
+  return xxh64(Buffer.from(digest, 'hex')) as BlockKey;
 }
 
 /** The chain of one token list, extended as the list grows. */

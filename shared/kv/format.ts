@@ -7,8 +7,7 @@
  * The chain of a request starts from both, so blocks of different formats or scopes never meet (K1).
  */
 import { createHash } from 'node:crypto';
-import type { BlockKey, Digest } from './block_key.ts';
-import { xxh64 } from '../base/xxh64.ts';
+import type { Digest } from './block_key.ts';
 
 export interface Format {
   /** SHA-256 over the configuration and the weights, hex. */
@@ -49,11 +48,6 @@ export function chainRoot(format: Digest, { adapter, salt }: Scope): Digest {
   if (adapter === '' && salt === '') return format;
   const text = JSON.stringify([format, adapter, salt]);
   return createHash('sha256').update(text).digest('hex').slice(0, 32) as Digest;
-}
-
-/** Where the key chain starts. */
-export function rootKey(digest: Digest): BlockKey {
-  return xxh64(Buffer.from(digest, 'hex')) as BlockKey;
 }
 
 /** Names the first field in which two formats differ, for people. */

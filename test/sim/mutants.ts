@@ -75,27 +75,27 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a token that comes twice counts twice (R1)',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens)',
     to: 'if (!reply.sampled)',
   },
   {
     name: 'failover takes output for prompt',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'request: { ...request,',
     to: 'request: { ...request, promptLength: this.#tokens.length,',
   },
   {
     name: 'failover draws from another random stream',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'request: { ...request,',
-    to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#course.numAttempts - 1) >>> 0 },',
+    to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#inFlight.numAttempts - 1) >>> 0 },',
   },
   {
     name: 'failover forgets the last token',
-    file: 'services/router/relay/attempt.js',
-    from: 'this.#tokens = course.tokens.view();',
-    to: 'this.#tokens = course.numAttempts > 1 ? course.tokens.view().slice(0, -1) : course.tokens.view();',
+    file: 'services/router/relay/decode_attempt.js',
+    from: 'this.#tokens = inFlight.tokens.view();',
+    to: 'this.#tokens = inFlight.numAttempts > 1 ? inFlight.tokens.view().slice(0, -1) : inFlight.tokens.view();',
   },
   {
     name: 'a preempted sequence keeps its place in the arrival window',
@@ -123,15 +123,15 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'failover forgets how long the output may be',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'maxLength: Math.min(request.maxLength, chosen.decode.maxModelLen)',
-    to: 'maxLength: Math.min(request.maxLength + this.#course.numAttempts - 1, chosen.decode.maxModelLen)',
+    to: 'maxLength: Math.min(request.maxLength + this.#inFlight.numAttempts - 1, chosen.decode.maxModelLen)',
   },
   {
     name: 'failover forgets the stop tokens',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'request: { ...request,',
-    to: 'request: { ...request, stopTokenIds: this.#course.numAttempts > 1 ? [] : request.stopTokenIds,',
+    to: 'request: { ...request, stopTokenIds: this.#inFlight.numAttempts > 1 ? [] : request.stopTokenIds,',
   },
   {
     name: 'slots of records that were not used are not given back (R2)',
@@ -383,13 +383,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'placed requests are not counted down (R2)',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'instance.end(placement);\n            this.#unwatch();',
     to: 'this.#unwatch();',
   },
   {
     name: 'a prefill goes on when its request has ended (R2)',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'this.#ended.abort();\n            said.end();',
     to: 'said.end();',
   },
@@ -461,9 +461,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'usage counts a token twice',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'record.outputTokens++;',
-    to: 'record.outputTokens += 1 + Number(this.#course.numAttempts > 1);',
+    to: 'record.outputTokens += 1 + Number(this.#inFlight.numAttempts > 1);',
   },
   {
     name: 'an export that fails is waited for',
@@ -591,7 +591,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'every prefill after the first round is given up before it begins',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'this.#unwanted = new AbortController();',
     to: '',
   },
@@ -698,14 +698,14 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a fetch from a lost holder is waited for',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: `said.push({ giveUp: { round } });
         };`,
     to: '};',
   },
   {
     name: 'the answer to a missing block is not counted as a round',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'this.#numMissing++;',
     to: '',
   },
@@ -778,7 +778,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'who is preempted or fails over is asked for the whole prompt again, and tells what was told',
-    file: 'services/router/relay/attempt.js',
+    file: 'services/router/relay/decode_attempt.js',
     from: 'promptLogprobs.length + 1 : 0,',
     to: '2 : 0,',
   },

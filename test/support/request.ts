@@ -10,10 +10,8 @@ export interface TestSampling extends Omit<Sampling, 'seedLow' | 'seedHigh' | 'b
   readonly logitBias: readonly (readonly [token: number, bias: number])[];
 }
 
-const { seedLow: _low, seedHigh: _high, biasTokens: _tokens, biasValues: _values, ...neutral } = neutralSampling;
-
 /** Every parameter at its neutral value. */
-export const greedy: TestSampling = { ...neutral, seed: 0, logitBias: [] };
+export const greedy: TestSampling = { ...neutralSampling, seed: 0, logitBias: [] };
 
 /** As it goes over the wire; what is not named is neutral. */
 export function samplingOf({ seed = 0, logitBias = [], ...rest }: Partial<TestSampling>): Sampling {

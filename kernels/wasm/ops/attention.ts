@@ -6,7 +6,8 @@ import { Control } from '../shared_step.ts';
 import type { StepContext } from '../step_context.ts';
 import { struct } from '../struct.ts';
 import { AttentionTasks, headsAtOnce, spanBlocks } from '../task_split.ts';
-import { operation, type PlacedOperation } from './operation.ts';
+import { operation } from './operation.ts';
+import type { PlacedOperation } from '../placed_operation.ts';
 
 /** Rows that share one unpacking of a block; 16 rows amortise it and keep the running sums in cache. */
 export const TILE_ROWS = 16;

@@ -4,17 +4,9 @@
  */
 import type { KernelProfile, LoadOptions, Segment } from '../../device.ts';
 import type { Operation, OperationOf, Program, WeightSpec } from '../../program.ts';
+import type { PlacedOperation } from '../placed_operation.ts';
 import type { StepContext } from '../step_context.ts';
 import type { Struct } from '../struct.ts';
-
-/** What every thread has of an operation, from load on. */
-export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
-  readonly kind: string;
-  readonly index: number;
-  /** Where its struct lies, which the kernels read. */
-  readonly params: number;
-  readonly fields: Fields;
-}
 
 interface PlacedBuffer {
   /** In bytes. */

@@ -13,8 +13,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
 import type { Network } from '../../../shared/net/network.ts';
-import { formatDigest, formatDifference, type Format } from '../../../shared/kv/format.ts';
-import type { Digest } from '../../../shared/kv/block_key.ts';
+import { formatDigest, formatDifference } from '../../../shared/kv/format.ts';
 import { PROTOCOL_VERSION } from '../../../shared/protocol/messages.ts';
 import {
   readGoodbye,
@@ -32,7 +31,7 @@ import {
 import { OVER } from '../../../shared/base/signal.ts';
 import type { Admitted } from '../models.ts';
 import { Instance, type Placements } from './instance.ts';
-import type { MembersView } from './model_view.ts';
+import type { AllMembers, ClusterModel } from './members_view.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
 import { Reachability } from './reachability.ts';
 
@@ -43,12 +42,6 @@ const MAX_LATE_MS = 500;
 const NAME_HELD_MS = 1_200;
 /** Members (P1). */
 const MAX_MEMBERS = 1_024;
-
-/** What every engine of a model agrees on. */
-export interface ClusterModel {
-  readonly format: Format;
-  readonly digest: Digest;
-}
 
 export interface ClusterViewOptions {
   readonly bus: Bus;
@@ -67,7 +60,7 @@ export interface ClusterViewOptions {
   readonly onLost: (instance: Instance) => void;
 }
 
-export class ClusterView implements MembersView {
+export class ClusterView implements AllMembers {
   readonly #options: ClusterViewOptions;
   readonly #instances = new Map<string, Instance>();
   /** By name, those that have engines. */

@@ -1,27 +1,13 @@
 /** Of a cluster with several models, what one of them has: its engines, and the stores, which hold any model's blocks. */
 import type { Role } from '../../../shared/protocol/membership.ts';
-import type { ClusterModel, ClusterView } from './cluster_view.ts';
 import type { Instance } from './instance.ts';
-
-/** Who placement and relay know. */
-export interface MembersView {
-  /** Undefined until the first engine has registered. */
-  readonly model: ClusterModel | undefined;
-  readonly otherRouters: readonly string[];
-  all(): Instance[];
-  of(role: Role): Instance[];
-  byHolder(id: string): Instance | undefined;
-  /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
-  decodeSeenMs(numTokens: number): number | undefined;
-  /** Resolves when an instance joins, leaves or is placeable again; or after `timeoutMs`, or when `signal` aborts. */
-  changed(timeoutMs: number, signal: AbortSignal): Promise<void>;
-}
+import type { AllMembers, ClusterModel, MembersView } from './members_view.ts';
 
 export class ModelView implements MembersView {
-  readonly #view: ClusterView;
+  readonly #view: AllMembers;
   readonly #name: string;
 
-  constructor(view: ClusterView, name: string) {
+  constructor(view: AllMembers, name: string) {
     this.#view = view;
     this.#name = name;
   }

@@ -7,7 +7,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { tiers } from '../../../shared/protocol/block_events.ts';
-import type { MembersView } from '../cluster/model_view.ts';
+import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
 import type { ClusterSnapshot, Decision, InstanceSnapshot, Placement, Policy, Question } from './policy.ts';

@@ -8,11 +8,12 @@
  */
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import { pause } from '../../../shared/base/pause.ts';
-import { AttemptRun, type AttemptOptions, type GeneratedToken } from './attempt.ts';
+import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
 import type { Chosen } from '../conductor/conductor.ts';
 import { ChainCache } from './chain_cache.ts';
 import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
+import type { InFlightRequest } from './in_flight_request.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
 import type { RequestRecord } from './request_log.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
@@ -25,23 +26,6 @@ const MAX_PAUSE_MS = 1_000;
 
 export interface RelayOptions extends AttemptOptions {
   readonly onFailover: () => void;
-}
-
-/** One request on its way through its attempts. */
-export interface Course {
-  readonly generation: Generation;
-  readonly record: RequestRecord;
-  /** The prompt and what came so far. */
-  readonly tokens: TokenList;
-  readonly chain: RequestChain;
-  /** Instances that failed or were busy, and holders that did not deliver. */
-  readonly excluded: Exclusions;
-  readonly untilMs: number;
-  readonly signal: AbortSignal;
-  last: Failure | undefined;
-  /** Of the next wait for a busy instance. */
-  pauseMs: number;
-  numAttempts: number;
 }
 
 export class Relay {
@@ -60,7 +44,7 @@ export class Relay {
     signal: AbortSignal,
   ): AsyncGenerator<GeneratedToken> {
     const { clock, random } = this.#options;
-    const course: Course = {
+    const inFlight: InFlightRequest = {
       ...{ generation, record, signal, untilMs },
       tokens: new TokenList(generation.promptTokens),
       chain: new RequestChain(clock, generation.request.scope, this.#chains),
@@ -71,23 +55,23 @@ export class Relay {
     };
     let numIdle = 0;
     while (numIdle < MAX_IDLE_ATTEMPTS) {
-      const numBefore = course.tokens.length;
-      if (yield* this.#attempt(course)) return;
-      const hasMoved = course.tokens.length > numBefore;
-      if (hasMoved) course.pauseMs = PAUSE_MS;
-      numIdle = hasMoved || course.last?.code === 'overloaded' ? 0 : numIdle + 1;
+      const numBefore = inFlight.tokens.length;
+      if (yield* this.#attempt(inFlight)) return;
+      const hasMoved = inFlight.tokens.length > numBefore;
+      if (hasMoved) inFlight.pauseMs = PAUSE_MS;
+      numIdle = hasMoved || inFlight.last?.code === 'overloaded' ? 0 : numIdle + 1;
     }
-    throw course.last ?? new Failure('internal', 'no attempt was made');
+    throw inFlight.last ?? new Failure('internal', 'no attempt was made');
   }
 
   /** True when the request is finished; false when the next attempt is worth it. @throws Failure when none is. */
-  async *#attempt(course: Course): AsyncGenerator<GeneratedToken, boolean> {
-    const { generation, tokens, excluded, record, signal } = course;
-    const { chosen, blocks } = await this.#place(course);
+  async *#attempt(inFlight: InFlightRequest): AsyncGenerator<GeneratedToken, boolean> {
+    const { generation, tokens, excluded, record, signal } = inFlight;
+    const { chosen, blocks } = await this.#place(inFlight);
     const { name } = chosen.decode.member;
     excluded.beginAttempt();
-    course.numAttempts++;
-    const attempt = new AttemptRun(this.#options, course, chosen, blocks);
+    inFlight.numAttempts++;
+    const attempt = new DecodeAttempt(this.#options, inFlight, chosen, blocks);
     try {
       for await (const reply of attempt.run(signal)) {
         if (reply.sampled.position !== tokens.length) {
@@ -101,13 +85,13 @@ export class Relay {
     } catch (error) {
       if (signal.aborted) throw goneFailure(signal);
       const failure = lostUnlessNamed(asFailure(error));
-      course.last = failure;
+      inFlight.last = failure;
       const numDone = tokens.length - generation.promptTokens.length;
       // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
       if (failure.code === 'overloaded') {
         excluded.busy(chosen.decode);
-        await this.#pause(course.pauseMs, signal);
-        course.pauseMs = Math.min(2 * course.pauseMs, MAX_PAUSE_MS);
+        await this.#pause(inFlight.pauseMs, signal);
+        inFlight.pauseMs = Math.min(2 * inFlight.pauseMs, MAX_PAUSE_MS);
       } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
       else if (failure.retry === 'elsewhere') {
         excluded.failed(chosen.decode);
@@ -123,33 +107,33 @@ export class Relay {
    * Where the request goes next. Waits, until its own deadline, for a decode instance that is expected, and says so.
    * @throws Failure why there is none.
    */
-  async #place(course: Course): Promise<{ chosen: Chosen; blocks: FullBlocks }> {
-    const { tokens, chain, excluded, record, signal } = course;
+  async #place(inFlight: InFlightRequest): Promise<{ chosen: Chosen; blocks: FullBlocks }> {
+    const { tokens, chain, excluded, record, signal } = inFlight;
     const { clock, conductor, view } = this.#options;
     record.phase = 'placing';
     let [isWaiting, isInsisting] = [false, false];
     for (;;) {
       if (signal.aborted) throw goneFailure(signal);
-      const leftMs = course.untilMs - clock.nowMs();
-      if (leftMs <= 0) throw course.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
+      const leftMs = inFlight.untilMs - clock.nowMs();
+      if (leftMs <= 0) throw inFlight.last ?? new Failure('deadline_exceeded', 'no decode instance came in time');
       const { model } = view;
       const blocks = model ? await chain.blocks(model, tokens.view()) : NO_BLOCKS;
       // Decided after the wait: the cluster may be another by now.
       // Whose rows are asked for is computed where it decodes: no block that somebody has is of use.
-      const { promptLogprobs, promptTokens } = course.generation;
+      const { promptLogprobs, promptTokens } = inFlight.generation;
       const isReading = promptLogprobs !== undefined && promptLogprobs.length + 1 < promptTokens.length;
       const asked = {
         requestId: record.id,
         ...{
           numTokens: tokens.length,
           keys: isReading ? NO_BLOCKS.keys : blocks.keys,
-          maxLength: this.#needed(course),
+          maxLength: this.#needed(inFlight),
           avoided: excluded,
           isInsisting,
         },
       };
       const outcome = conductor.decide(asked);
-      if (outcome.kind === 'reject') throw course.last ?? new Failure(outcome.code, outcome.message);
+      if (outcome.kind === 'reject') throw inFlight.last ?? new Failure(outcome.code, outcome.message);
       if (outcome.kind === 'place') return { chosen: outcome.chosen, blocks };
       if (outcome.why === 'all are avoided') {
         // Nobody else is left: those that failed or were busy are tried, after a moment.
@@ -165,7 +149,7 @@ export class Relay {
   }
 
   /** Tokens that an instance must have room for. */
-  #needed({ generation, tokens }: Course): number {
+  #needed({ generation, tokens }: InFlightRequest): number {
     const { isOpenEnded, request } = generation;
     const { maxLength } = request;
     const largest = Math.max(0, ...this.#options.view.of('decode').map(({ maxModelLen }) => maxModelLen));

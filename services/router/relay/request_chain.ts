@@ -5,7 +5,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import { KeyChain, type Digest } from '../../../shared/kv/block_key.ts';
 import { chainRoot, type Scope } from '../../../shared/kv/format.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
-import type { ClusterModel } from '../cluster/cluster_view.ts';
+import type { ClusterModel } from '../cluster/members_view.ts';
 import type { ChainCache } from './chain_cache.ts';
 
 /** The full blocks before the tail. */

@@ -1,12 +1,18 @@
 /** The text of one stream of tokens, and its stop strings, wherever tokens split them. */
-import type { TextCodec } from './text.ts';
+import { REPLACEMENT } from './token_bytes.ts';
 
-/** A character split over tokens decodes to this until its last byte is there. */
-export const REPLACEMENT = '\uFFFD';
 /** Tokens of the prompt that the first output token is decoded with, so that it gets its leading space or not. */
 const CONTEXT_TOKENS = 6;
 /** Tokens that give no text are kept for what may complete them; no character is split over more than this. */
 const MAX_UNFINISHED = 16;
+
+/** A tokenizer's decoder, as far as a stream needs it. */
+export interface TokenText {
+  /** One text per list of ids. */
+  decode(lists: readonly (readonly number[])[], skipSpecialTokens: boolean): Promise<string[]>;
+  /** The text of a token that is the same wherever it stands; undefined where it depends, or is not known yet. */
+  plainText(id: number): string | undefined;
+}
 
 export interface TextStreamOptions {
   readonly stops: readonly string[];
@@ -20,7 +26,7 @@ export interface TextStreamOptions {
  * one.
  */
 export class TextStream {
-  readonly #codec: Pick<TextCodec, 'decode' | 'plainText'>;
+  readonly #codec: TokenText;
   readonly #options: TextStreamOptions;
   /** The last piece's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
   #ids: number[];
@@ -32,7 +38,7 @@ export class TextStream {
   stop: string | undefined;
   #numCharacters = 0;
 
-  constructor(codec: Pick<TextCodec, 'decode' | 'plainText'>, promptTokens: Uint32Array, options: TextStreamOptions) {
+  constructor(codec: TokenText, promptTokens: Uint32Array, options: TextStreamOptions) {
     this.#codec = codec;
     this.#options = options;
     this.#ids = Array.from(promptTokens.subarray(-CONTEXT_TOKENS));

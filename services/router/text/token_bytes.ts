@@ -4,6 +4,9 @@
  */
 import { byteLetters } from './encoder/characters.ts';
 
+/** A character split over tokens decodes to this until its last byte is there. */
+export const REPLACEMENT = '\uFFFD';
+
 export interface TokenBytes {
   readonly bytes: Uint8Array;
   /** The token as the vocabulary spells it; unique. */

@@ -9,11 +9,11 @@ import { forTemplate, leftOpen, namesRole, type Messages } from './chat_messages
 import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { endOfTurn } from './end_of_turn.ts';
-import { openLibrary, type LibraryTokenizer } from './encoder/library.ts';
+import { openLibrary } from './encoder/library.ts';
+import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveParts } from './encoder/parts.ts';
 import { ChatTemplate } from './template/chat_template.ts';
-import { REPLACEMENT } from './text_stream.ts';
-import { tokenSpeller, type TokenBytes } from './token_bytes.ts';
+import { REPLACEMENT, tokenSpeller, type TokenBytes } from './token_bytes.ts';
 
 /** A template takes a millisecond or two; this one loops. */
 const RENDER_MS = 2_000;

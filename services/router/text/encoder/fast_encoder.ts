@@ -6,7 +6,7 @@
 import type { AddedTokens, Section } from './added_tokens.ts';
 import { byteToken } from './characters.ts';
 import { Ids } from './ids.ts';
-import type { LibraryTokenizer } from './library.ts';
+import type { LibraryTokenizer } from './library_tokenizer.ts';
 import { byteEncoder, characterEncoder, libraryIds } from './piece_encoders.ts';
 import { PARTED, type PartedText, type PartStretch, type StretchEncoder, type StretchKind } from './parts.ts';
 import { markPieces, NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';

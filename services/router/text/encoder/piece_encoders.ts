@@ -1,7 +1,7 @@
 /** From a piece of text to its ids: bytes or characters, merged; what a tokenizer has no token for is the library's. */
 import type { BytePairs } from './byte_pairs.ts';
 import { byteLetters } from './characters.ts';
-import type { LibraryTokenizer } from './library.ts';
+import type { LibraryTokenizer } from './library_tokenizer.ts';
 
 export function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[]): Uint32Array {
   return Uint32Array.from(tokens.flatMap((token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? []));

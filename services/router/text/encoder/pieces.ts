@@ -1,5 +1,5 @@
 /** Where text is cut before it is encoded: no token lies across a cut, so that a piece has the same tokens wherever it stands. */
-import type { LibraryPreTokenizer } from './library.ts';
+import type { LibraryPreTokenizer } from './library_tokenizer.ts';
 
 export interface Pieces {
   /** The end of the piece that begins at `from`. */

@@ -5,7 +5,7 @@
 import { Tokenizer } from '@huggingface/tokenizers';
 import { AddedTokens, type AddedToken } from './added_tokens.ts';
 import { spelledBytes } from './characters.ts';
-import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJson } from './library.ts';
+import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJson } from './library_tokenizer.ts';
 import { mendModels } from './rust_models.ts';
 import { mendedPattern, mendParts } from './rust_parts.ts';
 

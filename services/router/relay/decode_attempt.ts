@@ -20,11 +20,11 @@ import type {
   SampledMessage,
 } from '../../../shared/protocol/messages.ts';
 import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
-import type { MembersView } from '../cluster/model_view.ts';
+import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
+import type { InFlightRequest } from './in_flight_request.ts';
 import { runPrefill } from './prefill_run.ts';
-import type { Course } from './relay.ts';
 import type { FullBlocks } from './request_chain.ts';
 import type { Attempt } from './request_log.ts';
 
@@ -53,9 +53,9 @@ export interface AttemptOptions {
 type Said = Pushed<DecodeRequest>;
 
 /** One decode instance's turn, with the prefills it needs. */
-export class AttemptRun {
+export class DecodeAttempt {
   readonly #options: AttemptOptions;
-  readonly #course: Course;
+  readonly #inFlight: InFlightRequest;
   readonly #chosen: Chosen;
   /** Before the tail of {@link #tokens}. */
   readonly #blocks: FullBlocks;
@@ -77,21 +77,21 @@ export class AttemptRun {
   /** Taken in this attempt. */
   #numTokens = 0;
 
-  constructor(options: AttemptOptions, course: Course, chosen: Chosen, blocks: FullBlocks) {
+  constructor(options: AttemptOptions, inFlight: InFlightRequest, chosen: Chosen, blocks: FullBlocks) {
     this.#options = options;
-    this.#course = course;
+    this.#inFlight = inFlight;
     this.#chosen = chosen;
     this.#blocks = blocks;
-    this.#tokens = course.tokens.view();
-    this.#timeoutMs = Math.max(1, Math.ceil(course.untilMs - options.clock.nowMs()));
+    this.#tokens = inFlight.tokens.view();
+    this.#timeoutMs = Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs()));
     this.#sources = chosen.decodeSources;
     // Whose rows are asked for is computed, whoever has it.
-    const heldTokens = course.generation.promptLogprobs ? 0 : chosen.heldTokens;
-    this.#attempt = course.record.attempt(chosen.decode.member.name, chosen.reason, heldTokens);
+    const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
+    this.#attempt = inFlight.record.attempt(chosen.decode.member.name, chosen.reason, heldTokens);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
-    const { record } = this.#course;
+    const { record } = this.#inFlight;
     const chosen = this.#chosen;
     const { decode: instance } = chosen;
     const { address } = instance.member;
@@ -154,7 +154,7 @@ export class AttemptRun {
 
   /** Of the instance's `placement`. */
   #context(placement: number): RequestContext {
-    const { record, numAttempts } = this.#course;
+    const { record, numAttempts } = this.#inFlight;
     // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
     const requestId = `${record.id}.${numAttempts}`;
     const traceId = record.names.traceId ?? record.id;
@@ -173,7 +173,7 @@ export class AttemptRun {
   }
 
   #startMessage(placement: number): DecodeStart {
-    const { request, promptLogprobs } = this.#course.generation;
+    const { request, promptLogprobs } = this.#inFlight.generation;
     const chosen = this.#chosen;
     return {
       context: this.#context(placement),
@@ -187,12 +187,12 @@ export class AttemptRun {
 
   /** R1: what comes twice is dropped. */
   #takePrompt(tokens: readonly SampledMessage[]): void {
-    const known = this.#course.generation.promptLogprobs;
+    const known = this.#inFlight.generation.promptLogprobs;
     for (const token of tokens) if (token.position === (known?.length ?? 0) + 1) known?.push(token);
   }
 
   #take(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
-    const { record } = this.#course;
+    const { record } = this.#inFlight;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
       if (reply.report) this.#options.conductor.learn(this.#chosen.decode, reply.report);
@@ -210,7 +210,7 @@ export class AttemptRun {
    * people, except that a failure excludes its instance.
    */
   async #prefill(said: Said, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
-    const { record, excluded } = this.#course;
+    const { record, excluded } = this.#inFlight;
     const { network, clock, random, conductor } = this.#options;
     const { name } = instance.member;
     const entry: Attempt['prefills'][number] = {
@@ -228,7 +228,7 @@ export class AttemptRun {
     const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
     const placement = instance.place();
     try {
-      const { scope } = this.#course.generation.request;
+      const { scope } = this.#inFlight.generation.request;
       const request = { context: this.#context(placement), ...this.#chain(), sources, scope };
       const onReport = (report: Report): void => {
         entry.report = report;
@@ -284,12 +284,12 @@ export class AttemptRun {
   #excludeHolderOf(block: number): void {
     const source = this.#sources.find(({ start, end }) => start <= block && block < end);
     const holder = this.#options.view.all().find(({ member }) => member.address === source?.address);
-    if (holder && holder !== this.#chosen.decode) this.#course.excluded.unhelpful(holder);
+    if (holder && holder !== this.#chosen.decode) this.#inFlight.excluded.unhelpful(holder);
   }
 
   /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
   #answerMissing(said: Said, block: number, reason: string): void {
-    const { excluded, record } = this.#course;
+    const { excluded, record } = this.#inFlight;
     const { decode } = this.#chosen;
     const numTokens = this.#tokens.length;
     this.#numMissing++;

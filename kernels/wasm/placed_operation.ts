@@ -1,0 +1,8 @@
+/** What every thread has of an operation, from load on. */
+export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
+  readonly kind: string;
+  readonly index: number;
+  /** Where its struct lies, which the kernels read. */
+  readonly params: number;
+  readonly fields: Fields;
+}

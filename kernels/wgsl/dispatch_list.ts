@@ -1,0 +1,29 @@
+/** A program as a list of dispatches: each operation writes its own into the plan. */
+import type { Dispatch, DispatchPlan } from './dispatch_plan.ts';
+import type { FusedOperation } from './fusion.ts';
+import type { GpuMemory } from './gpu_memory.ts';
+import { addDispatches } from './operations.ts';
+
+/** A step's list, and where layers end and begin in it. */
+export interface DispatchList {
+  readonly dispatches: readonly Dispatch[];
+  /** By layer: its KV is stored when so many of them are done. */
+  readonly numUntilStored: readonly number[];
+  /** By layer: so many of them come before its attention. */
+  readonly numUntilAttention: readonly number[];
+}
+
+/** Compiles and binds everything. @throws DeviceError for what the kernels do not have. */
+export async function makeDispatchList(
+  plan: DispatchPlan,
+  operations: readonly FusedOperation[],
+  memory: GpuMemory,
+): Promise<DispatchList> {
+  const [numUntilStored, numUntilAttention]: [number[], number[]] = [[], []];
+  for (const { op, fusion } of operations) {
+    if (op.kind === 'attention') numUntilAttention[op.layer] = plan.numPlanned;
+    addDispatches(plan, op, fusion);
+    if (op.kind === 'rope_store') numUntilStored[op.layer] = plan.numPlanned;
+  }
+  return { dispatches: await plan.compile(memory), numUntilStored, numUntilAttention };
+}

@@ -1,0 +1,23 @@
+/** One request on its way through its attempts. */
+import type { Failure } from '../../../shared/base/failure.ts';
+import type { TokenList } from '../../../shared/base/token_list.ts';
+import type { Exclusions } from './exclusions.ts';
+import type { Generation } from './generation.ts';
+import type { RequestChain } from './request_chain.ts';
+import type { RequestRecord } from './request_log.ts';
+
+export interface InFlightRequest {
+  readonly generation: Generation;
+  readonly record: RequestRecord;
+  /** The prompt and what came so far. */
+  readonly tokens: TokenList;
+  readonly chain: RequestChain;
+  /** Instances that failed or were busy, and holders that did not deliver. */
+  readonly excluded: Exclusions;
+  readonly untilMs: number;
+  readonly signal: AbortSignal;
+  last: Failure | undefined;
+  /** Of the next wait for a busy instance. */
+  pauseMs: number;
+  numAttempts: number;
+}
