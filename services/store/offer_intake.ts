@@ -12,8 +12,8 @@ import { pause } from '../../shared/base/pause.ts';
 import type { Log } from '../../shared/base/log.ts';
 import type { BlockKey, BlockHash } from '../../shared/kv/block_key.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
-import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
-import { openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
+import { openFetch, type FetchLine, type FetchStream } from '../../shared/net/fetch/fetch.ts';
+import type { Slots } from '../../shared/net/fetch/transfer.ts';
 import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { HASH_BYTES, unpackDigest, unpackHashes, unpackNumbers } from '../../shared/protocol/packing.ts';
 import type { DiskWrite } from './disk_tier.ts';
@@ -144,56 +144,25 @@ export class OfferIntake {
     hashes: readonly BlockHash[],
     signal: AbortSignal,
   ): Promise<{ numTaken: number; numSeen: number }> {
-    const { dram, slab } = this.#tiers;
     const { recordBytes: bytes } = offer;
     const format = unpackDigest(offer.format);
-    const stream = openFetch(this.#line, offer.source, {
-      context: {
-        requestId: 'offer',
-        tenant: '',
-        priority: 0,
-        timeoutMs: FETCH_TIMEOUT_MS,
-        traceId: '',
-        router: '',
-        placement: 0,
-      },
-      ...{ format, hashes, signal },
-      waitMs: 0,
-      timeoutMs: FETCH_TIMEOUT_MS,
-      patienceMs: FETCH_PATIENCE_MS,
-      recordBytes: bytes,
-    });
+    const stream = this.#open(offer, hashes, signal);
     let arrived: DiskWrite[] = [];
     const flush = async (): Promise<void> => {
       const writes = arrived;
       arrived = [];
       await this.#write(writes, signal);
     };
-    const take = (): ArrivalSlot | Promise<ArrivalSlot> => {
-      const slot = dram.takeSlot(bytes);
-      return slot === undefined ? takeLater() : { slot, bytes: slotBytes(slab.memory, slot, bytes) };
-    };
-    const takeLater = async (): Promise<ArrivalSlot> => {
-      for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
-        await flush();
-        const slot = dram.takeSlot(bytes);
-        if (slot !== undefined) return { slot, bytes: slotBytes(slab.memory, slot, bytes) };
-        await pause(this.#line.clock, this.#line.random, SLOT_PAUSE_MS, signal);
-      }
-      throw new Failure('overloaded', 'every DRAM slot is in use');
-    };
-    const giveBack = (slot: number): void => {
-      dram.giveSlot(slot);
-    };
+    const slots = this.#slotsOf(bytes, flush, signal);
     let [numTaken, numSeen] = [0, 0];
     try {
-      for await (const arrivals of stream.records({ take, giveBack })) {
+      for await (const arrivals of stream.records(slots)) {
         for (const { index, slot, fault } of arrivals) {
           numSeen++;
           const hash = hashes[index];
           if (!hash || fault !== undefined) {
             this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
-            giveBack(slot);
+            slots.giveBack(slot);
             continue;
           }
           const write = this.#tiers.accept({ hash, format, slot, bytes });
@@ -208,5 +177,35 @@ export class OfferIntake {
     }
     await flush();
     return { numTaken, numSeen };
+  }
+
+  #open(offer: OfferRequest, hashes: readonly BlockHash[], signal: AbortSignal): FetchStream {
+    const context = { requestId: 'offer', tenant: '', priority: 0, traceId: '', router: '', placement: 0 };
+    return openFetch(this.#line, offer.source, {
+      context: { ...context, timeoutMs: FETCH_TIMEOUT_MS },
+      ...{ format: unpackDigest(offer.format), hashes, signal, slotBytes: offer.recordBytes },
+      ...{ waitMs: 0, timeoutMs: FETCH_TIMEOUT_MS, patienceMs: FETCH_PATIENCE_MS },
+    });
+  }
+
+  /** In DRAM: whoever finds none waits while others' records go to disk. `flush`: those of this offer. */
+  #slotsOf(bytes: number, flush: () => Promise<void>, signal: AbortSignal): Slots {
+    const { dram, slab } = this.#tiers;
+    const takeLater = async (): Promise<number> => {
+      for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
+        await flush();
+        const slot = dram.takeSlot(bytes);
+        if (slot !== undefined) return slot;
+        await pause(this.#line.clock, this.#line.random, SLOT_PAUSE_MS, signal);
+      }
+      throw new Failure('overloaded', 'every DRAM slot is in use');
+    };
+    return {
+      take: () => dram.takeSlot(bytes) ?? takeLater(),
+      bytes: (slot) => slotBytes(slab.memory, slot, bytes),
+      giveBack: (slot) => {
+        dram.giveSlot(slot);
+      },
+    };
   }
 }

@@ -6,8 +6,8 @@ import { liveAsMember, type Place, type RoleBody } from '../../shared/node/membe
 import { lanesOf } from '../../shared/node/member_lanes.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
-import { nothingMoved } from '../../shared/net/fetch_client.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
@@ -75,7 +75,7 @@ async function build(
   const moved = nothingMoved();
   const intake = new OfferIntake(
     tiers,
-    { network, clock, random, mover, lanes: beside?.lanes, moved },
+    { network, clock, random, mover, lanes: beside?.lanes, moved, limits: context.limits?.transfer },
     log,
     config.disk_writes,
   );
@@ -83,6 +83,7 @@ async function build(
   const { counters, ...blocks } = createFetchHandlers(() => tiers, {
     maxStreams: MAX_FETCH_STREAMS,
     lanes: beside?.host,
+    limits: context.limits?.transfer,
   });
   // Before that, what is put into the slab would be lost.
   await tiers.attached;

@@ -20,7 +20,6 @@ import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/net/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
-import type { Tier } from '../../shared/protocol/block_events.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
 import type { Load } from '../../shared/protocol/membership.ts';
 import type { DiskEntry } from './disk_process.ts';
@@ -175,10 +174,6 @@ export class StoreTiers implements BlockSource {
 
   numLoanable(bytes: number): number {
     return this.dram.numLoanable(bytes);
-  }
-
-  whereIs(hash: BlockHash): Tier[] {
-    return [...(this.dram.peek(hash) ? ['dram' as const] : []), ...(this.disk.has(hash) ? ['disk' as const] : [])];
   }
 
   lendHeld(hash: BlockHash): InPlace | undefined {

@@ -2,6 +2,6 @@ import type { Clock } from './clock.ts';
 import type { Random } from './random.ts';
 
 /** Waits between half of `ms` and all of it, so that many who were refused at once do not come back at once. */
-export function pause(clock: Clock, random: Random, ms: number, signal?: AbortSignal): Promise<void> {
+export function pause(clock: Pick<Clock, 'sleep'>, random: Random, ms: number, signal?: AbortSignal): Promise<void> {
   return clock.sleep(ms / 2 + random.below(Math.ceil(ms / 2) + 1), signal);
 }

@@ -17,12 +17,7 @@ import { OVER } from '../base/signal.ts';
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
 /** Published while the hub does not read: beyond this they are dropped, and the sequence numbers tell. */
-let maxBacklogBytes = 16 << 20;
-
-/** For drills: what a hub that does not read makes a process drop. */
-export function narrowBacklog(bytes: number): void {
-  maxBacklogBytes = bytes;
-}
+const MAX_BACKLOG_BYTES = 16 << 20;
 
 const EMPTY = Buffer.alloc(0);
 
@@ -31,6 +26,7 @@ export interface HubClientOptions extends BusListener {
   readonly network: Network;
   readonly clock: Clock;
   readonly log: Log;
+  readonly maxBacklogBytes?: number | undefined;
 }
 
 export class HubClient implements Bus {
@@ -58,7 +54,7 @@ export class HubClient implements Bus {
   }
 
   publish(subject: string, payload: Buffer): void {
-    if (!this.#remote || this.#backlogBytes > maxBacklogBytes) return;
+    if (!this.#remote || this.#backlogBytes > (this.#options.maxBacklogBytes ?? MAX_BACKLOG_BYTES)) return;
     this.#send({ kind: BusKind.PUBLISH, subject, payload });
   }
 

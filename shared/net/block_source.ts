@@ -41,8 +41,6 @@ export interface BlockSource {
   expect?(hashes: readonly BlockHash[]): void;
   /** The same, where it lies in host memory now. */
   lendHeld(hash: BlockHash): InPlace | undefined;
-  /** The tiers that this very block is in. */
-  whereIs(hash: BlockHash): Tier[];
   /** Every key in every tier, as of event number `sequence`. */
   snapshot(): {
     readonly epoch: string;

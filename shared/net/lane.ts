@@ -3,9 +3,11 @@
  * IDLE_MS is closed.
  */
 import type { Clock } from '../base/clock.ts';
-import { asFailure, Failure } from '../base/failure.ts';
+import { Failure } from '../base/failure.ts';
 import { OVER } from '../base/signal.ts';
 import type { Digest } from '../kv/block_key.ts';
+import type { ArrivedPieces } from './fetch/fetch_events.ts';
+import type { Transfer, TransferListener } from './fetch/transfer.ts';
 import type { ArrivedRecords } from './mover/arrivals.ts';
 import type { Mover } from './mover/mover.ts';
 import type { WantedRecords } from './mover/pulled_lanes.ts';
@@ -23,7 +25,7 @@ export class Lane {
   readonly #clock: Clock;
   /** No more streams go over it. */
   readonly #onEnd: (isBroken: boolean) => void;
-  readonly #streams = new Map<number, PulledStream>();
+  readonly #streams = new Map<number, LaneStream>();
   #nextStream = 1;
   readonly #lost = new AbortController();
   #isRetired = false;
@@ -55,9 +57,9 @@ export class Lane {
     return count;
   }
 
-  open(format: Digest): PulledStream {
+  open(format: Digest): LaneStream {
     const number = this.#nextStream++;
-    const stream = new PulledStream(number, {
+    const stream = new LaneStream(number, {
       ask: (records) => {
         if (this.#isLost) stream.lost('the lane is lost');
         else this.#mover.tell('ask', { lane: this.number, stream: number, format, records });
@@ -80,7 +82,7 @@ export class Lane {
     if (this.#streams.size === 0) this.#mover.tell('close', this.number);
   }
 
-  #drop(stream: PulledStream): void {
+  #drop(stream: LaneStream): void {
     if (this.#isLost) {
       stream.lost('the lane is lost');
       return;
@@ -93,7 +95,7 @@ export class Lane {
 
   arrived({ stream, indices, faults, isShared }: ArrivedRecords): void {
     this.#isShared = isShared;
-    this.#streams.get(stream)?.arrived(indices, faults, isShared ? 'memory' : 'socket');
+    this.#streams.get(stream)?.arrived({ indices, faults, way: isShared ? 'memory' : 'socket' });
   }
 
   dropped(stream: number): void {
@@ -121,37 +123,21 @@ export class Lane {
   }
 }
 
-/** On its way into a slot, or there. */
-export interface ComingRecord {
-  arrival: Arrival | undefined;
-}
-
-/** What a record came by. */
-export type TransferWay = 'memory' | 'socket' | 'call';
-
-/** It is in its slot, or will not be. */
-export type Arrival =
-  | {
-      /** Why it cannot be used. */
-      readonly fault: string | undefined;
-      readonly way: TransferWay;
-    }
-  | { readonly error: Failure };
-
 interface StreamLine {
   readonly ask: (records: WantedRecords) => void;
   readonly drop: () => void;
 }
 
 /** Records of one Fetch call over a lane. */
-export class PulledStream {
+export class LaneStream implements Transfer {
   readonly number: number;
   readonly #line: StreamLine;
-  readonly #waiting = new Map<number, ComingRecord>();
-  /** What has been asked for is there, or will not come. */
-  onArrival: () => void = () => undefined;
+  #listener: TransferListener | undefined;
+  /** Asked for and not here. */
+  numComing = 0;
   readonly #end = new AbortController();
   #isClosed = false;
+  #lost: Failure | undefined;
 
   constructor(number: number, line: StreamLine) {
     this.number = number;
@@ -163,34 +149,24 @@ export class PulledStream {
     return this.#end.signal;
   }
 
-  /** Asked for and not here. */
-  get numComing(): number {
-    return this.#waiting.size;
+  /** Once: who is told from now on. */
+  listen(listener: TransferListener): void {
+    this.#listener = listener;
+    if (this.#lost) listener.broken(this.#lost);
   }
 
-  /** `coming`: of each of them, in that order, told when it is there. @throws Failure when it is closed. */
-  ask(records: WantedRecords, coming: readonly ComingRecord[]): void {
+  /** @throws Failure when it is closed. */
+  ask(records: WantedRecords): void {
     // What it is asked for now would come into slots that are given back.
     if (this.#isClosed) throw new Failure('cancelled', 'nobody reads it any more');
-    for (const [i, index] of records.indices.entries()) {
-      const one = coming[i];
-      if (one) this.#waiting.set(index, one);
-    }
+    this.numComing += records.indices.length;
     this.#line.ask(records);
   }
 
-  /** Nobody waits for what is still to come; it may come all the same. */
-  giveUp(reason: unknown): void {
-    const error = asFailure(reason);
-    for (const coming of this.#waiting.values()) coming.arrival = { error };
-    this.#waiting.clear();
-    this.onArrival();
-  }
-
-  /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
   close(): Promise<void> {
     const isFirst = !this.#isClosed;
     this.#isClosed = true;
+    this.numComing = 0;
     const ended = new Promise<void>((resolve) => {
       if (this.ended.aborted) resolve();
       else
@@ -202,17 +178,15 @@ export class PulledStream {
     return ended;
   }
 
-  arrived(indices: readonly number[], faults: readonly (string | undefined)[], way: TransferWay): void {
-    for (const [i, index] of indices.entries()) {
-      const coming = this.#waiting.get(index);
-      if (coming) coming.arrival = { fault: faults[i], way };
-      this.#waiting.delete(index);
-    }
-    this.onArrival();
+  arrived(pieces: ArrivedPieces): void {
+    this.numComing = Math.max(0, this.numComing - pieces.indices.length);
+    this.#listener?.arrived(pieces);
   }
 
   lost(reason: string): void {
-    this.giveUp(new Failure('session_broken', reason));
+    this.numComing = 0;
+    this.#lost = new Failure('session_broken', reason);
+    this.#listener?.broken(this.#lost);
     this.over();
   }
 

@@ -4,11 +4,13 @@
  * Bounds (P1): a stream has so many records ready at once (readyOf); lanes that nobody takes are forgotten.
  */
 import type { Clock } from '../base/clock.ts';
+import { Condition } from '../base/condition.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
 import { OVER } from '../base/signal.ts';
 import type { LaneReply, LaneRequest } from '../protocol/messages.ts';
-import { LANE_TOKEN_BYTES, readyOf } from './mover/lane_frames.ts';
+import { readyOf } from './fetch/transfer_window.ts';
+import { LANE_TOKEN_BYTES } from './mover/lane_frames.ts';
 import type { Mover } from './mover/mover.ts';
 import type { MoverEvent } from './mover/mover_worker.ts';
 import type { OfferedRecords } from './mover/served_lanes.ts';
@@ -124,7 +126,7 @@ export class ServedStream {
   readonly #options: ServedStreamOptions;
   /** Offered and not sent, and what releases each. */
   readonly #ready = new Map<number, () => void>();
-  #wake: () => void = () => undefined;
+  readonly #changed = new Condition();
   readonly #over = new AbortController();
 
   constructor(options: ServedStreamOptions) {
@@ -158,21 +160,8 @@ export class ServedStream {
 
   /** Until no more than `most` lie ready. @throws Failure when the lane is lost, or `signal` aborts. */
   async until(most: number, signal: AbortSignal): Promise<void> {
-    const isLeft = (): boolean => signal.aborted;
-    const wake = (): void => {
-      this.#wake();
-    };
-    signal.addEventListener('abort', wake);
-    try {
-      while (this.#ready.size > most && !this.#isOver && !isLeft()) {
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve;
-        });
-      }
-    } finally {
-      signal.removeEventListener('abort', wake);
-    }
-    if (this.#isOver || isLeft()) throw new Failure('session_broken', 'the lane is lost, or its reader left');
+    await this.#changed.until(() => this.#ready.size <= most || this.#isOver, signal);
+    if (this.#isOver || signal.aborted) throw new Failure('session_broken', 'the lane is lost, or its reader left');
   }
 
   sent(indices: readonly number[]): void {
@@ -180,7 +169,7 @@ export class ServedStream {
       this.#ready.get(index)?.();
       this.#ready.delete(index);
     }
-    this.#wake();
+    this.#changed.notify();
   }
 
   /** The call has ended. */
@@ -200,6 +189,6 @@ export class ServedStream {
     for (const release of this.#ready.values()) release();
     this.#ready.clear();
     this.#options.onOver();
-    this.#wake();
+    this.#changed.notify();
   }
 }

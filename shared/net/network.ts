@@ -15,8 +15,6 @@ import type {
   DescribeRequest,
   DrainReply,
   DrainRequest,
-  ExistsReply,
-  ExistsRequest,
   FetchReply,
   FetchRequest,
   LaneReply,
@@ -43,7 +41,6 @@ interface Calls {
   /** A run of blocks as a stream of records, in order, in slices. Ends at the first block that cannot be had. */
   fetch: [request: FetchRequest, reply: FetchReply];
   openLane: [request: LaneRequest, reply: LaneReply];
-  exists: [request: ExistsRequest, reply: ExistsReply];
   offer: [request: OfferRequest, reply: OfferReply];
   snapshot: [request: SnapshotRequest, reply: SnapshotPage];
   prefill: [request: PrefillRequest, reply: PrefillReply];

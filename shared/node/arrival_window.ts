@@ -8,7 +8,7 @@ import type { RecordCache } from '../kv/record_cache.ts';
 
 interface Waiter {
   readonly isAdmitted: () => boolean;
-  readonly resolve: (slot: number) => void;
+  resolve: (slot: number) => void;
 }
 
 export class ArrivalWindow {
@@ -29,28 +29,33 @@ export class ArrivalWindow {
     return this.#inUse.size;
   }
 
-  /** Rejects when `signal` aborts. */
-  take(isAdmitted: () => boolean, signal: AbortSignal): Promise<number> {
+  /** A slot, at once where there is one and nobody waits before; rejects when `signal` aborts. */
+  take(isAdmitted: () => boolean, signal: AbortSignal): number | Promise<number> {
+    if (signal.aborted) return Promise.reject(new Error('the fetch was given up'));
+    let here: number | undefined;
+    const waiter: Waiter = {
+      isAdmitted,
+      resolve: (slot) => {
+        here = slot;
+      },
+    };
+    this.#waiters.push(waiter);
+    this.pump();
+    return here ?? this.#wait(waiter, signal);
+  }
+
+  #wait(waiter: Waiter, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {
-      const waiter: Waiter = {
-        isAdmitted,
-        resolve: (slot) => {
-          signal.removeEventListener('abort', abort);
-          resolve(slot);
-        },
-      };
       const abort = (): void => {
         const at = this.#waiters.indexOf(waiter);
         if (at >= 0) this.#waiters.splice(at, 1);
         reject(new Error('the fetch was given up'));
       };
-      if (signal.aborted) {
-        abort();
-        return;
-      }
+      waiter.resolve = (slot) => {
+        signal.removeEventListener('abort', abort);
+        resolve(slot);
+      };
       signal.addEventListener('abort', abort, { once: true });
-      this.#waiters.push(waiter);
-      this.pump();
     });
   }
 

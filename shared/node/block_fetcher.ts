@@ -9,8 +9,9 @@ import type { ToEngine } from '../engine/engine_messages.ts';
 import type { BlockHash } from '../kv/block_key.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { slotBytes, type Slab } from '../kv/slab.ts';
-import type { ArrivalSlot, Arrived, Slots } from '../net/fetch_attempt.ts';
-import { openFetch, type FetchLine, type FetchStream } from '../net/fetch_client.ts';
+import { openFetch, type FetchLine, type FetchStream } from '../net/fetch/fetch.ts';
+import type { Arrived } from '../net/fetch/fetch_events.ts';
+import type { Slots } from '../net/fetch/transfer.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
 import type { ArrivalWindow } from './arrival_window.ts';
 import { consecutive, SeenRuns, wholeRuns, type Run, type Runs } from './fetch_runs.ts';
@@ -105,12 +106,7 @@ export class BlockFetcher {
         const stream = streams[i];
         if (!stream) break;
         reading = source.address;
-        const slots: Slots = {
-          take: () => this.#takeSlot(job),
-          giveBack: (slot) => {
-            this.#options.window.give(slot);
-          },
-        };
+        const slots = this.#slotsOf(job);
         for await (const arrivals of stream.records(slots)) {
           for (const arrival of arrivals) {
             const block = source.start + arrival.index;
@@ -148,22 +144,21 @@ export class BlockFetcher {
         waitMs: isComputing ? job.timeoutMs : 0,
         timeoutMs: job.timeoutMs,
         patienceMs: isComputing ? undefined : HELD_PATIENCE_MS,
-        recordBytes: layout.spec.slotBytes,
+        slotBytes: layout.spec.slotBytes,
         frames: layout.spec.frames,
         wanted,
         signal: job.signal,
       });
     }
     return {
-      async *records({ take }) {
+      async *records({ take, bytes }) {
         for (const [index, hash] of hashes.entries()) {
           const lent = await outbox.lend(hash, job.context.requestId, 0, job.signal);
           if (!lent) return;
           let slot: number;
           try {
-            const taken = await take();
-            taken.bytes.set(lent.record);
-            ({ slot } = taken);
+            slot = await take();
+            bytes(slot).set(lent.record);
           } finally {
             lent.release();
           }
@@ -176,10 +171,15 @@ export class BlockFetcher {
     };
   }
 
-  async #takeSlot({ isAdmitted, signal }: FetchJob): Promise<ArrivalSlot> {
+  #slotsOf({ isAdmitted, signal }: FetchJob): Slots {
     const { window, slab, layout } = this.#options;
-    const slot = await window.take(isAdmitted, signal);
-    return { slot, bytes: slotBytes(slab.memory, slot, layout.spec.slotBytes) };
+    return {
+      take: () => window.take(isAdmitted, signal),
+      bytes: (slot) => slotBytes(slab.memory, slot, layout.spec.slotBytes),
+      giveBack: (slot) => {
+        window.give(slot);
+      },
+    };
   }
 
   /** Undefined when the block, or its frame, is on its way into the device, else what is wrong with the record. */

@@ -21,7 +21,7 @@ import { newTierCounters } from '../kv/tier_counters.ts';
 import { numericsId } from '../kv/record.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { Announcer } from '../net/announcer.ts';
-import { nothingMoved } from '../net/fetch_client.ts';
+import { nothingMoved } from '../net/fetch/transfer.ts';
 import type { LaneHost } from '../net/lane_host.ts';
 import { startMover, type Mover } from '../net/mover/mover.ts';
 import type { Network } from '../net/network.ts';
@@ -34,6 +34,7 @@ import { BlockFetcher } from './block_fetcher.ts';
 import { lanesOf, type MemberLanes } from './member_lanes.ts';
 import { Offers } from './offers.ts';
 import type { MemberConfig } from './options.ts';
+import type { HostLimits } from './role.ts';
 import { Outbox } from './outbox.ts';
 import { RoutersSeen } from './routers_seen.ts';
 import { watch } from './watchdog.ts';
@@ -54,6 +55,7 @@ export interface EngineInstanceOptions {
   readonly network: Network;
   readonly threads: Threads;
   readonly random: Random;
+  readonly limits?: HostLimits | undefined;
   readonly clock: Clock;
   readonly log: Log;
   /** The engine is gone; the process cannot go on. */
@@ -194,7 +196,10 @@ export class EngineInstance {
     const window = new ArrivalWindow(outbox.cache, bytes, windowSize);
     const fetcher = new BlockFetcher({
       ...{
-        line: { network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },
+        line: {
+          ...{ network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },
+          limits: this.#options.limits?.transfer,
+        },
         slab: this.#slab,
         layout,
         window,

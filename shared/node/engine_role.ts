@@ -4,7 +4,7 @@
 import { ConfigError } from '../base/options.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
-import { createFetchHandlers } from '../net/fetch_server.ts';
+import { createFetchHandlers } from '../net/fetch/fetch_server.ts';
 import { answering } from '../net/network.ts';
 import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
@@ -56,7 +56,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
     transfer: config,
-    ...{ network, tls, threads, clock, random, newId, log },
+    ...{ network, tls, threads, clock, random, newId, log, limits: context.limits },
     ...(context.showLoading ? { onLoading: context.showLoading } : {}),
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
@@ -85,6 +85,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
   const { counters, ...blocks } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
     lanes: instance.laneHost,
+    limits: context.limits?.transfer,
   });
   const { format, layout, maxModelLen, vocabSize, modelConfig, modelName, device, loadMs } = instance.info;
   const named = modelName === undefined ? {} : { modelName };

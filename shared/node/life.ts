@@ -49,7 +49,6 @@ export async function live(
   const handlers = (): Handlers | undefined => body?.handlers;
   const all: Required<Handlers> = {
     openLane: delegate('openLane', role, handlers),
-    exists: delegate('exists', role, handlers),
     fetch: delegate('fetch', role, handlers),
     snapshot: delegate('snapshot', role, handlers),
     offer: delegate('offer', role, handlers),

@@ -78,7 +78,11 @@ export function liveAsMember(
     const cluster = new ClusterMember({
       openBus: (listener, onUnverified) =>
         new ClusterBus(
-          context.openBus?.(listener) ?? new HubClient({ address: config.join, network, clock, log, ...listener }),
+          context.openBus?.(listener) ??
+            new HubClient({
+              ...{ address: config.join, network, clock, log, ...listener },
+              maxBacklogBytes: context.limits?.backlogBytes,
+            }),
           { cluster: config.cluster, token: config.cluster_token, clock, log, onUnverified },
         ),
       inquiry: { member, protocolVersion: PROTOCOL_VERSION, ...(planned ? { engine: planned } : {}) },

@@ -18,7 +18,6 @@ import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../net/announcer.ts';
 import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
 import type { Mover } from '../net/mover/mover.ts';
-import type { Tier } from '../protocol/block_events.ts';
 import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
 import { OVER } from '../base/signal.ts';
 import { Growth } from './growth.ts';
@@ -180,11 +179,6 @@ export class Outbox implements BlockSource {
   #slotMayBeFree(): void {
     this.grantSlots();
     this.#options.onSlotFree();
-  }
-
-  whereIs(hash: BlockHash): Tier[] {
-    const isInDevice = this.#options.announcer.has('device', hash.key);
-    return [...(isInDevice ? ['device' as const] : []), ...(this.cache.peek(hash) ? ['dram' as const] : [])];
   }
 
   numLoanable(bytes: number): number {

@@ -4,6 +4,7 @@ import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import type { OpenBus } from '../bus/bus.ts';
+import type { TransferLimits } from '../net/fetch/transfer_window.ts';
 import type { Network } from '../net/network.ts';
 import type { TlsTexts } from '../net/tls_texts.ts';
 import type { Role } from '../protocol/membership.ts';
@@ -22,6 +23,13 @@ export interface DataFolders {
   claim(dataDir: string, name: string, onLost: (error: Error) => void): Promise<DataFolder>;
 }
 
+/** What a process takes at once; absent: what is right for real ones. */
+export interface HostLimits {
+  readonly transfer?: TransferLimits;
+  /** Published while the hub does not read, and kept for it. */
+  readonly backlogBytes?: number;
+}
+
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */
 export interface Host {
   readonly clock: Clock;
@@ -38,6 +46,8 @@ export interface Host {
   readonly folders: DataFolders;
   /** This process, and this incarnation of it. */
   readonly identity: { readonly pid: number; readonly epoch: string };
+  /** Bounds that tests narrow. */
+  readonly limits?: HostLimits;
   /** Shows people how far loading is, where they look on. */
   readonly showLoading?: (doneBytes: number, totalBytes: number) => void;
   /** Ends the process at once, without a destructor. */

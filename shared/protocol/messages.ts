@@ -7,8 +7,6 @@ import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/Dec
 import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
 import type { DescribePage as DescribePageMessage } from './generated/penstock/DescribePage.ts';
-import type { ExistsReply as ExistsReplyMessage } from './generated/penstock/ExistsReply.ts';
-import type { ExistsRequest as ExistsRequestMessage } from './generated/penstock/ExistsRequest.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
 import type { LaneRequest as LaneRequestMessage } from './generated/penstock/LaneRequest.ts';
@@ -47,8 +45,6 @@ export type { DescribeRequest } from './generated/penstock/DescribeRequest.ts';
 export type { DrainReply } from './generated/penstock/DrainReply.ts';
 export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
-export type ExistsReply = Message<ExistsReplyMessage>;
-export type ExistsRequest = Message<ExistsRequestMessage>;
 export type FetchReply = Message<FetchReplyMessage>;
 export type FetchRequest = Message<FetchRequestMessage>;
 export type LaneRequest = Message<LaneRequestMessage>;

@@ -10,7 +10,7 @@ import { LAYOUT_VERSION } from '../../shared/kv/kv_spec.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Handler } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';

@@ -25,8 +25,6 @@ export interface MooncakeFigures {
   readonly get: Rate;
   readonly getInto: Rate;
   readonly batchGetInto: Rate;
-  readonly exists: Rate;
-  readonly batchExists: Rate;
 }
 
 const SCRIPT = `
@@ -95,10 +93,6 @@ try:
         got = store.batch_get_into(keys, [ctypes.addressof(buffer) + i * size for i in range(count)], [size] * count)
         if any(n != size for n in got): raise SystemExit("batch_get_into")
     out["batchGetInto"] = timed(batch, size * count)
-    def exists():
-        for key in keys: store.is_exist(key)
-    out["exists"] = timed(exists, count)
-    out["batchExists"] = timed(lambda: store.batch_is_exist(keys), count)
     print(json.dumps(out), flush=True)
 finally:
     if holder: holder.kill()

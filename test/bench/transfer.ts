@@ -12,18 +12,16 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import type { BlockHash } from '../../shared/kv/block_key.ts';
-import { Pushed } from '../../shared/base/pushed.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
-import type { ArrivalSlot } from '../../shared/net/fetch_attempt.ts';
-import { nothingMoved, openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
+import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { windowOf } from '../../shared/net/mover/lane_frames.ts';
+import { windowOf } from '../../shared/net/fetch/transfer_window.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { askOnce } from '../../shared/net/network.ts';
-import { packHashes } from '../../shared/protocol/packing.ts';
 import { offerOf } from '../support/lending.ts';
 import { projectPath } from '../support/project.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
@@ -121,7 +119,6 @@ export async function benchTransfer({
           await getter.close();
         }
       }
-      for (const figure of await lookUps(ends.address, hashes)) push({ ...figure, name: `${size}/${figure.name}` });
     });
     for (const transport of ['grpc', 'bulk', 'auto'] as const) {
       const { bytesPerMs, cpuSecondsPerGb } = await put(transport, recordKiB, hashes.length, measureMs);
@@ -143,38 +140,8 @@ export async function benchTransfer({
       push(withReference(`${size}/${own} beside Mooncake`, ours, 'GB/s', `Mooncake's ${what}`, perSecond / GB));
       push({ name: `${size}/Mooncake's ${what}/cpu`, value: cpu * GB, unit: 's/GB' });
     }
-    for (const what of ['exists', 'batchExists'] as const)
-      push({ name: `${size}/Mooncake's ${what}`, value: theirs[what].perSecond, unit: 'keys/s' });
   }
   return figures;
-}
-
-/** Questions to a call that is open, as tools ask them. */
-async function lookUps(address: string, hashes: readonly BlockHash[]): Promise<Figure[]> {
-  const network = new GrpcNetwork('', systemClock);
-  const asked = new Pushed<{ readonly hashes: Buffer }>();
-  const options = { signal: new AbortController().signal, timeoutMs: undefined };
-  const replies = network.open(address, 'exists', asked, options);
-  const ask = async (what: readonly BlockHash[]): Promise<number> => {
-    const startMs = performance.now();
-    asked.push({ hashes: packHashes(what) });
-    const reply = await replies.next();
-    assert(!reply.done && reply.value.tiers.length === what.length);
-    return performance.now() - startMs;
-  };
-  const [first] = hashes;
-  assert(first);
-  const missing = [{ ...first, key: (first.key + 1n) as BlockHash['key'] }];
-  const times: number[] = [];
-  for (let i = 0; i < 2 * NUM_MISSES; i++) times.push(await ask(missing));
-  const many = Array.from({ length: 1_024 }, (_, i) => hashes[i % hashes.length] ?? first);
-  let manyMs = 0;
-  for (let i = 0; i < 50; i++) manyMs += await ask(many);
-  network.close();
-  return [
-    { name: 'look up a block that is not there, p50', value: percentile(times.slice(NUM_MISSES), 0.5), unit: 'ms' },
-    { name: 'look up 1,024 blocks', value: (50 * many.length * 1_000) / manyMs, unit: 'keys/s' },
-  ];
 }
 
 /** Offers of all records to a store that has none of them, until it has taken them into DRAM. */
@@ -350,7 +317,7 @@ class Getter {
   #open(hashes: readonly BlockHash[]): ReturnType<typeof openFetch> {
     return openFetch(this.#line, this.#address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 60_000, traceId: '', router: '', placement: 0 },
-      ...{ format: this.#layout.format, hashes, signal: this.#stopped.signal, recordBytes: this.#bytes },
+      ...{ format: this.#layout.format, hashes, signal: this.#stopped.signal, slotBytes: this.#bytes },
       ...{ waitMs: 0, timeoutMs: 60_000, patienceMs: undefined },
     });
   }
@@ -368,13 +335,10 @@ class Getter {
     const giveBack = (slot: number): void => {
       this.#slab.release(slot);
     };
-    const take = (): ArrivalSlot | Promise<ArrivalSlot> => {
-      const slot = this.#slab.allocate(this.#bytes);
-      if (slot === undefined) return systemClock.turn().then(take);
-      return { slot, bytes: slotBytes(this.#slab.memory, slot, this.#bytes) };
-    };
+    const take = (): number | Promise<number> => this.#slab.allocate(this.#bytes) ?? systemClock.turn().then(take);
+    const bytes = (slot: number): Uint8Array => slotBytes(this.#slab.memory, slot, this.#bytes);
     let numHere = 0;
-    for await (const arrivals of this.#open(hashes).records({ take, giveBack })) {
+    for await (const arrivals of this.#open(hashes).records({ take, bytes, giveBack })) {
       for (const { slot, fault } of arrivals) {
         if (fault !== undefined) throw new Error(fault);
         numHere++;
@@ -394,6 +358,7 @@ class Getter {
       const records = this.#open(hashes.map((hash) => ({ ...hash, key: (hash.key + 1n) as BlockHash['key'] }))).records(
         {
           take: () => Promise.reject(new Error('nothing comes')),
+          bytes: () => new Uint8Array(),
           giveBack: () => undefined,
         },
       );

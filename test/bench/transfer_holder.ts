@@ -11,7 +11,7 @@ import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { sealRecord } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
@@ -47,11 +47,11 @@ const lanes = new LaneHost({
   log: silentLog,
   signal,
 });
-const { fetch, snapshot, openLane, exists } = createFetchHandlers(() => lendingFrom(cache, wanted), {
+const { fetch, snapshot, openLane } = createFetchHandlers(() => lendingFrom(cache, wanted), {
   maxStreams: 64,
   lanes,
 });
-const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openLane, exists });
+const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openLane });
 /** Every connection gets all records, one after the other, in one write each. */
 const plain = createServer({ noDelay: true }, (socket) => {
   socket.on('error', () => undefined);

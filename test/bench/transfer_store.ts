@@ -9,7 +9,7 @@ import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
-import { nothingMoved } from '../../shared/net/fetch_client.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';
 import { answeringOnce } from '../../shared/net/network.ts';

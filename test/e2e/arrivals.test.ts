@@ -8,10 +8,9 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { LoadedModel } from '../../shared/engine/load_model.ts';
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
-import type { OfferReply } from '../../shared/protocol/messages.ts';
+import type { OfferReply, OfferRequest } from '../../shared/protocol/messages.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { askOnce, type Reply, type Request } from '../../shared/net/network.ts';
-import { packHashes } from '../../shared/protocol/packing.ts';
+import { askOnce } from '../../shared/net/network.ts';
 import { numericsId } from '../../shared/kv/record.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder, type Lie } from '../support/fake_holder.ts';
@@ -96,10 +95,13 @@ test.each(lies.filter((lie) => !patient.some((one) => one === lie)))(
 );
 
 /** What a store answers. */
-async function asked<M extends 'offer' | 'exists'>(address: string, name: M, request: Request<M>): Promise<Reply<M>> {
+async function asked(address: string, request: OfferRequest): Promise<OfferReply> {
   const network = new GrpcNetwork(token, systemClock);
   try {
-    return await askOnce(network, address, name, request, { signal: new AbortController().signal, timeoutMs: 20_000 });
+    return await askOnce(network, address, 'offer', request, {
+      signal: new AbortController().signal,
+      timeoutMs: 20_000,
+    });
   } finally {
     network.close();
   }
@@ -112,7 +114,7 @@ async function offer(
   more: { recordBytes?: number; contents?: bigint[]; numerics?: bigint } = {},
 ): Promise<OfferReply> {
   const { recordBytes, member } = holder;
-  return asked(address, 'offer', offerOf(format, hashes, { recordBytes, source: member.address, ...more }));
+  return asked(address, offerOf(format, hashes, { recordBytes, source: member.address, ...more }));
 }
 
 test('an offer answers what is durable: fetched now, held already, or brought by another offer under way', async () => {
@@ -180,20 +182,6 @@ test('a block that is offered with other bytes than the store holds, by the same
   // From its disk too, when it is not in DRAM any more.
   await until('it is on disk', async () => (await offer(address, hashes)).durable === 5);
   await assert.rejects(offer(address, hashes, { contents: [] }), /says what each of them holds/);
-});
-
-test('which of many blocks a store has, and where, costs one call', async () => {
-  holder.lie('nothing but the truth');
-  const { address } = await cluster.node('store-1');
-  const known = chainOf(format, 32, promptOf(32 * 4));
-  const unknown = chainOf(format, 32, promptOf(32 * 4));
-  await until('all of it is on disk', async () => (await offer(address, known)).durable === 4);
-  const colliding = known.map((hash) => ({ ...hash, digest: '0'.repeat(32) as Digest }));
-  const hashes = packHashes([...known, ...unknown, ...colliding]);
-  const { tiers } = await asked(address, 'exists', { hashes });
-  assert.deepEqual([...tiers], [6, 6, 6, 6, 0, 0, 0, 0, 0, 0, 0, 0], '2 for DRAM, 4 for the disk');
-  const many = packHashes(Array.from({ length: 4_097 }, () => known[0]!));
-  await assert.rejects(asked(address, 'exists', { hashes: many }), /at most 4096 blocks/);
 });
 
 test('a record size that would make slots without number is refused', async () => {

@@ -15,7 +15,7 @@ import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.
 import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { lendingCopies, offerOf } from '../support/lending.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';

@@ -7,8 +7,9 @@ import { Random } from '../../shared/base/random.ts';
 import { chainOf, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
-import { nothingMoved, openFetch } from '../../shared/net/fetch_client.ts';
-import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
+import { openFetch } from '../../shared/net/fetch/fetch.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
+import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import { ask, type Listener } from '../../shared/net/network.ts';
@@ -62,15 +63,16 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
         hashes,
         signal,
       },
-      ...{ waitMs: 1_000, timeoutMs: 10_000, patienceMs: undefined, recordBytes: BYTES },
+      ...{ waitMs: 1_000, timeoutMs: 10_000, patienceMs: undefined, slotBytes: BYTES },
     },
   );
   const got: number[] = [];
-  const slot = { slot: 0, bytes: new Uint8Array(BYTES) };
-  const records = stream.records({ take: () => Promise.resolve(slot), giveBack: () => undefined });
+  const memory = new Uint8Array(BYTES);
+  const slots = { take: () => Promise.resolve(0), bytes: () => memory, giveBack: () => undefined };
+  const records = stream.records(slots);
   for await (const arrivals of records) {
     for (const { index } of arrivals) {
-      assert.equal(slot.bytes[0], index);
+      assert.equal(memory[0], index);
       got.push(index);
     }
   }

@@ -13,9 +13,14 @@ import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/net/announcer.ts';
-import type { Arrived } from '../../shared/net/fetch_attempt.ts';
-import { nothingMoved, openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
-import { createFetchHandlers, type FetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
+import type { Arrived } from '../../shared/net/fetch/fetch_events.ts';
+import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
+import {
+  createFetchHandlers,
+  type FetchHandlers,
+  type FetchServerCounters,
+} from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
@@ -177,7 +182,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   }: { most?: number; signal?: AbortSignal; of?: typeof hashes; wanted?: readonly number[] } = {}): Reading {
     const stream = openFetch(line, address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-      ...{ format: layout.format, hashes: of, signal, recordBytes: BYTES, frames, wanted, patienceMs: undefined },
+      ...{ format: layout.format, hashes: of, signal, slotBytes: BYTES, frames, wanted, patienceMs: undefined },
       ...{ waitMs: 5_000, timeoutMs: 10_000 },
     });
     const slots = slotsOf(slab, BYTES, signal, most);

@@ -15,14 +15,16 @@ import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { noFrame } from '../../shared/protocol/messages.ts';
-import type { Arrived } from '../../shared/net/fetch_attempt.ts';
-import { nothingMoved, openFetch, type FetchLine } from '../../shared/net/fetch_client.ts';
-import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch_server.ts';
+import type { Arrived } from '../../shared/net/fetch/fetch_events.ts';
+import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
+import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lane } from '../../shared/net/lane.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
-import { aheadOf, asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES, windowOf } from '../../shared/net/mover/lane_frames.ts';
+import { asksOf, HEAD_BYTES, headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
+import { aheadOf, windowOf } from '../../shared/net/fetch/transfer_window.ts';
 import { startMover, type Mover } from '../../shared/net/mover/mover.ts';
 import type { MoverEvent } from '../../shared/net/mover/mover_worker.ts';
 import { ServedLanes } from '../../shared/net/mover/served_lanes.ts';
@@ -188,7 +190,7 @@ async function fetchFrom(
       format: layout.format,
       hashes,
       signal,
-      recordBytes: BYTES,
+      slotBytes: BYTES,
       patienceMs: undefined,
       waitMs: 0,
       timeoutMs: 10_000,
@@ -610,7 +612,7 @@ describe('memory that both ends share', () => {
     const { frames } = layout.spec;
     const stream = openFetch(line, large.address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-      ...{ format: layout.format, hashes: many, signal: stopped.signal, recordBytes: BYTES, frames, wanted: [1] },
+      ...{ format: layout.format, hashes: many, signal: stopped.signal, slotBytes: BYTES, frames, wanted: [1] },
       ...{ waitMs: 0, timeoutMs: 10_000, patienceMs: 5_000 },
     });
     const slots = slotsOf(slab, BYTES, stopped.signal);
@@ -764,7 +766,7 @@ describe('strangers', () => {
     });
     const stream = openFetch(line, listener.address, {
       context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 25_000, traceId: '', router: '', placement: 0 },
-      ...{ format: layout.format, hashes, signal: stopped.signal, recordBytes: BYTES },
+      ...{ format: layout.format, hashes, signal: stopped.signal, slotBytes: BYTES },
       ...{ waitMs: 0, timeoutMs: 25_000, patienceMs: 500 },
     });
     const startMs = systemClock.nowMs();
@@ -802,7 +804,7 @@ describe('strangers', () => {
     const ended = stream.close();
     const records = { indices: [0], slots: [0], digests: [hashes[0]!.digest], bytes: BYTES };
     assert.throws(() => {
-      stream.ask(records, [{ arrival: undefined }]);
+      stream.ask(records);
     }, Failure);
     lane.dropped(stream.number);
     await ended;

@@ -13,8 +13,9 @@ import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { nothingMoved, openFetch } from '../../shared/net/fetch_client.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { openFetch } from '../../shared/net/fetch/fetch.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { LaneHost } from '../../shared/net/lane_host.ts';
 import { Lanes } from '../../shared/net/lanes.ts';
@@ -117,7 +118,7 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tl
   const moved = nothingMoved();
   const stream = openFetch({ network, mover, lanes, moved, clock: systemClock, random: new Random(1) }, address, {
     context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-    ...{ format: layout.format, hashes, signal, recordBytes: BYTES, patienceMs: undefined },
+    ...{ format: layout.format, hashes, signal, slotBytes: BYTES, patienceMs: undefined },
     ...{ waitMs: 0, timeoutMs: 10_000 },
   });
   const slots = slotsOf(slab, BYTES, signal);

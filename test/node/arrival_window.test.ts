@@ -18,7 +18,7 @@ test('sequences that are not admitted hold half of the window at most, all of th
   const window = open(4);
   let numTaken = 0;
   const take = (isAdmitted: boolean): Promise<number> =>
-    window.take(() => isAdmitted, never).then((slot) => (numTaken++, slot));
+    Promise.resolve(window.take(() => isAdmitted, never)).then((slot) => (numTaken++, slot));
   const early = Array.from({ length: 3 }, () => take(false));
   await systemClock.turn();
   assert.equal(numTaken, 2, 'the third waits');
@@ -39,7 +39,7 @@ test('a sequence that is preempted counts as not admitted, with what it holds', 
   const held = [await window.take(() => isAdmitted, never), await window.take(() => isAdmitted, never)];
   isAdmitted = false;
   let hasMore = false;
-  void window.take(() => isAdmitted, never).then(() => (hasMore = true));
+  void Promise.resolve(window.take(() => isAdmitted, never)).then(() => (hasMore = true));
   await systemClock.turn();
   assert(!hasMore, 'it has half of the window already');
   await window.take(() => true, never);

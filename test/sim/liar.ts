@@ -4,7 +4,7 @@ import type { OpenBus } from '../../shared/bus/bus.ts';
 import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
 import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { answeringOnce, type Network } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { joinAsFake } from '../support/fake_member.ts';

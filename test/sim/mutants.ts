@@ -237,8 +237,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'slots of records that broke off are not given back (R2)',
-    file: 'shared/net/fetch_attempt.js',
-    from: 'for (const slot of this.#held)\n                giveBack(slot);',
+    file: 'shared/net/fetch/fetch_call.js',
+    from: 'for (const slot of this.#machine.leave())\n                slots.giveBack(slot);',
     to: '',
   },
   {
@@ -541,7 +541,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a snapshot that was read counts as being read',
-    file: 'shared/net/fetch_server.js',
+    file: 'shared/net/fetch/fetch_server.js',
     from: 'numSnapshots--;',
     to: '',
   },

@@ -5,9 +5,6 @@
  */
 import { Random } from '../../shared/base/random.ts';
 import { narrowKeys, type BlockKey } from '../../shared/kv/block_key.ts';
-import { narrowBacklog } from '../../shared/bus/hub_client.ts';
-import { narrowSlices } from '../../shared/net/fetch_server.ts';
-import { narrowAhead } from '../../shared/net/mover/lane_frames.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
@@ -113,7 +110,7 @@ class SeedRun {
     const isCrowded = r.chance(1, 4);
     this.#isCrowded = isCrowded;
     const hasBusServer = r.chance(1, 3);
-    const shape: Omit<Shape, 'minFrameBytes' | 'hasState'> = {
+    const shape: Omit<Shape, 'minFrameBytes' | 'hasState' | 'limits'> = {
       numPrefill: isCrowded ? 1 + r.below(2) : r.below(3),
       numDecode: isCrowded ? 1 : 1 + r.below(3),
       numStores: r.below(3),
@@ -142,14 +139,14 @@ class SeedRun {
     };
     // By the number, so that what a seed draws stays what it was.
     windowLayers(WINDOWS[seed % WINDOWS.length] ?? [0, 0]);
-    narrowAhead(AHEAD[Math.floor(seed / WINDOWS.length) % AHEAD.length] ?? 1);
+    const maxAhead = AHEAD[Math.floor(seed / WINDOWS.length) % AHEAD.length] ?? 1;
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
     narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
-    narrowSlices(r.pick([100, 4_096]));
+    const transfer = { maxAhead, sliceBytes: r.pick([100, 4_096]) };
     const minFrameBytes = r.pick([1, 1, 4_096]);
-    narrowBacklog(r.pick([20_000, 1 << 24, 1 << 24]));
+    const limits = { transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
     const hasState = seed % HYBRIDS === 1;
-    this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState }, r);
+    this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits }, r);
     // Drawn by the seed's number, so that the other seeds stay what they are.
     this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
@@ -166,7 +163,6 @@ class SeedRun {
       this.#fail(error instanceof Error ? (error.stack ?? error.message) : String(error));
     } finally {
       narrowKeys(64);
-      narrowAhead(256);
     }
   }
 

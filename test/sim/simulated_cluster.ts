@@ -15,7 +15,7 @@ import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import type { LoopEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
 import { startEngineRole } from '../../shared/node/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
-import type { DataFolders, Host, RoleContext, RunningRole } from '../../shared/node/role.ts';
+import type { DataFolders, Host, HostLimits, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { moverModule } from '../../shared/net/mover/mover.ts';
@@ -112,6 +112,7 @@ export interface Shape {
   readonly numRouters: number;
   readonly transport: 'auto' | 'bulk' | 'grpc';
   readonly diskWrites: 'behind' | 'through';
+  readonly limits: HostLimits;
 }
 
 /** The engine of a process, and what it has said of its blocks. */
@@ -246,7 +247,10 @@ export class SimCluster {
     const network = this.fabric.networkOf(process);
     const end =
       this.bus?.openFor(process)(listener) ??
-      new HubClient({ address: HUB, network, clock, log: silentLog, ...listener });
+      new HubClient({
+        ...{ address: HUB, network, clock, log: silentLog, ...listener },
+        maxBacklogBytes: this.shape.limits.backlogBytes,
+      });
     return new ClusterBus(end, { cluster: CLUSTER, token: '', clock, log: silentLog });
   }
 
@@ -454,6 +458,7 @@ export class SimCluster {
         this.kill(node);
       },
       kill: () => undefined,
+      limits: this.shape.limits,
     };
   }
 

@@ -8,7 +8,7 @@ import type { BlockHash, BlockKey, Digest } from '../../shared/kv/block_key.ts';
 import { contentHashOf, sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
-import { createFetchHandlers } from '../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import type { Handler } from '../../shared/net/network.ts';
 import { noFrame } from '../../shared/protocol/messages.ts';

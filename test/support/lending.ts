@@ -17,7 +17,6 @@ export function lendingCopies(read: Read): Omit<BlockSource, 'wanted' | 'snapsho
     },
     lendHeld: () => undefined,
     numLoanable: () => 0,
-    whereIs: () => [],
   };
 }
 
@@ -28,7 +27,6 @@ export function lendingFrom(cache: RecordCache, wanted: WantedKeys): BlockSource
     lend: (hash) => Promise.resolve(cache.lend(hash)),
     lendHeld: (hash) => cache.lendInPlace(hash),
     numLoanable: (bytes) => cache.numLoanable(bytes),
-    whereIs: (hash) => (cache.peek(hash) ? ['dram'] : []),
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   };
 }

@@ -1,7 +1,7 @@
 /** Slots of a slab for a fetch, as an instance gives them. */
 import { systemClock } from '../../shared/base/clock.ts';
 import { slotBytes, type Slab } from '../../shared/kv/slab.ts';
-import type { Slots } from '../../shared/net/fetch_attempt.ts';
+import type { Slots } from '../../shared/net/fetch/transfer.ts';
 
 /** At most so many at a time; whoever finds none waits for one until `signal` aborts. */
 export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, most = Infinity): Slots {
@@ -13,11 +13,12 @@ export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, mo
         const slot = numTaken < most ? slab.allocate(recordBytes) : undefined;
         if (slot !== undefined) {
           numTaken++;
-          return { slot, bytes: slotBytes(slab.memory, slot, recordBytes) };
+          return slot;
         }
         await systemClock.sleep(2);
       }
     },
+    bytes: (slot) => slotBytes(slab.memory, slot, recordBytes),
     giveBack: (slot) => {
       slab.release(slot);
       numTaken--;

@@ -31,7 +31,6 @@ export interface Wire {
 
 export const wires: Record<CallName, Wire> = {
   fetch: { service: 'Blocks', method: 'Fetch', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
-  exists: { service: 'Blocks', method: 'Exists', kind: 'duplex' },
   openLane: { service: 'Blocks', method: 'OpenLane', kind: 'unary' },
   offer: { service: 'Blocks', method: 'Offer', kind: 'unary' },
   snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },

@@ -81,39 +81,3 @@ export function placeOf(stream: number, index: number): number {
 export function streamOf(place: number): number {
   return Math.floor(place / MAX_INDEX);
 }
-
-const WINDOW_BYTES = 16 << 20;
-const MIN_WINDOW = 32;
-const MAX_WINDOW = 256;
-
-/** Records of one stream that are on their way to its asker, or wait there to be read, at once (P1); in frames, blocks that grow together. */
-export function windowOf(recordBytes: number): number {
-  return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
-}
-
-/** What a lane carries while its asker hears of what came and asks for more: with less than either it waits. */
-const LEAST_AHEAD_BYTES = 4 << 20;
-const LEAST_AHEAD = 4;
-let mostAhead = MAX_WINDOW;
-
-/** For drills: small records too are asked for a few at a time. */
-export function narrowAhead(records: number): void {
-  mostAhead = records;
-}
-
-/**
- * Whole records of one of `numStreams` streams that are asked for ahead of their reader: of some streams together about what stays in a
- * processor's cache, and enough that a lane does not wait.
- */
-export function aheadOf(recordBytes: number, numStreams: number): number {
-  const bytes = Math.max(LEAST_AHEAD_BYTES, WINDOW_BYTES / Math.max(1, numStreams));
-  return Math.min(mostAhead, windowOf(recordBytes), Math.max(LEAST_AHEAD, Math.floor(bytes / recordBytes)));
-}
-
-const READY_BYTES = 64 << 20;
-const MAX_READY = 1_024;
-
-/** Records of one stream that lie ready at its holder at once (P1): more than its asker has slots for, since calls say which, and cost more. */
-export function readyOf(recordBytes: number): number {
-  return Math.min(MAX_READY, Math.max(2 * MIN_WINDOW, Math.floor(READY_BYTES / recordBytes)));
-}

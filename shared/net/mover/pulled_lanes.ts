@@ -24,7 +24,7 @@ export interface WantedRecords {
   readonly indices: readonly number[];
   readonly slots: readonly number[];
   readonly digests: readonly Digest[];
-  /** That come, of each. */
+  /** That come of each, at most: what is stored of it is said when it comes. */
   readonly bytes: number;
   /** The frame that each of them is, with the headers that their holder sent; absent: whole records. */
   readonly frame?: { readonly spec: FrameSpec; readonly headers: readonly Uint8Array[] };
@@ -55,6 +55,11 @@ interface Pulled {
   memory: BorrowedMemory | undefined;
   /** Records of it that were read and are not told of. */
   read: { readonly stream: number; readonly index: number }[];
+}
+
+/** It has room where it goes. */
+function isOfSize({ bytes }: Pick<RecordHead, 'bytes'>, expected: Expected): boolean {
+  return bytes > 0 && bytes <= expected.bytes;
 }
 
 /** Nothing that comes of it means anything any more. */
@@ -199,10 +204,10 @@ export class PulledLanes {
     }
     const place = head && placeOf(head.stream, head.index);
     const expected = place === undefined ? undefined : pulled.expected.get(place);
-    if (head && expected?.bytes === head.bytes && place !== undefined) {
+    if (head && expected && isOfSize(head, expected) && place !== undefined) {
       pulled.expected.delete(place);
       pulled.arriving = expected;
-      return arrivalOf(this.#own(), expected);
+      return arrivalOf(this.#own(), { ...expected, bytes: head.bytes });
     }
     if (head && !expected && pulled.unwanted.has(head.stream) && head.bytes > 0) return { unwantedBytes: head.bytes };
     // Nobody knows where the next record begins.
@@ -214,7 +219,7 @@ export class PulledLanes {
   #fromMemory(lane: number, pulled: Pulled, { stream, index, bytes }: RecordHead, place: number): void {
     const wanted = placeOf(stream, index);
     const expected = pulled.expected.get(wanted);
-    const isWanted = expected?.bytes === bytes;
+    const isWanted = expected !== undefined && isOfSize({ bytes }, expected);
     if (!pulled.memory || (!isWanted && !pulled.unwanted.has(stream))) {
       cut(pulled);
       return;
@@ -226,7 +231,7 @@ export class PulledLanes {
     pulled.expected.delete(wanted);
     this.#reads.add({
       ...expected,
-      ...{ lane, place, memory: pulled.memory },
+      ...{ lane, place, bytes, memory: pulled.memory },
       done: (how, fault) => {
         this.#read(pulled, stream, index);
         if (how === 'given up' || pulled.unwanted.has(stream)) return;

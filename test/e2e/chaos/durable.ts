@@ -6,11 +6,12 @@ import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../../shared/base/clock.ts';
 import type { Random } from '../../../shared/base/random.ts';
-import { chainOf, type BlockHash, type Digest } from '../../../shared/kv/block_key.ts';
+import { chainOf, type BlockHash, type BlockKey, type Digest } from '../../../shared/kv/block_key.ts';
 import { contentHashOf, verifyRecord } from '../../../shared/kv/record.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallOptions } from '../../../shared/net/network.ts';
-import { packDigest, packHashes } from '../../../shared/protocol/packing.ts';
+import { tiers } from '../../../shared/protocol/block_events.ts';
+import { packDigest, packHashes, unpackNumbers } from '../../../shared/protocol/packing.ts';
 import { Cluster, temporaryFolder, until } from '../../support/cluster.ts';
 import { joinFakeHolder } from '../../support/fake_holder.ts';
 import { offerOf } from '../../support/lending.ts';
@@ -21,7 +22,6 @@ const FORMAT = 'ab'.repeat(16) as Digest;
 const NUM_OLD = 40;
 const NUM_OFFERS = 3;
 const MAX_WRITING_MS = 250;
-const ON_DISK = 4;
 
 export interface DurableResult {
   readonly numKills: number;
@@ -66,8 +66,8 @@ export async function runDurable(numKills: number, random: Random): Promise<Dura
       });
       const older = Array.from({ length: NUM_OLD }, () => durable[random.below(durable.length || 1)] ?? []).flat();
       const wanted = [...durable.slice(-NUM_OFFERS * 32), ...older];
-      const { tiers } = await askOnce(network, address, 'exists', { hashes: packHashes(wanted) }, options());
-      numLost += tiers.filter((bits) => (bits & ON_DISK) === 0).length;
+      const onDisk = await keysOnDisk(network, address, options());
+      numLost += wanted.filter(({ key }) => !onDisk.has(key)).length;
       for (const hash of wanted) {
         const record = await fetchOne(network, address, hash, options());
         numRead++;
@@ -137,4 +137,13 @@ async function fetchOne(
     slices.push(data);
   }
   return slices.length > 0 ? Buffer.concat(slices) : undefined;
+}
+
+/** What a store says that its disk has. */
+async function keysOnDisk(network: GrpcNetwork, address: string, options: CallOptions): Promise<Set<BlockKey>> {
+  const keys = new Set<BlockKey>();
+  for await (const { tier, keys: page } of ask(network, address, 'snapshot', {}, options)) {
+    if (tiers[tier] === 'disk') for (const key of unpackNumbers(page)) keys.add(key as BlockKey);
+  }
+  return keys;
 }

@@ -7,7 +7,7 @@ import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
 import { chainOf, type BlockKey, type Digest } from '../../../shared/kv/block_key.ts';
 import { Announcer } from '../../../shared/net/announcer.ts';
 import type { BlockSource } from '../../../shared/net/block_source.ts';
-import { createFetchHandlers } from '../../../shared/net/fetch_server.ts';
+import { createFetchHandlers } from '../../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
 import type { Listener, Network } from '../../../shared/net/network.ts';
 import { encodeBlockBatch } from '../../../shared/protocol/block_events.ts';

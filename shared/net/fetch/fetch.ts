@@ -1,0 +1,211 @@
+/**
+ * Pulls a run of records into host memory slots, and says of each whether it can be used (K2).
+ *
+ * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. Records come over a lane where
+ * there is one, else over the call itself. A holder that is busy is asked again, a stream whose connection broke goes on where it ended.
+ */
+import { Backoff } from '../../base/backoff.ts';
+import type { Clock } from '../../base/clock.ts';
+import { asFailure, Failure } from '../../base/failure.ts';
+import type { Random } from '../../base/random.ts';
+import { linkSignals, OVER, type Link } from '../../base/signal.ts';
+import type { BlockHash, Digest } from '../../kv/block_key.ts';
+import type { FrameSpec } from '../../kv/kv_spec.ts';
+import type { RequestContext } from '../../protocol/messages.ts';
+import { packDigest, packHashes } from '../../protocol/packing.ts';
+import type { Lane } from '../lane.ts';
+import type { Lanes } from '../lanes.ts';
+import type { Mover } from '../mover/mover.ts';
+import { ask, type Network } from '../network.ts';
+import { FetchCall } from './fetch_call.ts';
+import type { Arrived } from './fetch_events.ts';
+import { Patience } from './patience.ts';
+import type { Moved, Slots } from './transfer.ts';
+import { aheadOf, type TransferLimits } from './transfer_window.ts';
+
+export interface FetchOptions {
+  readonly context: RequestContext;
+  readonly format: Digest;
+  readonly hashes: readonly BlockHash[];
+  /** How long the holder may wait for a block that is being computed. */
+  readonly waitMs: number;
+  readonly timeoutMs: number;
+  /** A holder that has the blocks and sends nothing, or is busy, for this long is given up; undefined: it may be computing them. */
+  readonly patienceMs: number | undefined;
+  /** That a slot has room for: the most that a record has. */
+  readonly slotBytes: number;
+  /** Records of blocks that are being computed may come in these. Absent: they come whole. */
+  readonly frames?: readonly FrameSpec[];
+  /** Of every block only these frames, in order; over calls records come whole all the same. Absent: all. */
+  readonly wanted?: readonly number[] | undefined;
+  readonly signal: AbortSignal;
+}
+
+export interface FetchStream {
+  /**
+   * Records in order, each time those that are there; whoever has read one has its slot. The last one may be short of the run. A block whose frames have begun to come may begin anew, when its stream broke.
+   * @throws Failure when the stream breaks.
+   */
+  records(slots: Slots): AsyncGenerator<Iterable<Arrived>>;
+  cancel(): void;
+}
+
+/** A holder that is busy is asked again after a pause of this, then twice that, up to the second. */
+const BUSY_PAUSE_MS = 20;
+const MAX_BUSY_PAUSE_MS = 500;
+/** Connections that broke under one fetch before it is given up (P1). */
+const MAX_BROKEN = 4;
+const DEADLINE_SLACK_MS = 100;
+
+/** What a fetch goes through, and waits by. */
+export interface FetchLine {
+  readonly network: Network;
+  readonly mover: Pick<Mover, 'call'>;
+  /** Undefined: everything comes over calls. */
+  readonly lanes: Lanes | undefined;
+  /** Counts what comes. */
+  readonly moved: Moved;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly limits?: TransferLimits | undefined;
+}
+
+/** Asks at once. */
+export function openFetch(line: FetchLine, address: string, options: FetchOptions): FetchStream {
+  return new Fetch(line, address, options);
+}
+
+class Fetch implements FetchStream {
+  readonly #line: FetchLine;
+  readonly #address: string;
+  readonly #options: FetchOptions;
+  readonly #untilMs: number;
+  readonly #link: Link;
+  readonly #patience: Patience;
+  /** Of the last call. */
+  #lane: Lane | undefined;
+  #call: Promise<FetchCall>;
+  #numDone = 0;
+
+  constructor(line: FetchLine, address: string, options: FetchOptions) {
+    this.#line = line;
+    this.#address = address;
+    this.#options = options;
+    this.#untilMs = line.clock.nowMs() + options.timeoutMs;
+    this.#link = linkSignals(options.signal);
+    this.#patience = new Patience(line.clock, options.patienceMs, (ms) => {
+      this.#giveUp(`nothing for ${ms} ms`);
+    });
+    this.#call = this.#open(true);
+  }
+
+  async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
+    const { clock, random } = this.#line;
+    const { timeoutMs, signal } = this.#options;
+    const backoff = new Backoff({ clock, random, firstMs: BUSY_PAUSE_MS, mostMs: MAX_BUSY_PAUSE_MS });
+    const mayRetry = this.#retries(backoff);
+    const isOver = new AbortController();
+    // A call has its own deadline, which comes before; what comes over a lane has this one.
+    void clock.sleep(this.#untilMs - clock.nowMs() + DEADLINE_SLACK_MS, isOver.signal).then(() => {
+      if (!isOver.signal.aborted) this.#giveUp(`not all within ${timeoutMs} ms`);
+    });
+    try {
+      for (let isWhole = true; ;) {
+        try {
+          const first = this.#numDone;
+          for await (const some of (await this.#call).records(slots)) yield this.#counted(some, first);
+          return;
+        } catch (error) {
+          const failure = asFailure(error);
+          if (failure.code === 'session_broken') {
+            this.#lane?.retire();
+            isWhole = false;
+          }
+          if (!mayRetry(failure)) throw failure;
+        }
+        // Busy is not broken: the blocks are there, or will be.
+        await backoff.pause(signal);
+        signal.throwIfAborted();
+        // What broke once goes on over the call alone.
+        this.#call = this.#open(isWhole);
+      }
+    } finally {
+      isOver.abort(OVER);
+      this.cancel();
+    }
+  }
+
+  cancel(): void {
+    this.#link.release();
+    this.#link.abort(new Failure('cancelled', 'nobody reads it any more'));
+    // One that was opened and never read has a stream to close too.
+    void this.#call.then(
+      (last) => {
+        last.abandon();
+      },
+      () => undefined,
+    );
+  }
+
+  /** Whether it is asked again after a failure. */
+  #retries(backoff: Backoff): (failure: Failure) => boolean {
+    const { timeoutMs, patienceMs, signal } = this.#options;
+    const { clock } = this.#line;
+    let [numBroken, numBefore, busyUntilMs] = [0, -1, 0];
+    return ({ code }) => {
+      // Patience begins anew with every record that came.
+      if (this.#numDone > numBefore) busyUntilMs = Math.min(this.#untilMs, clock.nowMs() + (patienceMs ?? timeoutMs));
+      numBefore = this.#numDone;
+      const isAgain = code === 'overloaded' || (code === 'session_broken' && ++numBroken <= MAX_BROKEN);
+      return isAgain && !signal.aborted && clock.nowMs() + backoff.nextMs < busyUntilMs;
+    };
+  }
+
+  *#counted(some: Iterable<Arrived>, first: number): Generator<Arrived> {
+    for (const arrival of some) {
+      if (arrival.isLast) this.#numDone++;
+      yield { ...arrival, index: first + arrival.index };
+    }
+  }
+
+  #open(mayUseLane: boolean): Promise<FetchCall> {
+    const call = this.#begin(mayUseLane);
+    // Whoever reads hears of it.
+    call.catch(() => undefined);
+    return call;
+  }
+
+  /** From the first block that did not come on. */
+  async #begin(mayUseLane: boolean): Promise<FetchCall> {
+    const { network, lanes, limits, clock } = this.#line;
+    const { context, format, hashes, waitMs, slotBytes, frames = [] } = this.#options;
+    const { wanted = [...frames.keys()] } = this.#options;
+    this.#lane = mayUseLane ? await lanes?.to(this.#address, waitMs > 0) : undefined;
+    const stream = this.#lane?.open(format);
+    const link = linkSignals(this.#link.signal);
+    const left = hashes.slice(this.#numDone);
+    const leftMs = this.#untilMs - clock.nowMs();
+    const request = {
+      ...{ context, format: packDigest(format), hashes: packHashes(left) },
+      waitMs: Math.min(waitMs, Math.max(0, Math.floor(leftMs))),
+      ...{
+        lane: this.#lane?.id ?? 0,
+        stream: stream?.number ?? 0,
+        inFrames: stream !== undefined && frames.length > 0,
+      },
+      frames: stream && this.#options.wanted ? wanted.reduce((bits, frame) => bits | (1 << frame), 0) : 0,
+    };
+    const timeoutMs = Math.max(1, leftMs);
+    return new FetchCall({
+      ...{ address: this.#address, mover: this.#line.mover, moved: this.#line.moved, patience: this.#patience },
+      ...{ format, hashes: left, slotBytes, frames, wanted, stream, link },
+      call: ask(network, this.#address, 'fetch', request, { signal: link.signal, timeoutMs }),
+      ahead: () => aheadOf(slotBytes, lanes?.numSocketStreams ?? 1, limits),
+    });
+  }
+
+  #giveUp(what: string): void {
+    this.#lane?.retire();
+    this.#link.abort(new Failure('transfer_failed', `${this.#address} sent ${what}`));
+  }
+}

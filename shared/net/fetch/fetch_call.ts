@@ -1,0 +1,173 @@
+/**
+ * One Fetch call for a run of blocks, and its stream of a lane if it has one: what {@link FetchMachine} says is done here. Records go into
+ * slots as they come, a bounded number ahead of whoever reads them, in order.
+ */
+import { asFailure, Failure } from '../../base/failure.ts';
+import { Condition } from '../../base/condition.ts';
+import type { Link } from '../../base/signal.ts';
+import type { Digest } from '../../kv/block_key.ts';
+import type { FetchReply } from '../../protocol/messages.ts';
+import type { LaneStream } from '../lane.ts';
+import type { Mover } from '../mover/mover.ts';
+import type { Arrived, FetchEvent } from './fetch_events.ts';
+import { FetchMachine, type FetchMachineOptions } from './fetch_machine.ts';
+import type { Patience } from './patience.ts';
+import { CallTransfer, type Moved, type Slots } from './transfer.ts';
+
+export interface FetchCallOptions extends Omit<FetchMachineOptions, 'hasLane'> {
+  readonly mover: Pick<Mover, 'call'>;
+  readonly format: Digest;
+  readonly call: AsyncIterableIterator<FetchReply>;
+  readonly stream: LaneStream | undefined;
+  readonly moved: Moved;
+  /** Ends the call. */
+  readonly link: Link;
+  readonly patience: Patience;
+}
+
+export class FetchCall {
+  readonly #options: FetchCallOptions;
+  readonly #machine: FetchMachine;
+  readonly #changed = new Condition();
+  /** A slot is waited for. */
+  #isTaking = false;
+  /** Nobody reads it any more. */
+  #isOver = false;
+
+  constructor(options: FetchCallOptions) {
+    this.#options = options;
+    this.#machine = new FetchMachine({ ...options, hasLane: options.stream !== undefined });
+  }
+
+  /**
+   * Once. Each time those that are there, to be read at once: whoever has read one has its slot.
+   * @throws Failure when the call or its lane breaks.
+   */
+  async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
+    const driver = this.#drive(slots);
+    void this.#readCall(driver);
+    try {
+      for (let front = this.#machine.front; front !== 'over'; front = this.#machine.front) {
+        if (front === 'here') yield this.#here(driver);
+        else if (front === 'waiting') await this.#changed.changed();
+        else await this.#options.patience.watch(this.#changed.changed(), () => false);
+      }
+    } finally {
+      this.#leave(slots);
+    }
+  }
+
+  /** Nobody has read it, and nobody will. */
+  abandon(): void {
+    void this.#options.stream?.close();
+  }
+
+  /** Those in front that are there. */
+  *#here({ pump }: FetchDriver): Generator<Arrived> {
+    const { moved } = this.#options;
+    for (let next = this.#machine.read(); next; next = this.#machine.read()) {
+      const { way, bytes, ...arrived } = next;
+      moved[way] += bytes;
+      pump();
+      yield arrived;
+    }
+  }
+
+  #drive(slots: Slots): FetchDriver {
+    const { stream, link } = this.#options;
+    const { signal } = link;
+    const on = (event: FetchEvent): void => {
+      if (this.#isOver) return;
+      for (const action of this.#machine.on(event)) {
+        if (action.kind === 'slice') overCall.slice(action.offset, action.data);
+        else if (action.over === 'lane') stream?.ask(action.records);
+        else overCall.ask(action.records);
+      }
+      pump();
+      this.#changed.notify();
+    };
+    const listener = {
+      arrived: (pieces: Omit<FetchEvent & { kind: 'arrived' }, 'kind'>): void => {
+        on({ kind: 'arrived', ...pieces });
+      },
+      broken: (error: Failure): void => {
+        on({ kind: 'broken', error });
+      },
+    };
+    const overCall = new CallTransfer(this.#options, slots, listener);
+    const pump = (): void => {
+      this.#take(slots, on);
+    };
+    stream?.listen(listener);
+    const abort = (): void => {
+      on({ kind: 'broken', error: asFailure(signal.reason) });
+    };
+    signal.addEventListener('abort', abort);
+    if (signal.aborted) abort();
+    return { on, pump };
+  }
+
+  /** Slots for what is promised: those that are there at once together, another one when it comes. */
+  #take(slots: Slots, on: (event: FetchEvent) => void): void {
+    if (this.#isTaking || this.#isOver) return;
+    const here: number[] = [];
+    for (let left = this.#machine.numWanted; left > 0 && !this.#isTaking; left--) {
+      const taken = slots.take();
+      if (typeof taken === 'number') here.push(taken);
+      else {
+        this.#isTaking = true;
+        void this.#wait(taken, slots, on);
+      }
+    }
+    if (here.length > 0) on({ kind: 'slots', slots: here });
+  }
+
+  async #wait(taken: Promise<number>, slots: Slots, on: (event: FetchEvent) => void): Promise<void> {
+    try {
+      const slot = await taken;
+      this.#isTaking = false;
+      // Nobody is there any more to give it back, or it is wanted no longer.
+      if (this.#isOver || this.#machine.numWanted === 0) slots.giveBack(slot);
+      else on({ kind: 'slots', slots: [slot] });
+    } catch (error) {
+      this.#isTaking = false;
+      on({ kind: 'broken', error: asFailure(error) });
+    }
+  }
+
+  async #readCall({ on }: FetchDriver): Promise<void> {
+    const { call, stream, patience } = this.#options;
+    const isGoingOn = (): boolean => (stream?.numComing ?? 0) > 0;
+    try {
+      for (;;) {
+        const next = await patience.watch(call.next(), isGoingOn);
+        if (next.done || this.#isOver) break;
+        on({ kind: 'reply', reply: next.value });
+        await this.#changed.until(() => this.#machine.isReading || this.#isOver);
+      }
+      on({ kind: 'ended' });
+    } catch (error) {
+      on({ kind: 'broken', error: asFailure(error) });
+    }
+  }
+
+  #leave(slots: Slots): void {
+    const { link, stream } = this.#options;
+    this.#isOver = true;
+    link.abort(new Failure('cancelled', 'nobody reads it any more'));
+    link.release();
+    this.#changed.notify();
+    const giveAll = (): void => {
+      for (const slot of this.#machine.leave()) slots.giveBack(slot);
+    };
+    // What is still being written into is nobody else's.
+    if (stream) void stream.close().then(giveAll);
+    else giveAll();
+  }
+}
+
+interface FetchDriver {
+  readonly on: (event: FetchEvent) => void;
+  /** Something was read: there may be room for more. */
+  readonly pump: () => void;
+}

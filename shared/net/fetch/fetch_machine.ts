@@ -1,0 +1,304 @@
+/**
+ * One Fetch call as a state machine over its blocks: events in, actions out; no clock, no promise, no memory.
+ *
+ *   asked ──the holder says that it lies ready──► promised ──a slot──► arriving ──its last frame──► here ──read──► delivered
+ *     └───────────────┴─────────────────────────────┴──the call or its transfer broke────────────────► lost
+ *
+ * Frames of blocks that grow at their holder are promised one after the other, and read one by one; such a block is here with its last one.
+ * What is read comes in the order in which it was asked for.
+ */
+import assert from 'node:assert/strict';
+import { Failure } from '../../base/failure.ts';
+import type { BlockHash } from '../../kv/block_key.ts';
+import { FRAME_HEADER_BYTES, type FrameSpec } from '../../kv/kv_spec.ts';
+import type { FetchReply } from '../../protocol/messages.ts';
+import type { Arrived, FetchAction, FetchEvent } from './fetch_events.ts';
+import { PieceQueue, whole, type Group, type Here, type Piece } from './piece_queue.ts';
+import { readyOf, windowOf } from './transfer_window.ts';
+
+export type BlockState = 'asked' | 'promised' | 'arriving' | 'here' | 'delivered' | 'lost';
+
+/** Where a block goes from there. */
+const NEXT: Readonly<Record<BlockState, readonly BlockState[]>> = {
+  asked: ['promised', 'lost'],
+  promised: ['arriving', 'lost'],
+  arriving: ['here', 'lost'],
+  here: ['delivered'],
+  delivered: [],
+  lost: [],
+};
+
+/** A block that lies ready at its holder and has no slot here. */
+interface Promised {
+  readonly index: number;
+  readonly of: Group | { readonly over: 'lane' | 'call'; readonly bytes: number };
+}
+
+export interface FetchMachineOptions {
+  /** Whom it is asked of, for people. */
+  readonly address: string;
+  readonly hashes: readonly BlockHash[];
+  /** That a slot has room for. */
+  readonly slotBytes: number;
+  /** The frames that records may come in; none: they come whole. */
+  readonly frames: readonly FrameSpec[];
+  /** Which of them come, in order, where not the whole record does. */
+  readonly wanted: readonly number[];
+  readonly hasLane: boolean;
+  /** Records to be on their way, or to wait to be read, now; no more than windowOf allows. */
+  readonly ahead: () => number;
+}
+
+export class FetchMachine {
+  readonly #options: FetchMachineOptions;
+  readonly #states: BlockState[];
+  readonly #pieces: PieceQueue;
+  readonly #promised: Promised[] = [];
+  /** Taken, and not handed on. */
+  readonly #held = new Set<number>();
+  #numPromised = 0;
+  /** The one whose frames are promised now. */
+  #group: Group | undefined;
+  /** The record whose slices come now. */
+  #sliced: { readonly index: number; readonly bytes: number; next: number } | undefined;
+  /** Records that may be on their way or wait to be read. */
+  #window: number;
+  #isFull = false;
+  #end: 'open' | 'ended' | Failure = 'open';
+
+  constructor(options: FetchMachineOptions) {
+    this.#options = options;
+    this.#states = options.hashes.map(() => 'asked');
+    this.#pieces = new PieceQueue(options.hashes);
+    this.#window = options.ahead();
+  }
+
+  stateOf(index: number): BlockState | undefined {
+    return this.#states[index];
+  }
+
+  /** Slots that blocks can have now: a window that was full is filled again when half of it was read. */
+  get numWanted(): number {
+    if (this.#isFull || this.#end instanceof Failure) return 0;
+    return Math.max(0, Math.min(this.#promised.length, this.#window - this.#held.size));
+  }
+
+  /** The next reply can be taken: none waits for another's slot, but whoever has one needs the frames that come behind. */
+  get isReading(): boolean {
+    return this.#end instanceof Failure || this.#promised.every(({ of }) => 'described' in of);
+  }
+
+  /**
+   * What its reader is to do: read; wait for what was asked for, or for what is promised next; leave.
+   * @throws Failure when the next one will not come
+   */
+  get front(): 'here' | 'coming' | 'waiting' | 'over' {
+    const { first } = this.#pieces;
+    if (first?.here) return 'here';
+    if (this.#end instanceof Failure) throw this.#end;
+    if (first) return 'coming';
+    return this.#end === 'ended' && this.#promised.length === 0 ? 'over' : 'waiting';
+  }
+
+  /** The first, when it is here. */
+  read(): (Arrived & Pick<Here, 'way'> & Pick<Piece, 'bytes'>) | undefined {
+    const first = this.#pieces.take();
+    if (!first) return undefined;
+    const { index, slot, frame, bytes, here } = first;
+    const isLast = frame === undefined || frame === this.#options.wanted.at(-1);
+    if (isLast) {
+      this.#move(index, 'delivered');
+      this.#held.delete(slot);
+      this.#makeRoom(frame === undefined);
+    }
+    return { index, slot, frame, isLast, bytes, ...here };
+  }
+
+  /** @throws Failure when the holder sent what cannot come now. */
+  on(event: FetchEvent): readonly FetchAction[] {
+    // What broke hears nothing more.
+    if (this.#end instanceof Failure) return [];
+    switch (event.kind) {
+      case 'reply':
+        return this.#reply(event.reply);
+      case 'slots':
+        return this.#give(event.slots);
+      case 'arrived':
+        for (const index of this.#pieces.arrived(event)) this.#move(index, 'here');
+        return [];
+      case 'ended':
+        this.#close();
+        return [];
+      case 'broken':
+        this.#break(event.error);
+        return [];
+    }
+  }
+
+  /** Its reader leaves. @returns the slots that nobody has read. */
+  leave(): number[] {
+    const held = [...this.#held];
+    this.#held.clear();
+    return held;
+  }
+
+  #move(index: number, to: BlockState): void {
+    const from = this.#states[index];
+    assert(from !== undefined && NEXT[from].includes(to), `block ${index} goes from ${from} to ${to}`);
+    this.#states[index] = to;
+  }
+
+  #reply(reply: FetchReply): FetchAction[] {
+    if (this.#end !== 'open') throw this.#wrong(reply);
+    if (reply.frame > 0) return this.#promiseFrame(reply);
+    if (reply.numReady > 0) return this.#promiseWhole(reply);
+    return this.#slice(reply);
+  }
+
+  /** Blocks [first, first + count) are the next ones, and nothing else is begun. */
+  #isNext(first: number, count: number): boolean {
+    const isBusy = this.#group !== undefined || this.#sliced !== undefined;
+    return !isBusy && first === this.#numPromised && first + count <= this.#options.hashes.length;
+  }
+
+  #promise(first: number, count: number, of: Promised['of']): void {
+    for (let index = first; index < first + count; index++) {
+      this.#move(index, 'promised');
+      this.#promised.push({ index, of });
+    }
+    this.#numPromised += count;
+    this.#limit();
+  }
+
+  /** Records that lie ready there. */
+  #promiseWhole(reply: FetchReply): FetchAction[] {
+    const { slotBytes, hasLane } = this.#options;
+    const { index: first, numReady, totalBytes: bytes } = reply;
+    const isSized = bytes > 0 && bytes <= slotBytes && numReady <= readyOf(slotBytes);
+    if (!hasLane || !isSized || !this.#isNext(first, numReady)) throw this.#wrong(reply);
+    this.#window = Math.min(this.#window, this.#options.ahead());
+    this.#promise(first, numReady, { over: 'lane', bytes });
+    return [];
+  }
+
+  /** A frame lies ready there, of blocks that grow. */
+  #promiseFrame(reply: FetchReply): FetchAction[] {
+    const { slotBytes, wanted, hasLane } = this.#options;
+    const { index: first, numReady: count, frame, described, totalBytes } = reply;
+    const part = wanted.indexOf(frame - 1);
+    const mostBlocks = windowOf(slotBytes);
+    const isFirst = part === 0 && this.#isNext(first, count);
+    const group = isFirst ? { first, count, slots: [], numLeft: [], described: [] } : this.#group;
+    const isNext = group?.first === first && group.count === count && group.described.length === part;
+    const isSized = totalBytes <= slotBytes && described.length === count * FRAME_HEADER_BYTES;
+    const isBounded = count > 0 && count <= mostBlocks;
+    if (!hasLane || !group || !isNext || !isSized || !isBounded) throw this.#wrong(reply);
+    this.#window = mostBlocks;
+    group.described.push(described);
+    if (isFirst) this.#promise(first, count, group);
+    this.#group = part + 1 < wanted.length ? group : undefined;
+    return this.#askFrames(group, 0, group.slots.length, part);
+  }
+
+  /** A record comes in slices, with the call. */
+  #slice(reply: FetchReply): FetchAction[] {
+    const { index, offset, totalBytes: bytes, data } = reply;
+    const isFirst = offset === 0 && data.length > 0 && bytes <= this.#options.slotBytes && this.#isNext(index, 1);
+    if (isFirst) {
+      this.#sliced = { index, bytes, next: 0 };
+      this.#promise(index, 1, { over: 'call', bytes });
+    }
+    const sliced = this.#sliced;
+    const end = offset + data.length;
+    const isNext = sliced?.index === index && sliced.bytes === bytes && sliced.next === offset && end <= bytes;
+    if (!isNext) throw this.#wrong(reply);
+    sliced.next = end;
+    if (end === bytes) this.#sliced = undefined;
+    return [{ kind: 'slice', offset, data }];
+  }
+
+  /** The next blocks have slots: they are asked for together, frames with all that are promised by now. */
+  #give(slots: readonly number[]): FetchAction[] {
+    const actions: FetchAction[] = [];
+    for (let at = 0; at < slots.length;) {
+      const of = this.#promised[0]?.of;
+      assert(of, 'a slot was taken for no block');
+      const count = Math.min(slots.length - at, this.#numPromisedOf(of));
+      const given = slots.slice(at, at + count);
+      const indices = this.#promised.splice(0, count).map(({ index }) => index);
+      at += count;
+      for (const slot of given) this.#held.add(slot);
+      for (const index of indices) this.#move(index, 'arriving');
+      if ('over' in of) {
+        const pieces = given.map((slot, i) => ({ index: indices[i] ?? 0, slot, bytes: of.bytes, ...whole }));
+        actions.push({ kind: 'ask', over: of.over, records: this.#pieces.ask(pieces) });
+      } else {
+        of.slots.push(...given);
+        of.numLeft.push(...given.map(() => this.#options.wanted.length));
+        actions.push(...this.#askFrames(of, of.slots.length - count, of.slots.length, 0));
+      }
+    }
+    this.#limit();
+    return actions;
+  }
+
+  /** Of those in front. */
+  #numPromisedOf(of: Promised['of']): number {
+    const count = this.#promised.findIndex((promised) => promised.of !== of);
+    return count < 0 ? this.#promised.length : count;
+  }
+
+  /** Of blocks [from, to) of the group, all frames that are promised from the one at `fromPart` on. */
+  #askFrames(group: Group, from: number, to: number, fromPart: number): FetchAction[] {
+    const { frames, wanted } = this.#options;
+    const slots = group.slots.slice(from, to);
+    if (slots.length === 0) return [];
+    return group.described.slice(fromPart).map((described, behind): FetchAction => {
+      const frame = wanted[fromPart + behind];
+      const spec = frame === undefined ? undefined : frames[frame];
+      assert(spec, 'a frame that is not wanted was promised');
+      const headers = slots.map((_, i) =>
+        described.subarray((from + i) * FRAME_HEADER_BYTES, (from + i + 1) * FRAME_HEADER_BYTES),
+      );
+      const pieces = slots.map((slot, i): Piece => {
+        return { index: group.first + from + i, slot, frame, group, bytes: spec.maxStoredBytes, here: undefined };
+      });
+      return { kind: 'ask', over: 'lane', records: this.#pieces.ask(pieces, { spec, headers }) };
+    });
+  }
+
+  #close(): void {
+    const { address } = this.#options;
+    const begun = this.#group ? 'block' : this.#sliced ? 'record' : undefined;
+    if (begun) this.#break(new Failure('transfer_failed', `${address} ended in the middle of a ${begun}`));
+    else this.#end = 'ended';
+  }
+
+  #break(error: Failure): void {
+    this.#end = error;
+    for (const [index, state] of this.#states.entries()) {
+      if (state === 'asked' || state === 'promised' || state === 'arriving') this.#move(index, 'lost');
+    }
+    this.#promised.length = 0;
+    this.#pieces.giveUp();
+  }
+
+  /** Whoever finds no room waits until half of the window was read. */
+  #limit(): void {
+    if (this.#promised.length > 0 && this.#held.size >= this.#window) this.#isFull = true;
+  }
+
+  #makeRoom(isWhole: boolean): void {
+    if (this.#held.size > this.#window / 2) return;
+    if (isWhole && !this.#group) this.#window = this.#options.ahead();
+    this.#isFull = false;
+    this.#limit();
+  }
+
+  #wrong({ index, offset, totalBytes, numReady, frame }: FetchReply): Failure {
+    let what = `slice ${index}+${offset} of ${totalBytes} bytes`;
+    if (numReady > 0) what = `word of ${numReady} records of ${totalBytes} bytes from ${index} on`;
+    if (frame > 0) what = `frame ${frame} of record ${index}`;
+    return new Failure('transfer_failed', `${this.#options.address} sent ${what}, not the next one`);
+  }
+}

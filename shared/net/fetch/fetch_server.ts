@@ -1,0 +1,296 @@
+/** The Blocks service over any {@link BlockSource}: a run of records as a stream, in slices, no faster than it is read. */
+import { Failure } from '../../base/failure.ts';
+import type { BlockHash, BlockKey } from '../../kv/block_key.ts';
+import { framesIn } from '../../kv/record.ts';
+import type { InPlace, Lent } from '../../kv/record_cache.ts';
+import { tiers } from '../../protocol/block_events.ts';
+import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '../../protocol/messages.ts';
+import { packKeys, unpackHashes } from '../../protocol/packing.ts';
+import type { BlockSource, GrowingBlocks } from '../block_source.ts';
+import type { LaneHost, ServedStream } from '../lane_host.ts';
+import { pieceOf } from '../mover/lane_frames.ts';
+import { answering, answeringOnce, type Handler } from '../network.ts';
+import { readyOf, transferLimits, windowOf, type TransferLimits } from './transfer_window.ts';
+
+/** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
+const MAX_SNAPSHOTS = 16;
+const MAX_HASHES = 65_536;
+const NOTHING = Buffer.alloc(0);
+/** Of a run, told to its source before it is their turn. */
+const EXPECTED = 16;
+const SNAPSHOT_PAGE_KEYS = 16_384;
+
+export interface FetchServerCounters {
+  openStreams: number;
+}
+
+export interface FetchServerOptions {
+  /** Open at once (P1); the next one is refused as overload, and its reader asks again. Derived from the sequences that may wait. */
+  readonly maxStreams: number;
+  /** Where records can go beside the calls. */
+  readonly lanes?: LaneHost | undefined;
+  readonly limits?: TransferLimits | undefined;
+}
+
+export interface FetchHandlers {
+  readonly fetch: Handler<'fetch'>;
+  readonly snapshot: Handler<'snapshot'>;
+  readonly openLane: Handler<'openLane'>;
+}
+
+export function createFetchHandlers(
+  source: () => BlockSource,
+  options: FetchServerOptions,
+): FetchHandlers & { readonly counters: FetchServerCounters } {
+  const { maxStreams, lanes } = options;
+  const counters: FetchServerCounters = { openStreams: 0 };
+  let numSnapshots = 0;
+  const serveFetch = answering<'fetch'>((request, { signal }) =>
+    new ServedFetch(request, source(), options, signal).replies(),
+  );
+  return {
+    async *fetch(requests, call) {
+      if (counters.openStreams >= maxStreams) throw new Failure('overloaded', `${maxStreams} fetch streams are open`);
+      counters.openStreams++;
+      try {
+        yield* serveFetch(requests, call);
+      } finally {
+        counters.openStreams--;
+      }
+    },
+    async *snapshot() {
+      if (numSnapshots >= MAX_SNAPSHOTS) throw new Failure('overloaded', `${MAX_SNAPSHOTS} snapshots are being read`);
+      numSnapshots++;
+      try {
+        yield* pages(source());
+      } finally {
+        numSnapshots--;
+      }
+    },
+    openLane: answeringOnce<'openLane'>((request) => {
+      if (!lanes) throw new Failure('not_found', 'no lanes here');
+      return lanes.open(request);
+    }),
+    counters,
+  };
+}
+
+/** One fetch as its holder serves it: by turns whatever the next block can be had as. */
+class ServedFetch {
+  readonly #request: FetchRequest;
+  readonly #hashes: readonly BlockHash[];
+  readonly #source: BlockSource;
+  readonly #stream: ServedStream | undefined;
+  readonly #sliceBytes: number;
+  readonly #signal: AbortSignal;
+  /** Blocks in front that were lent. */
+  #numLent = 0;
+
+  /** @throws Failure when the request cannot be served. */
+  constructor(
+    request: FetchRequest,
+    source: BlockSource,
+    { lanes, limits = transferLimits }: FetchServerOptions,
+    signal: AbortSignal,
+  ) {
+    this.#request = request;
+    this.#hashes = unpackHashes(request.hashes);
+    if (this.#hashes.length > MAX_HASHES)
+      throw new Failure('invalid_request', `a fetch names at most ${MAX_HASHES} blocks`);
+    this.#source = source;
+    this.#stream = request.lane > 0 ? lanes?.stream(request.lane, request.stream) : undefined;
+    if (request.lane > 0 && !this.#stream) throw new Failure('session_broken', 'the lane is not known here');
+    this.#sliceBytes = limits.sliceBytes;
+    this.#signal = signal;
+  }
+
+  async *replies(): AsyncGenerator<FetchReply> {
+    const { inFrames, waitMs } = this.#request;
+    const mayGrow = this.#stream !== undefined && inFrames && waitMs > 0 && this.#source.lendGrowing !== undefined;
+    const isOver = mayGrow ? this.#source.await?.(this.#hashes) : undefined;
+    try {
+      this.#source.wanted.add(this.#hashes);
+      while (this.#numLent < this.#hashes.length) {
+        const lent = await this.#lend(mayGrow);
+        if (!lent || this.#signal.aborted) {
+          lent?.release();
+          break;
+        }
+        if (!(yield* this.#serve(lent))) break;
+      }
+      await this.#stream?.until(0, this.#signal);
+    } finally {
+      isOver?.();
+      this.#stream?.end();
+      this.#source.wanted.remove(this.#hashes.slice(this.#numLent));
+    }
+  }
+
+  async #lend(mayGrow: boolean): Promise<Lent | GrowingBlocks | undefined> {
+    const ahead = this.#hashes.slice(this.#numLent, this.#numLent + 1 + EXPECTED);
+    const [next, ...behind] = ahead;
+    if (!next) return undefined;
+    this.#source.expect?.(behind);
+    const { context, waitMs } = this.#request;
+    const requestId = context?.requestId ?? '';
+    if (mayGrow) return this.#source.lendGrowing?.(ahead.slice(0, EXPECTED), requestId, waitMs, this.#signal);
+    return this.#source.lend(next, requestId, waitMs, this.#signal);
+  }
+
+  /** @returns whether the next block may follow. */
+  async *#serve(lent: Lent | GrowingBlocks): AsyncGenerator<FetchReply, boolean> {
+    const stream = this.#stream;
+    if (!stream) {
+      if ('frames' in lent) throw new Failure('internal', 'frames go over lanes');
+      yield* this.#slices(lent);
+    } else if ('frames' in lent) {
+      const isWhole = yield* this.#frames(lent, this.#numLent, stream);
+      if (!isWhole) return false;
+      this.#read(lent.blocks.length);
+      await stream.until(readyOf(lent.recordBytes) / 2, this.#signal);
+    } else if (isInPlace(lent)) yield* this.#ready(lent, stream);
+    else if (stream.numReady === 0) yield* this.#slices(lent);
+    else {
+      // As many lie ready as may: it goes as they do, when some of them have gone.
+      lent.release();
+      await stream.until(Math.floor(stream.numReady / 2), this.#signal);
+    }
+    return true;
+  }
+
+  #read(count: number): void {
+    this.#source.wanted.remove(this.#hashes.slice(this.#numLent, this.#numLent + count));
+    this.#numLent += count;
+  }
+
+  /** With those behind it that are in place too: they can be asked for over the lane, whole or frame by frame. */
+  async *#ready(lent: InPlace, stream: ServedStream): AsyncGenerator<FetchReply> {
+    const { frames } = this.#request;
+    const index = this.#numLent;
+    const bytes = lent.record.length;
+    // Other streams find half of what is left.
+    const room = frames > 0 ? Math.min(windowOf(bytes), stream.room(bytes)) : stream.room(bytes);
+    const most = Math.min(room - 1, Math.floor(this.#source.numLoanable(bytes) / 2));
+    const ready = [lent, ...heldBehind(this.#source, this.#hashes, index, most, bytes)];
+    this.#read(ready.length);
+    if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream);
+    else {
+      stream.offer(
+        ready.map(({ slot, release }, i) => ({ index: pieceOf(index + i, undefined), slot, release })),
+        { offset: 0, bytes },
+      );
+      yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
+    }
+    // More is told of when half of it is gone.
+    await stream.until(readyOf(bytes) / 2, this.#signal);
+  }
+
+  /** Frame after frame of all of them, as they come, of those that are wanted. @returns whether the last one came. */
+  async *#frames(
+    { blocks, frames, recordBytes: totalBytes, ...growth }: GrowingBlocks,
+    index: number,
+    stream: ServedStream,
+  ): AsyncGenerator<FetchReply, boolean> {
+    const { frames: wanted } = this.#request;
+    try {
+      if (wanted >= 1 << frames.length) throw new Failure('invalid_request', `a record has ${frames.length} frames`);
+      for (const [frame, { offset, bytes }] of frames.entries()) {
+        if (wanted > 0 && !(wanted & (1 << frame))) continue;
+        const described = await growth.described(frame, this.#signal);
+        if (!described || this.#signal.aborted) return false;
+        stream.offer(
+          blocks.map(({ slot, hold }, i) => ({ index: pieceOf(index + i, frame), slot, release: hold() })),
+          { offset, bytes },
+        );
+        const said = { frame: frame + 1, described: Buffer.concat(described) };
+        yield { index, offset: 0, totalBytes, data: NOTHING, numReady: blocks.length, ...said };
+      }
+      return true;
+    } finally {
+      growth.release();
+    }
+  }
+
+  /** Over the call. */
+  async *#slices(lent: Lent): AsyncGenerator<FetchReply> {
+    const index = this.#numLent;
+    const record = ownCopy(lent);
+    lent.release();
+    this.#read(1);
+    for (let offset = 0; offset < record.length; offset += this.#sliceBytes) {
+      const data = record.subarray(offset, offset + this.#sliceBytes);
+      yield { index, offset, totalBytes: record.length, data, numReady: 0, ...noFrame };
+    }
+  }
+}
+
+/** Records that are whole, as what is lent frame by frame. */
+function partedRecords(records: readonly InPlace[]): GrowingBlocks {
+  const parts = records.map(({ record }) => framesIn(record));
+  const held = records.map(({ slot, release }) => {
+    let numHolds = 0;
+    const hold = (): (() => void) => {
+      numHolds++;
+      return () => {
+        if (--numHolds === 0) release();
+      };
+    };
+    return { slot, hold };
+  });
+  const own = held.map(({ hold }) => hold());
+  return {
+    blocks: held,
+    recordBytes: records[0]?.record.length ?? 0,
+    frames: parts[0]?.map(({ offset, storedBytes }) => ({ offset, bytes: storedBytes })) ?? [],
+    described: (frame) => Promise.resolve(parts.flatMap((frames) => frames[frame]?.header ?? [])),
+    release: () => {
+      for (const giveBack of own) giveBack();
+    },
+  };
+}
+
+function isInPlace(lent: Lent): lent is InPlace {
+  return lent.slot !== undefined;
+}
+
+function ownCopy({ record, slot }: Lent): Buffer {
+  return slot === undefined ? Buffer.from(record.buffer, record.byteOffset, record.byteLength) : Buffer.from(record);
+}
+
+/** Records behind block `index` that are in host memory, in place and of the same size, at most so many. */
+function heldBehind(
+  source: BlockSource,
+  hashes: readonly BlockHash[],
+  index: number,
+  most: number,
+  bytes: number,
+): InPlace[] {
+  const held: InPlace[] = [];
+  while (held.length < most) {
+    const hash = hashes[index + 1 + held.length];
+    const lent = hash && source.lendHeld(hash);
+    if (lent?.record.length === bytes) {
+      held.push(lent);
+      continue;
+    }
+    lent?.release();
+    break;
+  }
+  return held;
+}
+
+function* pages(source: BlockSource): Generator<SnapshotPage> {
+  const { epoch, sequence, tiers: tierKeys } = source.snapshot();
+  // Copied at once: what changes while pages are sent is told by later events.
+  const all = [...tierKeys].flatMap(([tier, keys]) =>
+    paged([...keys]).map((page) => ({ tier: tiers.indexOf(tier), page })),
+  );
+  if (all.length === 0) all.push({ tier: 0, page: [] });
+  for (const { tier, page } of all) yield { epoch, sequence, tier, keys: packKeys(page) };
+}
+
+function paged(keys: readonly BlockKey[]): BlockKey[][] {
+  return Array.from({ length: Math.ceil(keys.length / SNAPSHOT_PAGE_KEYS) }, (_, i) =>
+    keys.slice(i * SNAPSHOT_PAGE_KEYS, (i + 1) * SNAPSHOT_PAGE_KEYS),
+  );
+}

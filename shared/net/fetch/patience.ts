@@ -1,0 +1,35 @@
+/** How long a fetch waits for a holder that says nothing. */
+import type { Clock } from '../../base/clock.ts';
+import { OVER } from '../../base/signal.ts';
+
+export class Patience {
+  readonly #clock: Pick<Clock, 'sleep'>;
+  /** Undefined: for ever; the holder may be computing. */
+  readonly #ms: number | undefined;
+  readonly #onEnd: (ms: number) => void;
+
+  constructor(clock: Pick<Clock, 'sleep'>, ms: number | undefined, onEnd: (ms: number) => void) {
+    this.#clock = clock;
+    this.#ms = ms;
+    this.#onEnd = onEnd;
+  }
+
+  /** Tells when nothing comes for too long; `isGoingOn`: something else is on its way. */
+  async watch<T>(awaited: Promise<T>, isGoingOn: () => boolean): Promise<T> {
+    const ms = this.#ms;
+    if (ms === undefined) return awaited;
+    const answered = new AbortController();
+    void this.#watch(ms, answered.signal, isGoingOn);
+    try {
+      return await awaited;
+    } finally {
+      answered.abort(OVER);
+    }
+  }
+
+  async #watch(ms: number, answered: AbortSignal, isGoingOn: () => boolean): Promise<void> {
+    do await this.#clock.sleep(ms, answered);
+    while (!answered.aborted && isGoingOn());
+    if (!answered.aborted) this.#onEnd(ms);
+  }
+}

@@ -1,0 +1,89 @@
+/** What brings records into slots: a stream of a lane, through shared memory or a socket, or the Fetch call itself. */
+import { messageOf, type Failure } from '../../base/failure.ts';
+import type { Digest } from '../../kv/block_key.ts';
+import type { Mover } from '../mover/mover.ts';
+import type { WantedRecords } from '../mover/pulled_lanes.ts';
+import type { ArrivedPieces, TransferWay } from './fetch_events.ts';
+
+export interface Transfer {
+  /** These may come, into these slots. */
+  ask(records: WantedRecords): void;
+  /** What is still to come is not wanted. Resolves when none of its slots is written any more. */
+  close(): Promise<void>;
+}
+
+/** Who is told what a transfer brings. */
+export interface TransferListener {
+  readonly arrived: (pieces: ArrivedPieces) => void;
+  /** Nothing more comes. */
+  readonly broken: (error: Failure) => void;
+}
+
+/** Bytes of records that came, by way. */
+export type Moved = Record<TransferWay, number>;
+
+export function nothingMoved(): Moved {
+  return { memory: 0, socket: 0, call: 0 };
+}
+
+/** Where records go. */
+export interface Slots {
+  /** At once where there is one. */
+  readonly take: () => number | Promise<number>;
+  readonly bytes: (slot: number) => Uint8Array;
+  readonly giveBack: (slot: number) => void;
+}
+
+/** Records in slices, with the replies of their call: one comes after the other. */
+export class CallTransfer implements Transfer {
+  readonly #mover: Pick<Mover, 'call'>;
+  readonly #format: Digest;
+  readonly #slots: Pick<Slots, 'bytes'>;
+  readonly #listener: TransferListener;
+  /** The record that comes now. */
+  #asked: WantedRecords | undefined;
+  /** Of it, what came before it had a slot: one slice, since its call is not read further. */
+  #early: { readonly offset: number; readonly data: Uint8Array } | undefined;
+
+  constructor(
+    { mover, format }: { readonly mover: Pick<Mover, 'call'>; readonly format: Digest },
+    slots: Pick<Slots, 'bytes'>,
+    listener: TransferListener,
+  ) {
+    this.#mover = mover;
+    this.#format = format;
+    this.#slots = slots;
+    this.#listener = listener;
+  }
+
+  ask(records: WantedRecords): void {
+    this.#asked = records;
+    const early = this.#early;
+    this.#early = undefined;
+    if (early) this.slice(early.offset, early.data);
+  }
+
+  /** The next bytes of the record. */
+  slice(offset: number, data: Uint8Array): void {
+    const slot = this.#asked?.slots[0];
+    if (!this.#asked || slot === undefined) {
+      this.#early = { offset, data };
+      return;
+    }
+    this.#slots.bytes(slot).set(data, offset);
+    const { indices, digests, bytes } = this.#asked;
+    if (offset + data.length < bytes) return;
+    this.#asked = undefined;
+    const [digest] = digests;
+    if (digest === undefined) return;
+    const verified = this.#mover.call('verify', { slot, bytes, want: { format: this.#format, digest } });
+    // A mover that fails is a fault like any other.
+    void verified.catch(messageOf).then((fault) => {
+      this.#listener.arrived({ indices, faults: [fault], way: 'call' });
+    });
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}

@@ -1,0 +1,40 @@
+/** Who may ask ahead, or lay ready, how much: the only place where that is decided (P1). */
+
+export interface TransferLimits {
+  /** Records of one stream that are asked for at once, whatever their size. */
+  readonly maxAhead: number;
+  /** Over calls records come in slices of at most this: what a reader that stops holds up. */
+  readonly sliceBytes: number;
+}
+
+const MAX_WINDOW = 256;
+export const transferLimits: TransferLimits = { maxAhead: MAX_WINDOW, sliceBytes: 256 << 10 };
+
+const WINDOW_BYTES = 16 << 20;
+const MIN_WINDOW = 32;
+
+/** Records of one stream that are on their way to its asker, or wait there to be read, at once; in frames, blocks that grow together. */
+export function windowOf(recordBytes: number): number {
+  return Math.min(MAX_WINDOW, Math.max(MIN_WINDOW, Math.floor(WINDOW_BYTES / recordBytes)));
+}
+
+/** What a lane carries while its asker hears of what came and asks for more: with less than either it waits. */
+const LEAST_AHEAD_BYTES = 4 << 20;
+const LEAST_AHEAD = 4;
+
+/**
+ * Whole records of one of `numStreams` streams that are asked for ahead of their reader: of some streams together about what stays in a
+ * processor's cache, and enough that a lane does not wait.
+ */
+export function aheadOf(recordBytes: number, numStreams: number, { maxAhead } = transferLimits): number {
+  const bytes = Math.max(LEAST_AHEAD_BYTES, WINDOW_BYTES / Math.max(1, numStreams));
+  return Math.min(maxAhead, windowOf(recordBytes), Math.max(LEAST_AHEAD, Math.floor(bytes / recordBytes)));
+}
+
+const READY_BYTES = 64 << 20;
+const MAX_READY = 1_024;
+
+/** Records of one stream that lie ready at its holder at once: more than its asker has slots for, since calls say which, and cost more. */
+export function readyOf(recordBytes: number): number {
+  return Math.min(MAX_READY, Math.max(2 * MIN_WINDOW, Math.floor(READY_BYTES / recordBytes)));
+}

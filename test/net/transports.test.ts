@@ -1,0 +1,182 @@
+/** What every way for records does alike: shared memory, a socket, the call. Real TCP and gRPC, movers in this thread. Budget: 20 s. */
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, describe, test } from 'vitest';
+import { systemClock } from '../../shared/base/clock.ts';
+import { newId } from '../../shared/base/identity.ts';
+import { silentLog } from '../../shared/base/log.ts';
+import { Random } from '../../shared/base/random.ts';
+import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
+import { RecordCache } from '../../shared/kv/record_cache.ts';
+import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
+import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
+import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
+import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
+import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
+import { windowOf } from '../../shared/net/fetch/transfer_window.ts';
+import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
+import { LaneHost } from '../../shared/net/lane_host.ts';
+import { Lanes } from '../../shared/net/lanes.ts';
+import { systemMemory } from '../../shared/net/mover/host_memory.ts';
+import { until } from '../support/cluster.ts';
+import { inlineMover } from '../support/inline_mover.ts';
+import { evenSpec } from '../support/kv.ts';
+import { lendingFrom } from '../support/lending.ts';
+import { slotsOf } from '../support/slab_slots.ts';
+
+const layout: RecordLayout = {
+  format: 'cd'.repeat(16) as Digest,
+  numericsClass: 'none',
+  spec: evenSpec({ numLayers: 4, blockSize: 4, payloadBytes: 100_000 }),
+};
+const BYTES = layout.spec.slotBytes;
+const NUM_BLOCKS = 60;
+const hashes = chainOf(
+  layout.format,
+  4,
+  Array.from({ length: 4 * NUM_BLOCKS }, (_, i) => i),
+);
+
+describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', (way) => {
+  const never = new AbortController().signal;
+  let stopped: AbortController;
+  let network: GrpcNetwork;
+  let slab: Slab;
+  let line: FetchLine;
+  let holder: {
+    slab: Slab;
+    cache: RecordCache;
+    address: string;
+    counters: FetchServerCounters;
+    close(): Promise<void>;
+  };
+
+  async function hold(): Promise<typeof holder> {
+    const own = new Slab(NUM_BLOCKS * slotLength(BYTES));
+    const mover = inlineMover(own, systemMemory);
+    const wanted = new WantedKeys();
+    const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
+    for (const [i, hash] of hashes.entries()) {
+      const slot = cache.takeSlot(BYTES)!;
+      slotBytes(own.memory, slot, BYTES).fill(i);
+      sealRecord(slotBytes(own.memory, slot, BYTES), layout, hash);
+      cache.put({ hash, slot, bytes: BYTES, format: layout.format });
+    }
+    const lanes = new LaneHost({
+      ...{ mover, isShared: way === 'memory', host: '127.0.0.1', port: 0, newId },
+      ...{ clock: systemClock, log: silentLog, signal: stopped.signal },
+    });
+    const { counters, ...handlers } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
+    const listener = await network.listen('127.0.0.1:0', handlers);
+    return { slab: own, cache, address: listener.address, counters, close: () => listener.close(0) };
+  }
+
+  beforeEach(async () => {
+    stopped = new AbortController();
+    network = new GrpcNetwork('', systemClock);
+    slab = new Slab(256 * slotLength(BYTES));
+    const mover = inlineMover(slab, systemMemory);
+    const options = { network, mover, clock: systemClock, log: silentLog, signal: stopped.signal };
+    const lanes = way === 'call' ? undefined : new Lanes({ ...options, isShared: way === 'memory' });
+    line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
+    holder = await hold();
+  });
+  afterEach(async () => {
+    stopped.abort();
+    network.close();
+    await holder.close();
+  });
+
+  /** Reads until `each` says that it has enough. @returns of what came, its fault. */
+  async function fetch(
+    each: (count: number) => boolean | Promise<boolean> = () => false,
+    { size = BYTES, run = hashes }: { size?: number; run?: typeof hashes } = {},
+  ): Promise<(string | undefined)[]> {
+    const context = { requestId: 'r', tenant: '', priority: 0, traceId: '', router: '', placement: 0 };
+    const stream = openFetch(line, holder.address, {
+      context: { ...context, timeoutMs: 10_000 },
+      ...{ format: layout.format, hashes: run, slotBytes: size, signal: never },
+      ...{ waitMs: 0, timeoutMs: 10_000, patienceMs: undefined },
+    });
+    const slots = slotsOf(slab, size, never);
+    const faults: (string | undefined)[] = [];
+    for await (const arrivals of stream.records(slots)) {
+      for (const { index, slot, frame, isLast, fault } of arrivals) {
+        assert.deepEqual([index, frame, isLast], [faults.length, undefined, true]);
+        const record = slotBytes(slab.memory, slot, BYTES);
+        const payload = record.subarray(layout.spec.preambleBytes);
+        if (fault === undefined) assert(payload.every((value) => value === index));
+        faults.push(fault);
+        slots.giveBack(slot);
+        if (await each(faults.length)) return faults;
+      }
+    }
+    return faults;
+  }
+
+  const isAllGiven = (): boolean => slab.numInUse === 0;
+
+  test('all of them come, in order, whole, and are counted', async () => {
+    // What comes before the memory is open comes over the socket.
+    await fetch();
+    Object.assign(line.moved, nothingMoved());
+    assert.deepEqual(
+      await fetch(),
+      Array.from({ length: NUM_BLOCKS }, () => undefined),
+    );
+    assert.deepEqual(line.moved, { ...nothingMoved(), [way]: NUM_BLOCKS * BYTES });
+    await until('every slot is given back', isAllGiven);
+  });
+
+  test('one that is damaged has a fault, and the others come (K2)', async () => {
+    const lent = holder.cache.lendInPlace(hashes[7]!)!;
+    lent.record[BYTES - 1]! ^= 1;
+    lent.release();
+    const faults = await fetch();
+    assert.match(faults[7] ?? '', /checksum/);
+    assert.equal(faults.filter((fault) => fault === undefined).length, NUM_BLOCKS - 1);
+  });
+
+  test('records that take less than their slots', async () => {
+    assert.deepEqual(new Set(await fetch(undefined, { size: BYTES + 4_096 })), new Set([undefined]));
+    const { memory, socket, call } = line.moved;
+    assert.equal(memory + socket + call, NUM_BLOCKS * BYTES);
+  });
+
+  test('a record that is larger than its slot is not believed', async () => {
+    await assert.rejects(fetch(undefined, { size: BYTES - 256 }), /not the next one/);
+    await until('every slot is given back', isAllGiven);
+  });
+
+  test('a run ends at the first block that its holder has not', async () => {
+    const first = hashes[0]!;
+    const missing = { ...first, key: (first.key + 1n) as typeof first.key };
+    assert.equal((await fetch(undefined, { run: [...hashes.slice(0, 5), missing, ...hashes.slice(5)] })).length, 5);
+  });
+
+  test('a reader that stops has no more than a window of slots (P1)', async () => {
+    let most = 0;
+    await fetch(async (count) => {
+      if (count === 3) await systemClock.sleep(100);
+      most = Math.max(most, slab.numInUse);
+      return false;
+    });
+    assert(most > 1 && most <= windowOf(BYTES), `${most} slots were in use`);
+  });
+
+  test('a reader that leaves: every slot is given back, and its holder serves no stream (R2)', async () => {
+    await fetch((count) => count === 5);
+    await until('every slot is given back', isAllGiven);
+    await until('no stream is open', () => holder.counters.openStreams === 0);
+    assert.equal((await fetch()).length, NUM_BLOCKS, 'the next one has all of them');
+  });
+
+  test('a holder that goes: what came was whole, and every slot is given back', async () => {
+    const left = fetch(async (count) => {
+      if (count === 3) await holder.close();
+      return false;
+    });
+    await left.catch(() => undefined);
+    await until('every slot is given back', isAllGiven);
+  });
+});
