@@ -117,14 +117,11 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
   const isAllGiven = (): boolean => slab.numInUse === 0;
 
   test('all of them come, in order, whole, and are counted', async () => {
-    // What comes before the memory is open comes over the socket.
-    await fetch();
-    Object.assign(line.moved, nothingMoved());
-    assert.deepEqual(
-      await fetch(),
-      Array.from({ length: NUM_BLOCKS }, () => undefined),
-    );
-    assert.deepEqual(line.moved, { ...nothingMoved(), [way]: NUM_BLOCKS * BYTES });
+    // What comes before a lane's memory is open comes over its socket, and a second lane may be opened.
+    for (let i = 0; i < 4; i++) assert.deepEqual(await fetch(), Array.from({ length: NUM_BLOCKS }, () => undefined));
+    const { memory, socket, call } = line.moved;
+    assert.equal(memory + socket + call, 4 * NUM_BLOCKS * BYTES);
+    assert(line.moved[way] > 2 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));
     await until('every slot is given back', isAllGiven);
   });
 
