@@ -10,12 +10,12 @@
  */
 
 import assert from 'node:assert/strict';
-import type { Draw } from './draw.ts';
+import type { Draw, DrawState } from './draw.ts';
 import type { KvLayout, LayerRange } from './kv_layout.ts';
 import type { Program, WeightPart } from './program.ts';
-import type { StoredMatrix } from './stored_columns.ts';
-import type { StoredRows } from './stored_rows.ts';
-import type { WeightFormat } from './weight_format.ts';
+import type { StoredMatrix } from './weights/stored_columns.ts';
+import type { StoredRows } from './weights/stored_rows.ts';
+import type { WeightFormat } from './weights/weight_format.ts';
 
 /** Where weights come from, a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
@@ -186,6 +186,12 @@ function checkSample(
     assert.fail(`there are ${drawPages} pages, not ${biasPage} and ${countsPage}`);
 }
 
+/** Draws by the definition (draw.ts) from one row of logits at a time. */
+export interface RowDrawer {
+  /** @returns the token. */
+  draw(logits: Float32Array, draw: Draw, state?: DrawState): number;
+}
+
 export interface Executable {
   /** All that it has, where it is one piece of the machine's memory. */
   readonly memoryBytes?: number;
@@ -210,6 +216,8 @@ export interface Executable {
   importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void>;
   /** Values of a draw page from token `first` on, for steps that are run afterwards. */
   writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
+  /** Draws on the calling thread, from rows that a step gave back whole. */
+  rowDrawer(): RowDrawer;
   /** For tests and programs without `embed`: a named buffer's first rows. */
   write(buffer: string, values: Float32Array): Promise<void>;
   read(buffer: string, numRows: number): Promise<Float32Array>;
@@ -234,6 +242,8 @@ export interface Device {
   readonly description: string;
   /** Instances of one class give the same bits (E2). */
   readonly numericsClass: string;
+  /** The same, where people let classes meet that they know to differ. */
+  readonly mixedNumericsClass: string;
   /** Each says in a clause what is not as people who chose the device would expect; they go into its instance's log. */
   readonly notes: readonly string[];
   /** Why nothing that it computes can be trusted, once that was seen: nobody serves with it. */

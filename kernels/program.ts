@@ -3,7 +3,7 @@
  * decides how it runs. Dimension words as in device.ts.
  */
 
-import type { WeightFormat } from './weight_format.ts';
+import type { WeightFormat } from './weights/weight_format.ts';
 
 export type KvDtype = 'f16' | 'f32';
 

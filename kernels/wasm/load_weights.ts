@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
 import { heldFormat, type Program, type WeightPart, type WeightSpec } from '../program.ts';
-import { isColumns, rowsOfColumns, type StoredMatrix, type StoredStretch } from '../stored_columns.ts';
-import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../stored_rows.ts';
-import { isSoundHalf, type WeightFormat } from '../weight_format.ts';
+import { isColumns, rowsOfColumns, type StoredMatrix, type StoredStretch } from '../weights/stored_columns.ts';
+import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../weights/stored_rows.ts';
+import { isSoundHalf, type WeightFormat } from '../weights/weight_format.ts';
 import type { PackThreads } from './packing.ts';
 import { formatCode, LANES } from './panels.ts';
 import type { Piece } from './pieces.ts';

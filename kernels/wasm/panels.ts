@@ -1,6 +1,6 @@
 /** How weights and rows lie in the wasm device's memory: panels of eight outputs, rows of whole panels. */
 import { heldFormat, type WeightSpec } from '../program.ts';
-import { isInteger, type WeightFormat } from '../weight_format.ts';
+import { isInteger, type WeightFormat } from '../weights/weight_format.ts';
 import { INT4_GROUP, INT8_GROUP, UINT4_GROUP } from './kernel_constants.ts';
 
 /** Outputs of a panel, one lane each. */

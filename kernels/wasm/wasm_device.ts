@@ -9,9 +9,10 @@ import assert from 'node:assert/strict';
 import type { Device, LoadOptions, WeightSource } from '../device.ts';
 import { layoutOfLayers } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
-import { RowDecoder } from '../stored_rows.ts';
+import { RowDecoder } from '../weights/stored_rows.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { loadWeights, progressOf } from './load_weights.ts';
+import { MIXED_NUMERICS, WASM_REVISION } from '../revisions.ts';
 import { LoadedPiece } from './loaded_piece.ts';
 import { allocateAll, machineMemory } from './memory_plan.ts';
 import { PackThreads, packingThreads } from './packing.ts';
@@ -21,9 +22,6 @@ import { piecesOf, type Piece } from './pieces.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
 import { StepThreads } from './step_threads.ts';
 import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
-
-/** Goes up when the order of a sum or a rounding changes: part of the numerics class. */
-export const WASM_REVISION = 2;
 
 export interface WasmDevice extends Device {
   /** For benchmarks. `nowMs` is a steady clock. */
@@ -46,6 +44,7 @@ export function createWasmDevice(numThreads: number, hasRelaxed = true, numShari
   return {
     kind: 'wasm',
     description: `wasm (${simd}, ${numThreads} thread${numThreads === 1 ? '' : 's'})`,
+    mixedNumericsClass: MIXED_NUMERICS,
     numericsClass: `wasm/simd128-${WASM_REVISION}/${kernels.isFused ? 'fused' : 'mul-add'}`,
     notes: [],
     checkRows: () => Promise.resolve(),

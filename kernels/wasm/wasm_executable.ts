@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import {
   DeviceError,
   type Executable,
+  type RowDrawer,
   type KernelProfile,
   type LoadOptions,
   type RunOptions,
@@ -11,6 +12,7 @@ import {
   type StepExport,
   type StepPart,
 } from '../device.ts';
+import { HostRowDrawer } from '../host/row_drawer.ts';
 import { bytesOfLayers, lastStoringLayer, type LayerRange } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 import type { LoadedPiece } from './loaded_piece.ts';
@@ -174,6 +176,10 @@ export class WasmExecutable implements ProfiledExecutable {
       for (const piece of this.#pieces) piece.copyIn(block, range, payload);
     });
     return Promise.resolve();
+  }
+
+  rowDrawer(): RowDrawer {
+    return new HostRowDrawer(this.draws.vocab);
   }
 
   writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {

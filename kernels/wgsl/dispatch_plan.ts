@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { LoadOptions } from '../device.ts';
 import { widestMixture, type BufferSpec, type Program } from '../program.ts';
-import { paddedInner } from '../weight_format.ts';
+import { paddedInner } from '../weights/weight_format.ts';
 import type { AttentionTiling } from './attention_tiling.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import type { GpuWeight } from './gpu_weights.ts';

@@ -7,8 +7,8 @@
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
 import { heldFormat, type WeightPart, type WeightSpec } from '../program.ts';
-import { numStored, RowDecoder } from '../stored_rows.ts';
-import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weight_format.ts';
+import { numStored, RowDecoder } from '../weights/stored_rows.ts';
+import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weights/weight_format.ts';
 import { fillRandom } from './fill_random.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { packParams, PARAMS_STRIDE, type KernelCache } from './kernel.ts';

@@ -9,7 +9,7 @@
  * Where an adapter lacks what a fast kernel needs, the deterministic one stands in.
  */
 import type { Gate } from '../program.ts';
-import type { WeightFormat } from '../weight_format.ts';
+import type { WeightFormat } from '../weights/weight_format.ts';
 import type { KernelSpec, Specialisation } from './kernel.ts';
 import { MATMUL_TILE, matmul, matmulSubgroupMatrix, MATRIX_OUTPUTS, matvec, matvecOrdered } from './linear_kernels.ts';
 import type { MatrixUse } from './matrix_units.ts';

@@ -5,7 +5,7 @@
 import type { Executable, LoadOptions, WeightSource } from '../device.ts';
 import { noKv } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
-import { floatRows } from '../stored_rows.ts';
+import { floatRows } from '../weights/stored_rows.ts';
 import type { MatrixConfig, OpenAdapter } from './adapters.ts';
 
 /** A configuration as matmul_subgroup_matrix.wgsl uses it. */

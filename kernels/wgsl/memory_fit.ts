@@ -1,7 +1,7 @@
 /** What fits on a device: weights before anything is read, KV blocks in what is left. */
 import { DeviceError, type LoadOptions } from '../device.ts';
 import type { WeightSpec } from '../program.ts';
-import type { WeightFormat } from '../weight_format.ts';
+import type { WeightFormat } from '../weights/weight_format.ts';
 import type { AdapterListing } from './adapters.ts';
 import { transferBytes } from './block_transfer.ts';
 import { formatMiB, knownLimit, memoryLeft, type GpuMemory } from './gpu_memory.ts';

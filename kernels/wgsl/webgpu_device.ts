@@ -8,6 +8,7 @@
  */
 import { DeviceError, type Device, type LoadOptions, type ProbeOptions, type WeightSource } from '../device.ts';
 import type { Program } from '../program.ts';
+import { MIXED_NUMERICS, WEBGPU_REVISION } from '../revisions.ts';
 import { listAdapters, openAdapter, selectAdapter, type AdapterListing, type OpenAdapter } from './adapters.ts';
 import { GpuMemory } from './gpu_memory.ts';
 import { KernelCache } from './kernel.ts';
@@ -130,11 +131,9 @@ function matricesOf(opened: OpenAdapter, { pretendedMatrix, withoutFeatures = []
   return withoutFeatures.length === 0 ? matrixChoice(opened) : { uses: [], note: undefined };
 }
 
-/** Raised when a kernel's bits change: blocks that another revision computed are not hit (E2). */
-export const WEBGPU_REVISION = 1;
-
 class Gpu implements WebgpuDevice {
   readonly kind = 'webgpu';
+  readonly mixedNumericsClass = MIXED_NUMERICS;
   readonly #info: GPUAdapterInfo;
   #capabilities: Capabilities;
   #areRowsUnequal = false;

@@ -16,8 +16,10 @@ import {
   type RunOptions,
   type SampleResult,
   type Segment,
+  type RowDrawer,
 } from '../device.ts';
 import { NO_TOKEN } from '../draw.ts';
+import { HostRowDrawer } from '../host/row_drawer.ts';
 import { lastStoringLayer, type LayerRange } from '../kv_layout.ts';
 import { samplingOf, type Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
@@ -211,6 +213,10 @@ export class WebgpuExecutable implements Executable {
     const encoder = device.createCommandEncoder();
     this.#commands.encodePiece(encoder, counts, first, end, copy);
     return encoder.finish();
+  }
+
+  rowDrawer(): RowDrawer {
+    return new HostRowDrawer(this.#vocab);
   }
 
   writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {

@@ -7,6 +7,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
+import { Backoff } from '../../shared/base/backoff.ts';
 import { every, type Clock } from '../../shared/base/clock.ts';
 import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { messageOf } from '../../shared/base/failure.ts';
@@ -40,7 +41,7 @@ interface Child {
   /** When this process was ready; undefined before. */
   readyMs: number | undefined;
   /** Before the next start, should it die young. */
-  pauseMs: number;
+  readonly backoff: Backoff;
 }
 
 export class LocalCluster {
@@ -181,7 +182,7 @@ export class LocalCluster {
       process: this.#fork(role, name),
       ready: undefined,
       readyMs: undefined,
-      pauseMs: MIN_PAUSE_MS,
+      backoff: new Backoff({ clock: this.#clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS }),
     };
     this.#children.push(child);
     return this.#supervise(child);
@@ -228,8 +229,8 @@ export class LocalCluster {
 
   async #restart(child: Child, how: string): Promise<void> {
     const isYoung = child.readyMs === undefined || this.#clock.nowMs() - child.readyMs < YOUNG_MS;
-    const pauseMs = isYoung ? child.pauseMs : 0;
-    child.pauseMs = isYoung ? Math.min(2 * pauseMs, MAX_PAUSE_MS) : MIN_PAUSE_MS;
+    if (!isYoung) child.backoff.reset();
+    const pauseMs = isYoung ? child.backoff.lengthen() : 0;
     this.#say(`${child.name} ${how}; starting it again${pauseMs > 0 ? ` in ${pauseMs / 1_000} s` : ''}`);
     await this.#clock.sleep(pauseMs);
     if (this.#isEnding) return;

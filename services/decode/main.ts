@@ -1,5 +1,5 @@
 /** The decode role: turns blocks into tokens. An engine as any other, which the router places decodes at. */
-import { startEngineRole } from '../../shared/node/engine_role.ts';
+import { startEngineRole } from '../../shared/instance/engine_role.ts';
 import type { EngineConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 

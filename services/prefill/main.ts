@@ -1,5 +1,5 @@
 /** The prefill role: turns tokens into blocks. An engine as any other, which the router places prefills at. */
-import { startEngineRole } from '../../shared/node/engine_role.ts';
+import { startEngineRole } from '../../shared/instance/engine_role.ts';
 import type { EngineConfig } from '../../shared/node/options.ts';
 import type { StartRole } from '../../shared/node/role.ts';
 

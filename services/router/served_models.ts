@@ -9,7 +9,7 @@ import { Admission } from './conductor/admission.ts';
 import type { Conductor, LoggedDecision } from './conductor/conductor.ts';
 import type { ModelView } from './cluster/model_view.ts';
 import type { RouterCore } from './core.ts';
-import { RouterMetrics } from './metrics.ts';
+import { RouterMetrics } from './metrics/metrics.ts';
 import type { ApiContext } from './openai/api_context.ts';
 import { Bodies } from './openai/bodies.ts';
 import { UnknownModel } from './openai/common.ts';

@@ -5,6 +5,7 @@
  * anew. A record that cannot be written or read is dropped and counted: the next request computes it again. Without an
  * environment (`fault`) nothing is here and nothing is stored, and it is opened again after a pause.
  */
+import { Backoff } from '../../shared/base/backoff.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
@@ -128,8 +129,9 @@ export class DiskTier {
     if (this.#isReopening) return;
     this.#isReopening = true;
     const { clock, signal } = this.#options;
-    for (let pauseMs = MIN_RETRY_MS; this.fault !== undefined; pauseMs = Math.min(2 * pauseMs, MAX_RETRY_MS)) {
-      await clock.sleep(pauseMs, signal);
+    const backoff = new Backoff({ clock, firstMs: MIN_RETRY_MS, mostMs: MAX_RETRY_MS });
+    while (this.fault !== undefined) {
+      await backoff.pause(signal);
       if (signal.aborted) return;
       await this.#open();
     }

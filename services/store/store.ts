@@ -5,7 +5,7 @@ import { OVER } from '../../shared/base/signal.ts';
 import { liveAsMember, type Place, type RoleBody } from '../../shared/node/member_life.ts';
 import { lanesOf } from '../../shared/node/member_lanes.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
+import { Announcer } from '../../shared/node/announcer.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';

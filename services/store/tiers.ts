@@ -17,7 +17,7 @@ import { contentHashOf, numericsOf } from '../../shared/kv/record.ts';
 import { RecordCache, type CachedRecord, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
-import type { Announcer } from '../../shared/net/announcer.ts';
+import type { Announcer } from '../../shared/node/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';

@@ -3,6 +3,7 @@
  *
  * Bounded (P1): they take half of DRAM at most; whoever brings more waits.
  */
+import { Condition } from '../../shared/base/condition.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 import type { DiskWrite } from './disk_tier.ts';
 import type { StoreTiers } from './tiers.ts';
@@ -15,8 +16,8 @@ export class WriteBehind {
   readonly #tiers: StoreTiers;
   /** In the order in which they came; those that are being written too. */
   readonly #queue = new Map<BlockKey, DiskWrite>();
-  /** Wakes those who wait: told after each batch. */
-  readonly #waiters = new Set<() => void>();
+  /** After each batch. */
+  readonly #written = new Condition();
   #bytes = 0;
   #isWriting = false;
 
@@ -43,17 +44,7 @@ export class WriteBehind {
 
   /** Until no more than so many bytes are on their way, or `signal` aborts. */
   async until(mostBytes: number, signal: AbortSignal): Promise<void> {
-    while (this.#bytes > mostBytes && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        const wake = (): void => {
-          this.#waiters.delete(wake);
-          signal.removeEventListener('abort', wake);
-          resolve();
-        };
-        this.#waiters.add(wake);
-        signal.addEventListener('abort', wake);
-      });
-    }
+    await this.#written.until(() => this.#bytes <= mostBytes, signal);
   }
 
   async #writeAll(): Promise<void> {
@@ -65,7 +56,7 @@ export class WriteBehind {
         this.#queue.delete(hash.key);
         this.#bytes -= bytes;
       }
-      for (const wake of [...this.#waiters]) wake();
+      this.#written.notify();
     }
     this.#isWriting = false;
   }

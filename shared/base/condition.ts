@@ -1,23 +1,27 @@
 /** Something that others wait to see changed. */
+import type { Clock } from './clock.ts';
+import { OVER } from './signal.ts';
 
 export class Condition {
-  /** Of all who wait: one promise. */
-  #next: Promise<void> | undefined;
-  #resolve: () => void = () => undefined;
+  readonly #waiting = new Set<() => void>();
+
+  get numWaiting(): number {
+    return this.#waiting.size;
+  }
 
   /** Resolves at the next change. */
   changed(): Promise<void> {
-    this.#next ??= new Promise((resolve) => {
-      this.#resolve = resolve;
+    return new Promise((resolve) => {
+      this.#waiting.add(resolve);
     });
-    return this.#next;
   }
 
   /** It has changed: all who wait look again. */
   notify(): void {
-    if (!this.#next) return;
-    this.#next = undefined;
-    this.#resolve();
+    if (this.#waiting.size === 0) return;
+    const waiting = [...this.#waiting];
+    this.#waiting.clear();
+    for (const wake of waiting) wake();
   }
 
   /** Until `holds`, which is looked at now and after each change, or `signal` aborts. @returns whether it holds. */
@@ -36,5 +40,20 @@ export class Condition {
     } finally {
       signal?.removeEventListener('abort', notify);
     }
+  }
+
+  /** Until the next change, until `signal` aborts, or so long. @returns whether the time was over first. */
+  async within(ms: number, clock: Pick<Clock, 'sleep'>, signal: AbortSignal): Promise<boolean> {
+    const woken = new AbortController();
+    const wake = (): void => {
+      woken.abort(OVER);
+    };
+    this.#waiting.add(wake);
+    signal.addEventListener('abort', wake, { once: true });
+    if (signal.aborted) wake();
+    await clock.sleep(ms, woken.signal);
+    signal.removeEventListener('abort', wake);
+    this.#waiting.delete(wake);
+    return !woken.signal.aborted;
   }
 }

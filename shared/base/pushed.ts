@@ -1,10 +1,11 @@
+import { Condition } from './condition.ts';
 import { asFailure } from './failure.ts';
 
 /** Values that one side pushes and another reads, in order. Whoever pushes keeps it bounded: `size` says what waits. */
 export class Pushed<T> implements AsyncIterableIterator<T> {
   readonly #items: T[] = [];
   #end: { readonly error: Error | undefined } | undefined;
-  #wake: (() => void) | undefined;
+  readonly #changed = new Condition();
   readonly #onRead: (item: T) => void;
 
   /** `onRead` is told after each value that was read. */
@@ -19,13 +20,13 @@ export class Pushed<T> implements AsyncIterableIterator<T> {
   push(item: T): void {
     if (this.#end) return;
     this.#items.push(item);
-    this.#wake?.();
+    this.#changed.notify();
   }
 
   /** The reader ends when it has read what is there; with an error, by throwing it then. Only the first end counts. */
   end(error?: unknown): void {
     this.#end ??= { error: error === undefined || error instanceof Error ? error : asFailure(error) };
-    this.#wake?.();
+    this.#changed.notify();
   }
 
   /** What waits is dropped, and the reader gets the error now. */
@@ -44,10 +45,7 @@ export class Pushed<T> implements AsyncIterableIterator<T> {
       }
       if (this.#end?.error) throw this.#end.error;
       if (this.#end) return { done: true, value: undefined };
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-      this.#wake = undefined;
+      await this.#changed.changed();
     }
   }
 

@@ -4,6 +4,7 @@
  * The pause between attempts doubles from 100 ms to 500 ms, so that a restarted router has its cluster back within 2 s. A wrong
  * token ends it: trying again would not help.
  */
+import { Backoff } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
@@ -98,7 +99,7 @@ export class HubClient implements Bus {
 
   async #connectForever(): Promise<void> {
     const { clock, onDisconnected, onRefused } = this.#options;
-    let pauseMs = MIN_PAUSE_MS;
+    const backoff = new Backoff({ clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS });
     const isStopped = (): boolean => this.#stopped.signal.aborted;
     while (!isStopped()) {
       const { wasConnected, failure } = await this.#connectOnce();
@@ -108,8 +109,8 @@ export class HubClient implements Bus {
         return;
       }
       if (wasConnected) onDisconnected(failure.message);
-      pauseMs = wasConnected ? MIN_PAUSE_MS : Math.min(2 * pauseMs, MAX_PAUSE_MS);
-      await clock.sleep(pauseMs, this.#stopped.signal);
+      if (wasConnected) backoff.reset();
+      await backoff.pause(this.#stopped.signal);
     }
   }
 

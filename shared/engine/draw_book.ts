@@ -4,9 +4,14 @@
  * full row, a few such in a step (P1), and the sequence waits for its token before it goes on.
  */
 import assert from 'node:assert/strict';
-import { MAX_FULL_ROWS, type Executable, type SampleRequest, type SampleResult } from '../../kernels/device.ts';
+import {
+  MAX_FULL_ROWS,
+  type Executable,
+  type RowDrawer,
+  type SampleRequest,
+  type SampleResult,
+} from '../../kernels/device.ts';
 import { NO_TOKEN } from '../../kernels/draw.ts';
-import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import { DrawMemory, Draws, numCandidatesOf, sampledToken } from './sampler.ts';
 import type { Sequence } from './sequence.ts';
@@ -142,7 +147,7 @@ export class DrawBook {
     let logit = result.tokenLogit;
     if (!isOnDevice) {
       assert(fullRow, 'a row that the host draws from comes back whole');
-      this.#drawer ??= new RowDrawer(this.#executable.draws.vocab);
+      this.#drawer ??= this.#executable.rowDrawer();
       token = this.#drawer.draw(fullRow, draws.at(position), memory);
       logit = fullRow[token] ?? NaN;
       if (token !== NO_TOKEN) memory.count(token);

@@ -6,6 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import type { Executable } from '../../kernels/device.ts';
+import { Condition } from '../base/condition.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
 import type { StepTimes } from './step_pace.ts';
@@ -59,7 +60,7 @@ export class EngineLoop {
   readonly #credits: number[] = [];
   readonly #exports: ExportQueue;
   readonly #early: EarlyExports;
-  #wake: (() => void) | undefined;
+  readonly #changed = new Condition();
   #hasNews = false;
 
   constructor(options: EngineLoopOptions) {
@@ -129,7 +130,7 @@ export class EngineLoop {
 
   submit(request: SequenceRequest): void {
     this.#hasNews = true;
-    this.#wake?.();
+    this.#changed.notify();
     try {
       this.engine.submit(request);
     } catch (error) {
@@ -140,7 +141,7 @@ export class EngineLoop {
 
   receive(message: ToEngine): void {
     this.#hasNews = true;
-    this.#wake?.();
+    this.#changed.notify();
     switch (message.kind) {
       case 'attach':
         this.#slab = message.slab;
@@ -229,17 +230,13 @@ export class EngineLoop {
         ended();
         this.#hasCopied = true;
         this.#hasNews = true;
-        this.#wake?.();
+        this.#changed.notify();
       });
   }
 
   /** Resolves at the next message or the end of a copy, or at once when one came meanwhile. */
   async #news(): Promise<void> {
-    if (this.#hasNews) return;
-    await new Promise<void>((resolve) => {
-      this.#wake = resolve;
-    });
-    this.#wake = undefined;
+    if (!this.#hasNews) await this.#changed.changed();
   }
 
   /** Of sequences that have device blocks; a waiting one's deliveries stay where they are. */

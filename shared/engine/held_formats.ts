@@ -1,6 +1,6 @@
 /** What each matrix of a model is held in: as its file stores it where the device multiplies that, else what the device likes. */
 import type { Program, WeightSpec } from '../../kernels/program.ts';
-import type { IntegerFormat, WeightFormat } from '../../kernels/weight_format.ts';
+import type { IntegerFormat, WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { ModelWeights } from '../model/weights.ts';
 
 export interface HeldFormats {

@@ -2,14 +2,12 @@
 import type { Clock } from '../base/clock.ts';
 import { DeviceError, type Device, type Executable } from '../../kernels/device.ts';
 import type { KvDtype, Program } from '../../kernels/program.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { formatDigest, type Format } from '../kv/format.ts';
 import { LAYOUT_VERSION } from '../kv/kv_spec.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { machineMemory } from '../../kernels/wasm/memory_plan.ts';
-import { WASM_REVISION } from '../../kernels/wasm/wasm_device.ts';
-import { WEBGPU_REVISION } from '../../kernels/wgsl/webgpu_device.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
 import { servedLength } from '../model/served_length.ts';
@@ -151,7 +149,7 @@ async function loadOn(
       layoutVersion: LAYOUT_VERSION,
       blockSize,
       // Classes may meet then, revisions of their kernels not.
-      numerics: options.isMixingNumerics ? `mixed/wasm-${WASM_REVISION}/webgpu-${WEBGPU_REVISION}` : numericsClass,
+      numerics: options.isMixingNumerics ? device.mixedNumericsClass : numericsClass,
       kv: spec.digest,
     };
     const layout: RecordLayout = { format: formatDigest(format), numericsClass, spec };

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream, existsSync, renameSync, rmSync, statSync } from 'node:fs';
 import { mkdir, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { Backoff } from '../base/backoff.ts';
 import { every, type Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
 
@@ -57,7 +58,7 @@ export async function download(file: RemoteFile, path: string, options: Download
   await mkdir(dirname(path), { recursive: true });
   const part = `${path}.incomplete`;
   let isSecond = false;
-  let pauseMs = MIN_PAUSE_MS;
+  const backoff = new Backoff({ clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS });
   for (let numFruitless = 0; ;) {
     const before = sizeOf(part);
     try {
@@ -72,15 +73,15 @@ export async function download(file: RemoteFile, path: string, options: Download
       signal?.throwIfAborted();
       const isNew = sizeOf(part) > before;
       numFruitless = isNew ? 0 : numFruitless + 1;
-      if (isNew) pauseMs = MIN_PAUSE_MS;
+      if (isNew) backoff.reset();
       if (numFruitless >= MAX_FRUITLESS)
         throw new HubError(`${file.url} does not come: ${error.message}; run it again to go on from there`, {
           cause: error,
         });
+      const pauseMs = backoff.lengthen();
       const waitMs = Math.min(error.afterMs ?? pauseMs, MAX_PAUSE_MS);
       onRetry(error.message, waitMs);
       await clock.sleep(waitMs, signal);
-      pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS);
     }
   }
   renameSync(part, path);

@@ -26,7 +26,7 @@ interface Int4 {
   /** f16 [groups][outputs] */
   readonly scales: Uint16Array;
   readonly format: 'gptq' | 'awq';
-  /** As kernels/stored_columns.ts has them. */
+  /** As kernels/weights/stored_columns.ts has them. */
   readonly words: Uint32Array;
   readonly integer: (input: number, output: number) => number;
   /** f16 [groups][outputs]; undefined: all are 8. */

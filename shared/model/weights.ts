@@ -10,7 +10,7 @@ export interface RowRange {
 /** uint4 have a zero beside each scale. */
 export type ModelIntegers = 'int8' | 'int4' | 'uint4';
 
-/** As devices take them; see kernels/stored_rows.ts. */
+/** As devices take them; see kernels/weights/stored_rows.ts. */
 export interface ModelRows {
   /** Of the rows that were asked for. */
   readonly rowStart: number;
@@ -22,7 +22,7 @@ export interface ModelRows {
   readonly zeros?: Uint8Array;
 }
 
-/** A matrix whose file has all rows of some inputs together; see kernels/stored_columns.ts. */
+/** A matrix whose file has all rows of some inputs together; see kernels/weights/stored_columns.ts. */
 export interface ModelMatrix {
   readonly format: 'gptq' | 'awq';
   readonly width: number;

@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { parseArgs } from 'node:util';
-import { weightFormats } from '../../kernels/weight_format.ts';
+import { weightFormats } from '../../kernels/weights/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadModel } from '../../shared/engine/load_model.ts';
 import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';

@@ -17,7 +17,7 @@ import {
 } from '../../kernels/device.ts';
 import { createWasmDevice, type WasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import type { WasmPeaks } from '../../kernels/wasm/peaks.ts';
-import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
+import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import type { Peaks } from '../../kernels/wgsl/peaks.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';

@@ -9,8 +9,14 @@
 import assert from 'node:assert/strict';
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import type { WeightSource } from '../../kernels/device.ts';
-import { RowDecoder } from '../../kernels/stored_rows.ts';
-import { fromHalf, packRows, paddedInner, toNormalHalf, type WeightFormat } from '../../kernels/weight_format.ts';
+import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
+import {
+  fromHalf,
+  packRows,
+  paddedInner,
+  toNormalHalf,
+  type WeightFormat,
+} from '../../kernels/weights/weight_format.ts';
 import { halfBits } from '../../shared/model/half_value.ts';
 import { halfValue } from '../support/half.ts';
 import type { UniformModel } from './uniform_model.ts';

@@ -3,7 +3,7 @@ import { renameSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { Device } from '../../kernels/device.ts';
-import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
+import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { kernelSets, type KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { benchEngine, engineBenchDefaults, shapeNames } from './engine.ts';
 import { figureLine, print, report, type Figure } from './figures.ts';

@@ -4,7 +4,7 @@
  */
 import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
 import { kvTokenBytes } from '../../kernels/kv_layout.ts';
-import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weight_format.ts';
+import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { Draws } from '../../shared/engine/sampler.ts';
 import { neutralSampling } from '../../shared/protocol/request.ts';
 import { percentile, withReference, type Figure } from './figures.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../../kernels/device.ts';
 import type { Program } from '../../kernels/program.ts';
-import { floatRows } from '../../kernels/stored_rows.ts';
+import { floatRows } from '../../kernels/weights/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 
 const POOL_SIZE = 1 << 20;

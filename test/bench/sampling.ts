@@ -3,8 +3,8 @@
  * share of whole steps of a model, beside greedy steps of the same run. Kinds take turns, so that a noisy machine is noisy to all.
  */
 import type { Device, Executable, LoadOptions, SampleRequest, Segment } from '../../kernels/device.ts';
-import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import { HostRowDrawer } from '../../kernels/host/row_drawer.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
 import { DrawMemory, Draws } from '../../shared/engine/sampler.ts';
@@ -213,7 +213,7 @@ async function benchHost(
   { numSteps }: SamplingBenchOptions,
   push: (figure: Figure) => void,
 ): Promise<void> {
-  const drawer = new RowDrawer(vocab);
+  const drawer = new HostRowDrawer(vocab);
   const logits = logitsOf(vocab, new Random(3));
   const all = kindsOf(vocab);
   const times = await inTurns(

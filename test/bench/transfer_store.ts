@@ -8,7 +8,7 @@ import { silentLog } from '../../shared/base/log.ts';
 import { Random } from '../../shared/base/random.ts';
 import { workerThreads } from '../../shared/base/worker_threads.ts';
 import { slotLength } from '../../shared/kv/slab.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
+import { Announcer } from '../../shared/node/announcer.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { startMover } from '../../shared/net/mover/mover.ts';

@@ -82,6 +82,7 @@ class Running {
       writeDrawPage: (...of) => {
         executable.writeDrawPage(...of);
       },
+      rowDrawer: () => executable.rowDrawer(),
       write: (...of) => executable.write(...of),
       read: (...of) => executable.read(...of),
       close: () => executable.close(),

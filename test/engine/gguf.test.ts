@@ -4,7 +4,7 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { RowDecoder } from '../../kernels/stored_rows.ts';
+import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { blockTypes } from '../../shared/model/gguf/gguf_blocks.ts';
 import { ModelError } from '../../shared/model/model_folder.ts';

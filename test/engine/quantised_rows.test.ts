@@ -1,7 +1,7 @@
 /** Quantised matrices: which stay integers, and what they decode to. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
-import { RowDecoder } from '../../kernels/stored_rows.ts';
+import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { Checkpoint } from '../../shared/model/checkpoint.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';

@@ -29,7 +29,7 @@ import { Draws } from '../../shared/engine/sampler.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
 import { percentile, withReference, type Figure } from '../bench/figures.ts';
 import { shapeOfUniform, shapes, uniformTensors, type UniformModel } from '../bench/uniform_model.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { measureLoads, measureTurnaround } from './report_measures.ts';
 import { stageSeconds, type StageMessage, type StageName } from './report_stages.ts';
 import { kvLayoutFor } from '../support/kv.ts';

@@ -11,7 +11,7 @@ import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
 import { combineKernel, numberPlacesKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 
 export interface Variant {
   readonly name: string;

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { wgslUrl } from '../../kernels/wgsl/kernel.ts';
 import { linearVariants, type Capabilities } from '../../kernels/wgsl/kernel_set.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 
 const LANES = 32;
 const [LINE_BYTES, BANKS] = [128, 32];

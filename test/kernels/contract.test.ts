@@ -29,7 +29,7 @@ import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
 import { drawRecord } from '../../kernels/wasm/ops/draw.ts';
 import { wasmOperations } from '../../kernels/wasm/operations.ts';
 import { allVariants } from '../gpu/variants.ts';
-import { weightFormats } from '../../kernels/weight_format.ts';
+import { weightFormats } from '../../kernels/weights/weight_format.ts';
 
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],

@@ -13,7 +13,7 @@ import {
   scoreOf,
   type Draw,
 } from '../../kernels/draw.ts';
-import { RowDrawer } from '../../kernels/wasm/row_drawer.ts';
+import { HostRowDrawer } from '../../kernels/host/row_drawer.ts';
 import { Random } from '../../shared/base/random.ts';
 import { caseOf } from './conformance/draw.ts';
 
@@ -171,7 +171,7 @@ test('fixed point: scores truncate, scales are right to 2^-20, the table of powe
 test('rows that the host draws from: a thousand draws of every kind are those of the definition', () => {
   for (const vocab of [5, 1_503, 49_152]) {
     const random = new Random(vocab);
-    const [drawer, rows] = [new Drawer(vocab), new RowDrawer(vocab)];
+    const [drawer, rows] = [new Drawer(vocab), new HostRowDrawer(vocab)];
     for (let i = 0; i < (vocab > 10_000 ? 40 : 500); i++) {
       const { logits, draw, ...state } = caseOf(random, vocab);
       assert.equal(rows.draw(logits, draw, state), drawer.draw(logits, draw, state), `case ${i} of ${vocab}`);
@@ -182,7 +182,7 @@ test('rows that the host draws from: a thousand draws of every kind are those of
 test('top_k on the host where many scores have one weight, over many parts: as the definition has it', () => {
   const vocab = 2_048;
   const random = new Random(12);
-  const [drawer, rows] = [new Drawer(vocab), new RowDrawer(vocab)];
+  const [drawer, rows] = [new Drawer(vocab), new HostRowDrawer(vocab)];
   for (const temperature of [0.05, 0.7, 1, 30, 500]) {
     for (const topK of [1, 2, 3, 5, 7, 8, 9, 40]) {
       for (let i = 0; i < 10; i++) {

@@ -3,7 +3,7 @@
  * beside the machine's own driver; config/gpu_drivers.js unpacks it. Budget: 60 s.
  */
 import { expect, test } from 'vitest';
-import { weightFormats } from '../../kernels/weight_format.ts';
+import { weightFormats } from '../../kernels/weights/weight_format.ts';
 import { createWebgpuDevice, type WebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { isLong } from '../support/long.ts';
 import { conformance } from './conformance.ts';

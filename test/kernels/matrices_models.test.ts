@@ -1,7 +1,7 @@
 /** Whole models on subgroup matrices, as matrices.test.ts: the golden vectors with both sets that use them, and E2. Budget: 60 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { typicalProgram } from '../../kernels/wgsl/row_probe.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { bitsOf } from './bits.ts';

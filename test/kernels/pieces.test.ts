@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, expect, test } from 'vitest';
 import { fromSlot } from '../../kernels/device.ts';
-import type { WeightFormat } from '../../kernels/weight_format.ts';
+import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { allocateAll, MemoryPlan, narrowMemories } from '../../kernels/wasm/memory_plan.ts';
 import { narrowPacking } from '../../kernels/wasm/packing.ts';
 import { piecesOf } from '../../kernels/wasm/pieces.ts';

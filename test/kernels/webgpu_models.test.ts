@@ -8,7 +8,7 @@ import { describe, test } from 'vitest';
 import { goldenSuite } from '../engine/golden_suite.ts';
 import { windowSuite } from '../engine/window_suite.ts';
 import { bitsOf } from './bits.ts';
-import { weightFormats, type WeightFormat } from '../../kernels/weight_format.ts';
+import { weightFormats, type WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { goldenFolder, goldenFormats, goldenModels } from '../support/golden.ts';
 import { isLong } from '../support/long.ts';
 import { isSoftware, testDevice as device, useVectorWidth } from './software_gpu.ts';

@@ -9,8 +9,8 @@ import {
   scalesPerRow,
   weightFormats,
   type WeightFormat,
-} from '../../kernels/weight_format.ts';
-import { RowDecoder } from '../../kernels/stored_rows.ts';
+} from '../../kernels/weights/weight_format.ts';
+import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Random } from '../../shared/base/random.ts';
 import { halfValue } from '../support/half.ts';
 

@@ -118,7 +118,11 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
 
   test('all of them come, in order, whole, and are counted', async () => {
     // What comes before a lane's memory is open comes over its socket, and a second lane may be opened.
-    for (let i = 0; i < 4; i++) assert.deepEqual(await fetch(), Array.from({ length: NUM_BLOCKS }, () => undefined));
+    for (let i = 0; i < 4; i++)
+      assert.deepEqual(
+        await fetch(),
+        Array.from({ length: NUM_BLOCKS }, () => undefined),
+      );
     const { memory, socket, call } = line.moved;
     assert.equal(memory + socket + call, 4 * NUM_BLOCKS * BYTES);
     assert(line.moved[way] > 2 * NUM_BLOCKS * BYTES, JSON.stringify(line.moved));

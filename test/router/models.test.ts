@@ -1,7 +1,7 @@
 /** Which model an engine that registers is for: one that is known, one that its instance is asked for, or none. Budget: 2 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
-import { mergeMetrics } from '../../services/router/merge_metrics.ts';
+import { mergeMetrics } from '../../services/router/metrics/merge_metrics.ts';
 import { Models, type Admitted } from '../../services/router/models.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';

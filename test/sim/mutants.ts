@@ -63,7 +63,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a removal is not told to the index',
-    file: 'shared/node/outbox.js',
+    file: 'shared/instance/outbox.js',
     from: "announcer.removed('device', event.key);",
     to: '',
   },
@@ -99,7 +99,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a preempted sequence keeps its place in the arrival window',
-    file: 'shared/node/sequence_run.js',
+    file: 'shared/instance/sequence_run.js',
     from: "else if (event.kind === 'preempted')\n                isAdmitted = false;",
     to: "else if (event.kind === 'preempted')\n                isAdmitted = true;",
   },
@@ -135,31 +135,31 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'slots of records that were not used are not given back (R2)',
-    file: 'shared/node/block_fetcher.js',
+    file: 'shared/instance/block_fetcher.js',
     from: 'window.give(slot);\n            return fault',
     to: 'return fault',
   },
   {
     name: 'fetch streams are not ended with the fetch (R2)',
-    file: 'shared/node/block_fetcher.js',
+    file: 'shared/instance/block_fetcher.js',
     from: 'for (const stream of streams)\n                stream.cancel();',
     to: '',
   },
   {
     name: 'a cancel does not reach the engine (R2)',
-    file: 'shared/node/engine_instance.js',
+    file: 'shared/instance/engine_instance.js',
     from: "this.#host.send({ kind: 'cancel', id });",
     to: ';',
   },
   {
     name: 'a decode call goes on when its caller has left (R2)',
-    file: 'shared/node/decode_call.js',
+    file: 'shared/instance/decode_call.js',
     from: 'this.#left = linkSignals(call.signal);',
     to: 'this.#left = linkSignals();',
   },
   {
     name: 'an arrived block is taken for the one after it',
-    file: 'shared/node/block_fetcher.js',
+    file: 'shared/instance/block_fetcher.js',
     from: "sendToEngine({ kind: 'deliver', id, blockIndex, slot,",
     to: "sendToEngine({ kind: 'deliver', id, blockIndex: blockIndex + 1, slot,",
   },
@@ -297,19 +297,19 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a slot is given back while frames of it are put in (K1)',
-    file: 'shared/node/arrival_window.js',
+    file: 'shared/instance/arrival_window.js',
     from: 'used.numHolds++;',
     to: 'used.numHolds += 0;',
   },
   {
     name: 'a slot is given back while frames of it are sent (K2)',
-    file: 'shared/node/growth.js',
+    file: 'shared/instance/growth.js',
     from: 'if (grown && grown.numHolds > 0)',
     to: 'if (false)',
   },
   {
     name: 'blocks that grow are lent without end (P1)',
-    file: 'shared/node/growth.js',
+    file: 'shared/instance/growth.js',
     from: 'grown.giveBack ??= loan();',
     to: 'grown.giveBack ??= () => undefined;',
   },
@@ -352,7 +352,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'the random stream of a token depends on the instance',
-    file: 'shared/node/decode_call.js',
+    file: 'shared/instance/decode_call.js',
     from: 'const request = requestOf(start.request);',
     to: `const wanted = requestOf(start.request);
         const request = wanted && { ...wanted, sampling: { ...wanted.sampling, seedLow: (wanted.sampling.seedLow + 1) >>> 0 } };`,
@@ -467,13 +467,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'an export that fails is waited for',
-    file: 'shared/node/outbox.js',
+    file: 'shared/instance/outbox.js',
     from: 'this.#wake(event.hash.key);\n        }\n    }',
     to: '}\n    }',
   },
   {
     name: 'deliveries of a preempted sequence keep their slots (P1)',
-    file: 'shared/node/arrival_window.js',
+    file: 'shared/instance/arrival_window.js',
     from: 'return used === undefined || used.isAdmitted() ||',
     to: 'return true ||',
   },
@@ -535,7 +535,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'events of one tier are told as those of another',
-    file: 'shared/net/announcer.js',
+    file: 'shared/node/announcer.js',
     from: 'if (last?.operation === operation && last.tier === tier)',
     to: 'if (last?.operation === operation)',
   },
@@ -560,26 +560,26 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a fetch that gave up its wait for a slot is given one',
-    file: 'shared/node/arrival_window.js',
+    file: 'shared/instance/arrival_window.js',
     from: `if (at >= 0)
                     this.#waiters.splice(at, 1);`,
     to: 'void at;',
   },
   {
     name: 'a reader of a block that left is kept (R2)',
-    file: 'shared/node/outbox.js',
+    file: 'shared/base/condition.js',
     from: `signal.addEventListener('abort', wake, { once: true });`,
     to: '',
   },
   {
     name: 'blocks of a short salted prompt are named without its salt',
-    file: 'shared/node/engine_call.js',
+    file: 'shared/instance/engine_call.js',
     from: 'return { root, tokens, hashes };',
     to: 'return { root: layout.format, tokens, hashes };',
   },
   {
     name: 'a device that hangs is not noticed',
-    file: 'shared/node/watchdog.js',
+    file: 'shared/instance/watchdog.js',
     from: 'if (clock.nowMs() - sinceMs > stepTimeoutMs) {',
     to: 'if (false) {',
   },
@@ -661,13 +661,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a prefill goes on when its caller has left (R2)',
-    file: 'shared/node/prefill_call.js',
+    file: 'shared/instance/prefill_call.js',
     from: 'const left = linkSignals(call.signal);',
     to: 'const left = linkSignals();',
   },
   {
     name: 'a request with one token left is refused',
-    file: 'shared/node/decode_call.js',
+    file: 'shared/instance/decode_call.js',
     from: 'maxLength <= chain.tokens.length)',
     to: 'maxLength <= chain.tokens.length + 1)',
   },

@@ -13,7 +13,7 @@ import type { ThreadModule } from '../../shared/base/threads.ts';
 import { engineModule } from '../../shared/engine/engine_host.ts';
 import { EngineLoop } from '../../shared/engine/engine_loop.ts';
 import type { LoopEvent, EngineWorkerData, FromEngine, ToEngine } from '../../shared/engine/engine_messages.ts';
-import { startEngineRole } from '../../shared/node/engine_role.ts';
+import { startEngineRole } from '../../shared/instance/engine_role.ts';
 import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, HostLimits, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';

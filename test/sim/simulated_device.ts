@@ -12,8 +12,10 @@ import {
   type SampleResult,
   type Segment,
   type StepExport,
+  type RowDrawer,
 } from '../../kernels/device.ts';
 import { Drawer, NO_TOKEN } from '../../kernels/draw.ts';
+import { HostRowDrawer } from '../../kernels/host/row_drawer.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import { kvSpec, type KvSpec, type LayerKv, type LayerSpan } from '../../shared/kv/kv_spec.ts';
@@ -363,6 +365,10 @@ export class SimExecutable implements Executable {
     const now = this.#seen(given, from);
     const isSame = now.every((values, i) => values.every((value, at) => value === this.#begun?.seen[i]?.[at]));
     assert(isSame, 'a part was computed before its layers were there');
+  }
+
+  rowDrawer(): RowDrawer {
+    return new HostRowDrawer(this.draws.vocab);
   }
 
   writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {

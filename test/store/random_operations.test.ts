@@ -13,7 +13,7 @@ import { chainOf, type BlockHash, type BlockKey, type Digest } from '../../share
 import { contentHashOf, sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { slotBytes } from '../../shared/kv/slab.ts';
 import type { Tier } from '../../shared/protocol/block_events.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
+import { Announcer } from '../../shared/node/announcer.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import type { start as startReader } from '../../services/store/disk_reader.ts';
 import { RECORDS, type start } from '../../services/store/disk_worker.ts';

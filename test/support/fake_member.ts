@@ -3,7 +3,7 @@ import type { Clock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
+import { Announcer } from '../../shared/node/announcer.ts';
 import type { Network } from '../../shared/net/network.ts';
 import { ClusterMember, type ClusterMemberOptions } from '../../shared/node/cluster_member.ts';
 import { holderId, subjects, type Load, type Pulse, type Registration } from '../../shared/protocol/membership.ts';

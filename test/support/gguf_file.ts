@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { RowDecoder } from '../../kernels/stored_rows.ts';
+import { RowDecoder } from '../../kernels/weights/stored_rows.ts';
 import { Checkpoint } from '../../shared/model/checkpoint.ts';
 
 type Value = number | string | boolean | readonly number[] | readonly string[] | { readonly f32: number };

@@ -1,4 +1,4 @@
-/** Four-bit integers of rows side by side, as GPTQ and AWQ files have them, into panels; kernels/stored_columns.ts is the reference. */
+/** Four-bit integers of rows side by side, as GPTQ and AWQ files have them, into panels; kernels/weights/stored_columns.ts is the reference. */
 import { INT4_GROUP, panel_bytes, UINT4, UINT4_GROUP } from './panels.as';
 
 const GPTQ: u32 = 0;

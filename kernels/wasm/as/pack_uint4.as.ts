@@ -1,6 +1,6 @@
 /**
  * Integers below 16 with a scale and a zero by group into the panels that products read: integers are as they were stored. Scales and
- * zeros are f16 here, so the minima of GGUF's blocks become the nearest zeros; kernels/zero_points.ts is the reference.
+ * zeros are f16 here, so the minima of GGUF's blocks become the nearest zeros; kernels/weights/zero_points.ts is the reference.
  */
 import { half_value, half_values, normal_half, normal_halves } from './halves.as';
 import { fours, Q4_0, Q4_1, Q4_K, Q4_K_HIGH, ROWS_INT4, ROWS_UINT4, store_int4 } from './panel_lanes.as';

@@ -1,4 +1,4 @@
-import { paddedInner, scalesPerRow } from '../../weight_format.ts';
+import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { formatConstant } from '../kernel_set.ts';
 import { operation } from './operation.ts';

@@ -1,6 +1,6 @@
 /** Products of a mixture: the kernels of linear.ts, over items of rows that go to one expert, which a step numbers on the device. */
 import assert from 'node:assert/strict';
-import { paddedInner, scalesPerRow } from '../../weight_format.ts';
+import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch } from '../dispatch_plan.ts';
 import { linearVariants, tiledGrid, vectorGrid } from '../kernel_set.ts';
 import { itemsOf } from '../routing.ts';

@@ -1,7 +1,7 @@
 /** Products: a kernel for few rows by their number, one with the norm before it, one for many. */
 import assert from 'node:assert/strict';
 import type { Gate } from '../../program.ts';
-import { paddedInner, scalesPerRow } from '../../weight_format.ts';
+import { paddedInner, scalesPerRow } from '../../weights/weight_format.ts';
 import type { Dispatch, DispatchPlan } from '../dispatch_plan.ts';
 import type { GpuWeight, WeightSlice } from '../gpu_weights.ts';
 import {

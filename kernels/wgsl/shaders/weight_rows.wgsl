@@ -1,6 +1,6 @@
 // Rows of a weight in any format, 16 bytes at a time; appended to the kernels that say `uses: ['weight_rows']`.
 //
-//   FORMAT   0 f32, 1 f16, 2 int8, 3 int4, 4 uint4 (kernels/weight_format.ts says how values lie in the bytes)
+//   FORMAT   0 f32, 1 f16, 2 int8, 3 int4, 4 uint4 (kernels/weights/weight_format.ts says how values lie in the bytes)
 //   chunk    16 bytes: 4, 8, 16 or 32 inputs of one output; a group is 32 inputs
 //   scales   [outputs][groups padded to even] f16, two in a u32; only int8 and int4 have them, and uint4: [outputs][groups][scale, zero]
 

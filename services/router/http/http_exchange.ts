@@ -5,6 +5,7 @@
  * is written to it, so it is told that its request is being processed: HTTP/1.1 102, or a comment in an event stream.
  */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Body } from '../openai/bodies.ts';
 import type { Exchange, RequestNames, Sink } from '../openai/exchange.ts';
@@ -67,13 +68,12 @@ export async function withClient(
 
 /** HTTP/1.0 knows no interim answers: only an event stream of it can be probed. */
 async function probe(response: ServerResponse, canInterim: boolean, clock: Clock, over: AbortSignal): Promise<void> {
-  let pauseMs = FIRST_PROBE_MS;
+  const backoff = new Backoff({ clock, firstMs: FIRST_PROBE_MS, mostMs: MAX_PROBE_MS });
   while (!over.aborted && !response.destroyed && !response.writableEnded) {
     if (!response.headersSent) {
       if (canInterim) response.writeProcessing();
     } else if (String(response.getHeader('content-type')).startsWith('text/event-stream')) response.write(':\n\n');
-    await clock.sleep(pauseMs, over);
-    pauseMs = Math.min(2 * pauseMs, MAX_PROBE_MS);
+    await backoff.pause(over);
   }
 }
 

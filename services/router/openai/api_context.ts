@@ -2,7 +2,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { ModelFacts } from '../../../shared/protocol/model_facts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Admission } from '../conductor/admission.ts';
-import type { RouterMetrics } from '../metrics.ts';
+import type { RouterMetrics } from '../metrics/metrics.ts';
 import type { Relay } from '../relay/relay.ts';
 import type { RequestLog } from '../relay/request_log.ts';
 import type { TextCodec } from '../text/text.ts';

@@ -1,4 +1,5 @@
 /** One request on its way through its attempts. */
+import type { Backoff } from '../../../shared/base/backoff.ts';
 import type { Failure } from '../../../shared/base/failure.ts';
 import type { TokenList } from '../../../shared/base/token_list.ts';
 import type { Exclusions } from './exclusions.ts';
@@ -17,7 +18,7 @@ export interface InFlightRequest {
   readonly untilMs: number;
   readonly signal: AbortSignal;
   last: Failure | undefined;
-  /** Of the next wait for a busy instance. */
-  pauseMs: number;
+  /** Of waits for busy instances. */
+  readonly backoff: Backoff;
   numAttempts: number;
 }

@@ -2,9 +2,9 @@
  * One prefill instance's turn at the blocks of a request: until they are there, or nobody waits for them any more. One that is busy
  * is asked again, because the decode instance's fetch waits there.
  */
+import { Backoff } from '../../../shared/base/backoff.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
-import { pause } from '../../../shared/base/pause.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { ask, type Network } from '../../../shared/net/network.ts';
 import type { PrefillRequest, Report } from '../../../shared/protocol/messages.ts';
@@ -33,7 +33,9 @@ export interface PrefillJob {
 
 /** Resolves when its blocks are there. @throws Failure when it failed, was lost, or `over` aborted. */
 export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<void> {
-  let [pauseMs, numBroken] = [BUSY_PAUSE_MS, 0];
+  const { clock, random } = job;
+  const backoff = new Backoff({ clock, random, firstMs: BUSY_PAUSE_MS, mostMs: MAX_BUSY_PAUSE_MS });
+  let numBroken = 0;
   for (;;) {
     try {
       await once(job, over);
@@ -42,10 +44,9 @@ export async function runPrefill(job: PrefillJob, over: AbortSignal): Promise<vo
       const failure = asFailure(error);
       const isAgain = failure.code === 'overloaded' || (failure.code === 'session_broken' && ++numBroken <= MAX_BROKEN);
       if (over.aborted || !isAgain) throw failure;
-      if (pauseMs === BUSY_PAUSE_MS) job.onAgain(failure);
+      if (backoff.isFirst) job.onAgain(failure);
     }
-    await pause(job.clock, job.random, pauseMs, over);
-    pauseMs = Math.min(2 * pauseMs, MAX_BUSY_PAUSE_MS);
+    await backoff.pause(over);
   }
 }
 

@@ -6,6 +6,7 @@
  *
  * The token ids are the truth: nothing else is needed to go on elsewhere. When the consumer stops, every call is cancelled (R2).
  */
+import { Backoff } from '../../../shared/base/backoff.ts';
 import { asFailure, Failure } from '../../../shared/base/failure.ts';
 import { pause } from '../../../shared/base/pause.ts';
 import { DecodeAttempt, type AttemptOptions, type GeneratedToken } from './decode_attempt.ts';
@@ -50,7 +51,7 @@ export class Relay {
       chain: new RequestChain(clock, generation.request.scope, this.#chains),
       excluded: new Exclusions(clock, random),
       last: undefined,
-      pauseMs: PAUSE_MS,
+      backoff: new Backoff({ clock, random, firstMs: PAUSE_MS, mostMs: MAX_PAUSE_MS }),
       numAttempts: 0,
     };
     let numIdle = 0;
@@ -58,7 +59,7 @@ export class Relay {
       const numBefore = inFlight.tokens.length;
       if (yield* this.#attempt(inFlight)) return;
       const hasMoved = inFlight.tokens.length > numBefore;
-      if (hasMoved) inFlight.pauseMs = PAUSE_MS;
+      if (hasMoved) inFlight.backoff.reset();
       numIdle = hasMoved || inFlight.last?.code === 'overloaded' ? 0 : numIdle + 1;
     }
     throw inFlight.last ?? new Failure('internal', 'no attempt was made');
@@ -90,8 +91,7 @@ export class Relay {
       // Busy is not broken, and a broken connection is not a lost instance: neither says anything against it.
       if (failure.code === 'overloaded') {
         excluded.busy(chosen.decode);
-        await this.#pause(inFlight.pauseMs, signal);
-        inFlight.pauseMs = Math.min(2 * inFlight.pauseMs, MAX_PAUSE_MS);
+        await inFlight.backoff.pause(signal);
       } else if (failure.code === 'session_broken') await this.#pause(PAUSE_MS, signal);
       else if (failure.retry === 'elsewhere') {
         excluded.failed(chosen.decode);

@@ -8,6 +8,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import { connect, ErrorCode, DebugEvents, Events, headers, type Msg, type NatsConnection, type NatsError } from 'nats';
+import { Backoff } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import { Failure, isFailureCode, messageOf } from '../../base/failure.ts';
 import type { Log } from '../../base/log.ts';
@@ -57,13 +58,14 @@ export class NatsBus implements Bus {
   #numPending = 0;
   #reportedMs = -Infinity;
   /** Before the next attempt. */
-  #pauseMs = MIN_PAUSE_MS;
+  readonly #backoff: Backoff;
   /** Other servers of theirs, by their own word. */
   #discovered: readonly string[] = [];
 
   constructor(options: NatsBusOptions, listener: BusListener) {
     this.#options = options;
     this.#listener = listener;
+    this.#backoff = new Backoff({ clock: options.clock, firstMs: MIN_PAUSE_MS, mostMs: MAX_PAUSE_MS });
     // Without users and passwords.
     this.name = options.servers.urls.map((server) => server.replace(/\/\/.*@/, '//')).join();
     void this.#connectForever();
@@ -161,9 +163,8 @@ export class NatsBus implements Bus {
           this.#reportedMs = clock.nowMs();
           log.warn({ bus: this.name, error: messageOf(error) }, 'no connection to the NATS servers, trying again');
         }
-        this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
       }
-      await clock.sleep(this.#pauseMs, signal);
+      await this.#backoff.pause(signal);
     }
   }
 
@@ -185,7 +186,7 @@ export class NatsBus implements Bus {
       const flushed = connection.flush().then(() => true);
       if (!(await Promise.race([flushed, silent]))) return;
       this.#isConnected = true;
-      this.#pauseMs = MIN_PAUSE_MS;
+      this.#backoff.reset();
       if (!this.#stopped.signal.aborted) this.#listener.onConnected();
       const error: unknown = await Promise.race([connection.closed(), silent]);
       if (error === false) return;

@@ -62,7 +62,7 @@ function floats(name: string, values: number, bytes: number, unpack: Unpack): Bl
 function q5_0(data: Uint8Array, rows: number, inner: number): Omit<ModelRows, 'rowStart'> {
   const bytes = new Int8Array(rows * inner);
   const groups = inner / 32;
-  // As kernels/weight_format.ts has them: an even number.
+  // As kernels/weights/weight_format.ts has them: an even number.
   const perRow = Math.ceil(groups / 2) * 2;
   const scales = new Uint16Array(rows * perRow);
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);

@@ -9,6 +9,7 @@
  * that run are ended by a message, and resets are for deadlines, lost peers, and peers that do not end within GRACE_MS.
  */
 import type { ClientDuplexStream } from '@grpc/grpc-js';
+import { Condition } from '../../base/condition.ts';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { toFailure } from './status.ts';
@@ -35,7 +36,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
   /** Why reading ends; no failure: the peer has said all. */
   #end: { readonly failure: Failure | undefined } | undefined;
   #isLeft = false;
-  #wake: () => void = () => undefined;
+  readonly #changed = new Condition();
 
   constructor(stream: ClientDuplexStream<Q, R>, options: OpenCallOptions<Q>) {
     this.#stream = stream;
@@ -44,7 +45,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
       if (this.#isLeft) return;
       this.#replies.push(reply);
       if (this.#replies.length >= MAX_AHEAD) stream.pause();
-      this.#wake();
+      this.#changed.notify();
     });
     const { signal, peer } = options;
     const follow = (): void => {
@@ -56,7 +57,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
       signal.removeEventListener('abort', follow);
       this.#end ??= { failure };
       this.#over.abort(OVER);
-      this.#wake();
+      this.#changed.notify();
     };
     stream.on('error', (error) => {
       // The status overtakes what the stream holds already; a read tells the listener above.
@@ -106,9 +107,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
       }
       if (this.#end?.failure) throw this.#end.failure;
       if (this.#end) return { done: true, value: undefined };
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
+      await this.#changed.changed();
     }
   }
 
@@ -126,7 +125,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
   #lose(why: Failure): void {
     this.#end ??= { failure: why };
     this.#isLeft = true;
-    this.#wake();
+    this.#changed.notify();
     if (!this.#over.signal.aborted) this.#stream.cancel();
   }
 
@@ -136,7 +135,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     this.#isLeft = true;
     this.#end ??= { failure: why };
     this.#replies.length = 0;
-    this.#wake();
+    this.#changed.notify();
     if (this.#over.signal.aborted) return;
     const { cancel, clock } = this.#options;
     if (cancel !== undefined) this.#stream.write(cancel);

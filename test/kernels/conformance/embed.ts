@@ -1,4 +1,4 @@
-import { roundRows, weightFormats } from '../../../kernels/weight_format.ts';
+import { roundRows, weightFormats } from '../../../kernels/weights/weight_format.ts';
 import { casesOf, close, loaded, noise, type Conformance } from './suite.ts';
 
 export function embedConformance(device: Conformance): void {

@@ -7,9 +7,9 @@ import {
   weightFormats,
   type IntegerFormat,
   type PackedRows,
-} from '../../../kernels/weight_format.ts';
-import type { ColumnFormat } from '../../../kernels/stored_columns.ts';
-import { floatRows, RowDecoder, storedBytes, type StoredRows } from '../../../kernels/stored_rows.ts';
+} from '../../../kernels/weights/weight_format.ts';
+import type { ColumnFormat } from '../../../kernels/weights/stored_columns.ts';
+import { floatRows, RowDecoder, storedBytes, type StoredRows } from '../../../kernels/weights/stored_rows.ts';
 import { gates } from './gates.ts';
 import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';
 

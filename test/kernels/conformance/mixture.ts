@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { DeviceError } from '../../../kernels/device.ts';
-import { isInteger, roundRows, weightFormats } from '../../../kernels/weight_format.ts';
+import { isInteger, roundRows, weightFormats } from '../../../kernels/weights/weight_format.ts';
 import { gates } from './gates.ts';
 import { product, quantised } from './linear.ts';
 import { casesOf, close, loaded, noise, segments, type Conformance } from './suite.ts';

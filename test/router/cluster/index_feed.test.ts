@@ -5,7 +5,7 @@ import { systemClock } from '../../../shared/base/clock.ts';
 import { silentLog } from '../../../shared/base/log.ts';
 import { EmbeddedHub } from '../../../shared/bus/embedded_hub.ts';
 import { chainOf, type BlockKey, type Digest } from '../../../shared/kv/block_key.ts';
-import { Announcer } from '../../../shared/net/announcer.ts';
+import { Announcer } from '../../../shared/node/announcer.ts';
 import type { BlockSource } from '../../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';

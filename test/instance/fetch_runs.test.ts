@@ -1,7 +1,7 @@
 /** What is asked of whom where layers see windows. */
 import { expect, test } from 'vitest';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import { consecutive, SeenRuns, wholeRuns } from '../../shared/node/fetch_runs.ts';
+import { consecutive, SeenRuns, wholeRuns } from '../../shared/instance/fetch_runs.ts';
 import type { Source } from '../../shared/protocol/messages.ts';
 import type { KvSpec } from '../../shared/kv/kv_spec.ts';
 import { evenSpec } from '../support/kv.ts';

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';
-import { Outbox } from '../../shared/node/outbox.ts';
+import { Outbox } from '../../shared/instance/outbox.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import type { Mover } from '../../shared/net/mover/mover.ts';
 import { Slab } from '../../shared/kv/slab.ts';
-import { Announcer } from '../../shared/net/announcer.ts';
+import { Announcer } from '../../shared/node/announcer.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { evenSpec } from '../support/kv.ts';
 

@@ -7,6 +7,7 @@
  * Whatever was announced can be had: a read of a block that is only in the device tier makes the engine export it. A read
  * may also wait for a block that a prefill is about to compute, and may come before that prefill does.
  */
+import { Condition } from '../base/condition.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { messageOf } from '../base/failure.ts';
@@ -15,11 +16,10 @@ import { RecordCache, type InPlace, type Lent } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
-import type { Announcer } from '../net/announcer.ts';
+import type { Announcer } from '../node/announcer.ts';
 import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
 import type { Mover } from '../net/mover/mover.ts';
 import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
-import { OVER } from '../base/signal.ts';
 import { Growth } from './growth.ts';
 
 /** Slots lent to the engine for exports: enough that a chunk's blocks leave in one go. */
@@ -52,7 +52,7 @@ export class Outbox implements BlockSource {
   readonly #recordBytes: number;
   readonly wanted = new WantedKeys();
   /** Wakes readers of a key when anything about it changed. Bounded by the open fetch streams. */
-  readonly #watchers = new Map<BlockKey, Set<() => void>>();
+  readonly #watchers = new Map<BlockKey, Condition>();
   /** Prefills that run, per request; bounded by the engine's queue. */
   readonly #running = new Map<string, number>();
   /** Requests whose prefill has ended: nobody waits for their blocks any more. */
@@ -301,20 +301,13 @@ export class Outbox implements BlockSource {
 
   /** Resolves at the next change of the key, at the timeout, or when the reader leaves. */
   async #changed(key: BlockKey, timeoutMs: number, signal: AbortSignal): Promise<void> {
-    const done = new AbortController();
-    const wake = (): void => {
-      done.abort(OVER);
-    };
-    const set = this.#watchers.get(key) ?? new Set();
-    this.#watchers.set(key, set.add(wake));
-    signal.addEventListener('abort', wake, { once: true });
-    await this.#options.clock.sleep(timeoutMs, done.signal);
-    signal.removeEventListener('abort', wake);
-    set.delete(wake);
-    if (set.size === 0 && this.#watchers.get(key) === set) this.#watchers.delete(key);
+    const watched = this.#watchers.get(key) ?? new Condition();
+    this.#watchers.set(key, watched);
+    await watched.within(timeoutMs, this.#options.clock, signal);
+    if (watched.numWaiting === 0 && this.#watchers.get(key) === watched) this.#watchers.delete(key);
   }
 
   #wake(key: BlockKey): void {
-    for (const wake of this.#watchers.get(key) ?? []) wake();
+    this.#watchers.get(key)?.notify();
   }
 }

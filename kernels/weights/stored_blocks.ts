@@ -33,7 +33,7 @@ export function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView
 
 const LOW_NIBBLES = 0x0f0f0f0f;
 
-/** 32 nibbles of q4_0 or q4_1, from `at` on, as kernels/weight_format.ts has them: four words from out[to] on. */
+/** 32 nibbles of q4_0 or q4_1, from `at` on, as kernels/weights/weight_format.ts has them: four words from out[to] on. */
 export function nibblesOfBlock(view: DataView, at: number, out: Uint32Array, to: number): void {
   const [a, b] = [view.getUint32(at, true), view.getUint32(at + 4, true)];
   const [c, d] = [view.getUint32(at + 8, true), view.getUint32(at + 12, true)];

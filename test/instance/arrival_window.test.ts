@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
-import { ArrivalWindow } from '../../shared/node/arrival_window.ts';
+import { ArrivalWindow } from '../../shared/instance/arrival_window.ts';
 import { RecordCache } from '../../shared/kv/record_cache.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';

@@ -20,7 +20,7 @@ import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
 import { numericsId } from '../kv/record.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
-import { Announcer } from '../net/announcer.ts';
+import { Announcer } from '../node/announcer.ts';
 import { nothingMoved } from '../net/fetch/transfer.ts';
 import type { LaneHost } from '../net/lane_host.ts';
 import { startMover, type Mover } from '../net/mover/mover.ts';
@@ -31,12 +31,12 @@ import type { RequestContext } from '../protocol/messages.ts';
 import { tierStats } from '../protocol/tier_stats.ts';
 import { ArrivalWindow } from './arrival_window.ts';
 import { BlockFetcher } from './block_fetcher.ts';
-import { lanesOf, type MemberLanes } from './member_lanes.ts';
+import { lanesOf, type MemberLanes } from '../node/member_lanes.ts';
 import { Offers } from './offers.ts';
-import type { MemberConfig } from './options.ts';
-import type { HostLimits } from './role.ts';
+import type { MemberConfig } from '../node/options.ts';
+import type { HostLimits } from '../node/role.ts';
 import { Outbox } from './outbox.ts';
-import { RoutersSeen } from './routers_seen.ts';
+import { RoutersSeen } from '../node/routers_seen.ts';
 import { watch } from './watchdog.ts';
 
 /** Below this a chunk's exports and a fetch's arrivals would wait for each other. */

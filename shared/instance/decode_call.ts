@@ -10,6 +10,7 @@
  * The random stream of a token is (seed, absolute position), so a call with a longer list goes on where another instance
  * was lost (R1). When the caller goes away nothing stays behind (R2).
  */
+import { Condition } from '../base/condition.ts';
 import { Failure } from '../base/failure.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -60,7 +61,7 @@ class DecodeSession {
   /** The caller went away, or what it reads has ended. */
   readonly #left: ReturnType<typeof linkSignals>;
   readonly #inbox: DecodeRequest[] = [];
-  #wake: () => void = () => undefined;
+  readonly #said = new Condition();
   /** The caller says nothing more. */
   #hasSaidAll = false;
   /** How often missing blocks were reported. */
@@ -86,10 +87,10 @@ class DecodeSession {
         continue;
       }
       if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);
-      this.#wake();
+      this.#said.notify();
     }
     this.#hasSaidAll = true;
-    this.#wake();
+    this.#said.notify();
   }
 
   /** R2: nothing of it stays, however it ended. A second call does nothing. */
@@ -203,13 +204,7 @@ class DecodeSession {
       if (message) return message;
       if (this.#signal.aborted) throw new Failure('cancelled', 'the caller went away');
       if (this.#hasSaidAll) throw new Failure('invalid_request', 'the caller ended before it had said what to do');
-      const arrived = new AbortController();
-      this.#wake = () => {
-        arrived.abort(OVER);
-      };
-      this.#signal.addEventListener('abort', this.#wake, { once: true });
-      await this.#clock.sleep(ASK_TIMEOUT_MS, arrived.signal);
-      if (!arrived.signal.aborted)
+      if (await this.#said.within(ASK_TIMEOUT_MS, this.#clock, this.#signal))
         throw new Failure('deadline_exceeded', `the caller said nothing for ${ASK_TIMEOUT_MS} ms`);
     }
   }

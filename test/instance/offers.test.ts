@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../shared/base/random.ts';
 import { silentLog } from '../../shared/base/log.ts';
-import { homeStore, Offers } from '../../shared/node/offers.ts';
+import { homeStore, Offers } from '../../shared/instance/offers.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';

@@ -1,15 +1,16 @@
 /** Draws from rows on the calling thread: the definition's own arithmetic, four tokens at a time. For rows that a device gave back whole. */
 import assert from 'node:assert/strict';
+import type { RowDrawer } from '../device.ts';
 import type { Draw, DrawState } from '../draw.ts';
 import { exp2Table } from '../draw.ts';
 import { maskOf, recordOf } from '../draw_record.ts';
-import { compileKernels } from './compiled_kernels.ts';
-import { instantiate, type Kernels } from './kernel_exports.ts';
-import { MemoryPlan } from './memory_plan.ts';
-import { draw as operation, drawRecord, scratchBytes } from './ops/draw.ts';
-import { paddedWidth } from './panels.ts';
+import { compileKernels } from '../wasm/compiled_kernels.ts';
+import { instantiate, type Kernels } from '../wasm/kernel_exports.ts';
+import { MemoryPlan } from '../wasm/memory_plan.ts';
+import { draw as operation, drawRecord, scratchBytes } from '../wasm/ops/draw.ts';
+import { paddedWidth } from '../wasm/panels.ts';
 
-export class RowDrawer {
+export class HostRowDrawer implements RowDrawer {
   readonly #vocab: number;
   readonly #kernels: Kernels;
   readonly #view: DataView;

@@ -10,10 +10,10 @@ import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
 import { createDecodeHandler } from './decode_call.ts';
 import { EngineInstance } from './engine_instance.ts';
-import { liveAsMember, type Place, type RoleBody } from './member_life.ts';
-import type { EngineConfig } from './options.ts';
+import { liveAsMember, type Place, type RoleBody } from '../node/member_life.ts';
+import type { EngineConfig } from '../node/options.ts';
 import { createPrefillHandler } from './prefill_call.ts';
-import type { RoleContext, RunningRole } from './role.ts';
+import type { RoleContext, RunningRole } from '../node/role.ts';
 
 /** Looked at this often while draining. */
 const DRAIN_POLL_MS = 50;

@@ -1,10 +1,10 @@
 /** Series of `/metrics` that describe one model's requests: Prometheus text, under vLLM's names where the meaning is the same, so that existing dashboards work. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { Failure } from '../../shared/base/failure.ts';
-import { errorStatus } from './openai/errors.ts';
-import type { Log } from '../../shared/base/log.ts';
-import { IndexDrift } from './index_drift.ts';
-import type { RequestRecord } from './relay/request_log.ts';
+import { Failure } from '../../../shared/base/failure.ts';
+import { errorStatus } from '../openai/errors.ts';
+import type { Log } from '../../../shared/base/log.ts';
+import { IndexDrift } from '../index_drift.ts';
+import type { RequestRecord } from '../relay/request_log.ts';
 
 /** vLLM's own, so that quantiles of both compare. */
 const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];

@@ -3,11 +3,11 @@
  * request. A series of an engine carries the name of its own model; what is of no model, a store for instance, carries none.
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client';
-import type { ClusterBus } from '../../shared/bus/cluster_bus.ts';
-import type { Load, TierStats } from '../../shared/protocol/membership.ts';
-import type { ClusterView } from './cluster/cluster_view.ts';
-import type { Instance } from './cluster/instance.ts';
-import type { PrefixIndex } from './cluster/prefix_index.ts';
+import type { ClusterBus } from '../../../shared/bus/cluster_bus.ts';
+import type { Load, TierStats } from '../../../shared/protocol/membership.ts';
+import type { ClusterView } from '../cluster/cluster_view.ts';
+import type { Instance } from '../cluster/instance.ts';
+import type { PrefixIndex } from '../cluster/prefix_index.ts';
 
 /** What a router knows of its cluster. */
 export interface Observed {

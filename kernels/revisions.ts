@@ -1,0 +1,8 @@
+/** Revisions of what devices compute: raised when a kernel's bits change, so that blocks that another one computed are not hit (E2). */
+
+/** When the order of a sum or a rounding changes. */
+export const WASM_REVISION = 2;
+export const WEBGPU_REVISION = 1;
+
+/** Of instances whose numerics may differ: classes meet, revisions of their kernels do not. */
+export const MIXED_NUMERICS = `mixed/wasm-${WASM_REVISION}/webgpu-${WEBGPU_REVISION}`;
