@@ -4,7 +4,7 @@ import type { AnchoredHash, BlockKey } from '../kv/block_key.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import type { SequenceReport } from './sequence_times.ts';
 
-export type FinishReason = 'stop' | 'length';
+type FinishReason = 'stop' | 'length';
 
 /** Of one sequence, by the id that it was submitted with. */
 export type SequenceEvent =

@@ -1,15 +1,17 @@
 /**
  * What prefill and decode processes are: an engine that serves its blocks and both calls, whatever it is placed for, which its role says.
  */
+import type { Clock } from '../base/clock.ts';
 import { ConfigError } from '../base/options.ts';
 import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
 import { createFetchHandlers } from '../net/fetch/fetch_server.ts';
 import { answering } from '../net/network.ts';
+import type { DescribePage } from '../protocol/messages.ts';
 import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
 import { createDecodeHandler } from './decode_call.ts';
-import { EngineInstance } from './engine_instance.ts';
+import { EngineInstance, type EngineInstanceOptions } from './engine_instance.ts';
 import { liveAsMember, type Place, type RoleBody } from '../node/member_life.ts';
 import type { EngineConfig } from '../node/options.ts';
 import { createPrefillHandler } from './prefill_call.ts';
@@ -31,28 +33,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
   const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
   let stop: () => Promise<void> = () => Promise.resolve();
   const instance = await EngineInstance.start({
-    engine: {
-      model: {
-        modelPath: config.model,
-        device: config.device,
-        kernelSet: config.kernel_set,
-        weightFormat: config.weights,
-        deviceMemoryBytes: config.device_memory,
-        deviceSharing: config.device_sharing,
-        kvDtype: config.kv_dtype,
-        isMixingNumerics: config.mix_numerics,
-        blockSize: config.block_size,
-        numBlocks: config.kv_blocks,
-        numThreads: config.threads,
-        chunkTokens: config.chunk_tokens,
-        maxNumSeqs: config.max_num_seqs,
-        maxModelLen: config.max_model_len,
-      },
-      maxWaiting: config.max_waiting,
-      stepMs: config.step_ms,
-      loseDeviceAfterSteps: config.lose_device_after_steps,
-      hangAfterSteps: config.hang_after_steps,
-    },
+    engine: engineOf(config),
     stepTimeoutMs: config.step_timeout_ms,
     dramBytes: config.dram_bytes,
     transfer: config,
@@ -95,28 +76,61 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
       ...blocks,
       ...createPrefillHandler(instance),
       ...createDecodeHandler(instance, context),
-      describe: answering<'describe'>(async function* () {
-        yield* factPages(await factsOf(await openModel(config.model), { modelName, modelConfig, maxModelLen }));
-      }),
+      describe: answering<'describe'>(() => describe(config.model, { modelName, modelConfig, maxModelLen })),
     },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
     model: config.model,
     pulse: () => instance.pulse(counters.openStreams),
-    finish: async (untilMs) => {
-      instance.isDraining = true;
-      while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-      await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
-    },
+    finish: (untilMs) => finish(instance, clock, untilMs),
     close: () => instance.stop(),
   };
 }
 
+/** Until its last sequence has ended and its last offer is answered. */
+async function finish(instance: EngineInstance, clock: Clock, untilMs: number): Promise<void> {
+  instance.isDraining = true;
+  while (instance.numSequences > 0 && clock.nowMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+  await Promise.race([instance.offersSettled(), clock.sleep(Math.max(0, untilMs - clock.nowMs()))]);
+}
+
+function engineOf(config: EngineConfig): EngineInstanceOptions['engine'] {
+  return {
+    model: {
+      modelPath: config.model,
+      device: config.device,
+      kernelSet: config.kernel_set,
+      weightFormat: config.weights,
+      deviceMemoryBytes: config.device_memory,
+      deviceSharing: config.device_sharing,
+      kvDtype: config.kv_dtype,
+      isMixingNumerics: config.mix_numerics,
+      blockSize: config.block_size,
+      numBlocks: config.kv_blocks,
+      numThreads: config.threads,
+      chunkTokens: config.chunk_tokens,
+      maxNumSeqs: config.max_num_seqs,
+      maxModelLen: config.max_model_len,
+    },
+    maxWaiting: config.max_waiting,
+    stepMs: config.step_ms,
+    loseDeviceAfterSteps: config.lose_device_after_steps,
+    hangAfterSteps: config.hang_after_steps,
+  };
+}
+
+async function* describe(path: string, loaded: Loaded): AsyncGenerator<DescribePage> {
+  yield* factPages(await factsOf(await openModel(path), loaded));
+}
+
+/** Of a model, what an instance made of it. */
+interface Loaded {
+  readonly modelName: string | undefined;
+  readonly modelConfig: string;
+  readonly maxModelLen: number;
+}
+
 /** What a router asks for that has not the model's files. */
-async function factsOf(
-  model: Model,
-  loaded: { readonly modelName: string | undefined; readonly modelConfig: string; readonly maxModelLen: number },
-): Promise<ModelFacts> {
-  const { modelName, modelConfig, maxModelLen } = loaded;
+async function factsOf(model: Model, { modelName, modelConfig, maxModelLen }: Loaded): Promise<ModelFacts> {
   const { name, config, eosTokenIds, defaults } = model;
   const texts = await model.readTexts();
   return {

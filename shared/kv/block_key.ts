@@ -48,7 +48,7 @@ export function numPrefillBlocks(numTokens: number, blockSize: number): number {
 }
 
 /** The key that a chain of this root starts from. */
-export function rootKey(digest: Digest): BlockKey {
+function rootKey(digest: Digest): BlockKey {
   return xxh64(Buffer.from(digest, 'hex')) as BlockKey;
 }
 

@@ -63,6 +63,8 @@ export function generationOf(
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
   return {
     ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
+    // One tenant has all of the cluster.
+    origin: { tenant: '', priority: body.priority },
     request: {
       ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1 },
       // With `ignore_eos` only the tokens that the request names itself end it.

@@ -27,7 +27,7 @@ const MAX_BIASES = 2 ** 19;
 type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
 
 /** What both endpoints make of their body. */
-interface CommonBody {
+export interface CommonBody {
   readonly model: string | undefined;
   readonly isStream: boolean;
   readonly hasUsage: boolean;
@@ -44,6 +44,7 @@ interface CommonBody {
   /** Alternatives with each token of the prompt; -1: no log-probabilities of the prompt. */
   readonly numPromptLogprobs: number;
   readonly requestId: string | undefined;
+  readonly priority: number;
   /** Only requests with the same one share blocks. */
   readonly cacheSalt: string;
   /** Keys that no document knows. */
@@ -171,6 +172,8 @@ function readCommon(body: Common, ignored: string[], numLogprobs: number, limits
     isReturningIds: body.return_token_ids ?? false,
     numPromptLogprobs: body.prompt_logprobs ?? -1,
     requestId: body.request_id,
+    // No other is taken yet.
+    priority: Number(body.priority ?? 0),
     cacheSalt: body.cache_salt ?? '',
     ignored,
   };

@@ -154,12 +154,12 @@ export class DecodeAttempt {
 
   /** Of the instance's `placement`. */
   #context(placement: number): RequestContext {
-    const { record, numAttempts } = this.#inFlight;
+    const { record, numAttempts, generation } = this.#inFlight;
     // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
     const requestId = `${record.id}.${numAttempts}`;
     const traceId = record.names.traceId ?? record.id;
     const { router } = this.#options;
-    return { requestId, tenant: '', priority: 0, timeoutMs: this.#timeoutMs, traceId, router, placement };
+    return { requestId, ...generation.origin, timeoutMs: this.#timeoutMs, traceId, router, placement };
   }
 
   #chain(): { format: Buffer; tokens: Buffer; lastDigest: Buffer } {

@@ -3,7 +3,14 @@ import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
+/** Whose request it is, and how it ranks among others: placement and tenants will ask; said to every instance that works for it. */
+interface Origin {
+  readonly tenant: string;
+  readonly priority: number;
+}
+
 export interface Generation {
+  readonly origin: Origin;
   readonly promptTokens: Uint32Array;
   readonly request: Request;
   /** Nothing is to come but the prompt: the one token that tells that it is there is nobody's. */

@@ -31,6 +31,7 @@ export class FetchCall {
   readonly #changed = new Condition();
   /** A slot is waited for. */
   #isTaking = false;
+  #isPumping = false;
   /** Nobody reads it any more. */
   #isOver = false;
 
@@ -63,12 +64,12 @@ export class FetchCall {
   }
 
   /** Those in front that are there. */
-  *#here({ pump }: FetchDriver): Generator<Arrived> {
+  *#here({ pumpSoon }: FetchDriver): Generator<Arrived> {
     const { moved } = this.#options;
     for (let next = this.#machine.read(); next; next = this.#machine.read()) {
       const { way, bytes, ...arrived } = next;
       moved[way] += bytes;
-      pump();
+      void pumpSoon();
       yield arrived;
     }
   }
@@ -98,13 +99,21 @@ export class FetchCall {
     const pump = (): void => {
       this.#take(slots, on);
     };
+    const pumpSoon = async (): Promise<void> => {
+      if (this.#isPumping) return;
+      this.#isPumping = true;
+      // What is read in one go makes room together, and is asked for together.
+      await Promise.resolve();
+      this.#isPumping = false;
+      pump();
+    };
     stream?.listen(listener);
     const abort = (): void => {
       on({ kind: 'broken', error: asFailure(signal.reason) });
     };
     signal.addEventListener('abort', abort);
     if (signal.aborted) abort();
-    return { on, pump };
+    return { on, pumpSoon };
   }
 
   /** Slots for what is promised: those that are there at once together, another one when it comes. */
@@ -169,5 +178,5 @@ export class FetchCall {
 interface FetchDriver {
   readonly on: (event: FetchEvent) => void;
   /** Something was read: there may be room for more. */
-  readonly pump: () => void;
+  readonly pumpSoon: () => Promise<void>;
 }

@@ -3,6 +3,23 @@ import type { Failure } from '../../base/failure.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
 import type { WantedRecords } from '../mover/pulled_lanes.ts';
 
+/** Where a block of a fetch is. */
+export type BlockState = 'asked' | 'promised' | 'arriving' | 'here' | 'delivered' | 'lost';
+
+/** Where a block goes from there. */
+const NEXT: Readonly<Record<BlockState, readonly BlockState[]>> = {
+  asked: ['promised', 'lost'],
+  promised: ['arriving', 'lost'],
+  arriving: ['here', 'lost'],
+  here: ['delivered'],
+  delivered: [],
+  lost: [],
+};
+
+export function mayFollow(from: BlockState | undefined, to: BlockState): boolean {
+  return from !== undefined && NEXT[from].includes(to);
+}
+
 /** What a record came by. */
 export type TransferWay = 'memory' | 'socket' | 'call';
 

@@ -12,21 +12,9 @@ import { Failure } from '../../base/failure.ts';
 import type { BlockHash } from '../../kv/block_key.ts';
 import { FRAME_HEADER_BYTES, type FrameSpec } from '../../kv/kv_spec.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
-import type { Arrived, FetchAction, FetchEvent } from './fetch_events.ts';
+import { mayFollow, type Arrived, type BlockState, type FetchAction, type FetchEvent } from './fetch_events.ts';
 import { PieceQueue, whole, type Group, type Here, type Piece } from './piece_queue.ts';
 import { readyOf, windowOf } from './transfer_window.ts';
-
-export type BlockState = 'asked' | 'promised' | 'arriving' | 'here' | 'delivered' | 'lost';
-
-/** Where a block goes from there. */
-const NEXT: Readonly<Record<BlockState, readonly BlockState[]>> = {
-  asked: ['promised', 'lost'],
-  promised: ['arriving', 'lost'],
-  arriving: ['here', 'lost'],
-  here: ['delivered'],
-  delivered: [],
-  lost: [],
-};
 
 /** A block that lies ready at its holder and has no slot here. */
 interface Promised {
@@ -144,7 +132,7 @@ export class FetchMachine {
 
   #move(index: number, to: BlockState): void {
     const from = this.#states[index];
-    assert(from !== undefined && NEXT[from].includes(to), `block ${index} goes from ${from} to ${to}`);
+    assert(mayFollow(from, to), `block ${index} goes from ${from} to ${to}`);
     this.#states[index] = to;
   }
 

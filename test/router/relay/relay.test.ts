@@ -6,6 +6,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { Random } from '../../../shared/base/random.ts';
 import type { Digest } from '../../../shared/kv/block_key.ts';
 import { GrpcNetwork } from '../../../shared/net/grpc/grpc_network.ts';
+import type { RequestContext } from '../../../shared/protocol/messages.ts';
 import { neutralRequest } from '../../../shared/protocol/request.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
@@ -50,6 +51,7 @@ function asked(
         request: neutralRequest(numTokens, numTokens + 5),
         isPromptOnly: false,
         isOpenEnded: false,
+        origin: { tenant: 'a tenant', priority: 3 },
         ownStopTokenIds: [],
       },
       promptLogprobs: undefined,
@@ -84,6 +86,25 @@ test('a broken connection is tried again there, and given up after 64 tries with
   network.close();
   await listener.close(100);
 }, 20_000);
+
+test('every instance that works for a request is told whose it is, and how it ranks', async () => {
+  const origins: unknown[] = [];
+  const network = new GrpcNetwork('', systemClock);
+  const note = (context: RequestContext | null | undefined): never => {
+    origins.push([context?.tenant, context?.priority]);
+    throw new Failure('internal', 'that was all');
+  };
+  const listener = await network.listen('127.0.0.1:0', {
+    async *decode(requests) {
+      for await (const { start } of requests) note(start?.context);
+    },
+  });
+  const { tokens } = asked(network, [instanceAt('decode', listener.address)], 3, () => undefined);
+  await assert.rejects(tokens.next());
+  assert.deepEqual(origins[0], ['a tenant', 3]);
+  network.close();
+  await listener.close(100);
+});
 
 const report = {
   cachedTokens: 0,

@@ -1,0 +1,53 @@
+/**
+ * How large things may be, so that the next change finds its way: a file 300 lines, a function 60, a class 8 fields that change. What
+ * is larger stands below, by file and with its reason, at the size that it has: it may shrink, not grow.
+ */
+import tseslint from 'typescript-eslint';
+import { larger } from './larger.js';
+
+const MAX = { lines: 300, lineOfFunction: 60, fields: 8 };
+
+/** Fields that are not `readonly`, static ones not counted. */
+const fieldsThatChange = {
+  meta: {
+    type: 'suggestion',
+    schema: [{ type: 'integer' }],
+    messages: { many: 'class {{name}} has {{count}} fields that change, over {{max}}: divide its state' },
+  },
+  create(context) {
+    const [max] = context.options;
+    return {
+      ClassBody(node) {
+        const count = node.body.filter(
+          ({ type, readonly, static: isStatic, value }) =>
+            type === 'PropertyDefinition' && !readonly && !isStatic && value?.type !== 'ArrowFunctionExpression',
+        ).length;
+        if (count <= max) return;
+        context.report({ node, messageId: 'many', data: { name: node.parent.id?.name ?? '(none)', count, max } });
+      },
+    };
+  },
+};
+
+const rules = (max) => ({
+  'max-lines': ['error', { max: max.lines }],
+  'max-lines-per-function': ['error', { max: max.lineOfFunction, IIFEs: true }],
+  'sizes/fields-that-change': ['error', max.fields],
+});
+
+export default tseslint.config(
+  // AssemblyScript has decorators where TypeScript has none, and ESLint cannot read it.
+  { ignores: ['shared/protocol/generated/', '**/*.d.ts', '**/*.as.ts'] },
+  {
+    files: ['services/**/*.ts', 'shared/**/*.ts', 'kernels/**/*.ts'],
+    languageOptions: { parser: tseslint.parser },
+    // Directives are of the other configuration.
+    linterOptions: { reportUnusedDisableDirectives: 'off' },
+    plugins: { sizes: { rules: { 'fields-that-change': fieldsThatChange } } },
+    rules: rules(MAX),
+  },
+  ...larger.map(({ file, reason, ...max }) => {
+    if (!reason) throw new Error(`${file} is larger than others for no reason`);
+    return { files: [file], rules: rules({ ...MAX, ...max }) };
+  }),
+);

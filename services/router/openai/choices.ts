@@ -1,0 +1,212 @@
+/**
+ * The choices of an answer, whole or streamed: what runs of prompts bring, as parts that each format of the API puts into its own words
+ * (chat.ts, completions.ts).
+ */
+import type { SampledMessage } from '../../../shared/protocol/messages.ts';
+import type { Generation } from '../relay/generation.ts';
+import type { RequestRecord } from '../relay/request_log.ts';
+import { numCharactersOf } from '../text/text_stream.ts';
+import type { ApiContext } from './api_context.ts';
+import { answerJson, finishedHeaders, usageOf, type Usage } from './common.ts';
+import { PromptOffsets, type OffsetOf } from './completion_logprobs.ts';
+import { sendEvents } from './event_stream.ts';
+import type { CommonBody } from './parameters.ts';
+import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
+import { merge, prefillReported, type Piece } from './prompt_run.ts';
+import type { RequestScope } from './request_scope.ts';
+
+/** One prompt of a request, under way. */
+export interface Run {
+  readonly record: RequestRecord;
+  readonly generation: Generation;
+  readonly pieces: AsyncGenerator<Piece>;
+  /** What its text begins with; undefined: with what is generated. */
+  readonly echo: string | Uint32Array | undefined;
+}
+
+/** What comes next of a choice: of its prompt where that is echoed, then of its output. */
+interface ChoicePart<L> extends Pick<Piece, 'text' | 'finish' | 'stopReason'> {
+  /** Of its run. */
+  readonly index: number;
+  /** Undefined: it goes on with what an earlier part has begun to say. */
+  readonly ids: readonly number[] | undefined;
+  /** Null: they are not asked for. */
+  readonly logprobs: L | null;
+  readonly isFirst: boolean;
+}
+
+/** A choice that has ended. */
+interface WholeChoice extends Pick<ChoicePart<unknown>, 'index' | 'text'> {
+  readonly ids: readonly number[];
+  readonly finish: Piece['finish'] | null;
+  readonly stopReason: Piece['stopReason'];
+}
+
+/** One chunk of a stream. */
+interface ChoiceChunk {
+  readonly choice: Readonly<Record<string, unknown>>;
+  /** Fields beside its choice. */
+  readonly beside?: object;
+  /** It opens the choice: no token has been sent by then. */
+  readonly isOpening?: boolean;
+}
+
+/** How an API says it. */
+export interface AnswerFormat<L> {
+  readonly idPrefix: string;
+  readonly object: { readonly whole: string; readonly chunk: string };
+  logprobs(tokens: readonly SampledMessage[], offsetOf: OffsetOf): Promise<L>;
+  /** Those of a whole choice, put together as text, token by token. */
+  logprobList(): { add(logprobs: L): void; json(): string };
+  /** Fields of a whole choice but its log-probabilities. */
+  choice(whole: WholeChoice, promptTokens: Uint32Array): Record<string, unknown>;
+  /** Fields of a whole answer beside its choices. */
+  rest(promptTokens: Uint32Array): Record<string, unknown>;
+  /** Log-probabilities of the prompt stand in each choice; else beside them. */
+  readonly hasPromptLogprobsInChoice: boolean;
+  /** What a part says in a stream. */
+  chunks(part: ChoicePart<L>, promptTokens: Uint32Array): readonly ChoiceChunk[];
+}
+
+/** Answers with what the runs bring. */
+export async function respond<L>(
+  context: ApiContext,
+  scope: RequestScope,
+  body: CommonBody,
+  runs: readonly [Run, ...Run[]],
+  format: AnswerFormat<L>,
+): Promise<void> {
+  const headers = (): Record<string, string> => finishedHeaders(runs[0].record, body.ignored);
+  const parts = scope.own(partsOf(context, body, runs, format, scope.signal));
+  if (!body.isStream) {
+    const answer = await whole(context, body, runs, format, parts, scope.signal);
+    scope.answer(answer, headers());
+    return;
+  }
+  const { clock, stalledReaderMs, sseKeepAliveMs: keepAliveMs } = context;
+  const stream = scope.own(events(context, body, runs, format, parts, scope.signal));
+  await sendEvents(stream, scope, { clock, stalledReaderMs, keepAliveMs, headers });
+}
+
+async function* partsOf<L>(
+  context: ApiContext,
+  { sampling: { numLogprobs } }: CommonBody,
+  runs: readonly Run[],
+  format: AnswerFormat<L>,
+  signal: AbortSignal,
+): AsyncGenerator<ChoicePart<L>> {
+  /** Of choices that have begun: characters of their echo. */
+  const numEchoed = new Map<number, number>();
+  const nothing = { finish: undefined, stopReason: null, logprobs: null };
+  for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
+    const run = runs[index];
+    if (!run) continue;
+    let isFirst = !numEchoed.has(index);
+    if (isFirst && run.echo !== undefined) {
+      const echoed = await promptTextOf(context, run.echo, signal);
+      numEchoed.set(index, numCharactersOf(echoed));
+      const offsets = new PromptOffsets(echoed);
+      // The text at once, the lists in slices.
+      if (numLogprobs < 0) yield { ...nothing, index, text: echoed, ids: [], isFirst };
+      for (const slice of numLogprobs < 0 ? [] : inSlices(promptTokensOf(run.generation))) {
+        const logprobs = await format.logprobs(slice, (name) => offsets.next(name));
+        yield { ...nothing, index, text: isFirst ? echoed : '', ids: isFirst ? [] : undefined, logprobs, isFirst };
+        isFirst = false;
+        await context.clock.turn();
+      }
+      isFirst = false;
+    } else if (isFirst) numEchoed.set(index, 0);
+    const { text, tokens, finish, stopReason, offset } = piece;
+    const at = (numEchoed.get(index) ?? 0) + offset;
+    yield {
+      ...{ index, text, finish, stopReason, isFirst },
+      ids: tokens.map(({ token }) => token),
+      logprobs: numLogprobs < 0 ? null : await format.logprobs(tokens, () => at),
+    };
+  }
+}
+
+async function whole<L>(
+  context: ApiContext,
+  { numPromptLogprobs, sampling: { numLogprobs } }: CommonBody,
+  runs: readonly [Run, ...Run[]],
+  format: AnswerFormat<L>,
+  parts: AsyncGenerator<ChoicePart<L>>,
+  signal: AbortSignal,
+): Promise<string> {
+  const outputs = runs.map(() => ({
+    text: [] as string[],
+    ids: [] as number[],
+    list: format.logprobList(),
+    last: undefined as ChoicePart<L> | undefined,
+  }));
+  for await (const part of parts) {
+    const output = outputs[part.index];
+    if (!output) continue;
+    output.text.push(part.text);
+    output.ids.push(...(part.ids ?? []));
+    if (part.logprobs !== null) output.list.add(part.logprobs);
+    output.last = part;
+  }
+  for (const { record } of runs) await prefillReported(record, context.clock, signal);
+  const ofPrompts = await Promise.all(
+    runs.map(async ({ generation }) =>
+      numPromptLogprobs < 0 ? undefined : promptLogprobsJson(context, generation, numPromptLogprobs),
+    ),
+  );
+  const choices = outputs.map(({ text, ids, list, last }, index) => {
+    const { finish = null, stopReason = null } = last ?? {};
+    const promptTokens = runs[index]?.generation.promptTokens ?? new Uint32Array();
+    const promptLogprobs = format.hasPromptLogprobsInChoice ? ofPrompts[index] : undefined;
+    return {
+      fields: format.choice({ index, text: text.join(''), ids, finish, stopReason }, promptTokens),
+      logprobs: numLogprobs < 0 ? 'null' : list.json(),
+      ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
+    };
+  });
+  const [first] = runs;
+  const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts[0];
+  return answerJson(
+    frameOf(context, format, first.record, format.object.whole),
+    choices,
+    { usage: usageOf(runs.map(({ record }) => record)), ...format.rest(first.generation.promptTokens) },
+    beside === undefined ? '' : `,"prompt_logprobs":${beside}`,
+  );
+}
+
+async function* events<L>(
+  context: ApiContext,
+  body: CommonBody,
+  runs: readonly [Run, ...Run[]],
+  format: AnswerFormat<L>,
+  parts: AsyncGenerator<ChoicePart<L>>,
+  signal: AbortSignal,
+): AsyncGenerator {
+  const head = frameOf(context, format, runs[0].record, format.object.chunk);
+  const numSent = runs.map(() => 0);
+  const usage = (record: RequestRecord, numTokens: number): { usage?: Usage | null } =>
+    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([record], numTokens) : null } : {};
+  for await (const part of parts) {
+    const run = runs[part.index];
+    if (!run) continue;
+    const { record, generation } = run;
+    const before = numSent[part.index] ?? 0;
+    const now = before + (part.ids?.length ?? 0);
+    numSent[part.index] = now;
+    for (const { choice, beside, isOpening } of format.chunks(part, generation.promptTokens))
+      yield { ...head, choices: [choice], ...usage(record, isOpening ? before : now), ...beside };
+  }
+  if (!body.hasUsage) return;
+  for (const { record } of runs) await prefillReported(record, context.clock, signal);
+  yield { ...head, choices: [], usage: usageOf(runs.map(({ record }) => record)) };
+}
+
+function frameOf<L>(
+  { servedName, clock }: ApiContext,
+  { idPrefix }: AnswerFormat<L>,
+  record: RequestRecord,
+  object: string,
+): Record<string, unknown> {
+  const id = `${idPrefix}${record.names.clientId ?? record.id}`;
+  return { id, object, created: Math.floor(clock.wallMs() / 1_000), model: servedName };
+}
