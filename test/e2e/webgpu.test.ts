@@ -61,15 +61,14 @@ test('the oracle: prompts of up to 200 tokens give the tokens of a single-proces
 });
 
 /** What the router renders for these messages. */
-function templateOf(messages: Example['messages']): string {
-  const input: TemplateInput = {
+function templateOf(messages: Example['messages']): TemplateInput {
+  return {
     messages: messages.map((message) => ({ ...message })),
     addGenerationPrompt: true,
     continueFinalMessage: false,
     addSpecialTokens: false,
     kwargs: {},
   };
-  return JSON.stringify(input);
 }
 
 interface Example {

@@ -6,6 +6,8 @@ import { Failure } from '../../../shared/base/failure.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import type { BodyReader, start } from './body_worker.ts';
 import { readBody, type BodyKind, type BodyOf } from './body_kinds.ts';
+import type { PromptBodyKind, ReadPromptBody } from '../text/prompt_body.ts';
+import type { TextCodec } from '../text/text.ts';
 import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
 
 /** A token id in JSON takes up to 8 bytes, a token's text seldom more; the rest is escapes and keys. */
@@ -128,6 +130,26 @@ export class Bodies {
       const { body: parsed, refused } = await this.#worker.call('read', { kind, bytes, limits }, signal);
       if (refused) throw new ParameterFailure(refused.message, refused.param, refused.code);
       return parsed as BodyOf<K>;
+    } finally {
+      body.release();
+    }
+  }
+
+  /**
+   * With the ids of its prompts, where it is for the model that `codec` is of and that has a tokenizer: read and encoded by one of its
+   * threads. @throws ParameterFailure what is wrong with it, Failure what is wrong with its prompts.
+   */
+  async readPrompts<K extends PromptBodyKind>(
+    kind: K,
+    body: Body,
+    { servedName: model, codec }: { readonly servedName: string; readonly codec: TextCodec },
+    signal: AbortSignal,
+  ): Promise<ReadPromptBody<K>> {
+    if (!codec.hasTokenizer) return { body: await this.read(kind, body, signal), prompts: undefined };
+    try {
+      const read = await codec.readPrompts({ kind, bytes: body.bytes, limits: this.#limits(), model }, signal);
+      if ('refused' in read) throw new ParameterFailure(read.refused.message, read.refused.param, read.refused.code);
+      return read;
     } finally {
       body.release();
     }

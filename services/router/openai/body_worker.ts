@@ -1,13 +1,6 @@
 /** The thread that parses large bodies. */
-import type { FailureCode } from '../../../shared/base/failure.ts';
 import { readBody, type BodyKind, type BodyOf } from './body_kinds.ts';
-import { ParameterFailure, type BodyLimits } from './parameter_failure.ts';
-
-interface Refusal {
-  readonly message: string;
-  readonly param: string | null;
-  readonly code: FailureCode;
-}
+import { refusalOf, type BodyLimits, type Refusal } from './parameter_failure.ts';
 
 /** What the thread does. */
 export class BodyReader {
@@ -18,8 +11,7 @@ export class BodyReader {
     try {
       return { body: readBody(kind, bytes, limits) };
     } catch (error) {
-      if (!(error instanceof ParameterFailure)) throw error;
-      return { refused: { message: error.message, param: error.param, code: error.code } };
+      return { refused: refusalOf(error) };
     }
   }
 }

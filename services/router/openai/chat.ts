@@ -22,11 +22,11 @@ interface ChatLogprob {
 
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/chat/completions');
-  const body = await all.bodies.read('chat', scope.body, scope.signal);
+  const { body, prompts } = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
   const context = all.of(body.model);
   record.model = context.servedName;
   scope.named(body.requestId);
-  const promptTokens = await context.codec.encodeChat(body.template, scope.signal);
+  const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, scope.signal));
   record.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');

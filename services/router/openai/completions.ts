@@ -14,10 +14,10 @@ const DEFAULT_MAX_TOKENS = 16;
 
 export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/completions');
-  const body = await all.bodies.read('completion', scope.body, scope.signal);
+  const { body, prompts } = await all.bodies.readPrompts('completion', scope.body, all.of(undefined), scope.signal);
   const context = all.of(body.model);
   scope.named(body.requestId);
-  const [first, ...others] = await startAll(context, body, scope, record);
+  const [first, ...others] = await startAll(context, body, prompts, scope, record);
   if (first) await respond(context, scope, body, [first, ...others], completionFormat(context, body));
 }
 
@@ -25,12 +25,13 @@ export async function completions(all: ApiContext, scope: RequestScope): Promise
 async function startAll(
   context: ApiContext,
   body: CompletionBody,
+  encoded: readonly Uint32Array[] | undefined,
   scope: RequestScope,
   first: RequestRecord,
 ): Promise<Run[]> {
   const runs: Run[] = [];
   let numAsked = 0;
-  for (const prompt of body.prompts) {
+  for (const [i, prompt] of (encoded ?? body.prompts).entries()) {
     const record = runs.length === 0 ? first : scope.open('/v1/completions');
     const promptTokens =
       typeof prompt === 'string' ? await context.codec.encode(prompt, body.hasSpecialTokens, scope.signal) : prompt;
@@ -42,7 +43,7 @@ async function startAll(
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
     const pieces = scope.own(runPrompt(context, record, generation, scope));
-    runs.push({ record, generation, pieces, echo: body.isEchoing ? prompt : undefined });
+    runs.push({ record, generation, pieces, echo: body.isEchoing ? body.prompts[i] : undefined });
   }
   return runs;
 }

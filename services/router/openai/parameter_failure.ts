@@ -28,3 +28,16 @@ export class ParameterFailure extends Failure {
     this.param = param;
   }
 }
+
+/** One that crosses threads. */
+export interface Refusal {
+  readonly message: string;
+  readonly param: string | null;
+  readonly code: FailureCode;
+}
+
+/** @throws whatever else `error` is. */
+export function refusalOf(error: unknown): Refusal {
+  if (!(error instanceof ParameterFailure)) throw error;
+  return { message: error.message, param: error.param, code: error.code };
+}

@@ -53,7 +53,8 @@ export interface CommonBody {
 
 export interface ChatBody extends CommonBody {
   /** JSON of a {@link TemplateInput}: a long list of messages crosses threads as one text. */
-  readonly template: string;
+  /** Without messages once they are encoded. */
+  readonly template: TemplateInput;
 }
 
 export interface CompletionBody extends CommonBody {
@@ -66,7 +67,7 @@ export interface CompletionBody extends CommonBody {
 export interface TokenizeBody {
   readonly model: string | undefined;
   readonly text: string | undefined;
-  readonly template: string | undefined;
+  readonly template: TemplateInput | undefined;
   readonly hasSpecialTokens: boolean;
   readonly hasStrings: boolean;
   readonly ignored: readonly string[];
@@ -191,7 +192,7 @@ function templateOf(
     'messages' | 'add_generation_prompt' | 'continue_final_message' | 'chat_template_kwargs' | 'add_special_tokens'
   > & { readonly reasoning_effort?: string | undefined },
   limits: BodyLimits,
-): string {
+): TemplateInput {
   const isContinuing = body.continue_final_message ?? false;
   if (isContinuing && body.add_generation_prompt) {
     throw new ParameterFailure(
@@ -199,7 +200,7 @@ function templateOf(
       'continue_final_message',
     );
   }
-  const input: TemplateInput = {
+  return {
     messages: readMessages(body.messages, limits.maxModelLen),
     addGenerationPrompt: body.add_generation_prompt ?? !isContinuing,
     continueFinalMessage: isContinuing,
@@ -209,7 +210,6 @@ function templateOf(
       ...body.chat_template_kwargs,
     },
   };
-  return JSON.stringify(input);
 }
 
 /** @throws ParameterFailure for whatever is not allowed, by name. */

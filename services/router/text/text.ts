@@ -7,6 +7,8 @@ import { linkEnds } from '../../../shared/base/thread_link.ts';
 import type { Thread, Threads } from '../../../shared/base/threads.ts';
 import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
+import type { TemplateInput } from '../openai/parameters.ts';
+import type { PromptBodyJob } from './prompt_body.ts';
 import { generatedTokens, type Answer } from './encoder/answer_memory.ts';
 import { charactersOf, escapedBytes } from './token_bytes.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
@@ -108,17 +110,27 @@ export class TextCodec {
     return encoder.call('encode', { text, addSpecialTokens, maxCharacters }, signal);
   }
 
-  /** Of a TemplateInput as JSON. @throws Failure `invalid_request` with the template's own message. */
-  async encodeChat(template: string, signal: AbortSignal): Promise<Uint32Array> {
+  /** A body, and the ids of its prompts where they are for this model: one crossing each way. */
+  readPrompts(
+    job: Omit<PromptBodyJob, 'maxCharacters'>,
+    signal: AbortSignal,
+  ): Promise<ReturnType<TokenizerTools['readPrompts']>> {
     const maxCharacters = this.#maxCharacters;
-    return this.#encoder(template.length).call('encodeChat', { template, maxCharacters }, signal);
+    return this.#encoder(job.bytes.length).call('readPrompts', { ...job, maxCharacters }, signal);
+  }
+
+  /** @throws Failure `invalid_request` with the template's own message. */
+  async encodeChat(template: TemplateInput, signal: AbortSignal): Promise<Uint32Array> {
+    const maxCharacters = this.#maxCharacters;
+    const characters = template.messages.reduce((sum, { content }) => sum + String(content).length, 0);
+    return this.#encoder(characters).call('encodeChat', { template, maxCharacters }, signal);
   }
 
   /** The list of ids, and that of their strings, as JSON. */
   async tokenize(
     request: {
       readonly text: string | undefined;
-      readonly template: string | undefined;
+      readonly template: TemplateInput | undefined;
       readonly hasSpecialTokens: boolean;
       readonly hasStrings: boolean;
     },

@@ -7,11 +7,13 @@ import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { forTemplate, leftOpen, namesRole, type Messages } from './chat_messages.ts';
 import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
+import { joined, refuseTooLong, withinStack } from './encoder/encode_limits.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { endOfTurn } from './end_of_turn.ts';
 import { openLibrary } from './encoder/library.ts';
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
 import { PartedText, serveParts } from './encoder/parts.ts';
+import { readPromptBody, type PromptBodyJob } from './prompt_body.ts';
 import { ChatTemplate } from './template/chat_template.ts';
 import { REPLACEMENT, tokenSpeller, type TokenBytes } from './token_bytes.ts';
 
@@ -106,10 +108,8 @@ export class TokenizerTools {
   }
 
   /** Renders the chat template, which brings its own special tokens. @throws Failure with what the template raises. */
-  #render(json: string): { readonly text: string; readonly addSpecialTokens: boolean } {
-    const { addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs, ...input } = JSON.parse(
-      json,
-    ) as TemplateInput;
+  #render(template: TemplateInput): { readonly text: string; readonly addSpecialTokens: boolean } {
+    const { addGenerationPrompt, continueFinalMessage, addSpecialTokens, kwargs, ...input } = template;
     const messages = forTemplate(input.messages, this.#knowsDeveloper);
     const renderWith = (list: Messages): string => this.#rendered(list, addGenerationPrompt, kwargs);
     let text: string;
@@ -227,26 +227,31 @@ export class TokenizerTools {
     return ids.length === 0 ? Uint32Array.from(this.#startToken()) : ids;
   }
 
-  encodeChat({ template: json, maxCharacters }: { template: string; maxCharacters: number }): Uint32Array {
-    const { text, addSpecialTokens } = this.#render(json);
+  /** A body with prompts, and their ids. */
+  readPrompts(job: PromptBodyJob): ReturnType<typeof readPromptBody> {
+    return readPromptBody(this, job);
+  }
+
+  encodeChat({ template, maxCharacters }: { template: TemplateInput; maxCharacters: number }): Uint32Array {
+    const { text, addSpecialTokens } = this.#render(template);
     return this.#encode(text, addSpecialTokens, maxCharacters);
   }
 
   /** The lists as JSON: a long one is text for its client and nothing else. */
   tokenize({
     text,
-    template: json,
+    template,
     hasSpecialTokens,
     hasStrings,
     maxCharacters,
   }: {
     text: string | undefined;
-    template: string | undefined;
+    template: TemplateInput | undefined;
     hasSpecialTokens: boolean;
     hasStrings: boolean;
     maxCharacters: number;
   }): { count: number; tokens: string; strings: string } {
-    const rendered = json === undefined ? { text: text ?? '', addSpecialTokens: hasSpecialTokens } : this.#render(json);
+    const rendered = template ? this.#render(template) : { text: text ?? '', addSpecialTokens: hasSpecialTokens };
     refuseTooLong(rendered.text, maxCharacters);
     const options = { add_special_tokens: rendered.addSpecialTokens };
     const { ids, tokens } = withinStack(() => this.#tokenizer.encode(rendered.text, options));
@@ -300,35 +305,6 @@ export class TokenizerTools {
       ids.length === 0 ? '' : this.#tokenizer.decode([...ids], { skip_special_tokens: skipSpecialTokens }),
     );
   }
-}
-
-function joined(parts: readonly Uint32Array[]): Uint32Array {
-  const all = new Uint32Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
-}
-
-/** The library keeps as much of a piece on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
-function withinStack<T>(encode: () => T): T {
-  try {
-    return encode();
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    throw new Failure('invalid_request', 'the text has a word that is too long to be tokenized: put breaks into it');
-  }
-}
-
-/** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
-function refuseTooLong(text: string, maxCharacters: number): void {
-  if (text.length <= maxCharacters) return;
-  throw new Failure(
-    'context_too_long',
-    `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
-  );
 }
 
 /** The template by itself, or in a list of named ones. */

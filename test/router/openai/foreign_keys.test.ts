@@ -149,7 +149,7 @@ test('seeds keep all of their 64 bits; outside of them they are refused', () => 
 test('roles are the template’s to know; what is no role, and media, are refused', () => {
   for (const role of ['control', 'ipython', 'document', 'developer', 'user']) {
     const { template } = readChatBody(Buffer.from(JSON.stringify({ messages: [{ role, content: 'x' }] })), limits);
-    assert.equal((JSON.parse(template) as { messages: { role: string }[] }).messages[0]?.role, role);
+    assert.equal(template.messages[0]?.['role'], role);
   }
   assert.match(refusal(() => chat({ messages: [{ content: 'x' }] })).message, /^messages\.0\.role: /);
   assert.match(refusal(() => chat({ messages: [{ role: '', content: 'x' }] })).message, /^messages\.0\.role: /);

@@ -106,10 +106,11 @@ function rendered(
   tools: TokenizerTools,
   { messages, add_generation_prompt, ...kwargs }: Omit<Render, 'template'>,
 ): Uint32Array {
-  const template = JSON.stringify({
-    ...{ messages, addGenerationPrompt: add_generation_prompt, continueFinalMessage: false, addSpecialTokens: false },
+  const template = {
+    messages: messages as Record<string, unknown>[],
+    ...{ addGenerationPrompt: add_generation_prompt, continueFinalMessage: false, addSpecialTokens: false },
     kwargs,
-  });
+  };
   return tools.encodeChat({ template, maxCharacters: ENOUGH });
 }
 

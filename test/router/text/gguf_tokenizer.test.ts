@@ -90,10 +90,10 @@ test('a file brings its template and its tokens', async () => {
   const model = await openModel(join(goldenFolder('gguf-q8_0'), 'model.gguf'));
   expect(model.eosTokenIds).toEqual([2, 0]);
   const tools = new TokenizerTools((await model.readTexts())!);
-  const template = JSON.stringify({
+  const template = {
     ...{ messages: [{ role: 'user', content: 'hello' }], addGenerationPrompt: true, continueFinalMessage: false },
     ...{ addSpecialTokens: false, kwargs: {} },
-  });
+  };
   const ids = tools.encodeChat({ template, maxCharacters: 1e5 });
   expect(tools.detokenize(ids)).toBe('<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n');
   expect(ids[0]).toBe(1);

@@ -203,7 +203,7 @@ test('a template that cannot be read refuses chats with its error, and nothing e
   assert(tools.encode({ text: 'Locker', addSpecialTokens: true, maxCharacters: 100 }).length > 0);
 });
 
-function encodeChat(tools: TokenizerTools, messages: readonly object[]): Uint32Array {
+function encodeChat(tools: TokenizerTools, messages: readonly Record<string, unknown>[]): Uint32Array {
   const input = {
     messages,
     addGenerationPrompt: false,
@@ -211,7 +211,7 @@ function encodeChat(tools: TokenizerTools, messages: readonly object[]): Uint32A
     addSpecialTokens: false,
     kwargs: {},
   };
-  return tools.encodeChat({ template: JSON.stringify(input), maxCharacters: 10_000 });
+  return tools.encodeChat({ template: input, maxCharacters: 10_000 });
 }
 
 test('arguments of calls reach a template as Python reads them: exact integers, floats, keys in their order', () => {

@@ -1,0 +1,31 @@
+/** What a text may be to be encoded, and lists of ids put together. */
+import { Failure } from '../../../../shared/base/failure.ts';
+
+/** The library keeps as much of a piece on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
+export function withinStack<T>(encode: () => T): T {
+  try {
+    return encode();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new Failure('invalid_request', 'the text has a word that is too long to be tokenized: put breaks into it');
+  }
+}
+
+/** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are. */
+export function refuseTooLong(text: string, maxCharacters: number): void {
+  if (text.length <= maxCharacters) return;
+  throw new Failure(
+    'context_too_long',
+    `the prompt has ${text.length} characters; no more than ${maxCharacters} can fit the context: shorten it`,
+  );
+}
+
+export function joined(parts: readonly Uint32Array[]): Uint32Array {
+  const all = new Uint32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}

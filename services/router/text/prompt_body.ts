@@ -1,0 +1,52 @@
+/** Bodies with prompts, read where their text is encoded: bytes in, what is asked for and token ids out. */
+import { readBody, type BodyOf } from '../openai/body_kinds.ts';
+import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_failure.ts';
+import type { TemplateInput } from '../openai/parameters.ts';
+
+export type PromptBodyKind = 'chat' | 'completion';
+
+export interface PromptBodyJob<K extends PromptBodyKind = PromptBodyKind> {
+  readonly kind: K;
+  readonly bytes: Uint8Array;
+  readonly limits: BodyLimits;
+  /** The model whose tokenizer this is: prompts for another are left as they are. */
+  readonly model: string;
+  readonly maxCharacters: number;
+}
+
+/** Text to token ids. */
+export interface PromptEncoder {
+  encode(prompt: { text: string; addSpecialTokens: boolean; maxCharacters: number }): Uint32Array;
+  encodeChat(chat: { template: TemplateInput; maxCharacters: number }): Uint32Array;
+}
+
+/** A body, and of each of its prompts the token ids; undefined: another model's tokenizer encodes them. */
+export interface ReadPromptBody<K extends PromptBodyKind = PromptBodyKind> {
+  readonly body: BodyOf<K>;
+  readonly prompts: readonly Uint32Array[] | undefined;
+}
+
+/** The errors of bodies are the client's: they are values, which cross threads whole. */
+export function readPromptBody(
+  tools: PromptEncoder,
+  { kind, bytes, limits, model, maxCharacters }: PromptBodyJob,
+): ReadPromptBody | { readonly refused: Refusal } {
+  let body: BodyOf<PromptBodyKind>;
+  try {
+    body = readBody(kind, bytes, limits);
+  } catch (error) {
+    return { refused: refusalOf(error) };
+  }
+  if ((body.model ?? '') !== '' && body.model !== model) return { body, prompts: undefined };
+  // What was encoded stays here, where its client is not given it back.
+  if ('template' in body)
+    return {
+      body: { ...body, template: { ...body.template, messages: [], kwargs: {} } },
+      prompts: [tools.encodeChat({ template: body.template, maxCharacters })],
+    };
+  const { hasSpecialTokens: addSpecialTokens, isEchoing } = body;
+  const prompts = body.prompts.map((prompt) =>
+    typeof prompt === 'string' ? tools.encode({ text: prompt, addSpecialTokens, maxCharacters }) : prompt,
+  );
+  return { body: isEchoing ? body : { ...body, prompts: [] }, prompts };
+}
