@@ -76,19 +76,26 @@ module.exports = {
       name: 'protocol-stands-on-kv',
       severity: 'error',
       from: { path: '^shared/protocol/' },
-      to: { path: '^shared/(model|bus|net|engine|node)/' },
+      to: { path: '^shared/(model|bus|net|engine|node|instance)/' },
     },
     {
       name: 'net-and-engine-are-strangers',
       severity: 'error',
       from: { path: '^shared/(net|engine)/' },
-      to: { path: '^shared/(bus|net|engine|node)/', pathNot: '^shared/$1/' },
+      to: { path: '^shared/(bus|net|engine|node|instance)/', pathNot: '^shared/$1/' },
     },
     {
       name: 'the-bus-stands-on-the-network',
       severity: 'error',
       from: { path: '^shared/bus/' },
       to: { path: '^shared/(engine|node)/' },
+    },
+    {
+      name: 'instance-is-the-roof-of-shared',
+      comment: 'What prefill and decode share stands on all the rest; nothing of it knows them.',
+      severity: 'error',
+      from: { path: '^(shared/(?!instance/)|services/(?!prefill/|decode/))' },
+      to: { path: '^shared/instance/' },
     },
     {
       name: 'only-the-driver-knows-grpc',
