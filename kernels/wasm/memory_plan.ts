@@ -4,17 +4,17 @@ import { DeviceError } from '../device.ts';
 
 const PAGE_BYTES = 65_536;
 /** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model. */
-let maxBytes = 65_536 * PAGE_BYTES;
-
-/** For drills: a small model has several memories too. */
-export function narrowMemories(bytes: number): void {
-  maxBytes = bytes;
-}
+export const MAX_MEMORY_BYTES = 65_536 * PAGE_BYTES;
 
 export class MemoryPlan {
   // Offset 0 stays unused, so that 0 can mean "none".
   #end = 64;
   readonly #bytes = new Map<string, number>();
+  readonly #maxBytes: number;
+
+  constructor(maxBytes = MAX_MEMORY_BYTES) {
+    this.#maxBytes = maxBytes;
+  }
 
   /** Reserves `bytes`, aligned to 64, and returns the offset; `what` sums up in messages. */
   reserve(what: string, bytes: number): number {
@@ -25,7 +25,7 @@ export class MemoryPlan {
   }
 
   get fits(): boolean {
-    return this.#end <= maxBytes;
+    return this.#end <= this.#maxBytes;
   }
 
   /** @throws DeviceError when it does not fit, with the sizes. */
@@ -33,7 +33,7 @@ export class MemoryPlan {
     const sizes = sizesOf([this]);
     if (!this.fits) {
       throw new DeviceError(
-        `a memory of the wasm device has at most ${formatMiB(maxBytes)}, and what cannot be parted is larger: ${sizes}: ` +
+        `a memory of the wasm device has at most ${formatMiB(this.#maxBytes)}, and what cannot be parted is larger: ${sizes}: ` +
           SMALLER,
       );
     }

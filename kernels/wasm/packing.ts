@@ -10,14 +10,9 @@ import { readyWorkers } from './ready_workers.ts';
 /** More of them wait for the file. */
 const MAX_THREADS = 8;
 /** Helpers take longer to start than less than this takes to load. */
-let minBytes = 64 << 20;
+export const MIN_SHARED_BYTES = 64 << 20;
 
-/** For drills: small models are packed by several threads too. */
-export function narrowPacking(bytes: number): void {
-  minBytes = bytes;
-}
-
-export function packingThreads(numThreads: number, weightBytes: number): number {
+export function packingThreads(numThreads: number, weightBytes: number, minBytes = MIN_SHARED_BYTES): number {
   return weightBytes < minBytes ? 1 : Math.min(numThreads, MAX_THREADS);
 }
 

@@ -34,16 +34,23 @@ export interface ProgramLayout {
   readonly operations: readonly PlacedOperation[];
 }
 
+/** Threads of a step, threads that pack, and the most that a memory has. */
+interface LayoutChoice {
+  readonly numThreads: number;
+  readonly numPacking: number;
+  readonly maxMemoryBytes: number | undefined;
+}
+
 /** `numPacking`: threads that pack its weights. @throws DeviceError for shapes the kernels do not have. */
 export function layOutProgram(
   program: Program,
   options: LoadOptions,
-  { numThreads, numPacking }: { readonly numThreads: number; readonly numPacking: number },
+  { numThreads, numPacking, maxMemoryBytes }: LayoutChoice,
 ): ProgramLayout {
   if (options.kv.blockSize % 4 !== 0) {
     throw new DeviceError(`block_size must be a multiple of 4, not ${options.kv.blockSize}`);
   }
-  const plan = new MemoryPlan();
+  const plan = new MemoryPlan(maxMemoryBytes);
   const weights = new Map(
     Object.entries(program.weights).map(([name, spec]) => [
       name,

@@ -29,8 +29,21 @@ export interface WasmDevice extends Device {
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<ProfiledExecutable>;
 }
 
+/** What tests narrow, so that small models are as large ones are. */
+export interface WasmBounds {
+  /** That one memory has at most: a program that needs more has several. */
+  readonly maxMemoryBytes?: number;
+  /** Of weights that several threads pack. */
+  readonly minSharedBytes?: number;
+}
+
 /** `hasRelaxed` false: plain SIMD although the runtime has more, for tests. `numSharing`: engines that divide the machine's memory. */
-export function createWasmDevice(numThreads: number, hasRelaxed = true, numSharing = 1): WasmDevice {
+export function createWasmDevice(
+  numThreads: number,
+  hasRelaxed = true,
+  numSharing = 1,
+  bounds: WasmBounds = {},
+): WasmDevice {
   assert(
     Number.isInteger(numThreads) && numThreads >= 1,
     `the wasm device needs at least one thread, not ${numThreads}`,
@@ -53,7 +66,7 @@ export function createWasmDevice(numThreads: number, hasRelaxed = true, numShari
       lose('told to go');
     },
     load: (program, weights, load) =>
-      loadProgram(program, weights, load, { numThreads, kernels, memoryBytes: machineMemory() / numSharing }),
+      loadProgram(program, weights, load, { numThreads, kernels, memoryBytes: machineMemory() / numSharing, bounds }),
     peaks: (nowMs, readBytes) => measurePeaks(kernels, numThreads, nowMs, readBytes),
   };
 }
@@ -62,23 +75,24 @@ interface Machine {
   readonly numThreads: number;
   readonly kernels: CompiledKernels;
   readonly memoryBytes: number;
+  readonly bounds: WasmBounds;
 }
 
 async function loadProgram(
   program: Program,
   weights: WeightSource,
   options: LoadOptions,
-  { numThreads, kernels, memoryBytes }: Machine,
+  { numThreads, kernels, memoryBytes, bounds: { maxMemoryBytes, minSharedBytes } }: Machine,
 ): Promise<WasmExecutable> {
   const specs = Object.values(program.weights);
   const numBytes = specs.reduce((sum, spec) => sum + weightBytes(spec, options.weightFormat), 0);
-  const numPacking = packingThreads(numThreads, numBytes);
+  const numPacking = packingThreads(numThreads, numBytes, minSharedBytes);
   const optionsOf = ({ layers }: Pick<Piece, 'layers'>): LoadOptions => ({
     ...options,
     kv: layoutOfLayers(options.kv, layers),
   });
   const layoutOf = (piece: Piece): ProgramLayout =>
-    layOutProgram(piece.program, optionsOf(piece), { numThreads, numPacking });
+    layOutProgram(piece.program, optionsOf(piece), { numThreads, numPacking, maxMemoryBytes });
   const cut = piecesOf(program, (piece) => layoutOf(piece).plan.fits);
   const layouts = cut.pieces.map(layoutOf);
   // Before anything is read.

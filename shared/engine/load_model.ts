@@ -18,6 +18,7 @@ import { programOf, shapeOf } from './architectures/registry.ts';
 import { checkTensors } from './check_tensors.ts';
 import { heldFormats } from './held_formats.ts';
 import { ropesServed } from './architectures/decoder_rope.ts';
+import type { WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { autoDevice, openDevice } from './open_device.ts';
 import { kvLayoutOf, kvSpecOf } from './program_kv.ts';
 import { warmUp } from './warm_up.ts';
@@ -39,6 +40,8 @@ export interface LoadModelOptions {
   readonly blockSize: number;
   /** Least raw bytes of a record's frame; the spec's own when it does not say. */
   readonly minFrameBytes?: number;
+  /** Of the wasm device. */
+  readonly wasmBounds?: WasmBounds;
   /**
    * 0: on wasm as many as 512 MiB hold, at least two full sequences, at most 4,096, and no more than an eighth of the machine's memory divided
    * among the engines; on webgpu what is left after the weights.

@@ -1,6 +1,6 @@
 /** From the name of a device to the device, and what `penstock devices` says of each. */
 import { DeviceError, type Device } from '../../kernels/device.ts';
-import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
+import { createWasmDevice, type WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { defaultAdapter, listAdapters, openAdapter } from '../../kernels/wgsl/adapters.ts';
 import type { KernelSet } from '../../kernels/wgsl/kernel_set.ts';
 import { matrixChoice, nameOf } from '../../kernels/wgsl/matrix_units.ts';
@@ -16,6 +16,7 @@ interface DeviceChoice {
   readonly deviceSharing: number;
   /** 0: one per core. */
   readonly numThreads: number;
+  readonly wasmBounds?: WasmBounds | undefined;
 }
 
 /** What `auto` stands for on this machine, and why. */
@@ -36,7 +37,8 @@ export async function autoDevice(): Promise<{ readonly device: string; readonly 
 /** @throws DeviceError for a name that is no device here. */
 export async function openDevice(choice: DeviceChoice): Promise<Device> {
   const { device: name } = choice;
-  if (name === 'wasm') return createWasmDevice(choice.numThreads || availableCores(), true, choice.deviceSharing);
+  if (name === 'wasm')
+    return createWasmDevice(choice.numThreads || availableCores(), true, choice.deviceSharing, choice.wasmBounds);
   const match = /^webgpu(?::(.+))?$/.exec(name);
   if (!match) {
     throw new DeviceError(

@@ -1,10 +1,10 @@
 /** A program in several memories: what it computes has the bits of one memory (E2), whatever the rows, the chunks and the threads. Budget: 20 s. */
 import assert from 'node:assert/strict';
-import { afterEach, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { fromSlot } from '../../kernels/device.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
-import { allocateAll, MemoryPlan, narrowMemories } from '../../kernels/wasm/memory_plan.ts';
-import { narrowPacking } from '../../kernels/wasm/packing.ts';
+import { allocateAll, MemoryPlan } from '../../kernels/wasm/memory_plan.ts';
+import type { WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { piecesOf } from '../../kernels/wasm/pieces.ts';
 import type { ProfiledExecutable } from '../../kernels/wasm/wasm_executable.ts';
 import { programOf, shapeOf } from '../../shared/engine/architectures/registry.ts';
@@ -16,13 +16,7 @@ import { goldenFolder } from '../support/golden.ts';
 import { loadDefaults } from '../support/reference_loop.ts';
 import { bitsOf } from './bits.ts';
 
-const WHOLE = 2 ** 32;
 const NUM_PIECES = 3;
-
-afterEach(() => {
-  narrowMemories(WHOLE);
-  narrowPacking(64 << 20);
-});
 
 const golden = ['llama-odd', 'llama-tied', 'gemma2', 'gemma3', 'qwen3-moe', 'mixtral', 'phi3'] as const;
 
@@ -58,18 +52,22 @@ test.each(golden)('%s is cut where the residual stream is all that goes on', asy
   assert.equal(held.length, Object.keys(program.weights).length, 'every weight lies in one');
 });
 
-/** So little that there are a few. */
-async function narrowFor(modelPath: string, weightFormat: WeightFormat | 'auto', numThreads = 1): Promise<void> {
+/** Memories so small that there are a few. */
+async function boundsFor(
+  modelPath: string,
+  weightFormat: WeightFormat | 'auto',
+  numThreads = 1,
+  bounds: WasmBounds = {},
+): Promise<WasmBounds> {
   for (let bytes = 64 << 20; bytes > 1 << 20; bytes = Math.floor(bytes * 0.8)) {
-    narrowMemories(bytes);
-    const loaded = await loadModel({ ...loadDefaults, modelPath, weightFormat, numThreads, numBlocks: 128 }).catch(
-      () => undefined,
-    );
+    const wasmBounds = { ...bounds, maxMemoryBytes: bytes };
+    const options = { ...loadDefaults, modelPath, weightFormat, numThreads, numBlocks: 128, wasmBounds };
+    const loaded = await loadModel(options).catch(() => undefined);
     assert(loaded, 'it fits into pieces before it fits into none');
     await loaded.executable.close();
-    if ((loaded.executable as ProfiledExecutable).numPieces >= NUM_PIECES) return;
+    if ((loaded.executable as ProfiledExecutable).numPieces >= NUM_PIECES) return wasmBounds;
   }
-  assert.fail('it is always whole');
+  return assert.fail('it is always whole');
 }
 
 test.each([
@@ -88,9 +86,9 @@ test.each([
       { chunk: 49, numOthers: 3, isInRanges: true },
     ];
     const texts = await bitsOf({ modelPath, kvDtype, weightFormat, numThreads: 2 }, cuts);
-    await narrowFor(modelPath, weightFormat);
+    const wasmBounds = await boundsFor(modelPath, weightFormat);
     for (const numThreads of [1, 2, 3])
-      texts.push(...(await bitsOf({ modelPath, kvDtype, weightFormat, numThreads }, cuts)));
+      texts.push(...(await bitsOf({ modelPath, kvDtype, weightFormat, numThreads, wasmBounds }, cuts)));
     assert.equal(new Set(texts).size, 1, 'one text');
   },
 );
@@ -99,8 +97,9 @@ test('tokens that are drawn, and given again by their slot, are those of one mem
   const modelPath = goldenFolder('llama-odd');
   const drawn: number[][] = [];
   for (const isNarrow of [false, true]) {
-    if (isNarrow) await narrowFor(modelPath, 'int8');
-    const { executable } = await loadModel({ ...loadDefaults, modelPath, weightFormat: 'int8', numBlocks: 128 });
+    const options = { ...loadDefaults, modelPath, weightFormat: 'int8' as const, numBlocks: 128 };
+    const wasmBounds = isNarrow ? await boundsFor(modelPath, 'int8') : {};
+    const { executable } = await loadModel({ ...options, wasmBounds });
     const draws = new Draws(samplingOf({ temperature: 1, seed: 5 }));
     const tokens: number[] = [];
     let [start, next] = [0, Array.from({ length: 40 }, (_, i) => (i * 7) % 250)];
@@ -136,10 +135,11 @@ test.each([
     const modelPath = goldenFolder(model);
     const cuts = [{ chunk: 150, numOthers: 0 }];
     const texts = await bitsOf({ modelPath, weightFormat, numThreads: 4 }, cuts);
-    narrowPacking(0);
-    for (const numThreads of [1, 2, 4]) texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads }, cuts)));
-    await narrowFor(modelPath, weightFormat, 3);
-    texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads: 3 }, cuts)));
+    const shared = { minSharedBytes: 0 };
+    for (const numThreads of [1, 2, 4])
+      texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads, wasmBounds: shared }, cuts)));
+    const wasmBounds = await boundsFor(modelPath, weightFormat, 3, shared);
+    texts.push(...(await bitsOf({ modelPath, weightFormat, numThreads: 3, wasmBounds }, cuts)));
     assert.equal(new Set(texts).size, 1, 'one text');
   },
 );

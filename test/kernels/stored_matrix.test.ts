@@ -1,23 +1,14 @@
 /** GPTQ and AWQ matrices by stretches of inputs: the wasm device has the same integers of them as of their rows. Budget: 5 s. */
 import assert from 'node:assert/strict';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { Executable, WeightSource } from '../../kernels/device.ts';
 import type { WeightPart } from '../../kernels/program.ts';
 import type { ColumnFormat, StoredMatrix } from '../../kernels/weights/stored_columns.ts';
 import type { StoredRows } from '../../kernels/weights/stored_rows.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
-import { narrowPacking } from '../../kernels/wasm/packing.ts';
 import { createWasmDevice } from '../../kernels/wasm/wasm_device.ts';
 import { Random } from '../../shared/base/random.ts';
 import { noKv } from '../../kernels/kv_layout.ts';
-
-/** Helpers pack too. */
-beforeAll(() => {
-  narrowPacking(0);
-});
-afterAll(() => {
-  narrowPacking(64 << 20);
-});
 
 const ROWS = 3;
 const random = new Random(31);
@@ -81,7 +72,8 @@ function load(
   onProgress?: () => void,
 ): Promise<Executable> {
   const outputs = parts.reduce((sum, part) => sum + part.outputs, 0);
-  return createWasmDevice(2, true).load(
+  // Helpers pack too.
+  return createWasmDevice(2, true, 1, { minSharedBytes: 0 }).load(
     {
       operations: [{ kind: 'linear', x: 'x', weight: 'w', out: 'out', accumulate: false }],
       buffers: { x: { rows: 'rows', width: inner }, out: { rows: 'rows', width: outputs } },
