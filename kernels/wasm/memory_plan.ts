@@ -4,7 +4,7 @@ import { DeviceError } from '../device.ts';
 
 const PAGE_BYTES = 65_536;
 /** A 32-bit memory ends here; a larger one (memory64) checks every access and would slow every model. */
-export const MAX_MEMORY_BYTES = 65_536 * PAGE_BYTES;
+const MAX_MEMORY_BYTES = 65_536 * PAGE_BYTES;
 
 export class MemoryPlan {
   // Offset 0 stays unused, so that 0 can mean "none".

@@ -10,7 +10,7 @@ import { readyWorkers } from './ready_workers.ts';
 /** More of them wait for the file. */
 const MAX_THREADS = 8;
 /** Helpers take longer to start than less than this takes to load. */
-export const MIN_SHARED_BYTES = 64 << 20;
+const MIN_SHARED_BYTES = 64 << 20;
 
 export function packingThreads(numThreads: number, weightBytes: number, minBytes = MIN_SHARED_BYTES): number {
   return weightBytes < minBytes ? 1 : Math.min(numThreads, MAX_THREADS);
