@@ -147,7 +147,7 @@ export const larger = [
   },
   {
     file: 'shared/engine/engine.ts',
-    lines: 322,
+    lines: 327,
     reason: 'What the engine is told and what it says of sequences; the rest is in scheduler.ts and step.ts.',
   },
   {

@@ -154,14 +154,14 @@ export const MAX_FULL_ROWS = 8;
 export function samplesOf(batch: readonly Segment[], { maxSamples, drawPages = 0 }: LoadOptions): SampleRequest[] {
   const requests: SampleRequest[] = [];
   let numMasks = 0;
-  for (const { tokens, samples = [], adapter } of batch) {
+  batch.forEach(({ tokens, samples, adapter }) => {
     if (adapter !== undefined) throw new DeviceError(`there is no adapter ${adapter}`);
-    for (const request of samples) {
+    samples?.forEach((request) => {
       checkSample(request, tokens.length, maxSamples, drawPages);
       if (request.draw?.allowedTokens) numMasks++;
       requests.push(request);
-    }
-  }
+    });
+  });
   assert(requests.length <= maxSamples, `a step samples at most ${maxSamples} rows`);
   const numRows = requests.filter(({ isFullRowWanted }) => isFullRowWanted).length;
   assert(numRows <= MAX_FULL_ROWS, `a step gives at most ${MAX_FULL_ROWS} full rows`);

@@ -25,4 +25,13 @@ export class TokenList {
   view(): Uint32Array {
     return this.#ids.subarray(0, this.#length);
   }
+
+  at(index: number): number | undefined {
+    return index < this.#length ? this.#ids[index] : undefined;
+  }
+
+  /** Those of [start, end) that are there now; no copy. */
+  range(start: number, end: number): Uint32Array {
+    return this.#ids.subarray(start, Math.min(end, this.#length));
+  }
 }

@@ -27,7 +27,7 @@ import { reportedToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
 import { ROW_UNIT, StepPace, type StepTimes } from './step_pace.ts';
 import { Sequence, type SequenceRequest, type SequenceState } from './sequence.ts';
-import { buildStep, exportOf, numPromptTop, resultsOf, type EarlyExport, type StepRows } from './step.ts';
+import { buildStep, exportOf, numPromptTop, type EarlyExport, type StepRows } from './step.ts';
 import type { PlannedRows } from './step_plan.ts';
 
 export interface EngineOptions {
@@ -228,28 +228,33 @@ export class Engine {
     this.numSteps++;
     let at = 0;
     for (const rows of step.rows) {
-      const { ofPrompt, ofDrawn, end } = resultsOf(results, at, rows);
-      at = end;
-      this.#settleRows(rows, ofPrompt, ofDrawn);
+      this.#settleRows(rows, results, at);
+      at += rows.prompt.end - rows.prompt.start + rows.drawn.length;
     }
     step.early?.onEnd();
     this.#finishIdlePrefills();
   }
 
-  #settleRows(rows: StepRows, ofPrompt: readonly SampleResult[], ofDrawn: readonly SampleResult[]): void {
-    const { sequence, drawn } = rows;
+  #isGone(sequence: Sequence): boolean {
+    return this.#sequences.get(sequence.request.id) !== sequence;
+  }
+
+  /** `at`: where the results of these rows begin, those of the prompt before those that were drawn. */
+  #settleRows(rows: StepRows, results: readonly SampleResult[], at: number): void {
+    const { sequence, prompt, drawn } = rows;
     sequence.cursor.stepReturned();
-    const isGone = (): boolean => this.#sequences.get(sequence.request.id) !== sequence;
     // Cancelled or finished while the device computed: its token is nobody's, and no step touches its blocks any more.
-    if (isGone()) {
+    if (this.#isGone(sequence)) {
       this.pool.release(sequence.takeEnded());
       return;
     }
     this.#advance(rows);
-    if (ofPrompt.length > 0) this.#reportPrompt(rows, ofPrompt);
-    for (const [i, position] of drawn.entries()) {
-      const result = ofDrawn[i];
-      if (!result || isGone()) return;
+    const behind = at + prompt.end - prompt.start;
+    if (behind > at) this.#reportPrompt(rows, results.slice(at, behind));
+    for (let i = 0; i < drawn.length; i++) {
+      const position = drawn[i];
+      const result = results[behind + i];
+      if (position === undefined || !result || this.#isGone(sequence)) return;
       sequence.cursor.drawReturned();
       const sampled = this.#draws.take(sequence, position, result);
       if (sampled) this.#take(sequence, sampled);
@@ -280,7 +285,7 @@ export class Engine {
     const { request, times, tokens, chain, cursor } = sequence;
     cursor.settle(after);
     times.numRun += count;
-    chain.extend(tokens.view());
+    if (tokens.length >= (chain.hashes.length + 1) * blockSize) chain.extend(tokens.view());
     for (let index = Math.floor(start / blockSize); index < Math.floor((start + count) / blockSize); index++) {
       const [block, hash] = [sequence.blocks[index], chain.hashes[index]];
       assert(block !== undefined && hash, `block ${index} of ${tokens.length} tokens is computed but not named`);

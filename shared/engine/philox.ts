@@ -11,8 +11,12 @@ export type Words4 = [number, number, number, number];
 
 export function philox4x32(counter: Readonly<Words4>, key: readonly [number, number]): Words4 {
   // Once a token: arrays in the loop would be most of what a token costs the heap.
-  let [c0, c1, c2, c3] = counter;
-  let [k0, k1] = key;
+  let c0 = counter[0];
+  let c1 = counter[1];
+  let c2 = counter[2];
+  let c3 = counter[3];
+  let k0 = key[0];
+  let k1 = key[1];
   for (let round = 0; round < 10; round++) {
     const high0 = multiplyHigh(M0, c0);
     const high1 = multiplyHigh(M1, c2);
@@ -30,8 +34,9 @@ export function philox4x32(counter: Readonly<Words4>, key: readonly [number, num
 
 /** 64 bits, uniform. */
 export function randomAt(key: readonly [low: number, high: number], position: number): [high: number, low: number] {
-  const [high, low] = philox4x32([position >>> 0, 0, 0, 0], key);
-  return [high, low];
+  // By index: iterators are a third of what this would allocate.
+  const words = philox4x32([position >>> 0, 0, 0, 0], key);
+  return [words[0], words[1]];
 }
 
 /** The upper 32 bits of a 64-bit product, from 16-bit halves. */

@@ -46,6 +46,8 @@ export type SequenceState =
   /** Forgotten by everybody but the steps that touch its blocks, which go back when those have returned. */
   | { readonly kind: 'ended'; readonly blocks: readonly number[] };
 
+const NO_ROWS = { start: 0, end: 0 };
+
 export class Sequence {
   readonly request: SequenceRequest;
   readonly tokens: TokenList;
@@ -205,7 +207,7 @@ export class Sequence {
 
   /** Positions [start, end) of the prompt's tokens whose log-probabilities rows [from, to) give. */
   promptRows(from: number, to: number): { readonly start: number; readonly end: number } {
-    if (!this.isReadingPrompt) return { start: 0, end: 0 };
+    if (!this.isReadingPrompt) return NO_ROWS;
     const start = Math.max(from + 1, this.#promptNext);
     return { start, end: Math.max(start, Math.min(to + 1, this.request.request.promptLength)) };
   }

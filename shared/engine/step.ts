@@ -1,11 +1,5 @@
 /** One step of the device: the rows that each sequence computes in it, and what comes back for them. */
-import {
-  fromSlot,
-  type SampleRequest,
-  type SampleResult,
-  type Segment,
-  type StepExport,
-} from '../../kernels/device.ts';
+import { fromSlot, type SampleRequest, type Segment, type StepExport } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
 import { promptRequest, type DrawBook } from './draw_book.ts';
 import type { Sequence } from './sequence.ts';
@@ -78,7 +72,10 @@ export function buildStep(
 
 /** Ids of tokens [start, end); of those that the step before draws, where the device finds them. */
 function tokensOf(sequence: Sequence, start: number, end: number, draws: DrawBook): ArrayLike<number> {
-  const known = sequence.tokens.view().subarray(start, end);
+  const { tokens } = sequence;
+  // One row is what most steps have of a sequence.
+  if (end - start === 1) return [tokens.at(start) ?? fromSlot(draws.slotOf(sequence))];
+  const known = tokens.range(start, end);
   if (known.length === end - start) return known;
   return [...known, ...new Array<number>(end - start - known.length).fill(fromSlot(draws.slotOf(sequence)))];
 }
@@ -88,28 +85,22 @@ function samplesOf(
   { start, count, prompt, drawn }: Pick<StepRows, 'start' | 'count' | 'prompt' | 'drawn'>,
   draws: DrawBook,
 ): { readonly samples?: readonly SampleRequest[] } {
+  // What most steps have of a sequence.
+  if (prompt.start === prompt.end && drawn.length === 1)
+    return { samples: [draws.request(sequence, drawn[0]!, count - 1)] };
   const samples: SampleRequest[] = [];
-  const tokens = sequence.tokens.view();
-  const numTop = numPromptTop(sequence);
-  for (let at = prompt.start; at < prompt.end; at++) samples.push(promptRequest(at - 1 - start, tokens[at]!, numTop));
-  for (const position of drawn) samples.push(draws.request(sequence, position, count - 1));
+  if (prompt.start < prompt.end) {
+    const tokens = sequence.tokens.range(prompt.start, prompt.end);
+    const numTop = numPromptTop(sequence);
+    tokens.forEach((token, i) => samples.push(promptRequest(prompt.start + i - 1 - start, token, numTop)));
+  }
+  for (let i = 0; i < drawn.length; i++) samples.push(draws.request(sequence, drawn[i]!, count - 1));
   return samples.length > 0 ? { samples } : {};
 }
 
 /** Alternatives that are wanted with each token of the prompt. */
 export function numPromptTop({ request: { request } }: Sequence): number {
   return Math.max(0, request.promptLogprobs - 1);
-}
-
-/** The results of one sequence's rows, out of those of a step; `at`: where they begin. */
-export function resultsOf(
-  results: readonly SampleResult[],
-  at: number,
-  { prompt, drawn }: StepRows,
-): { readonly ofPrompt: readonly SampleResult[]; readonly ofDrawn: readonly SampleResult[]; readonly end: number } {
-  const behindPrompt = at + prompt.end - prompt.start;
-  const end = behindPrompt + drawn.length;
-  return { ofPrompt: results.slice(at, behindPrompt), ofDrawn: results.slice(behindPrompt, end), end };
 }
 
 /** Those of the filled blocks that leave while the step runs. */

@@ -61,7 +61,8 @@ export function planStep<S extends PlannableSequence>(
   promptRows: (tokenRows: number) => number,
 ): StepPlan<S> {
   const work: PlannedRows<S>[] = [];
-  let left = budget;
+  // Made once, not for every token of every step.
+  const left = { ...budget };
   let short: S | undefined;
   const plan = (candidate: Candidate<S>): void => {
     const count = rowsOf(candidate, left);
@@ -75,16 +76,18 @@ export function planStep<S extends PlannableSequence>(
     }
     work.push({ sequence, count, newBlocks });
     const isHostDrawn = drawnBy === 'host' && sequence.drawsAt(end);
-    left = {
-      rows: left.rows - count,
-      spareSamples: left.spareSamples - (sequence.isReadingPrompt ? count - 1 : 0),
-      hostDraws: left.hostDraws - (isHostDrawn ? 1 : 0),
-      freeBlocks: left.freeBlocks - newBlocks,
-    };
+    left.rows -= count;
+    left.spareSamples -= sequence.isReadingPrompt ? count - 1 : 0;
+    left.hostDraws -= isHostDrawn ? 1 : 0;
+    left.freeBlocks -= newBlocks;
   };
-  for (const candidate of candidates) if (candidate.sequence.remaining === 1) plan(candidate);
-  left = { ...left, rows: Math.min(left.rows, promptRows(work.length)) };
-  for (const candidate of candidates) if (candidate.sequence.remaining > 1) plan(candidate);
+  const prompts: Candidate<S>[] = [];
+  candidates.forEach((candidate) => {
+    if (candidate.sequence.remaining === 1) plan(candidate);
+    else if (candidate.sequence.remaining > 1) prompts.push(candidate);
+  });
+  left.rows = Math.min(left.rows, promptRows(work.length));
+  prompts.forEach(plan);
   return { work, short, left };
 }
 

@@ -280,8 +280,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token of a cancelled sequence is taken for its successor',
     file: 'shared/engine/engine.js',
-    from: 'const isGone = () => this.#sequences.get(sequence.request.id) !== sequence;',
-    to: 'const isGone = () => false;',
+    from: 'return this.#sequences.get(sequence.request.id) !== sequence;',
+    to: 'return false;',
   },
   {
     name: 'blocks may be freed while they are filled (K1)',
@@ -718,9 +718,9 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks of a sequence that has ended are not given back when its last step is done (R2)',
     file: 'shared/engine/engine.js',
-    from: `if (isGone()) {
+    from: `if (this.#isGone(sequence)) {
             this.pool.release(sequence.takeEnded());`,
-    to: 'if (isGone()) {',
+    to: 'if (this.#isGone(sequence)) {',
   },
   {
     name: 'blocks of a sequence that has ended are given back while a step touches them',
