@@ -133,7 +133,7 @@ describe('every event in every state of a block', () => {
         ...{ ready: 'promised', firstFrame: 'promised', firstSlice: 'promised copies', laneBreaks: 'lost' },
       },
     },
-    'asked, its call over': { to: [ended], row: { ...refused, laneBreaks: 'lost' } },
+    'asked, its call over': { to: [ended], row: refused },
     promised: {
       to: [ready(0)],
       row: { ...refused, nextReady: '·', slot: 'arriving asks over the lane', laneBreaks: 'lost' },
@@ -304,4 +304,26 @@ test('without a lane nothing lies ready, and records come in slices', () => {
   assert.deepEqual(asks(one.on(slice(0, 100, BYTES - 100))), [['slice', 100, BYTES - 100]]);
   one.on(arrived(0));
   assert.equal(one.read()?.isLast, true);
+});
+
+test('what breaks behind the last block is no failure, and what was told before is kept', () => {
+  const one = machine();
+  one.on(ready(0, NUM_BLOCKS));
+  while (one.numWanted > 0) {
+    const given = Array.from({ length: one.numWanted }, (_, i) => 64 * i);
+    one.on(slots(...given));
+    one.on(arrived(...hashes.keys()));
+    readAll(one);
+  }
+  assert.equal(one.front, 'waiting');
+  one.on(broken);
+  assert.equal(one.front, 'over');
+  const short = machine();
+  short.on(ready(0));
+  short.on(slots(0));
+  short.on(arrived(0));
+  short.on(ended);
+  short.on(broken);
+  assert.equal(short.read()?.index, 0);
+  assert.equal(short.front, 'over', 'its holder has no more, and has said so');
 });

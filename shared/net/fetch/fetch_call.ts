@@ -153,6 +153,7 @@ export class FetchCall {
         if (next.done || this.#isOver) break;
         on({ kind: 'reply', reply: next.value });
         await this.#changed.until(() => this.#machine.isReading || this.#isOver);
+        if (this.#machine.isBroken) return;
       }
       on({ kind: 'ended' });
     } catch (error) {

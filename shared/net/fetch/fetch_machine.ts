@@ -13,14 +13,8 @@ import type { BlockHash } from '../../kv/block_key.ts';
 import { FRAME_HEADER_BYTES, type FrameSpec } from '../../kv/kv_spec.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
 import { mayFollow, type Arrived, type BlockState, type FetchAction, type FetchEvent } from './fetch_events.ts';
-import { PieceQueue, whole, type Group, type Here, type Piece } from './piece_queue.ts';
+import { PieceQueue, whole, type Group, type Here, type Piece, type Promised } from './piece_queue.ts';
 import { readyOf, windowOf } from './transfer_window.ts';
-
-/** A block that lies ready at its holder and has no slot here. */
-interface Promised {
-  readonly index: number;
-  readonly of: Group | { readonly over: 'lane' | 'call'; readonly bytes: number };
-}
 
 export interface FetchMachineOptions {
   /** Whom it is asked of, for people. */
@@ -73,7 +67,12 @@ export class FetchMachine {
 
   /** The next reply can be taken: none waits for another's slot, but whoever has one needs the frames that come behind. */
   get isReading(): boolean {
-    return this.#end instanceof Failure || this.#promised.every(({ of }) => 'described' in of);
+    return this.#promised.every(({ of }) => 'described' in of);
+  }
+
+  /** Nothing more comes: its call is not read any further. */
+  get isBroken(): boolean {
+    return this.#end instanceof Failure;
   }
 
   /**
@@ -83,7 +82,11 @@ export class FetchMachine {
   get front(): 'here' | 'coming' | 'waiting' | 'over' {
     const { first } = this.#pieces;
     if (first?.here) return 'here';
-    if (this.#end instanceof Failure) throw this.#end;
+    if (this.#end instanceof Failure) {
+      // What broke behind the last block is nobody's loss.
+      if (this.#states.every((state) => state === 'delivered')) return 'over';
+      throw this.#end;
+    }
     if (first) return 'coming';
     return this.#end === 'ended' && this.#promised.length === 0 ? 'over' : 'waiting';
   }
@@ -162,7 +165,7 @@ export class FetchMachine {
   #promiseWhole(reply: FetchReply): FetchAction[] {
     const { slotBytes, hasLane } = this.#options;
     const { index: first, numReady, totalBytes: bytes } = reply;
-    const isSized = bytes > 0 && bytes <= slotBytes && numReady <= readyOf(slotBytes);
+    const isSized = bytes === slotBytes && numReady <= readyOf(slotBytes);
     if (!hasLane || !isSized || !this.#isNext(first, numReady)) throw this.#wrong(reply);
     this.#window = Math.min(this.#window, this.#options.ahead());
     this.#promise(first, numReady, { over: 'lane', bytes });
@@ -178,7 +181,7 @@ export class FetchMachine {
     const isFirst = part === 0 && this.#isNext(first, count);
     const group = isFirst ? { first, count, slots: [], numLeft: [], described: [] } : this.#group;
     const isNext = group?.first === first && group.count === count && group.described.length === part;
-    const isSized = totalBytes <= slotBytes && described.length === count * FRAME_HEADER_BYTES;
+    const isSized = totalBytes === slotBytes && described.length === count * FRAME_HEADER_BYTES;
     const isBounded = count > 0 && count <= mostBlocks;
     if (!hasLane || !group || !isNext || !isSized || !isBounded) throw this.#wrong(reply);
     this.#window = mostBlocks;
@@ -191,7 +194,7 @@ export class FetchMachine {
   /** A record comes in slices, with the call. */
   #slice(reply: FetchReply): FetchAction[] {
     const { index, offset, totalBytes: bytes, data } = reply;
-    const isFirst = offset === 0 && data.length > 0 && bytes <= this.#options.slotBytes && this.#isNext(index, 1);
+    const isFirst = offset === 0 && data.length > 0 && bytes === this.#options.slotBytes && this.#isNext(index, 1);
     if (isFirst) {
       this.#sliced = { index, bytes, next: 0 };
       this.#promise(index, 1, { over: 'call', bytes });
@@ -263,6 +266,8 @@ export class FetchMachine {
   }
 
   #break(error: Failure): void {
+    // All that was promised is here: it is read, and the rest is asked of others.
+    if (this.#end === 'ended' && this.#promised.length === 0 && !this.#pieces.isComing) return;
     this.#end = error;
     for (const [index, state] of this.#states.entries()) {
       if (state === 'asked' || state === 'promised' || state === 'arriving') this.#move(index, 'lost');

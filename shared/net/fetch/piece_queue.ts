@@ -38,6 +38,12 @@ export interface Group {
   readonly described: Buffer[];
 }
 
+/** A block that lies ready at its holder and has no slot here. */
+export interface Promised {
+  readonly index: number;
+  readonly of: Group | { readonly over: 'lane' | 'call'; readonly bytes: number };
+}
+
 export class PieceQueue {
   readonly #hashes: readonly BlockHash[];
   readonly #pieces: Piece[] = [];
@@ -51,6 +57,11 @@ export class PieceQueue {
   /** What its reader waits for; undefined: nothing. */
   get first(): Piece | undefined {
     return this.#pieces[0];
+  }
+
+  /** Something that was asked for is not here. */
+  get isComing(): boolean {
+    return this.#arriving.size > 0;
   }
 
   /** Records, or one frame of each, all of one size. */

@@ -24,7 +24,7 @@ export interface WantedRecords {
   readonly indices: readonly number[];
   readonly slots: readonly number[];
   readonly digests: readonly Digest[];
-  /** That come of each, at most: what is stored of it is said when it comes. */
+  /** That come, of each. */
   readonly bytes: number;
   /** The frame that each of them is, with the headers that their holder sent; absent: whole records. */
   readonly frame?: { readonly spec: FrameSpec; readonly headers: readonly Uint8Array[] };
@@ -57,9 +57,9 @@ interface Pulled {
   read: { readonly stream: number; readonly index: number }[];
 }
 
-/** It has room where it goes. */
+/** Records of one codec have one size: another is none of them. */
 function isOfSize({ bytes }: Pick<RecordHead, 'bytes'>, expected: Expected): boolean {
-  return bytes > 0 && bytes <= expected.bytes;
+  return bytes === expected.bytes;
 }
 
 /** Nothing that comes of it means anything any more. */
