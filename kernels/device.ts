@@ -82,7 +82,7 @@ export interface RunOptions {
   readonly part?: StepPart | undefined;
 }
 
-/** What the kernels of a model depend on, besides its program. */
+/** Kernels of a model depend on these, besides its program. */
 export interface ProbeOptions extends Pick<LoadOptions, 'weightFormat'> {
   readonly kv: Pick<KvLayout, 'blockSize' | 'dtype'>;
 }

@@ -190,7 +190,7 @@ export function samplingOf({
   return operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
 }
 
-/** What a layer keeps of every token: the values of each plane, in order. Most keep K and V, `kv_heads · head_dim` each; K = V is one plane. */
+/** A layer keeps these values of every token, plane by plane. Most keep K and V, `kv_heads · head_dim` each; K = V is one plane. */
 export interface KvLayer {
   readonly planes: readonly number[];
 }

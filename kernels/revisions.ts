@@ -4,5 +4,5 @@
 export const WASM_REVISION = 2;
 export const WEBGPU_REVISION = 1;
 
-/** Of instances whose numerics may differ: classes meet, revisions of their kernels do not. */
+/** The numerics class of instances that may share blocks though their numerics differ; their kernels have the same revisions. */
 export const MIXED_NUMERICS = `mixed/wasm-${WASM_REVISION}/webgpu-${WEBGPU_REVISION}`;

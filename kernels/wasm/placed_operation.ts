@@ -1,4 +1,4 @@
-/** What every thread has of an operation, from load on. */
+/** Every thread has this of each operation, from load on. */
 export interface PlacedOperation<Fields = Readonly<Record<string, number>>> {
   readonly kind: string;
   readonly index: number;

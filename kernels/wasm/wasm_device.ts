@@ -29,11 +29,11 @@ export interface WasmDevice extends Device {
   load(program: Program, weights: WeightSource, options: LoadOptions): Promise<ProfiledExecutable>;
 }
 
-/** What tests narrow, so that small models are as large ones are. */
+/** Tests narrow these bounds, so that small models are treated as large ones are. */
 export interface WasmBounds {
   /** That one memory has at most: a program that needs more has several. */
   readonly maxMemoryBytes?: number;
-  /** Of weights that several threads pack. */
+  /** Several threads pack weights of at least so many bytes. */
   readonly minSharedBytes?: number;
 }
 

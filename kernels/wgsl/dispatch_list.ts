@@ -7,9 +7,9 @@ import { addDispatches } from './operations.ts';
 /** A step's list, and where layers end and begin in it. */
 export interface DispatchList {
   readonly dispatches: readonly Dispatch[];
-  /** By layer: its KV is stored when so many of them are done. */
+  /** The KV of each layer is stored when so many dispatches are done. */
   readonly numUntilStored: readonly number[];
-  /** By layer: so many of them come before its attention. */
+  /** So many dispatches come before the attention of each layer. */
   readonly numUntilAttention: readonly number[];
 }
 

@@ -145,7 +145,9 @@ export class Bodies {
     { servedName: model, codec }: { readonly servedName: string; readonly codec: TextCodec },
     signal: AbortSignal,
   ): Promise<ReadPromptBody<K>> {
-    if (!codec.hasTokenizer) return { body: await this.read(kind, body, signal), prompts: undefined };
+    // Token ids wait for no text.
+    if (!codec.hasTokenizer || (kind === 'completion' && holdsIds(body.bytes)))
+      return { body: await this.read(kind, body, signal), prompts: undefined };
     try {
       const read = await codec.readPrompts({ kind, bytes: body.bytes, limits: this.#limits(), model }, signal);
       if ('refused' in read) throw new ParameterFailure(read.refused.message, read.refused.param, read.refused.code);
@@ -158,4 +160,13 @@ export class Bodies {
   close(): Promise<void> {
     return this.#worker.close();
   }
+}
+
+const PROMPT = Buffer.from('"prompt"');
+const LOOKED_AT = 64;
+
+/** Whether a prompt seems to be token ids: it decides who reads the body, and nothing else. */
+function holdsIds(bytes: Buffer): boolean {
+  const at = bytes.indexOf(PROMPT) + PROMPT.length;
+  return at >= PROMPT.length && /^\s*:\s*\[[\s[]*\d/.test(bytes.toString('latin1', at, at + LOOKED_AT));
 }

@@ -1,4 +1,5 @@
 /** `/v1/chat/completions`. */
+import { Failure } from '../../../shared/base/failure.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { ApiContext } from './api_context.ts';
 import { respond, type AnswerFormat } from './choices.ts';
@@ -22,10 +23,11 @@ interface ChatLogprob {
 
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/chat/completions');
-  const { body, prompts } = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
+  const { body, prompts, failure } = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
   const context = all.of(body.model);
   record.model = context.servedName;
   scope.named(body.requestId);
+  if (failure) throw new Failure(failure.code, failure.message);
   const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, scope.signal));
   record.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');

@@ -1,4 +1,5 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
+import { Failure } from '../../../shared/base/failure.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { respond, type AnswerFormat, type Run } from './choices.ts';
@@ -14,9 +15,15 @@ const DEFAULT_MAX_TOKENS = 16;
 
 export async function completions(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/completions');
-  const { body, prompts } = await all.bodies.readPrompts('completion', scope.body, all.of(undefined), scope.signal);
+  const { body, prompts, failure } = await all.bodies.readPrompts(
+    'completion',
+    scope.body,
+    all.of(undefined),
+    scope.signal,
+  );
   const context = all.of(body.model);
   scope.named(body.requestId);
+  if (failure) throw new Failure(failure.code, failure.message);
   const [first, ...others] = await startAll(context, body, prompts, scope, record);
   if (first) await respond(context, scope, body, [first, ...others], completionFormat(context, body));
 }

@@ -1,4 +1,5 @@
 /** Bodies with prompts, read where their text is encoded: bytes in, what is asked for and token ids out. */
+import { Failure } from '../../../shared/base/failure.ts';
 import { readBody, type BodyOf } from '../openai/body_kinds.ts';
 import { refusalOf, type BodyLimits, type Refusal } from '../openai/parameter_failure.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
@@ -20,10 +21,12 @@ export interface PromptEncoder {
   encodeChat(chat: { template: TemplateInput; maxCharacters: number }): Uint32Array;
 }
 
-/** A body, and of each of its prompts the token ids; undefined: another model's tokenizer encodes them. */
+/** A body, and of each of its prompts the token ids; undefined: somebody else encodes them, or they cannot be encoded. */
 export interface ReadPromptBody<K extends PromptBodyKind = PromptBodyKind> {
   readonly body: BodyOf<K>;
   readonly prompts: readonly Uint32Array[] | undefined;
+  /** Why they cannot be; whoever has said whose request it is throws it. */
+  readonly failure?: Pick<Failure, 'code' | 'message'>;
 }
 
 /** The errors of bodies are the client's: they are values, which cross threads whole. */
@@ -38,15 +41,26 @@ export function readPromptBody(
     return { refused: refusalOf(error) };
   }
   if ((body.model ?? '') !== '' && body.model !== model) return { body, prompts: undefined };
-  // What was encoded stays here, where its client is not given it back.
+  try {
+    return encoded(tools, body, maxCharacters);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    return { body: withoutText(body), prompts: undefined, failure: { code: error.code, message: error.message } };
+  }
+}
+
+function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacters: number): ReadPromptBody {
   if ('template' in body)
-    return {
-      body: { ...body, template: { ...body.template, messages: [], kwargs: {} } },
-      prompts: [tools.encodeChat({ template: body.template, maxCharacters })],
-    };
+    return { body: withoutText(body), prompts: [tools.encodeChat({ template: body.template, maxCharacters })] };
   const { hasSpecialTokens: addSpecialTokens, isEchoing } = body;
   const prompts = body.prompts.map((prompt) =>
     typeof prompt === 'string' ? tools.encode({ text: prompt, addSpecialTokens, maxCharacters }) : prompt,
   );
-  return { body: isEchoing ? body : { ...body, prompts: [] }, prompts };
+  return { body: isEchoing ? body : withoutText(body), prompts };
+}
+
+/** What was encoded stays here, where its client is not given it back. */
+function withoutText(body: BodyOf<PromptBodyKind>): BodyOf<PromptBodyKind> {
+  if ('template' in body) return { ...body, template: { ...body.template, messages: [], kwargs: {} } };
+  return { ...body, prompts: [] };
 }

@@ -9,7 +9,7 @@ import type { Digest } from '../../kv/block_key.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
 import type { LaneStream } from '../lane.ts';
 import type { Mover } from '../mover/mover.ts';
-import type { Arrived, FetchEvent } from './fetch_events.ts';
+import type { Arrived, ArrivedPieces, FetchEvent } from './fetch_events.ts';
 import { FetchMachine, type FetchMachineOptions } from './fetch_machine.ts';
 import type { Patience } from './patience.ts';
 import { CallTransfer, type Moved, type Slots } from './transfer.ts';
@@ -88,7 +88,7 @@ export class FetchCall {
       this.#changed.notify();
     };
     const listener = {
-      arrived: (pieces: Omit<FetchEvent & { kind: 'arrived' }, 'kind'>): void => {
+      arrived: (pieces: ArrivedPieces): void => {
         on({ kind: 'arrived', ...pieces });
       },
       broken: (error: Failure): void => {

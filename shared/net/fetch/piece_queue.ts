@@ -18,7 +18,6 @@ export interface Piece {
   readonly frame: number | undefined;
   /** That it is a frame of. */
   readonly group: Group | undefined;
-  /** At most. */
   readonly bytes: number;
   here: Here | undefined;
 }

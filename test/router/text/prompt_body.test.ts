@@ -60,9 +60,12 @@ test('what is for another model is read and left as it is', () => {
   }
 });
 
-test('what is wrong with a body is a value, what is wrong with its prompts is thrown', () => {
+test('what is wrong with a body, or with its prompts, is a value', () => {
   assert.deepEqual(read('chat', { messages: [] }), {
     refused: { message: 'messages: a list of at least one message', param: 'messages', code: 'invalid_request' },
   });
-  assert.throws(() => read('completion', { prompt: 'abc' }, { maxCharacters: 2 }), /the prompt has 3 characters/);
+  const tooLong = read('completion', { prompt: 'abc', request_id: 'mine' }, { maxCharacters: 2 });
+  assert(!('refused' in tooLong));
+  assert.equal(tooLong.failure?.code, 'context_too_long');
+  assert.equal(tooLong.body.requestId, 'mine', 'whose request it is is known all the same');
 });
