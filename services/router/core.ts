@@ -44,7 +44,8 @@ export function createCore(
     random,
     log,
     identity,
-  }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity'>,
+    limits,
+  }: Pick<RoleContext<RouterConfig>, 'config' | 'network' | 'clock' | 'random' | 'log' | 'identity' | 'limits'>,
   { bus, name, admit, signal }: CoreOptions,
 ): RouterCore {
   const index = new PrefixIndex();
@@ -76,6 +77,7 @@ export function createCore(
     conductors.add(conductor);
     const relay = new Relay({
       ...{ view: own, conductor, network, clock, random, router: identity.epoch },
+      keyBits: limits?.keyBits,
       onFailover,
     });
     return { view: own, conductor, relay };

@@ -25,6 +25,8 @@ export interface SequenceRequest {
   readonly tokens: Uint32Array;
   /** Hashes of its first full blocks, as the caller has derived them; the sequence derives the rest as it comes. */
   readonly hashes: readonly AnchoredHash[];
+  /** Bits of a block key, as {@link KeyChain} takes them. */
+  readonly keyBits?: number | undefined;
   readonly request: Request;
   /** Log-probabilities of the prompt's tokens are wanted from this position on (at least 1); `request.promptLength` for none. */
   readonly promptLogprobsFrom: number;
@@ -66,7 +68,7 @@ export class Sequence {
   constructor(request: SequenceRequest, spec: ArrivalSpec, nowMs: number) {
     this.request = request;
     this.tokens = new TokenList(request.tokens);
-    this.chain = new KeyChain(request.root, spec.blockSize, request.hashes);
+    this.chain = new KeyChain(request.root, spec.blockSize, request.hashes, request.keyBits);
     this.chain.extend(this.tokens.view());
     this.times = new SequenceTimes(nowMs);
     this.#spec = spec;

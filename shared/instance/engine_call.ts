@@ -17,7 +17,7 @@ interface WireCall {
 }
 
 /** What both calls say of a sequence. */
-export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes'>;
+export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes' | 'keyBits'>;
 
 /** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
 export async function checkCall(instance: EngineInstance, call: WireCall, scope: Scope): Promise<CallChain> {
@@ -40,7 +40,7 @@ export async function checkCall(instance: EngineInstance, call: WireCall, scope:
     throw new Failure('invalid_request', `token id ${outside} is outside the vocabulary of ${vocabSize}`);
   if (scope.adapter !== '') throw new Failure('invalid_request', `this instance serves no adapter ${scope.adapter}`);
   const root = chainRoot(layout.format, scope);
-  const hashes = await instance.hashesOf(root, tokens);
+  const { hashes, keyBits } = await instance.chainOf(root, tokens);
   const digest = hashes.at(-1)?.digest ?? '';
   if (unpackDigest(call.lastDigest) !== digest) {
     throw new Failure(
@@ -49,7 +49,7 @@ export async function checkCall(instance: EngineInstance, call: WireCall, scope:
     );
   }
   instance.saw(call.context);
-  return { root, tokens, hashes };
+  return { root, tokens, hashes, keyBits };
 }
 
 /** Of a call that {@link checkCall} has let in. */

@@ -235,9 +235,12 @@ export class EngineInstance {
     return this.#listeners.size;
   }
 
-  /** Hashes of the full blocks before the tail. */
-  hashesOf(root: Digest, tokens: Uint32Array): Promise<readonly AnchoredHash[]> {
-    return new KeyChain(root, this.info.layout.spec.blockSize).prefillHashes(tokens, this.#options.clock);
+  /** Hashes of the full blocks before the tail, and the bits of a key, with which a sequence goes on. */
+  async chainOf(root: Digest, tokens: Uint32Array): Promise<Pick<SequenceRequest, 'hashes' | 'keyBits'>> {
+    const { clock, limits } = this.#options;
+    const keyBits = limits?.keyBits;
+    const chain = new KeyChain(root, this.info.layout.spec.blockSize, [], keyBits);
+    return { hashes: await chain.prefillHashes(tokens, clock), keyBits };
   }
 
   /** So many of them lead the run that is in the device already. */

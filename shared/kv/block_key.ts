@@ -35,12 +35,8 @@ const SLICE_BLOCKS = 64;
 const KEY_BYTES = 8;
 const DIGEST_BYTES = 16;
 
-let keyMask = 0xffff_ffff_ffff_ffffn;
-
-/** For drills: keys of so few bits collide all the time, and answers must be the same. All 64 where nobody calls this. */
-export function narrowKeys(bits: number): void {
-  keyMask = (1n << BigInt(bits)) - 1n;
-}
+/** Bits of a key. The simulation narrows them, so that keys collide all the time; answers must stay the same. */
+const KEY_BITS = 64;
 
 /** Full blocks that are worth fetching or computing elsewhere for `numTokens`: the tail of 1 to blockSize tokens stays. */
 export function numPrefillBlocks(numTokens: number, blockSize: number): number {
@@ -57,11 +53,13 @@ export class KeyChain {
   readonly hashes: AnchoredHash[];
   readonly #root: Digest;
   readonly #blockSize: number;
+  readonly #keyMask: bigint;
 
   /** `hashes`: of its first blocks, where they are known. */
-  constructor(root: Digest, blockSize: number, hashes: readonly AnchoredHash[] = []) {
+  constructor(root: Digest, blockSize: number, hashes: readonly AnchoredHash[] = [], keyBits = KEY_BITS) {
     this.#root = root;
     this.#blockSize = blockSize;
+    this.#keyMask = (1n << BigInt(keyBits)) - 1n;
     this.hashes = [...hashes];
   }
 
@@ -95,7 +93,7 @@ export class KeyChain {
       digested.set(keyed, DIGEST_BYTES - KEY_BYTES);
       digested.write(before?.digest ?? this.#root, 'hex');
       const digest = hash('sha256', digested).slice(0, 2 * DIGEST_BYTES) as Digest;
-      const key = (xxh64(keyed) & keyMask) as BlockKey;
+      const key = (xxh64(keyed) & this.#keyMask) as BlockKey;
       const anchor = block % ANCHOR_BLOCKS === 0 ? key : (before?.anchor ?? key);
       this.hashes.push({ key, parent, digest, anchor });
     }
@@ -108,6 +106,7 @@ export function chainOf(
   blockSize: number,
   tokens: ArrayLike<number>,
   maxBlocks?: number,
+  keyBits?: number,
 ): readonly AnchoredHash[] {
-  return new KeyChain(root, blockSize).extend(tokens, maxBlocks);
+  return new KeyChain(root, blockSize, [], keyBits).extend(tokens, maxBlocks);
 }

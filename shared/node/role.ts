@@ -28,6 +28,8 @@ export interface HostLimits {
   readonly transfer?: TransferLimits;
   /** Published while the hub does not read, and kept for it. */
   readonly backlogBytes?: number;
+  /** Bits of a block key, as KeyChain takes them. */
+  readonly keyBits?: number;
 }
 
 /** The machine as a process sees it. `services/cli` builds the real one, tests build theirs. */

@@ -574,8 +574,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'blocks of a short salted prompt are named without its salt',
     file: 'shared/instance/engine_call.js',
-    from: 'return { root, tokens, hashes };',
-    to: 'return { root: layout.format, tokens, hashes };',
+    from: 'return { root, tokens, hashes, keyBits };',
+    to: 'return { root: layout.format, tokens, hashes, keyBits };',
   },
   {
     name: 'a device that hangs is not noticed',

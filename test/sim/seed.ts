@@ -4,7 +4,7 @@
  *   start ──► requests and faults ──► faults end ──► every request has ended ──► nothing is left open, used or waiting
  */
 import { Random } from '../../shared/base/random.ts';
-import { narrowKeys, type BlockKey } from '../../shared/kv/block_key.ts';
+import type { BlockKey } from '../../shared/kv/block_key.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
 import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
@@ -141,10 +141,10 @@ class SeedRun {
     windowLayers(WINDOWS[seed % WINDOWS.length] ?? [0, 0]);
     const maxAhead = AHEAD[Math.floor(seed / WINDOWS.length) % AHEAD.length] ?? 1;
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
-    narrowKeys(r.chance(1, 5) ? 6 + r.below(4) : 64);
+    const keyBits = r.chance(1, 5) ? 6 + r.below(4) : 64;
     const transfer = { maxAhead, sliceBytes: r.pick([100, 4_096]) };
     const minFrameBytes = r.pick([1, 1, 4_096]);
-    const limits = { transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
+    const limits = { keyBits, transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
     const hasState = seed % HYBRIDS === 1;
     this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits }, r);
     // Drawn by the seed's number, so that the other seeds stay what they are.
@@ -161,8 +161,6 @@ class SeedRun {
       await this.#live();
     } catch (error) {
       this.#fail(error instanceof Error ? (error.stack ?? error.message) : String(error));
-    } finally {
-      narrowKeys(64);
     }
   }
 

@@ -262,8 +262,9 @@ export class SimCluster {
   /** A store that lies about the blocks of these prompts. */
   async startLiar(lie: Lie, prompts: readonly (readonly number[])[]): Promise<void> {
     const { layout } = this;
+    const { keyBits } = this.shape.limits;
     const process = new SimProcess('liar');
-    const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.spec.blockSize, tokens));
+    const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.spec.blockSize, tokens, undefined, keyBits));
     const network = this.fabric.networkOf(process);
     const clock = this.simulation.clockOf(process);
     await joinLiar({ network, clock, openBus: this.openBusFor(process) }, layout, lie, hashes);

@@ -4,7 +4,7 @@
  *
  * By the first block's ids there is one prompt, the last. Bounded (P1): MAX_TOKENS of all prompts together, the oldest go first.
  */
-import type { AnchoredHash, Digest } from '../../../shared/kv/block_key.ts';
+import { KeyChain, type AnchoredHash, type Digest } from '../../../shared/kv/block_key.ts';
 
 const MAX_TOKENS = 4 << 20;
 
@@ -16,20 +16,24 @@ interface Known {
 export class ChainCache {
   readonly #known = new Map<string, Known>();
   readonly #maxTokens: number;
+  readonly #keyBits: number | undefined;
   #numTokens = 0;
 
-  constructor(maxTokens = MAX_TOKENS) {
+  /** `keyBits`: bits of a block key, as {@link KeyChain} takes them. */
+  constructor(maxTokens = MAX_TOKENS, keyBits?: number) {
     this.#maxTokens = maxTokens;
+    this.#keyBits = keyBits;
   }
 
   get numTokens(): number {
     return this.#numTokens;
   }
 
-  /** Hashes of the first blocks of `tokens`, as many as are known. */
-  find(root: Digest, blockSize: number, tokens: Uint32Array): readonly AnchoredHash[] {
+  /** The chain of a prompt, with the hashes of as many of its first blocks as are known. */
+  chainOf(root: Digest, blockSize: number, tokens: Uint32Array): KeyChain {
     const known = this.#known.get(nameOf(root, blockSize, tokens));
-    return known ? known.hashes.slice(0, commonBlocks(known, tokens, blockSize)) : [];
+    const hashes = known ? known.hashes.slice(0, commonBlocks(known, tokens, blockSize)) : [];
+    return new KeyChain(root, blockSize, hashes, this.#keyBits);
   }
 
   /** `tokens` stay as they are. */

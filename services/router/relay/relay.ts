@@ -27,14 +27,17 @@ const MAX_PAUSE_MS = 1_000;
 
 export interface RelayOptions extends AttemptOptions {
   readonly onFailover: () => void;
+  /** Bits of a block key, as {@link ChainCache} takes them. */
+  readonly keyBits?: number | undefined;
 }
 
 export class Relay {
   readonly #options: RelayOptions;
-  readonly #chains = new ChainCache();
+  readonly #chains: ChainCache;
 
   constructor(options: RelayOptions) {
     this.#options = options;
+    this.#chains = new ChainCache(undefined, options.keyBits);
   }
 
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */

@@ -2,7 +2,7 @@
  * The block chain of one request, derived once and extended as the request generates: placement, relay and failover share it.
  */
 import type { Clock } from '../../../shared/base/clock.ts';
-import { KeyChain, type Digest } from '../../../shared/kv/block_key.ts';
+import type { Digest, KeyChain } from '../../../shared/kv/block_key.ts';
 import { chainRoot, type Scope } from '../../../shared/kv/format.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterModel } from '../cluster/members_view.ts';
@@ -35,7 +35,7 @@ export class RequestChain {
     const { blockSize } = format;
     if (this.#chain?.digest !== digest) {
       const root = chainRoot(digest, this.#scope);
-      this.#chain = { digest, root, chain: new KeyChain(root, blockSize, this.#cache.find(root, blockSize, tokens)) };
+      this.#chain = { digest, root, chain: this.#cache.chainOf(root, blockSize, tokens) };
       this.#blocks = NO_BLOCKS;
     }
     const { chain, root } = this.#chain;

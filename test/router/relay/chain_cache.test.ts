@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
-import { chainOf, KeyChain, type Digest } from '../../../shared/kv/block_key.ts';
+import { chainOf, type Digest } from '../../../shared/kv/block_key.ts';
 import { ChainCache } from '../../../services/router/relay/chain_cache.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 
@@ -18,10 +18,11 @@ test('a thousand prompts that share beginnings: each has the chain that it has b
     const start = before ? before.subarray(0, 1 + random.below(before.length)) : new Uint32Array(0);
     const own = Uint32Array.from({ length: 1 + random.below(60) }, () => random.below(3));
     const tokens = Uint32Array.from([...start, ...own]);
-    const found = cache.find(root, 4, tokens);
+    const chain = cache.chainOf(root, 4, tokens);
+    const found = [...chain.hashes];
     const want = chainOf(root, 4, tokens);
     assert.deepEqual(found, want.slice(0, found.length));
-    const hashes = new KeyChain(root, 4, found).extend(tokens);
+    const hashes = chain.extend(tokens);
     assert.deepEqual(hashes, want);
     cache.keep(root, 4, tokens, hashes);
     assert(cache.numTokens <= 20_000, '(P1)');
@@ -36,12 +37,12 @@ test('another root or block size finds nothing; a prompt over the bound is not k
   const cache = new ChainCache(100);
   const tokens = Uint32Array.from({ length: 64 }, (_, i) => i);
   cache.keep(root, 4, tokens, chainOf(root, 4, tokens));
-  assert.equal(cache.find(root, 4, tokens).length, 16);
-  assert.equal(cache.find('cd'.repeat(16) as Digest, 4, tokens).length, 0);
-  assert.equal(cache.find(root, 8, tokens).length, 0);
+  assert.equal(cache.chainOf(root, 4, tokens).hashes.length, 16);
+  assert.equal(cache.chainOf('cd'.repeat(16) as Digest, 4, tokens).hashes.length, 0);
+  assert.equal(cache.chainOf(root, 8, tokens).hashes.length, 0);
   const long = Uint32Array.from({ length: 101 }, (_, i) => i + 1);
   cache.keep(root, 4, long, chainOf(root, 4, long));
-  assert.equal(cache.find(root, 4, long).length, 0);
+  assert.equal(cache.chainOf(root, 4, long).hashes.length, 0);
   assert.equal(cache.numTokens, 64);
 });
 
