@@ -3,6 +3,7 @@
  * own.
  */
 import assert from 'node:assert/strict';
+import type { Clock } from '../../shared/base/clock.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import type { Bus, BusListener, OpenBus } from '../../shared/bus/bus.ts';
 import { ClusterBus } from '../../shared/bus/cluster_bus.ts';
@@ -19,7 +20,7 @@ import type { DataFolders, Host, HostLimits, RoleContext, RunningRole } from '..
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
 import { moverModule } from '../../shared/net/mover/mover.ts';
-import { moverOn, type MoverEvent } from '../../shared/net/mover/mover_worker.ts';
+import { moverOn, type MoverEvent, type MoverMethods } from '../../shared/net/mover/mover_worker.ts';
 import { formatDigest, type Format } from '../../shared/kv/format.ts';
 import { FRAME_HEADER_BYTES, LAYOUT_VERSION, type KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readHeader, type RecordLayout } from '../../shared/kv/record.ts';
@@ -36,6 +37,7 @@ import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
+import { LentSlots } from './lent_slots.ts';
 import { SIM_VOCAB, SimExecutable, simSpec } from './simulated_device.ts';
 import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskReader, SimDiskThread } from './simulated_disk.ts';
@@ -264,7 +266,9 @@ export class SimCluster {
     const { layout } = this;
     const { keyBits } = this.shape.limits;
     const process = new SimProcess('liar');
-    const hashes = prompts.flatMap((tokens) => chainOf(layout.format, layout.spec.blockSize, tokens, undefined, keyBits));
+    const hashes = prompts.flatMap((tokens) =>
+      chainOf(layout.format, layout.spec.blockSize, tokens, undefined, keyBits),
+    );
     const network = this.fabric.networkOf(process);
     const clock = this.simulation.clockOf(process);
     await joinLiar({ network, clock, openBus: this.openBusFor(process) }, layout, lie, hashes);
@@ -426,8 +430,7 @@ export class SimCluster {
     const clock = this.simulation.clockOf(process);
     const moduleOf = (module: ThreadModule): StartInline => {
       if (module === moverModule)
-        return (_data, emit) =>
-          moverOn(this.sockets.of(process), this.memories.of(process), clock, emit as (event: MoverEvent) => void);
+        return (_data, emit) => this.#startMover(process, node, clock, emit as (event: MoverEvent) => void);
       if (module === engineModule)
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       const { href } = module.url;
@@ -461,6 +464,20 @@ export class SimCluster {
       kill: () => undefined,
       limits: this.shape.limits,
     };
+  }
+
+  /** The production mover; a quarter of a process's slots may be on loan at a time (P1). */
+  #startMover(process: SimProcess, node: Node, clock: Clock, emit: (event: MoverEvent) => void): MoverMethods {
+    const { storeSlots, dramSlots } = this.shape;
+    const most = Math.floor((node.role === 'store' ? storeSlots : dramSlots) / 4);
+    const slots = new LentSlots((numSlots) => {
+      if (numSlots > most) this.faults.push(`P1: ${numSlots} slots of ${node.name} are on loan, and ${most} may be`);
+    });
+    const mover = moverOn(this.sockets.of(process), this.memories.of(process), clock, (event) => {
+      slots.heard(event);
+      emit(event);
+    });
+    return slots.counted(mover);
   }
 
   /** In place of engine_worker.ts: the production loop over a simulated device. */

@@ -1,0 +1,52 @@
+/**
+ * Slots that a holder has offered over its data channels and whose bytes have not been sent: no more than a share of its memory is on loan at a
+ * time, so that readers that stop leave room for others (P1).
+ */
+import type { MoverEvent, MoverMethods } from '../../shared/net/mover/mover_worker.ts';
+
+interface OfferedSlot {
+  readonly stream: string;
+  readonly index: number;
+  readonly slot: number;
+}
+
+export class LentSlots {
+  readonly #offered = new Map<string, OfferedSlot>();
+  readonly #onChange: (numSlots: number) => void;
+
+  /** `onChange` is called with the number of different slots after every offer. */
+  constructor(onChange: (numSlots: number) => void) {
+    this.#onChange = onChange;
+  }
+
+  /** The mover's methods, whose offers are counted. */
+  counted(mover: MoverMethods): MoverMethods {
+    return {
+      ...mover,
+      offer: (of) => {
+        const stream = streamOf(of);
+        of.records.indices.forEach((index, i) => {
+          const slot = of.records.slots[i] ?? -1;
+          this.#offered.set(`${stream} ${index}`, { stream, index, slot });
+        });
+        this.#onChange(new Set([...this.#offered.values()].map(({ slot }) => slot)).size);
+        mover.offer(of);
+      },
+    };
+  }
+
+  /** Slots of which an event says that nobody reads them any more are not counted any longer. */
+  heard(event: MoverEvent): void {
+    if (event.kind === 'sent') for (const index of event.indices) this.#offered.delete(`${streamOf(event)} ${index}`);
+    if (event.kind === 'retracted') this.#forget((stream) => stream === streamOf(event));
+    if (event.kind === 'left') this.#forget((stream) => stream.startsWith(`${event.lane} `));
+  }
+
+  #forget(isGone: (stream: string) => boolean): void {
+    for (const [name, { stream }] of this.#offered) if (isGone(stream)) this.#offered.delete(name);
+  }
+}
+
+function streamOf({ lane, stream }: { readonly lane: number; readonly stream: number }): string {
+  return `${lane} ${stream}`;
+}
