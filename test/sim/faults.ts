@@ -126,9 +126,12 @@ export class Faults {
 
   #loseDevice(node: Node): void {
     const isHang = this.#random.chance(1, 3);
-    this.#cluster.simulation.note(`the device of ${node.name} ${isHang ? 'hangs' : 'is lost'}`);
-    if (isHang) node.engine?.executable.hang();
-    else node.engine?.executable.lose();
+    const device = node.engine?.executable;
+    // By what it has done, so that what a seed draws stays what it was.
+    const what = (device?.numRuns ?? 0) % 2 === 0 ? 'all' : 'copies';
+    this.#cluster.simulation.note(`the device of ${node.name} ${isHang ? `hangs: ${what}` : 'is lost'}`);
+    if (isHang) device?.hang(what);
+    else device?.lose();
   }
 
   #flip(): void {

@@ -226,6 +226,9 @@ export class SimExecutable implements Executable {
   readonly #high: Uint32Array;
   #isLost = false;
   #isHanging = false;
+  #isCopyHanging = false;
+  /** Steps that it was given. */
+  numRuns = 0;
 
   constructor(options: SimDeviceOptions) {
     this.#options = options;
@@ -263,9 +266,10 @@ export class SimExecutable implements Executable {
     this.#isLost = true;
   }
 
-  /** It answers nothing any more. */
-  hang(): void {
-    this.#isHanging = true;
+  /** It answers nothing any more; with `copies`, steps go on and no copy of blocks ends. */
+  hang(what: 'all' | 'copies' = 'all'): void {
+    if (what === 'all') this.#isHanging = true;
+    this.#isCopyHanging = true;
   }
 
   /** After a wait on the device: whether it is still there. */
@@ -283,6 +287,7 @@ export class SimExecutable implements Executable {
 
   run(batch: readonly Segment[], { exports, part }: RunOptions = {}): Promise<SampleResult[]> {
     const { clock, stepMs, rowMs } = this.#options;
+    this.numRuns++;
     const numRows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
     // As it is now: whoever gave it may go on to change it.
     const given = batch.map((segment) => ({
@@ -425,6 +430,7 @@ export class SimExecutable implements Executable {
 
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void> {
     const { clock } = this.#options;
+    if (this.#isCopyHanging) return new Promise(() => undefined);
     return this.#inOrder(async () => {
       await clock.sleep(0.05 * blockIds.length);
       await this.#alive();
@@ -439,6 +445,7 @@ export class SimExecutable implements Executable {
     const all = { firstLayer: 0, numLayers: spec.numLayers };
     const stored = [...this.#layers.keys()].filter((i) => isIn(range ?? all, this.#stored[i]!));
     const blockSize = this.#blockSize;
+    if (this.#isCopyHanging) return new Promise(() => undefined);
     return this.#inOrder(async () => {
       await clock.sleep(0.05 * blockIds.length);
       await this.#alive();
