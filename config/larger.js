@@ -172,11 +172,6 @@ export const larger = [
     reason: 'One hub: listing, choosing and fetching files of a model.',
   },
   {
-    file: 'shared/instance/engine_instance.ts',
-    lines: 343,
-    reason: 'The engine thread, its slab and its lanes as one; to be divided.',
-  },
-  {
     file: 'shared/instance/outbox.ts',
     lines: 313,
     reason: 'One account of records that wait, grow, are sealed and leave.',

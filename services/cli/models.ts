@@ -2,6 +2,7 @@
 import { ConfigError } from '../../shared/base/options.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Hub } from '../../shared/hub/hub.ts';
+import { leaseProcess } from './lease_process.ts';
 import { mebibytes, ProgressLine } from './progress_line.ts';
 import { proxiedFetch } from './proxied_fetch.ts';
 import { parseRepoName, type RepoName } from '../../shared/model/repo_name.ts';
@@ -51,6 +52,7 @@ function openHub(): Hub {
   const progress = new ProgressLine(process.stderr, () => systemClock.nowMs());
   return new Hub({
     clock: systemClock,
+    lease: leaseProcess,
     environment: process.env,
     fetch: proxiedFetch(process.env),
     onProgress: (at) => {

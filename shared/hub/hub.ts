@@ -1,10 +1,11 @@
 /** Models by name: what a hub has of one, brought into the cache that others use too, or found there. */
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, statSync, statfsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { listFiles, modelInfo } from '@huggingface/hub';
-import { every, type Clock } from '../base/clock.ts';
+import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/failure.ts';
+import { claimLease, LeaseTaken, type LeaseProcess } from '../base/file_lease.ts';
 import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
 import { GGUF, ggufFiles, INDEX, missingFile, shardsOf, SMALL_FILES, type Listed } from './model_files.ts';
 import { RepoCache } from './hub_cache.ts';
@@ -19,6 +20,8 @@ export interface Progress {
 
 export interface HubOptions {
   readonly clock: Clock;
+  /** This process, which leases a model while it brings its files. */
+  readonly lease: Omit<LeaseProcess, 'clock'>;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly fetch: Fetch;
   readonly signal?: AbortSignal;
@@ -38,7 +41,7 @@ export interface CachedModel {
 
 const LOCK = '.penstock.lock';
 const LOCK_POLL_MS = 250;
-const BEAT_MS = 2_000;
+/** A download whose process cannot be seen is over when its lease has not been renewed for so long. */
 const STALE_MS = 15_000;
 /** Git's name of a commit. */
 const COMMIT = /^[0-9a-f]{40}$/;
@@ -216,34 +219,22 @@ export class Hub {
     }
   }
 
-  /** One process at a time brings a model; the others find it there. Whoever has the lock writes in it; one that is silent has died. */
+  /** One process at a time brings a model; the others find it there. @returns what ends that */
   async #lock(cache: RepoCache): Promise<() => void> {
-    const { clock, signal, onNote } = this.#options;
+    const { clock, lease, signal, onNote } = this.#options;
     const path = join(cache.folder, LOCK);
-    let [seen, sinceMs] = ['', clock.nowMs()];
+    const onLost = (owner: string): void => onNote?.(`${owner} brings it too: this one stood still`);
     for (let isFirst = true; ; isFirst = false) {
       signal?.throwIfAborted();
       try {
-        writeFileSync(path, '0', { flag: 'wx' });
-        break;
+        const { release } = await claimLease(path, { ...lease, clock }, { watchMs: STALE_MS, onLost, signal });
+        return release;
       } catch (error) {
-        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+        if (!(error instanceof LeaseTaken)) throw error;
       }
       if (isFirst) onNote?.(`another process is bringing it already (${path}); waiting`);
-      const text = existsSync(path) ? readFileSync(path, 'utf8') : '';
-      if (text !== seen) [seen, sinceMs] = [text, clock.nowMs()];
-      else if (clock.nowMs() - sinceMs > STALE_MS) rmSync(path, { force: true });
       await clock.sleep(LOCK_POLL_MS, signal);
     }
-    const over = new AbortController();
-    let beat = 0;
-    every(clock, BEAT_MS, over.signal, () => {
-      writeFileSync(path, String(++beat));
-    });
-    return () => {
-      over.abort();
-      rmSync(path, { force: true });
-    };
   }
 
   /** What is in the cache. */

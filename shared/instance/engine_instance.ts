@@ -8,42 +8,32 @@
  * A service adds its policy: what it submits, and what it does with the events.
  */
 import { setMaxListeners } from 'node:events';
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
-import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import { EngineHost } from '../engine/engine_host.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import type { EngineInfo, EngineWorkerData, LoopEvent } from '../engine/engine_messages.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
-import { newTierCounters } from '../kv/tier_counters.ts';
-import { numericsId } from '../kv/record.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
-import { Announcer } from '../node/announcer.ts';
 import { nothingMoved } from '../net/fetch/transfer.ts';
 import type { LaneHost } from '../net/lane_host.ts';
 import { startMover, type Mover } from '../net/mover/mover.ts';
-import type { Network } from '../net/network.ts';
 import type { TlsTexts } from '../net/tls_texts.ts';
-import { holderId, type Load, type Member, type Pulse } from '../protocol/membership.ts';
+import type { Load, Pulse } from '../protocol/membership.ts';
 import type { RequestContext } from '../protocol/messages.ts';
-import { tierStats } from '../protocol/tier_stats.ts';
-import { ArrivalWindow } from './arrival_window.ts';
-import { BlockFetcher } from './block_fetcher.ts';
+import type { BlockFetcher } from './block_fetcher.ts';
 import { lanesOf, type MemberLanes } from '../node/member_lanes.ts';
-import { Offers } from './offers.ts';
 import type { MemberConfig } from '../node/options.ts';
-import type { HostLimits } from '../node/role.ts';
-import { Outbox } from './outbox.ts';
+import { engineLoad } from './engine_load.ts';
+import { connectParts, type Attachment, type InstanceHost, type InstanceParts } from './instance_parts.ts';
+import type { Outbox } from './outbox.ts';
 import { RoutersSeen } from '../node/routers_seen.ts';
 import { watch } from './watchdog.ts';
 
 /** Below this a chunk's exports and a fetch's arrivals would wait for each other. */
 const MIN_SLOTS = 16;
-/** Arrivals may hold a quarter of host memory, but no more than this many records. */
-const MAX_WINDOW = 256;
-export interface EngineInstanceOptions {
+
+export interface EngineInstanceOptions extends InstanceHost {
   readonly engine: Omit<EngineWorkerData, 'pulse'>;
   readonly dramBytes: number;
   readonly transfer: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>;
@@ -52,34 +42,12 @@ export interface EngineInstanceOptions {
   readonly newId: () => string;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
   readonly stepTimeoutMs: number;
-  readonly network: Network;
   readonly threads: Threads;
-  readonly random: Random;
-  readonly limits?: HostLimits | undefined;
-  readonly clock: Clock;
-  readonly log: Log;
   /** The engine is gone; the process cannot go on. */
   readonly onDeath: (error: Error) => void;
   readonly onLoading?: (doneBytes: number, totalBytes: number) => void;
   /** The engine is there and does not move: nothing can be waited for. */
   readonly onHang: (error: Error) => void;
-}
-
-/** What is known only once the process listens. */
-export interface Attachment {
-  readonly member: Member;
-  readonly publishBlocks: (batch: Buffer) => void;
-  readonly stores: () => readonly Member[];
-  /** A router has placed something here. */
-  readonly onPlaced: () => void;
-}
-
-interface Parts {
-  readonly outbox: Outbox;
-  readonly fetcher: BlockFetcher;
-  readonly window: ArrivalWindow;
-  readonly offers: Offers;
-  readonly announcer: Announcer;
 }
 
 export class EngineInstance {
@@ -91,7 +59,7 @@ export class EngineInstance {
   readonly #lanes: MemberLanes | undefined;
   readonly #listeners = new Map<number, (event: SequenceEvent) => void>();
   readonly #stopped = new AbortController();
-  #attached: Parts | undefined;
+  #attached: InstanceParts | undefined;
   #nextId = 1;
   isDraining = false;
   readonly #seen = new RoutersSeen();
@@ -168,52 +136,17 @@ export class EngineInstance {
   }
 
   /** Goes to work under the name and address of `member`. */
-  attach({ member, publishBlocks, stores, onPlaced }: Attachment): void {
-    this.#onPlaced = onPlaced;
-    const { network, clock, random, log } = this.#options;
-    const { layout } = this.info;
-    const bytes = layout.spec.slotBytes;
-    const numSlots = Math.floor(this.#slab.numBytes / slotLength(bytes));
-    const sendToEngine = this.#host.send.bind(this.#host);
-    const announcer = new Announcer(holderId(member), publishBlocks, clock, this.#stopped.signal);
-    const offers = new Offers({
-      ...{ network, clock, log, stores, signal: this.#stopped.signal },
-      format: layout.format,
-      numerics: numericsId(layout.numericsClass),
-      recordBytes: bytes,
-      source: member.address,
-    });
-    const outbox = new Outbox({
-      ...{ layout, slab: this.#slab, numSlots, mover: this.#mover, announcer, clock, log, sendToEngine },
-      onReady: (hash, content) => {
-        offers.add(hash, content);
-      },
-      onSlotFree: () => {
-        window.pump();
-      },
-    });
-    const windowSize = Math.min(MAX_WINDOW, Math.floor(numSlots / 4));
-    const window = new ArrivalWindow(outbox.cache, bytes, windowSize);
-    const fetcher = new BlockFetcher({
-      ...{
-        line: {
-          ...{ network, clock, random, mover: this.#mover, lanes: this.#lanes?.lanes, moved: this.#moved },
-          limits: this.#options.limits?.transfer,
-        },
-        slab: this.#slab,
-        layout,
-        window,
-        outbox,
-        sendToEngine,
-        log,
-      },
-      ownAddress: member.address,
-    });
-    this.#attached = { outbox, fetcher, window, offers, announcer };
+  attach(attachment: Attachment): void {
+    this.#onPlaced = attachment.onPlaced;
+    const { outbox } = (this.#attached = connectParts(this.#options, attachment, {
+      ...{ layout: this.info.layout, slab: this.#slab, mover: this.#mover, lanes: this.#lanes, moved: this.#moved },
+      sendToEngine: this.#host.send.bind(this.#host),
+      signal: this.#stopped.signal,
+    }));
     outbox.grantSlots();
   }
 
-  get #parts(): Parts {
+  get #parts(): InstanceParts {
     if (!this.#attached) throw new Error('the instance is not attached to its cluster yet');
     return this.#attached;
   }
@@ -304,34 +237,12 @@ export class EngineInstance {
   }
 
   pulse(openStreams: number): Pulse {
-    const load = { ...this.#load(), openStreams };
-    return { load, blocks: this.#parts.announcer.sequence, seen: this.#seen.placements };
-  }
-
-  #load(): Load {
-    const { info } = this;
-    const engine = this.#host.load;
-    const payload = info.layout.spec.payloadBytes;
-    const device = tierStats(
-      engine?.counters ?? newTierCounters(),
-      engine?.numKeyed ?? 0,
-      payload,
-      info.numBlocks * payload,
-    );
-    const { cache } = this.#parts.outbox;
-    const record = info.layout.spec.slotBytes;
-    return {
-      running: engine?.numRunning ?? 0,
-      waiting: engine?.numWaiting ?? 0,
-      preemptions: engine?.numPreemptions ?? 0,
-      lastStepMs: engine?.lastStepMs ?? 0,
-      kvUsage: engine ? 1 - engine.numAvailable / info.numBlocks : 0,
-      isDraining: this.isDraining,
-      arriving: this.#parts.window.numInUse,
-      lent: cache.numLent,
-      fetched: { ...this.#moved },
-      tiers: { device, dram: tierStats(cache.counters, cache.size, record, this.#slab.numBytes) },
+    const { window, outbox, announcer } = this.#parts;
+    const load: Load = {
+      ...engineLoad(this.info, this.#host.load, outbox.cache, this.#slab.numBytes),
+      ...{ isDraining: this.isDraining, arriving: window.numInUse, fetched: { ...this.#moved }, openStreams },
     };
+    return { load, blocks: announcer.sequence, seen: this.#seen.placements };
   }
 
   /** Blocks computed here are with their home stores, or given up. */

@@ -14,7 +14,9 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { leaseProcess } from '../../services/cli/lease_process.ts';
 import { ProgressLine } from '../../services/cli/progress_line.ts';
+import { bootId } from '../../shared/base/boot_id.ts';
 import { systemClock, type Clock } from '../../shared/base/clock.ts';
 import { HubError } from '../../shared/hub/download.ts';
 import { Hub, type Progress } from '../../shared/hub/hub.ts';
@@ -60,7 +62,7 @@ function open(
   return { hub: new Hub({ ...host, clock, environment, onNote, ...(onProgress ? { onProgress } : {}) }), notes };
 }
 
-const host = { fetch: globalThis.fetch };
+const host = { fetch: globalThis.fetch, lease: leaseProcess };
 
 const cached = (...parts: string[]): string => join(home, 'hub', 'models--org--name', ...parts);
 
@@ -216,6 +218,17 @@ test('a lock whose owner has died is taken; one whose owner lives is waited for'
   const folder = await new Hub({ ...host, clock: hurried, environment }).placeOf('org/name');
   assert(passed > 15_000);
   assert(existsSync(join(folder, SHARD)) && !existsSync(cached('.penstock.lock')));
+});
+
+test('a lock of a process that is seen to be dead is taken at once', async () => {
+  mkdirSync(cached('blobs'), { recursive: true });
+  const namespace = readlinkSync('/proc/self/ns/pid');
+  const dead = { pid: 2 ** 22 + 1, start: '1', namespace, boot: bootId(), id: 'theirs', beat: 3 };
+  writeFileSync(cached('.penstock.lock'), JSON.stringify(dead));
+  waits.length = 0;
+  await open().hub.placeOf('org/name');
+  assert(!waits.includes(250), 'nobody waits for it');
+  assert(!existsSync(cached('.penstock.lock')));
 });
 
 test('a hub that names no commit is refused: nothing is written out of the cache', async () => {

@@ -23,12 +23,13 @@ interface ChatLogprob {
 
 export async function chat(all: ApiContext, scope: RequestScope): Promise<void> {
   const record = scope.open('/v1/chat/completions');
+  const bodyBytes = scope.body.bytes.length;
   const { body, prompts, failure } = await all.bodies.readPrompts('chat', scope.body, all.of(undefined), scope.signal);
   const context = all.of(body.model);
   record.model = context.servedName;
   scope.named(body.requestId);
   if (failure) throw new Failure(failure.code, failure.message);
-  const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, scope.signal));
+  const promptTokens = prompts?.[0] ?? (await context.codec.encodeChat(body.template, bodyBytes, scope.signal));
   record.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');

@@ -119,11 +119,10 @@ export class TextCodec {
     return this.#encoder(job.bytes.length).call('readPrompts', { ...job, maxCharacters }, signal);
   }
 
-  /** @throws Failure `invalid_request` with the template's own message. */
-  async encodeChat(template: TemplateInput, signal: AbortSignal): Promise<Uint32Array> {
+  /** `bodyBytes`: size of the body that brought the chat. @throws Failure `invalid_request` with the template's own message. */
+  async encodeChat(template: TemplateInput, bodyBytes: number, signal: AbortSignal): Promise<Uint32Array> {
     const maxCharacters = this.#maxCharacters;
-    const characters = template.messages.reduce((sum, { content }) => sum + String(content).length, 0);
-    return this.#encoder(characters).call('encodeChat', { template, maxCharacters }, signal);
+    return this.#encoder(bodyBytes).call('encodeChat', { template, maxCharacters }, signal);
   }
 
   /** The list of ids, and that of their strings, as JSON. */

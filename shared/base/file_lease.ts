@@ -1,0 +1,275 @@
+/**
+ * A file that says which process has something to itself: a store its data folder, a download its model.
+ *
+ *   absent ──claim──► held ──release──► absent
+ *                      │ renewed every RENEW_MS: the file's count goes up
+ *                      └─ its process died, or its count stood still for `watchMs` ──claim by another──► held by that one
+ *
+ * The file holds process, pid namespace, boot of the machine, and the count. On the same machine and in the same namespace the process table
+ * says whether the owner lives. Whoever cannot see the owner, in another container or over a network, watches the count. An owner
+ * that stood still for so long that another took its lease finds the other's name in the file, and is notified.
+ */
+import { closeSync, linkSync, openSync, readFileSync, readlinkSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { open, readFile } from 'node:fs/promises';
+import { bootId } from './boot_id.ts';
+import { every, type Clock } from './clock.ts';
+
+const RENEW_MS = 1_000;
+const LOOK_MS = 250;
+/** Bytes of the file: raising the count writes in place, and needs no room on a full disk. */
+const OWNER_BYTES = 256;
+
+/** The process that claims leases, and those beside it. */
+export interface LeaseProcess {
+  readonly clock: Clock;
+  readonly newId: () => string;
+  readonly pid: number;
+  /** Whether a process of that number runs in this pid namespace. */
+  readonly isRunning: (pid: number) => boolean;
+}
+
+export interface LeaseOptions {
+  /** An owner that cannot be seen is gone when its count has stood still for so long. */
+  readonly watchMs: number;
+  /** Another process took the lease while this one stood still; `owner` names that process. */
+  readonly onLost: (owner: string) => void;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface FileLease {
+  /** Removes the file, unless another process has it by now. */
+  readonly release: () => void;
+}
+
+/** Another live process has the lease. */
+export class LeaseTaken extends Error {
+  /** For people: `process 12`. */
+  readonly owner: string;
+
+  constructor(file: string, owner: string) {
+    super(`${owner} has ${file}`);
+    this.owner = owner;
+  }
+}
+
+/** The owner of a lease, as its file says. */
+interface Owner {
+  readonly pid: number;
+  /** Start of the process, in ticks since boot; empty where it cannot be known. */
+  readonly start: string;
+  readonly namespace: string;
+  readonly boot: string;
+  /** Names this claim. */
+  readonly id: string;
+  readonly beat: number;
+}
+
+/** Claims of this process that have not been released: an owner with this pid and another id is an earlier process of the same number. */
+const ownClaims = new Set<string>();
+
+/** @throws LeaseTaken when an owner that can be seen from here lives. */
+export function refuseTaken(file: string, claimant: LeaseProcess): void {
+  const owner = ownerIn(file);
+  if (owner && isVisible(owner) && isAlive(owner, claimant)) throw new LeaseTaken(file, nameOf(owner));
+}
+
+/**
+ * Resolves when this process has the lease. The folder of the file exists.
+ * @throws LeaseTaken when another live process has it; the signal's reason; Error when the file cannot be written.
+ */
+export async function claimLease(file: string, claimant: LeaseProcess, options: LeaseOptions): Promise<FileLease> {
+  refuseTaken(file, claimant);
+  const before = textOf(file);
+  if (before !== undefined) {
+    await outlive(file, before, claimant, options);
+    takeAway(file, before, claimant);
+  }
+  const own: Owner = {
+    ...{ pid: claimant.pid, start: startOf(claimant.pid) ?? '', namespace: pidNamespace(), boot: bootId() },
+    ...{ id: claimant.newId(), beat: 0 },
+  };
+  try {
+    create(file, own);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') throw new LeaseTaken(file, 'another process');
+    // A full disk has no room for this file either; a later renewal writes it.
+    if (code !== 'ENOSPC' && code !== 'EDQUOT') throw error;
+  }
+  ownClaims.add(own.id);
+  const over = new AbortController();
+  const stop = (): void => {
+    ownClaims.delete(own.id);
+    over.abort();
+  };
+  renew(file, own, claimant.clock, over.signal, (owner) => {
+    stop();
+    options.onLost(nameOf(owner));
+  });
+  return {
+    release: () => {
+      stop();
+      if (ownerIn(file)?.id === own.id) rmSync(file, { force: true });
+    },
+  };
+}
+
+/** Raises the count until `signal` aborts; never waits for a disk that hangs. `onLost`: the file names another owner. */
+function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLost: (owner: Owner) => void): void {
+  let beat = 0;
+  let isWriting = false;
+  const isReleased = (): boolean => signal.aborted;
+  /** Over what is there when it is this claim's, or was never written; anew where somebody has taken it away. */
+  const write = async (): Promise<void> => {
+    const text = await readFile(file, 'utf8').catch(() => undefined);
+    if (isReleased()) return;
+    const owner = text === undefined ? undefined : parse(text);
+    if (owner && owner.id !== own.id) {
+      onLost(owner);
+      return;
+    }
+    const opened = await open(file, text === undefined ? 'wx' : 'r+');
+    try {
+      await opened.write(lineOf({ ...own, beat: ++beat }), 0);
+    } finally {
+      await opened.close();
+    }
+    // Released while it was written: nobody would remove it.
+    if (isReleased() && ownerIn(file)?.id === own.id) rmSync(file, { force: true });
+  };
+  every(clock, RENEW_MS, signal, () => {
+    // One at a time, however long it takes.
+    if (isWriting) return;
+    isWriting = true;
+    // A disk that takes no writes now may take the next.
+    void write()
+      .catch(() => undefined)
+      .finally(() => {
+        isWriting = false;
+      });
+  });
+}
+
+/** Resolves when the owner that `text` names is gone. @throws LeaseTaken when it lives. */
+async function outlive(
+  file: string,
+  text: string,
+  claimant: LeaseProcess,
+  { watchMs, signal }: LeaseOptions,
+): Promise<void> {
+  const { clock } = claimant;
+  const owner = parse(text);
+  if (owner && isVisible(owner)) {
+    if (isAlive(owner, claimant)) throw new LeaseTaken(file, nameOf(owner));
+    return;
+  }
+  const untilMs = clock.nowMs() + watchMs;
+  while (clock.nowMs() < untilMs) {
+    await clock.sleep(LOOK_MS, signal);
+    signal?.throwIfAborted();
+    const now = textOf(file);
+    if (now !== undefined && now !== text)
+      throw new LeaseTaken(file, `process ${parse(now)?.pid ?? '?'} of another container or machine`);
+  }
+}
+
+/** Removes the file of an owner that is gone; one of those who want it does. @throws LeaseTaken when another was faster. */
+function takeAway(file: string, judged: string, { newId }: LeaseProcess): void {
+  const aside = `${file}.${newId()}`;
+  try {
+    renameSync(file, aside);
+  } catch {
+    // Taken away already: whoever makes the next one has it.
+    return;
+  }
+  const taken = textOf(aside);
+  if (taken === judged) {
+    rmSync(aside, { force: true });
+    return;
+  }
+  // Back where it was, over nobody else's.
+  try {
+    linkSync(aside, file);
+  } catch {
+    // Another has it by now; the owner of this one is notified of it.
+  }
+  rmSync(aside, { force: true });
+  throw new LeaseTaken(file, `process ${(taken === undefined ? undefined : parse(taken))?.pid ?? '?'}`);
+}
+
+/** @throws Error with EEXIST when somebody has. */
+function create(file: string, owner: Owner): void {
+  const opened = openSync(file, 'wx');
+  try {
+    writeSync(opened, lineOf(owner), 0);
+  } finally {
+    closeSync(opened);
+  }
+}
+
+function lineOf(owner: Owner): string {
+  return `${JSON.stringify(owner).padEnd(OWNER_BYTES - 1)}\n`;
+}
+
+function nameOf({ pid }: Owner): string {
+  return `process ${pid}`;
+}
+
+function textOf(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return undefined;
+  }
+}
+
+function ownerIn(file: string): Owner | undefined {
+  const text = textOf(file);
+  return text === undefined ? undefined : parse(text);
+}
+
+/** Undefined for a file that no claim wrote. */
+function parse(text: string): Owner | undefined {
+  try {
+    const owner = JSON.parse(text) as Partial<Owner> | null;
+    const isOwner =
+      Number.isInteger(owner?.pid) && Number.isInteger(owner?.beat) && typeof owner?.id === 'string' && owner.id !== '';
+    return isOwner ? (owner as Owner) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether its process, if it lives, is in this one's process table. */
+function isVisible({ boot, namespace }: Owner): boolean {
+  return boot === bootId() && namespace === pidNamespace();
+}
+
+/** A dead owner's lease, or one whose process number was given anew, is nobody's. */
+function isAlive({ pid, start, id }: Owner, claimant: LeaseProcess): boolean {
+  if (pid === claimant.pid) return ownClaims.has(id);
+  if (pid <= 0 || !claimant.isRunning(pid)) return false;
+  const actual = startOf(pid);
+  return actual === undefined || actual === start;
+}
+
+/** Empty where there are none. */
+function pidNamespace(): string {
+  try {
+    return readlinkSync('/proc/self/ns/pid');
+  } catch {
+    return '';
+  }
+}
+
+/** Start of a process, in ticks since boot; `dead` for one that only waits to be reaped; undefined where /proc is not. */
+function startOf(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The second field is the name in parentheses, which may hold anything; the state follows, the start is field 22.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return fields[0] === 'Z' ? 'dead' : fields[19];
+  } catch {
+    return undefined;
+  }
+}

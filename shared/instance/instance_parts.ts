@@ -1,0 +1,97 @@
+/**
+ * Parts of an engine instance that work under its name and address in the cluster, as they are wired to one another:
+ *
+ *   engine ─► outbox ─► offers (the stores fetch what they lack)
+ *   others' Blocks services ─► fetcher ─► arrival window ─► engine
+ */
+import { numericsId, type RecordLayout } from '../kv/record.ts';
+import { slotLength, type Slab } from '../kv/slab.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Random } from '../base/random.ts';
+import type { Moved } from '../net/fetch/transfer.ts';
+import type { Mover } from '../net/mover/mover.ts';
+import type { Network } from '../net/network.ts';
+import { Announcer } from '../node/announcer.ts';
+import type { MemberLanes } from '../node/member_lanes.ts';
+import type { HostLimits } from '../node/role.ts';
+import { holderId, type Member } from '../protocol/membership.ts';
+import { ArrivalWindow } from './arrival_window.ts';
+import { BlockFetcher } from './block_fetcher.ts';
+import { Offers } from './offers.ts';
+import { Outbox, type OutboxOptions } from './outbox.ts';
+
+/** Arrivals may hold a quarter of host memory, but no more than this many records. */
+const MAX_WINDOW = 256;
+
+/** The machine as the parts see it. */
+export interface InstanceHost {
+  readonly network: Network;
+  readonly random: Random;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits?: HostLimits | undefined;
+}
+
+/** What is known only once the process listens. */
+export interface Attachment {
+  readonly member: Member;
+  readonly publishBlocks: (batch: Buffer) => void;
+  readonly stores: () => readonly Member[];
+  /** A router has placed something here. */
+  readonly onPlaced: () => void;
+}
+
+export interface InstanceParts {
+  readonly outbox: Outbox;
+  readonly fetcher: BlockFetcher;
+  readonly window: ArrivalWindow;
+  readonly offers: Offers;
+  readonly announcer: Announcer;
+}
+
+/** The threads and the memory that the parts share. */
+interface PartsBase {
+  readonly layout: RecordLayout;
+  readonly slab: Slab;
+  readonly mover: Mover;
+  readonly lanes: MemberLanes | undefined;
+  /** Bytes that fetches have brought, by the way they came. */
+  readonly moved: Moved;
+  readonly sendToEngine: OutboxOptions['sendToEngine'];
+  /** Aborts when the instance stops. */
+  readonly signal: AbortSignal;
+}
+
+export function connectParts(
+  { network, clock, random, log, limits }: InstanceHost,
+  { member, publishBlocks, stores }: Attachment,
+  { layout, slab, mover, lanes, moved, sendToEngine, signal }: PartsBase,
+): InstanceParts {
+  const bytes = layout.spec.slotBytes;
+  const numSlots = Math.floor(slab.numBytes / slotLength(bytes));
+  const announcer = new Announcer(holderId(member), publishBlocks, clock, signal);
+  const offers = new Offers({
+    ...{ network, clock, log, stores, signal },
+    format: layout.format,
+    numerics: numericsId(layout.numericsClass),
+    recordBytes: bytes,
+    source: member.address,
+  });
+  const outbox = new Outbox({
+    ...{ layout, slab, numSlots, mover, announcer, clock, log, sendToEngine },
+    onReady: (hash, content) => {
+      offers.add(hash, content);
+    },
+    onSlotFree: () => {
+      window.pump();
+    },
+  });
+  const window = new ArrivalWindow(outbox.cache, bytes, Math.min(MAX_WINDOW, Math.floor(numSlots / 4)));
+  const line = { network, clock, random, mover, lanes: lanes?.lanes, moved, limits: limits?.transfer };
+  const fetcher = new BlockFetcher({
+    ...{ line, slab, layout, window, outbox, sendToEngine, log },
+    ownAddress: member.address,
+  });
+  return { outbox, fetcher, window, offers, announcer };
+}
