@@ -46,16 +46,6 @@ export const larger = [
     reason: 'Starting, watching and ending children share one list of them; to be divided.',
   },
   {
-    file: 'services/router/cluster/cluster_view.ts',
-    lines: 354,
-    reason: 'Registering, liveness and what others ask share one map of members; to be divided.',
-  },
-  {
-    file: 'services/router/cluster/instance.ts',
-    fields: 10,
-    reason: 'An instance as its heartbeats change it; load and liveness are to be divided.',
-  },
-  {
     file: 'services/router/http/http_server.ts',
     lineOfFunction: 90,
     reason: 'Routes of one server, one behind the other.',
@@ -195,11 +185,6 @@ export const larger = [
     file: 'shared/net/mover/mover_worker.ts',
     lineOfFunction: 65,
     reason: 'The methods of one thread, one behind the other.',
-  },
-  {
-    file: 'shared/node/cluster_member.ts',
-    lines: 357,
-    reason: 'Joining, heartbeats and leaving share one list of routers; to be divided.',
   },
   {
     file: 'shared/node/member_life.ts',

@@ -29,6 +29,8 @@ import {
   type Registration,
   type RouterNotice,
 } from '../protocol/membership.ts';
+import { KnownRouters, type KnownRouter } from './known_routers.ts';
+import { ReachNotice } from './reach_notice.ts';
 
 const HEARTBEAT_MS = 500;
 /** Between heartbeats because of placements, where there are several routers. */
@@ -44,8 +46,6 @@ const REFUSED_PAUSE_MS = 5_000;
 const SILENCE_MS = 5_000;
 /** Routers under another token are heard: so long one under this process's own is waited for. */
 const STRANGE_TOKEN_MS = 2_000;
-/** Routers (P1). */
-const MAX_ROUTERS = 64;
 
 export interface ClusterMemberOptions {
   /** `onUnverified`: a router speaks under another token. */
@@ -66,32 +66,17 @@ export interface Joining {
   readonly onJoined: () => void;
 }
 
-/** One incarnation of a router. */
-interface KnownRouter {
-  heardMs: number;
-  isJoined: boolean;
-  /** It has said that nothing keeps this process out. */
-  hasAnswered: boolean;
-  isAsking: boolean;
-  /** When it first said that another process of this name is heard. */
-  waitsSinceMs: number | undefined;
-  version: number;
-  stores: readonly Member[];
-}
-
 export class ClusterMember {
   readonly bus: Bus;
   readonly #options: ClusterMemberOptions;
   readonly #left = new AbortController();
-  /** By epoch. */
-  readonly #routers = new Map<string, KnownRouter>();
+  readonly #routers: KnownRouters;
   #joining: Joining | undefined;
   /** A router has accepted this process. */
   #hasJoined = false;
   /** A router has called it at its address. */
   #isReached = false;
-  /** The cause that was logged last. */
-  #unreachable: string | undefined;
+  readonly #notice: ReachNotice;
   /** Resolves when a router has answered the inquiry. */
   readonly #answered = new AbortController();
   #heartbeatMs = -Infinity;
@@ -100,8 +85,10 @@ export class ClusterMember {
 
   constructor(options: ClusterMemberOptions) {
     this.#options = options;
+    this.#routers = new KnownRouters(options.clock);
     const { openBus, inquiry, clock, log, onRefused } = options;
-    const { epoch } = inquiry.member;
+    const { epoch, address } = inquiry.member;
+    this.#notice = new ReachNotice(log, address);
     this.bus = openBus(
       {
         onConnected: () => {
@@ -119,15 +106,11 @@ export class ClusterMember {
       this.#hear(readRouter(bytes));
     });
     this.bus.subscribe(subjects.stores, (bytes) => {
-      const { router, version, came, gone } = readStores(bytes);
-      const known = this.#routers.get(router);
-      // Who has missed one hears the next notice's version, and asks for all.
-      if (!known?.isJoined || version !== known.version + 1) return;
-      const isGone = ({ name, epoch }: Member): boolean => gone.some((one) => one.name === name && one.epoch === epoch);
-      Object.assign(known, { version, stores: [...known.stores.filter((one) => !isGone(one)), ...came] });
+      const { router, ...change } = readStores(bytes);
+      this.#routers.change(router, change);
     });
     this.bus.subscribe(subjects.routerGone, (bytes) => {
-      this.#forget(readGoodbye(bytes).epoch);
+      this.#routers.left(readGoodbye(bytes).epoch);
     });
     this.bus.subscribe(subjects.stranger(epoch), (bytes) => {
       this.#beStranger(readStranger(bytes).router);
@@ -140,7 +123,7 @@ export class ClusterMember {
       const { name, isConnected } = this.bus;
       if (!isConnected)
         log.warn({ bus: name }, 'the bus does not answer; is the router, or the NATS server, running there?');
-      else if (!this.#isHeard) log.warn({ bus: name }, 'no router speaks on the bus; is one running?');
+      else if (!this.#routers.isHeard) log.warn({ bus: name }, 'no router speaks on the bus; is one running?');
     });
     every(clock, HEARTBEAT_MS, this.#left.signal, () => {
       this.heartbeat();
@@ -158,18 +141,16 @@ export class ClusterMember {
   /** Registers with every router that is heard from now on. */
   join(joining: Joining): void {
     this.#joining = joining;
-    for (const [router, known] of this.#routers) void this.#register(router, known);
+    for (const [router, known] of this.#routers.all()) void this.#register(router, known);
   }
 
   /** Of every router that is heard, and of the last one that was when none is. */
   stores(): readonly Member[] {
-    return [
-      ...new Map([...this.#routers.values()].flatMap(({ stores }) => stores.map((one) => [one.name, one]))).values(),
-    ];
+    return this.#routers.stores();
   }
 
   heartbeat(): void {
-    if (![...this.#routers.values()].some(({ isJoined }) => isJoined)) return;
+    if (!this.#routers.isJoined) return;
     const { clock, inquiry } = this.#options;
     if (!this.#joining) return;
     this.#heartbeatMs = clock.nowMs();
@@ -187,47 +168,14 @@ export class ClusterMember {
     if (!this.#left.signal.aborted) this.heartbeat();
   }
 
-  get #isHeard(): boolean {
-    const sinceMs = this.#options.clock.nowMs() - SILENCE_MS;
-    return [...this.#routers.values()].some(({ heardMs }) => heardMs >= sinceMs);
-  }
-
   #hear({ router, version }: RouterNotice): void {
-    const nowMs = this.#options.clock.nowMs();
-    // Those that are silent: one that speaks knows who is there.
-    for (const [epoch, { heardMs }] of this.#routers)
-      if (epoch !== router && heardMs < nowMs - SILENCE_MS) this.#routers.delete(epoch);
-    const known = this.#routers.get(router) ?? this.#meet(router);
-    if (!known) return;
-    known.heardMs = nowMs;
+    const known = this.#routers.hear(router);
+    if (!known) {
+      this.#options.log.warn({ router }, `a process knows at most ${this.#routers.size} routers`);
+      return;
+    }
     if (!this.#joining) void this.#inquire(router, known);
     else if (!known.isJoined || known.version !== version) void this.#register(router, known);
-  }
-
-  #meet(router: string): KnownRouter | undefined {
-    if (this.#routers.size >= MAX_ROUTERS) {
-      this.#options.log.warn({ router }, `a process knows at most ${MAX_ROUTERS} routers`);
-      return undefined;
-    }
-    const known: KnownRouter = {
-      ...{
-        heardMs: 0,
-        isJoined: false,
-        hasAnswered: false,
-        isAsking: false,
-        waitsSinceMs: undefined,
-        version: -1,
-        stores: [],
-      },
-    };
-    this.#routers.set(router, known);
-    return known;
-  }
-
-  /** A router has said goodbye. The last one's stores are kept until another speaks. */
-  #forget(epoch: string): void {
-    const known = this.#routers.get(epoch);
-    if (known) Object.assign(known, { heardMs: -Infinity, isJoined: false });
   }
 
   /** This process was dropped while it could not speak, or another took its name: it asks again, with every check. */
@@ -269,7 +217,7 @@ export class ClusterMember {
         onRefused(new Failure('cluster_mismatch', reply.reason));
         return;
       }
-      if (reply.kind === 'accepted') this.#warnUnreachable(reply.unreachable);
+      if (reply.kind === 'accepted') this.#notice.show(reply.unreachable);
       this.#answered.abort(OVER);
     } catch (error) {
       log.debug({ router, error: messageOf(error) }, 'a router does not say what it wants');
@@ -282,23 +230,10 @@ export class ClusterMember {
 
   /** A router could call this process, or could not. */
   #reached(unreachable: string | undefined): void {
-    this.#warnUnreachable(unreachable);
+    this.#notice.show(unreachable);
     if (unreachable !== undefined || this.#isReached) return;
     this.#isReached = true;
     this.#joining?.onJoined();
-  }
-
-  #warnUnreachable(cause: string | undefined): void {
-    if (cause === this.#unreachable) return;
-    this.#unreachable = cause;
-    const { log, inquiry } = this.#options;
-    const { address } = inquiry.member;
-    if (cause === undefined) log.info({ address }, 'the router reaches this process');
-    else
-      log.warn(
-        { address, cause },
-        'the router cannot call this process, which gets no requests: --advertise HOST:PORT says where it is reached; with TLS, its certificate names that host',
-      );
   }
 
   /** Until it has an answer, the bus or the router is lost, or this process leaves. */
@@ -307,8 +242,7 @@ export class ClusterMember {
     known.isAsking = true;
     const { clock, log } = this.#options;
     try {
-      const isThere = (): boolean => this.#routers.get(router) === known && known.heardMs >= clock.nowMs() - SILENCE_MS;
-      while (this.bus.isConnected && isThere() && !this.#left.signal.aborted) {
+      while (this.bus.isConnected && this.#routers.isThere(router, known) && !this.#left.signal.aborted) {
         const pauseMs = await this.#registerOnce(router, known).catch((error: unknown) => {
           log.warn({ error: messageOf(error) }, 'registration failed, trying again');
           return REGISTER_PAUSE_MS;
@@ -332,7 +266,7 @@ export class ClusterMember {
     const patienceMs = (reply.kind === 'wait' ? reply.patienceMs : undefined) ?? MAX_WAIT_MS;
     if (known.waitsSinceMs !== undefined && clock.nowMs() - known.waitsSinceMs < patienceMs) return WAIT_PAUSE_MS;
     // Whoever is a member elsewhere does not end for one router's word, nor for another process that has its name there.
-    if (reply.kind !== 'accepted' && [...this.#routers.values()].some(({ isJoined }) => isJoined)) {
+    if (reply.kind !== 'accepted' && this.#routers.isJoined) {
       log.warn({ router, reason: reply.reason }, 'one of the routers refuses this process');
       return REFUSED_PAUSE_MS;
     }

@@ -485,8 +485,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a name may be taken from one who lives',
-    file: 'services/router/cluster/cluster_view.js',
-    from: 'return (!isSuspect || isHeardSince) && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;',
+    file: 'services/router/cluster/instance.js',
+    from: 'return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < NAME_HELD_MS;',
     to: 'return false;',
   },
   {
@@ -598,9 +598,9 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'who waits for an instance is not told that one has joined',
     file: 'services/router/cluster/cluster_view.js',
-    from: `this.#tellOfStore(instance, isCounted);
-        this.#tellWatchers();`,
-    to: 'this.#tellOfStore(instance, isCounted);',
+    from: `this.#stores.set(instance, isCounted);
+        this.#changed.notify();`,
+    to: 'this.#stores.set(instance, isCounted);',
   },
   {
     name: 'a stranger that takes itself for a member is not told',
@@ -618,7 +618,7 @@ export const mutants: readonly Mutant[] = [
     name: 'a process registers with the first router alone',
     file: 'shared/node/cluster_member.js',
     from: 'if (known.isAsking || !this.#joining)',
-    to: 'if (known.isAsking || !this.#joining || [...this.#routers.values()].some(({ isJoined }) => isJoined))',
+    to: 'if (known.isAsking || !this.#joining || this.#routers.isJoined)',
   },
   {
     name: 'a chain of another prompt is taken for this one (K1)',

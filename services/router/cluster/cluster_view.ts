@@ -9,6 +9,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { every } from '../../../shared/base/clock.ts';
+import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import type { Bus } from '../../../shared/bus/bus.ts';
@@ -23,23 +24,22 @@ import {
   subjects,
   toBytes,
   type Inquiry,
-  type Member,
   type Registration,
   type RegistrationReply,
   type Role,
 } from '../../../shared/protocol/membership.ts';
-import { OVER } from '../../../shared/base/signal.ts';
 import type { Admitted } from '../models.ts';
-import { Instance, type Placements } from './instance.ts';
+import { CountedStores } from './counted_stores.ts';
+import { DecodeSightings } from './decode_sightings.ts';
+import { Instance } from './instance.ts';
 import type { AllMembers, ClusterModel } from './members_view.ts';
+import type { Placements } from './open_placements.ts';
 import { Presence, type RouterIdentity } from './presence.ts';
 import { Reachability } from './reachability.ts';
 
 const CHECK_MS = 100;
 /** A check that comes this late means that the router itself was stopped. */
 const MAX_LATE_MS = 500;
-/** A name is its holder's until nothing was heard of it for this long: two heartbeats and a bit. */
-const NAME_HELD_MS = 1_200;
 /** Members (P1). */
 const MAX_MEMBERS = 1_024;
 
@@ -66,25 +66,20 @@ export class ClusterView implements AllMembers {
   /** By name, those that have engines. */
   readonly #models = new Map<string, ClusterModel>();
   #lastCheckMs: number;
-  /** Changes of the stores among the members. */
-  #version = 0;
   readonly #presence: Presence;
   readonly #reachability: Reachability;
   readonly #placements: Placements = { last: 0 };
-  /** Stores that members know of: those that count. */
-  readonly #toldStores = new Set<Instance>();
-  /** Those who wait for a change; bounded by the requests in flight. */
-  readonly #watchers = new Set<() => void>();
-  /** Decode instances that left, by model and context: when the last of them did. Bounded by MAX_MEMBERS. */
-  readonly #decodeLeft = new Map<
-    string,
-    { readonly model: string | undefined; readonly length: number; readonly ms: number }
-  >();
+  readonly #stores: CountedStores;
+  /** An instance joined, left or is placeable again; who waits is bounded by the requests in flight. */
+  readonly #changed = new Condition();
+  readonly #sightings: DecodeSightings;
 
   constructor(options: ClusterViewOptions) {
     this.#options = options;
     const { bus, identity, clock, signal } = options;
     this.#lastCheckMs = clock.nowMs();
+    this.#stores = new CountedStores(bus, identity.epoch);
+    this.#sightings = new DecodeSightings(clock);
     const { network, log } = options;
     this.#reachability = new Reachability({
       ...{ network, bus, clock, log, signal, router: identity.epoch },
@@ -107,7 +102,7 @@ export class ClusterView implements AllMembers {
     every(clock, CHECK_MS, signal, () => {
       this.#dropSilent();
     });
-    this.#presence = new Presence({ bus, identity, clock, signal, version: () => this.#version });
+    this.#presence = new Presence({ bus, identity, clock, signal, version: () => this.#stores.version });
   }
 
   /** Says that this router is there. */
@@ -150,32 +145,12 @@ export class ClusterView implements AllMembers {
 
   /** When a decode instance with a context of `numTokens` was last in the cluster; undefined: never. */
   decodeSeenMs(numTokens: number, model?: string): number | undefined {
-    const isWanted = (one: string | undefined): boolean => model === undefined || one === model;
-    const able = this.of('decode').filter((one) => isWanted(one.model) && one.maxModelLen >= numTokens);
-    if (able.some(({ isCounted }) => isCounted)) return this.#options.clock.nowMs();
-    const left = [...this.#decodeLeft.values()].flatMap((one) =>
-      isWanted(one.model) && one.length >= numTokens ? [one.ms] : [],
-    );
-    left.push(...able.flatMap(({ countedMs }) => countedMs ?? []));
-    return left.length > 0 ? Math.max(...left) : undefined;
+    return this.#sightings.lastMs(this.of('decode'), numTokens, model);
   }
 
   /** Resolves when an instance joins, leaves or is placeable again; or after `timeoutMs`, or when `signal` aborts. */
   async changed(timeoutMs: number, signal: AbortSignal): Promise<void> {
-    const done = new AbortController();
-    const wake = (): void => {
-      done.abort(OVER);
-    };
-    this.#watchers.add(wake);
-    signal.addEventListener('abort', wake, { once: true });
-    if (signal.aborted) wake();
-    await this.#options.clock.sleep(timeoutMs, done.signal);
-    signal.removeEventListener('abort', wake);
-    this.#watchers.delete(wake);
-  }
-
-  #tellWatchers(): void {
-    for (const wake of [...this.#watchers]) wake();
+    await this.#changed.within(timeoutMs, this.#options.clock, signal);
   }
 
   /** A process that has not loaded its model yet: what keeps it out is said before it does. */
@@ -192,7 +167,7 @@ export class ClusterView implements AllMembers {
       return { kind: 'refused', reason };
     }
     const unreachable = await this.#reachability.check(member, this.#options.signal);
-    return { kind: 'accepted', version: this.#version, stores: [], ...(unreachable ? { unreachable } : {}) };
+    return { kind: 'accepted', version: this.#stores.version, stores: [], ...(unreachable ? { unreachable } : {}) };
   }
 
   async #register(registration: Registration): Promise<RegistrationReply> {
@@ -208,7 +183,7 @@ export class ClusterView implements AllMembers {
     if (known?.member.epoch === member.epoch) {
       known.lastHeardMs = this.#options.clock.nowMs();
     } else {
-      if (known && this.#isHeld(known)) {
+      if (known?.holdsName(this.#options.clock.nowMs())) {
         const reason = `the name ${member.name} belongs to process ${known.member.pid} at ${known.member.address}, which lives: give one of them another --name`;
         return { kind: 'wait', reason };
       }
@@ -219,14 +194,9 @@ export class ClusterView implements AllMembers {
     if (instance) await this.#reachability.admitted(instance);
     const unreachable = instance?.unreachable;
     return {
-      ...{ kind: 'accepted', version: this.#version, stores: this.#stores() },
+      ...{ kind: 'accepted', version: this.#stores.version, stores: this.#stores.all() },
       ...(unreachable === undefined ? {} : { unreachable }),
     };
-  }
-
-  /** A process that was restarted takes its name over as soon as nothing is heard of its predecessor. */
-  #isHeld({ isSuspect, isHeardSince, lastHeardMs }: Instance): boolean {
-    return (!isSuspect || isHeardSince) && this.#options.clock.nowMs() - lastHeardMs < NAME_HELD_MS;
   }
 
   /** A store is of no model. */
@@ -271,9 +241,8 @@ export class ClusterView implements AllMembers {
   #reachChanged(instance: Instance): void {
     const { member, isCounted } = instance;
     if (this.#instances.get(member.name) !== instance) return;
-    const isToldOf = this.#toldStores.has(instance);
-    if (isCounted !== isToldOf) this.#tellOfStore(instance, isCounted);
-    this.#tellWatchers();
+    this.#stores.set(instance, isCounted);
+    this.#changed.notify();
   }
 
   #hear(bytes: Buffer): void {
@@ -289,7 +258,7 @@ export class ClusterView implements AllMembers {
     instance.hear(pulse, identity.epoch, clock.nowMs());
     onHeard(instance, pulse.blocks);
     this.#reachability.heard(instance);
-    if (!wasPlaceable) this.#tellWatchers();
+    if (!wasPlaceable) this.#changed.notify();
   }
 
   #dropSilent(): void {
@@ -312,7 +281,7 @@ export class ClusterView implements AllMembers {
 
   #drop(instance: Instance, why: 'silent' | 'left' | 'restarted'): void {
     const { clock, log, silenceMs, signal, onLost } = this.#options;
-    this.#noteLeft(instance);
+    this.#sightings.left(instance);
     this.#instances.delete(instance.member.name);
     log.warn({ member: instance.member.name, why }, 'lost');
     const end = (): void => {
@@ -324,31 +293,7 @@ export class ClusterView implements AllMembers {
     onLost(instance);
     const { model } = instance;
     if (model !== undefined && !this.all().some((one) => one.model === model)) this.#models.delete(model);
-    if (this.#toldStores.has(instance)) this.#tellOfStore(instance, false);
-    this.#tellWatchers();
-  }
-
-  /** A decode instance leaves; one that nobody could ever call is not expected back. */
-  #noteLeft({ member, model, maxModelLen: length, isCounted, countedMs }: Instance): void {
-    const ms = isCounted ? this.#options.clock.nowMs() : countedMs;
-    if (member.role !== 'decode' || ms === undefined) return;
-    this.#decodeLeft.set(`${length} ${model}`, { model, length, ms });
-    const [oldest] = this.#decodeLeft.keys();
-    if (this.#decodeLeft.size > MAX_MEMBERS && oldest !== undefined) this.#decodeLeft.delete(oldest);
-  }
-
-  #stores(): Member[] {
-    return [...this.#toldStores].map(({ member }) => member);
-  }
-
-  #tellOfStore(instance: Instance, isThere: boolean): void {
-    const { member } = instance;
-    if (member.role !== 'store') return;
-    if (isThere) this.#toldStores.add(instance);
-    else this.#toldStores.delete(instance);
-    const { bus, identity } = this.#options;
-    this.#version++;
-    const change = isThere ? { came: [member], gone: [] } : { came: [], gone: [member] };
-    bus.publish(subjects.stores, toBytes({ router: identity.epoch, version: this.#version, ...change }));
+    this.#stores.set(instance, false);
+    this.#changed.notify();
   }
 }

@@ -7,14 +7,12 @@ import {
   type Pulse,
   type Registration,
 } from '../../../shared/protocol/membership.ts';
-
-/** Counts them. */
-export interface Placements {
-  last: number;
-}
+import { OpenPlacements, type Placements } from './open_placements.ts';
 
 /** Calls that fail in a row before an instance counts as unreachable: one connection may break by itself. */
 const MAX_FAILED = 3;
+/** A name is its holder's until nothing was heard of it for this long: two heartbeats and a bit. */
+const NAME_HELD_MS = 1_200;
 
 export class Instance {
   readonly member: Member;
@@ -37,18 +35,11 @@ export class Instance {
   countedMs: number | undefined;
   /** Calls in a row that could not reach it. */
   #numFailed = 0;
-  /** Numbers of the calls that this router has placed there and not heard the end of, ascending. */
-  readonly #placed = new Set<number>();
-  /** Of this router, at all instances: an instance that comes back has seen what was placed before. */
-  readonly #placements: Placements;
-  /** The last of them that it had seen when it last spoke. */
-  #seen = 0;
-  /** Of those that are open: it did not count them when it last spoke. */
-  #numUnseen = 0;
+  readonly #placed: OpenPlacements;
 
   constructor(registration: Registration, nowMs: number, placements: Placements = { last: 0 }, model?: string) {
     this.model = model;
-    this.#placements = placements;
+    this.#placed = new OpenPlacements(placements);
     this.registration = registration;
     this.member = registration.member;
     this.lastHeardMs = nowMs;
@@ -63,6 +54,11 @@ export class Instance {
   /** The longest prompt and output together that its model, and its device blocks, allow. */
   get maxModelLen(): number {
     return this.registration.engine?.maxModelLen ?? 0;
+  }
+
+  /** Whether its name is its own still: a process that was restarted takes the name over as soon as nothing is heard of its predecessor. */
+  holdsName(nowMs: number): boolean {
+    return (!this.isSuspect || this.isHeardSince) && nowMs - this.lastHeardMs < NAME_HELD_MS;
   }
 
   get isPlaceable(): boolean {
@@ -99,20 +95,17 @@ export class Instance {
   /** What a placement compares: sequences there by its own word and those it had not seen then, or those of this router if they are more. */
   get queueLength(): number {
     const { running = 0, waiting = 0 } = this.load ?? {};
-    return Math.max(this.#placed.size, running + waiting + this.#numUnseen);
+    return Math.max(this.#placed.size, running + waiting + this.#placed.numUnseen);
   }
 
   /** A call goes there. @returns its number. */
   place(): number {
-    const placement = ++this.#placements.last;
-    this.#placed.add(placement);
-    this.#numUnseen++;
-    return placement;
+    return this.#placed.add();
   }
 
   /** That call has ended. */
   end(placement: number): void {
-    if (this.#placed.delete(placement) && placement > this.#seen) this.#numUnseen--;
+    this.#placed.end(placement);
   }
 
   /** It speaks; `router` is the epoch of this one. */
@@ -121,8 +114,6 @@ export class Instance {
     this.lastHeardMs = nowMs;
     this.isHeardSince = true;
     if (this.isCounted) this.countedMs = nowMs;
-    // Late words say less than was known.
-    this.#seen = Math.max(this.#seen, seen[router] ?? 0);
-    this.#numUnseen = [...this.#placed].filter((placement) => placement > this.#seen).length;
+    this.#placed.seen(seen[router] ?? 0);
   }
 }

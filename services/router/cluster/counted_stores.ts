@@ -1,0 +1,37 @@
+/** Stores that members of the cluster know of: those that have answered at their address. Every change is published, with its number. */
+import type { Bus } from '../../../shared/bus/bus.ts';
+import { subjects, toBytes, type Member } from '../../../shared/protocol/membership.ts';
+import type { Instance } from './instance.ts';
+
+export class CountedStores {
+  readonly #bus: Bus;
+  /** Epoch of this router. */
+  readonly #router: string;
+  readonly #stores = new Set<Instance>();
+  #version = 0;
+
+  constructor(bus: Bus, router: string) {
+    this.#bus = bus;
+    this.#router = router;
+  }
+
+  /** Changes so far: a member that has missed one asks for all of them. */
+  get version(): number {
+    return this.#version;
+  }
+
+  all(): Member[] {
+    return [...this.#stores].map(({ member }) => member);
+  }
+
+  /** Whether a store counts from now on; instances of other roles change nothing. */
+  set(instance: Instance, isCounted: boolean): void {
+    const { member } = instance;
+    if (member.role !== 'store' || this.#stores.has(instance) === isCounted) return;
+    if (isCounted) this.#stores.add(instance);
+    else this.#stores.delete(instance);
+    this.#version++;
+    const change = isCounted ? { came: [member], gone: [] } : { came: [], gone: [member] };
+    this.#bus.publish(subjects.stores, toBytes({ router: this.#router, version: this.#version, ...change }));
+  }
+}

@@ -1,0 +1,27 @@
+/** Logs whether the router can call this process at its address, each time that changes. */
+import type { Log } from '../base/log.ts';
+
+export class ReachNotice {
+  readonly #log: Log;
+  readonly #address: string;
+  /** The cause that was logged last; undefined: none, or the router has reached this process since. */
+  #cause: string | undefined;
+
+  constructor(log: Log, address: string) {
+    this.#log = log;
+    this.#address = address;
+  }
+
+  /** `cause` undefined: the router reaches this process. */
+  show(cause: string | undefined): void {
+    if (cause === this.#cause) return;
+    this.#cause = cause;
+    const address = this.#address;
+    if (cause === undefined) this.#log.info({ address }, 'the router reaches this process');
+    else
+      this.#log.warn(
+        { address, cause },
+        'the router cannot call this process, which gets no requests: --advertise HOST:PORT says where it is reached; with TLS, its certificate names that host',
+      );
+  }
+}
