@@ -9,7 +9,6 @@ import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { Backoff } from '../../shared/base/backoff.ts';
 import { every, type Clock } from '../../shared/base/clock.ts';
-import { availableCores } from '../../shared/base/cpu_quota.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import { ConfigError, environmentOf, flagsFor } from '../../shared/base/options.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
@@ -18,7 +17,7 @@ import type { Model } from '../../shared/model/model_folder.ts';
 import { ProgressLine } from './progress_line.ts';
 import type { LoadingMessage, ReadyMessage } from './role_process.ts';
 import type { Role } from '../../shared/protocol/membership.ts';
-import { autoDevice } from '../../shared/engine/open_device.ts';
+import { EngineDivision } from './engine_division.ts';
 import { exampleCall } from './example_call.ts';
 import { LogLines } from './log_lines.ts';
 import { isStartedByNpm, watchParent } from './npm_parent.ts';
@@ -56,8 +55,7 @@ export class LocalCluster {
   /** Chosen once, kept over restarts of the router. */
   #hubAddress = '';
   #httpBind = '';
-  /** What `auto` stands for on this machine. */
-  #auto = 'auto';
+  #division: EngineDivision | undefined;
   readonly #token: string;
   #isEnding = false;
   readonly #progress: ProgressLine;
@@ -84,13 +82,10 @@ export class LocalCluster {
         '--advertise names one process; with `up` every process listens on 127.0.0.1 and says where',
       );
     }
-    this.#refuseMixedFormats();
-    const { device, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
-    // Asked only where it matters: looking for adapters takes a moment.
-    const names = new Set([prefillDevice || device, decodeDevice || device]);
-    if (names.has('auto') && names.size > 1) this.#auto = (await autoDevice()).device;
+    this.#division = await EngineDivision.of(this.#config);
+    const { models: paths } = this.#division;
     const startMs = this.#clock.nowMs();
-    const models = await Promise.all(this.#models.map((path) => openModel(path)));
+    const models = await Promise.all(paths.map((path) => openModel(path)));
     this.#refuseAmbiguous(models);
     for (const model of models) {
       shapeOf(model);
@@ -100,7 +95,7 @@ export class LocalCluster {
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     process.on('SIGHUP', () => void this.#end('SIGTERM'));
     this.#endWithNpm();
-    this.#say(`starting with the model${this.#models.length > 1 ? 's' : ''} ${this.#models.join(', ')}`);
+    this.#say(`starting with the model${paths.length > 1 ? 's' : ''} ${paths.join(', ')}`);
     try {
       const router = await this.#start('router', 'router');
       this.#hubAddress = router.address;
@@ -108,7 +103,7 @@ export class LocalCluster {
       await Promise.all(
         (['store', 'prefill', 'decode'] as const).flatMap((role) => {
           // As many of either engine for each model; stores hold blocks of all.
-          const numModels = role === 'store' ? 1 : this.#models.length;
+          const numModels = role === 'store' ? 1 : paths.length;
           return Array.from({ length: this.#config[role] * numModels }, (_, i) =>
             this.#start(role, `${role}-${i + 1}`),
           );
@@ -134,10 +129,6 @@ export class LocalCluster {
     });
   }
 
-  get #models(): string[] {
-    return this.#config.model.split(',');
-  }
-
   /** @throws ConfigError for models that could not be told apart. */
   #refuseAmbiguous(models: readonly Model[]): void {
     if (models.length > 1 && this.#config.served_model_name !== '')
@@ -145,15 +136,6 @@ export class LocalCluster {
     const names = models.map(({ name }) => name);
     const twice = names.find((name, i) => names.indexOf(name) !== i);
     if (twice !== undefined) throw new ConfigError(`two of --model are called ${twice}: rename a folder, or serve one`);
-  }
-
-  /** `auto` is another format on each kind of device. */
-  #refuseMixedFormats(): void {
-    const { device, weights, prefill, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
-    const [one, other] = [prefillDevice || device, decodeDevice || device];
-    if (weights === 'auto' && prefill > 0 && (one === 'wasm') !== (other === 'wasm')) {
-      throw new ConfigError(`prefill on ${one} and decode on ${other} need one weight format: add --weights f16`);
-    }
   }
 
   #announce(model: Model, startUpMs: number): void {
@@ -238,23 +220,14 @@ export class LocalCluster {
     await this.#supervise(child);
   }
 
-  /** Cores, divided among the engines that compute on them; where `auto` decides, all may. */
-  #coresEach(): number {
-    const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
-    const onCores = (count: number, name: string): number => (name.startsWith('webgpu') ? 0 : count);
-    const ofModel = onCores(prefill, prefillDevice || device) + onCores(decode, decodeDevice || device);
-    const numEngines = this.#models.length * ofModel;
-    return Math.max(1, Math.floor(availableCores() / Math.max(1, numEngines)));
-  }
-
   #fork(role: Role, name: string): ChildProcess {
     const config = this.#config;
     const isEngine = role === 'prefill' || role === 'decode';
+    const ofEngine = (isEngine && this.#division?.flagsOf(role, name)) || [];
     const flags =
-      role === 'router'
-        ? this.#routerFlags()
-        : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...(isEngine ? this.#engineFlags(role, name) : [])];
-    const own = isEngine ? { ...this.#flags, model: this.#modelOf(role, name) } : this.#flags;
+      role === 'router' ? this.#routerFlags() : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...ofEngine];
+    const model = isEngine ? this.#division?.modelOf(role, name) : undefined;
+    const own = model === undefined ? this.#flags : { ...this.#flags, model };
     const child = fork(
       fileURLToPath(new URL('./main.js', import.meta.url)),
       [
@@ -277,40 +250,6 @@ export class LocalCluster {
       lines.push(chunk.toString('utf8'));
     });
     return child;
-  }
-
-  /** The first so many instances of a role are of the first model. */
-  #modelOf(role: 'prefill' | 'decode', name: string): string {
-    const index = Math.floor((Number(/\d+$/.exec(name)?.[0] ?? 1) - 1) / Math.max(1, this.#config[role]));
-    return this.#models[index] ?? this.#config.model;
-  }
-
-  #engineFlags(role: 'prefill' | 'decode', name: string): string[] {
-    const { threads, prefill_device: prefill, decode_device: decode, lose_device_after_steps: steps } = this.#config;
-    const device = role === 'prefill' ? prefill : decode;
-    // The second instance of a role loses its device after twice as many steps, so that not all are gone at once.
-    const loseAfter = steps * Number(/\d+$/.exec(name)?.[0] ?? 1);
-    return [
-      ...(device === '' ? [] : ['--device', device]),
-      ...(this.#isMixed() ? ['--mix-numerics'] : []),
-      ...['--device-sharing', String(this.#numSharing(role)), '--threads', String(threads || this.#coresEach())],
-      ...(loseAfter > 0 ? ['--lose-device-after-steps', String(loseAfter)] : []),
-    ];
-  }
-
-  /** Who asks for two kinds of devices in one cluster means them to share blocks. */
-  #isMixed(): boolean {
-    const { device, prefill, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
-    const resolved = (name: string): string => (name === 'auto' ? this.#auto : name);
-    return prefill > 0 && resolved(prefillDevice || device) !== resolved(decodeDevice || device);
-  }
-
-  /** Engines on this role's device. */
-  #numSharing(role: 'prefill' | 'decode'): number {
-    const { device, prefill, decode, prefill_device: prefillDevice, decode_device: decodeDevice } = this.#config;
-    const [ofPrefill, ofDecode] = [prefillDevice || device, decodeDevice || device];
-    const own = role === 'prefill' ? ofPrefill : ofDecode;
-    return Math.max(1, this.#models.length * ((ofPrefill === own ? prefill : 0) + (ofDecode === own ? decode : 0)));
   }
 
   #routerFlags(): string[] {

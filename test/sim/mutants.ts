@@ -49,7 +49,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'what is deleted from disk is not told to the index',
-    file: 'services/store/disk_tier.js',
+    file: 'services/store/disk_index.js',
     from: 'this.#options.onRemoved(key);',
     to: '',
   },
@@ -269,7 +269,7 @@ export const mutants: readonly Mutant[] = [
     name: 'the disk tier adds what the disk did not store (S1)',
     file: 'services/store/disk_tier.js',
     from: 'const writes = fresh.map(',
-    to: 'for (const { hash, bytes, format } of fresh) this.#add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, content: 0n, at: 0 }); const writes = fresh.map(',
+    to: 'for (const { hash, bytes, format } of fresh) this.#index.add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, content: 0n, at: 0 }); const writes = fresh.map(',
   },
   {
     name: 'a preempted sequence is not told',

@@ -1,0 +1,83 @@
+/** How the engines of a local cluster divide devices, cores and models among themselves. */
+import { availableCores } from '../../shared/base/cpu_quota.ts';
+import { ConfigError } from '../../shared/base/options.ts';
+import { autoDevice } from '../../shared/engine/open_device.ts';
+import type { ClusterConfig } from './tables.ts';
+
+type EngineRole = 'prefill' | 'decode';
+
+export class EngineDivision {
+  /** Paths of the models; there are as many engines of each role for each. */
+  readonly models: readonly string[];
+  readonly #config: ClusterConfig;
+  /** What `auto` stands for on this machine. */
+  readonly #auto: string;
+
+  private constructor(config: ClusterConfig, auto: string) {
+    this.#config = config;
+    this.models = config.model.split(',');
+    this.#auto = auto;
+  }
+
+  /** @throws ConfigError for two kinds of devices without one weight format. */
+  static async of(config: ClusterConfig): Promise<EngineDivision> {
+    const [prefill, decode] = [deviceOf(config, 'prefill'), deviceOf(config, 'decode')];
+    // `auto` is another format on each kind of device.
+    if (config.weights === 'auto' && config.prefill > 0 && (prefill === 'wasm') !== (decode === 'wasm'))
+      throw new ConfigError(`prefill on ${prefill} and decode on ${decode} need one weight format: add --weights f16`);
+    // Asked only where it matters: looking for adapters takes a moment.
+    const isAsked = prefill !== decode && (prefill === 'auto' || decode === 'auto');
+    return new EngineDivision(config, isAsked ? (await autoDevice()).device : 'auto');
+  }
+
+  /** The first so many instances of a role are of the first model. `name` ends with the instance's number, from 1. */
+  modelOf(role: EngineRole, name: string): string {
+    const index = Math.floor((numberOf(name) - 1) / Math.max(1, this.#config[role]));
+    return this.models[index] ?? this.#config.model;
+  }
+
+  flagsOf(role: EngineRole, name: string): string[] {
+    const { threads, lose_device_after_steps: steps } = this.#config;
+    const device = this.#config[`${role}_device`];
+    // The second instance of a role loses its device after twice as many steps, so that not all are gone at once.
+    const loseAfter = steps * numberOf(name);
+    return [
+      ...(device === '' ? [] : ['--device', device]),
+      ...(this.#isMixed() ? ['--mix-numerics'] : []),
+      ...['--device-sharing', String(this.#numSharing(role)), '--threads', String(threads || this.#coresEach())],
+      ...(loseAfter > 0 ? ['--lose-device-after-steps', String(loseAfter)] : []),
+    ];
+  }
+
+  /** Cores, divided among the engines that compute on them; where `auto` decides, all may. */
+  #coresEach(): number {
+    const onCores = (role: EngineRole): number =>
+      deviceOf(this.#config, role).startsWith('webgpu') ? 0 : this.#config[role];
+    const numEngines = this.models.length * (onCores('prefill') + onCores('decode'));
+    return Math.max(1, Math.floor(availableCores() / Math.max(1, numEngines)));
+  }
+
+  /** Whoever asks for two kinds of devices in one cluster means them to share blocks. */
+  #isMixed(): boolean {
+    const resolved = (role: EngineRole): string => {
+      const device = deviceOf(this.#config, role);
+      return device === 'auto' ? this.#auto : device;
+    };
+    return this.#config.prefill > 0 && resolved('prefill') !== resolved('decode');
+  }
+
+  /** Engines on this role's device. */
+  #numSharing(role: EngineRole): number {
+    const own = deviceOf(this.#config, role);
+    const onIt = (other: EngineRole): number => (deviceOf(this.#config, other) === own ? this.#config[other] : 0);
+    return Math.max(1, this.models.length * (onIt('prefill') + onIt('decode')));
+  }
+}
+
+function deviceOf(config: ClusterConfig, role: EngineRole): string {
+  return config[`${role}_device`] || config.device;
+}
+
+function numberOf(name: string): number {
+  return Number(/\d+$/.exec(name)?.[0] ?? 1);
+}

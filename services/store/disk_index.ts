@@ -1,0 +1,92 @@
+/** Records of the disk tier as the control thread knows them: by key, in order of use, with the bytes that they take of the budget. */
+import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
+import { LeastRecentlyUsed, type EvictionPolicy } from '../../shared/kv/eviction.ts';
+import { FormatCounts } from '../../shared/kv/format_counts.ts';
+import { aligned } from '../../shared/kv/stretches.ts';
+import type { DiskEntry } from './disk_process.ts';
+import { PAGE_BYTES } from './records_file.ts';
+
+export interface DiskIndexOptions {
+  readonly onStored: (key: BlockKey) => void;
+  readonly onRemoved: (key: BlockKey) => void;
+}
+
+export class DiskIndex {
+  readonly formats = new FormatCounts();
+  readonly #options: DiskIndexOptions;
+  readonly #entries = new Map<BlockKey, DiskEntry>();
+  readonly #eviction: EvictionPolicy<BlockKey> = new LeastRecentlyUsed();
+  #usedBytes = 0;
+
+  constructor(options: DiskIndexOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** Bytes of the file that all records take, in whole pages. */
+  get usedBytes(): number {
+    return this.#usedBytes;
+  }
+
+  has(key: BlockKey): boolean {
+    return this.#entries.has(key);
+  }
+
+  get(key: BlockKey): DiskEntry | undefined {
+    return this.#entries.get(key);
+  }
+
+  /** Undefined when this very block is not here. */
+  entryOf({ key, digest }: BlockHash): DiskEntry | undefined {
+    const entry = this.#entries.get(key);
+    return entry?.digest === digest ? entry : undefined;
+  }
+
+  touch(key: BlockKey): void {
+    this.#eviction.touch(key);
+  }
+
+  /** One key holds one record: a second one changes nothing. */
+  add(entry: DiskEntry): void {
+    if (this.#entries.has(entry.key)) return;
+    this.#entries.set(entry.key, entry);
+    this.#eviction.insert(entry.key);
+    this.formats.add(entry.format, entry.bytes);
+    this.#usedBytes += pagedBytes(entry.bytes);
+    this.#options.onStored(entry.key);
+  }
+
+  forget(key: BlockKey): void {
+    const entry = this.#entries.get(key);
+    if (!entry) return;
+    this.#entries.delete(key);
+    this.#eviction.remove(key);
+    this.formats.remove(entry.format, entry.bytes);
+    this.#usedBytes -= pagedBytes(entry.bytes);
+    this.#options.onRemoved(key);
+  }
+
+  clear(): void {
+    for (const key of [...this.#entries.keys()]) this.forget(key);
+  }
+
+  /** Keys that have to go so that no more than `limitBytes` are used, the longest unused first. */
+  victims(limitBytes: number): BlockKey[] {
+    const victims: BlockKey[] = [];
+    let used = this.#usedBytes;
+    for (const key of this.#eviction.inOrder()) {
+      if (used <= limitBytes) break;
+      used -= pagedBytes(this.#entries.get(key)?.bytes ?? 0);
+      victims.push(key);
+    }
+    return victims;
+  }
+}
+
+/** What a record of `bytes` takes of the file. */
+export function pagedBytes(bytes: number): number {
+  return aligned(bytes, PAGE_BYTES);
+}
