@@ -16,10 +16,11 @@ import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { candidateTiles } from './ops/candidates.ts';
 import { drawStateBytes } from './ops/draw.ts';
 import { polled } from './polling.ts';
+import { NUM_AHEAD, rowsBackBytes } from './read_back.ts';
 import { routingBytes } from './routing.ts';
 import { planExport, StepExporter } from './step_export.ts';
 import { MAX_RESULT_WORDS, StepState } from './step_state.ts';
-import { NUM_AHEAD, rowsBackBytes, WebgpuExecutable } from './webgpu_executable.ts';
+import { WebgpuExecutable } from './webgpu_executable.ts';
 
 /** A layer that keeps no KV is bound all the same. */
 const MIN_BINDING_BYTES = 16;
@@ -52,13 +53,7 @@ export async function loadProgram(
   const weights = await loadWeights(on, program, source, options, memory, interleavedWeights(operations));
 
   const { maxRows, maxSamples } = options;
-  const buffers = new Map<string, GPUBuffer>();
-  const unwritten = fusedAway(operations);
-  for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
-    if (unwritten.has(name)) continue;
-    const numRows = perRow * (rows === 'rows' ? maxRows : maxSamples);
-    buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
-  }
+  const buffers = await allocateActivations(program, options, memory, fusedAway(operations));
   const candidates = program.operations.find((op) => op.kind === 'candidates');
   const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
   const vocab = samplingOf(program)?.vocab ?? 0;
@@ -66,12 +61,7 @@ export async function loadProgram(
   const state = new StepState(options, tiling, vocab);
   const partials = tiling?.maxPartials ?? 0;
   const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
-  const rope = new Map<string, RopeAngles>();
-  for (const [name, { dim, cos, sin }] of Object.entries(program.rope)) {
-    const angles = await storage(`rope angles ${name}`, cos.length * 8);
-    device.queue.writeBuffer(angles, 0, interleave(cos, sin));
-    rope.set(name, { dim, angles });
-  }
+  const rope = await loadRope(device, program, memory);
   const shared = {
     step: await storage('step', state.words.byteLength),
     parts: await storage('attention partials', partials * (tiling?.partialValues ?? 0) * 4),
@@ -95,10 +85,7 @@ export async function loadProgram(
   const exports = planExport(layout, Math.ceil(maxRows / layout.blockSize), 1 + NUM_AHEAD);
   const otherBytes = rowsBack + exports.bytes;
   const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, otherBytes, room) : 0;
-  const kv: GPUBuffer[] = [];
-  for (const [layer, bytes] of layerBytes.entries()) {
-    kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, Math.max(bytes, MIN_BINDING_BYTES) * numBlocks));
-  }
+  const kv = await allocateKv(layerBytes, numBlocks, memory);
   const resources = { device, kernels, capabilities, weights, buffers, kv, rope, ...shared };
   const list = await makeDispatchList(new DispatchPlan(program, options, resources, tiling), operations, memory);
   const transfer =
@@ -112,6 +99,42 @@ export async function loadProgram(
     drawPages: shared.drawPages,
     lost,
   });
+}
+
+/** By name, all buffers but the `unwritten` ones. */
+async function allocateActivations(
+  program: Program,
+  { maxRows, maxSamples }: LoadOptions,
+  memory: GpuMemory,
+  unwritten: ReadonlySet<string>,
+): Promise<Map<string, GPUBuffer>> {
+  const buffers = new Map<string, GPUBuffer>();
+  for (const [name, { rows, perRow = 1, width }] of Object.entries(program.buffers)) {
+    if (unwritten.has(name)) continue;
+    const numRows = perRow * (rows === 'rows' ? maxRows : maxSamples);
+    buffers.set(name, await memory.storage('activations', name, numRows * rowStride(width) * 4));
+  }
+  return buffers;
+}
+
+/** By layer, its KV of all blocks. */
+async function allocateKv(layerBytes: readonly number[], numBlocks: number, memory: GpuMemory): Promise<GPUBuffer[]> {
+  const kv: GPUBuffer[] = [];
+  for (const [layer, bytes] of layerBytes.entries()) {
+    kv.push(await memory.storage('KV blocks', `KV of layer ${layer}`, Math.max(bytes, MIN_BINDING_BYTES) * numBlocks));
+  }
+  return kv;
+}
+
+/** Tables of angles, by name. */
+async function loadRope(device: GPUDevice, program: Program, memory: GpuMemory): Promise<Map<string, RopeAngles>> {
+  const rope = new Map<string, RopeAngles>();
+  for (const [name, { dim, cos, sin }] of Object.entries(program.rope)) {
+    const angles = await memory.storage('step', `rope angles ${name}`, cos.length * 8);
+    device.queue.writeBuffer(angles, 0, interleave(cos, sin));
+    rope.set(name, { dim, angles });
+  }
+  return rope;
 }
 
 async function loadWeights(

@@ -8,8 +8,6 @@
 import assert from 'node:assert/strict';
 import {
   DeviceError,
-  MAX_FULL_ROWS,
-  type SampleRequest,
   type Executable,
   type KernelProfile,
   type LoadOptions,
@@ -18,7 +16,6 @@ import {
   type Segment,
   type RowDrawer,
 } from '../device.ts';
-import { NO_TOKEN } from '../draw.ts';
 import { HostRowDrawer } from '../host/row_drawer.ts';
 import { lastStoringLayer, type LayerRange } from '../kv_layout.ts';
 import { samplingOf, type Program } from '../program.ts';
@@ -27,26 +24,14 @@ import type { DispatchList } from './dispatch_list.ts';
 import { rowStride } from './dispatch_plan.ts';
 import type { GpuMemory } from './gpu_memory.ts';
 import { polled } from './polling.ts';
+import { NamedBuffers } from './named_buffers.ts';
 import { profileDispatches } from './profile.ts';
+import { NUM_AHEAD, ReadBack } from './read_back.ts';
+import { samplesFrom } from './sample_results.ts';
 import { StepCommands, type ResultCopy } from './step_commands.ts';
 import type { StepExporter } from './step_export.ts';
 import { SubmitBudget } from './submit_budget.ts';
-import { attendedTokens, MAX_RESULT_WORDS, resultWordsOf, type StepCounts, type StepState } from './step_state.ts';
-
-/** Steps that are given before the first of them has returned. */
-export const NUM_AHEAD = 1;
-
-/** What {@link WebgpuExecutable} makes to bring rows of logits back. */
-export function rowsBackBytes(vocab: number, maxSamples: number): number {
-  return (1 + NUM_AHEAD) * Math.min(MAX_FULL_ROWS, maxSamples) * vocab * 4;
-}
-
-/** Where the results of a step that was submitted come back. */
-interface ReadBack {
-  readonly results: GPUBuffer;
-  readonly rows: GPUBuffer;
-  isInUse: boolean;
-}
+import { attendedTokens, type StepCounts, type StepState } from './step_state.ts';
 
 export interface ExecutableParts {
   readonly device: GPUDevice;
@@ -80,6 +65,7 @@ export class WebgpuExecutable implements Executable {
   readonly #readBacks: readonly ReadBack[];
   readonly #commands: StepCommands;
   readonly #budget: SubmitBudget;
+  readonly #named: NamedBuffers;
   #numSteps = 0;
 
   private constructor(parts: ExecutableParts, readBacks: readonly ReadBack[]) {
@@ -87,6 +73,7 @@ export class WebgpuExecutable implements Executable {
     this.blockBytes = parts.blockBytes;
     this.numBlocks = parts.numBlocks;
     this.#readBacks = readBacks;
+    this.#named = new NamedBuffers(parts.device, parts.program, parts.buffers);
     this.#commands = new StepCommands(parts.device, parts.list.dispatches, parts.results);
     // What a device takes is real, whatever clock its caller has.
     const { maxBlocksPerSequence, kv, nowMs = () => performance.now() } = parts.options;
@@ -102,16 +89,7 @@ export class WebgpuExecutable implements Executable {
 
   static async create(parts: ExecutableParts): Promise<WebgpuExecutable> {
     const { memory, options, program } = parts;
-    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    const rowBytes = rowsBackBytes(samplingOf(program)?.vocab ?? 0, options.maxSamples) / (1 + NUM_AHEAD);
-    const readBacks: ReadBack[] = [];
-    for (let i = 0; i <= NUM_AHEAD; i++) {
-      readBacks.push({
-        results: await memory.allocate('transfer', 'results', options.maxSamples * MAX_RESULT_WORDS * 4, usage),
-        rows: await memory.allocate('transfer', 'rows of logits', rowBytes, usage),
-        isInUse: false,
-      });
-    }
+    const readBacks = await ReadBack.createAll(memory, samplingOf(program)?.vocab ?? 0, options);
     return new WebgpuExecutable(parts, readBacks);
   }
 
@@ -156,19 +134,10 @@ export class WebgpuExecutable implements Executable {
       return [];
     }
     try {
-      const mapped = [prepared, exported, back.results.mapAsync(GPUMapMode.READ, 0, bytes)];
-      const rowBytes = fullRows.length * this.#vocab * 4;
-      if (rowBytes > 0) mapped.push(back.rows.mapAsync(GPUMapMode.READ, 0, rowBytes));
-      await this.#finish(Promise.all(mapped));
+      const mapped = back.map(bytes, fullRows.length * this.#vocab * 4);
+      await this.#finish(Promise.all([prepared, exported, ...mapped]));
       done();
-      const words = new Uint32Array(back.results.getMappedRange(0, bytes).slice(0));
-      back.results.unmap();
-      const rows = new Map<number, Float32Array>();
-      if (rowBytes > 0) {
-        const floats = new Float32Array(back.rows.getMappedRange(0, rowBytes).slice(0));
-        fullRows.forEach((sample, i) => rows.set(sample, floats.subarray(i * this.#vocab, (i + 1) * this.#vocab)));
-        back.rows.unmap();
-      }
+      const { words, rows } = back.read(bytes, fullRows, this.#vocab);
       return samplesFrom(requests, this.#vocab, words, rows);
     } finally {
       back.isInUse = false;
@@ -277,37 +246,13 @@ export class WebgpuExecutable implements Executable {
     return transfer;
   }
 
-  #buffer(name: string): { buffer: GPUBuffer; width: number; stride: number } {
-    const { buffers, program } = this.#parts;
-    const [buffer, spec] = [buffers.get(name), program.buffers[name]];
-    if (!spec) throw new DeviceError(`the program has no buffer ${name}`);
-    if (!buffer) throw new DeviceError(`the buffer ${name} is never written here: its operations are one kernel`);
-    return { buffer, width: spec.width, stride: rowStride(spec.width) };
-  }
-
   write(name: string, values: Float32Array): Promise<void> {
-    const { buffer, width, stride } = this.#buffer(name);
-    const numRows = Math.ceil(values.length / width);
-    const padded = new Float32Array(numRows * stride);
-    for (let row = 0; row < numRows; row++) padded.set(values.subarray(row * width, (row + 1) * width), row * stride);
-    this.#parts.device.queue.writeBuffer(buffer, 0, padded);
+    this.#named.write(name, values);
     return Promise.resolve();
   }
 
-  async read(name: string, numRows: number): Promise<Float32Array> {
-    const { buffer, width, stride } = this.#buffer(name);
-    const { device } = this.#parts;
-    const bytes = numRows * stride * 4;
-    const staging = device.createBuffer({ size: bytes, usage: GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ });
-    const encoder = device.createCommandEncoder();
-    encoder.copyBufferToBuffer(buffer, 0, staging, 0, bytes);
-    device.queue.submit([encoder.finish()]);
-    await this.#finish(staging.mapAsync(GPUMapMode.READ));
-    const padded = new Float32Array(staging.getMappedRange().slice(0));
-    staging.destroy();
-    const out = new Float32Array(numRows * width);
-    for (let row = 0; row < numRows; row++) out.set(padded.subarray(row * stride, row * stride + width), row * width);
-    return out;
+  read(name: string, numRows: number): Promise<Float32Array> {
+    return this.#named.read(name, numRows, (mapped) => this.#finish(mapped));
   }
 
   /** What the kernels of a step cost; what it computes is overwritten by the next one. */
@@ -333,35 +278,4 @@ export class WebgpuExecutable implements Executable {
 /** Whether what it takes says how fast the device is. */
 function isWholeStep({ part, exports }: RunOptions): boolean {
   return !part && !exports;
-}
-
-/** As step_state.ts has laid them out. */
-function samplesFrom(
-  requests: readonly SampleRequest[],
-  vocab: number,
-  words: Uint32Array<ArrayBuffer>,
-  rows: ReadonlyMap<number, Float32Array>,
-): SampleResult[] {
-  const floats = new Float32Array(words.buffer);
-  let at = 0;
-  return requests.map(({ numCandidates, askedTokens, draw }, i) => {
-    const kept = Math.min(numCandidates, vocab);
-    const ids = at + 2;
-    const values = ids + kept;
-    const stats = values + kept;
-    const asked = kept > 0 ? stats + 2 : at + 1;
-    const row = rows.get(i);
-    const token = draw ? words[at]! : NO_TOKEN;
-    const result: SampleResult = {
-      token,
-      tokenLogit: kept > 0 && token !== NO_TOKEN ? floats[at + 1]! : NaN,
-      candidateIds: words.slice(ids, ids + kept),
-      candidateLogits: floats.slice(values, values + kept),
-      logSumExp: kept > 0 ? floats[stats]! + Math.log(floats[stats + 1]!) : NaN,
-      askedLogits: floats.slice(asked, asked + askedTokens.length),
-      ...(row ? { fullRow: row } : {}),
-    };
-    at += resultWordsOf(numCandidates, askedTokens.length);
-    return result;
-  });
 }

@@ -81,15 +81,15 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'failover takes output for prompt',
-    file: 'services/router/relay/decode_attempt.js',
+    file: 'services/router/relay/attempt_messages.js',
     from: 'request: { ...request,',
-    to: 'request: { ...request, promptLength: this.#tokens.length,',
+    to: 'request: { ...request, promptLength: this.#options.tokens.length,',
   },
   {
     name: 'failover draws from another random stream',
-    file: 'services/router/relay/decode_attempt.js',
+    file: 'services/router/relay/attempt_messages.js',
     from: 'request: { ...request,',
-    to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#inFlight.numAttempts - 1) >>> 0 },',
+    to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#options.inFlight.numAttempts - 1) >>> 0 },',
   },
   {
     name: 'failover forgets the last token',
@@ -123,15 +123,15 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'failover forgets how long the output may be',
-    file: 'services/router/relay/decode_attempt.js',
-    from: 'maxLength: Math.min(request.maxLength, chosen.decode.maxModelLen)',
-    to: 'maxLength: Math.min(request.maxLength + this.#inFlight.numAttempts - 1, chosen.decode.maxModelLen)',
+    file: 'services/router/relay/attempt_messages.js',
+    from: 'maxLength: Math.min(request.maxLength, decode.maxModelLen)',
+    to: 'maxLength: Math.min(request.maxLength + this.#options.inFlight.numAttempts - 1, decode.maxModelLen)',
   },
   {
     name: 'failover forgets the stop tokens',
-    file: 'services/router/relay/decode_attempt.js',
+    file: 'services/router/relay/attempt_messages.js',
     from: 'request: { ...request,',
-    to: 'request: { ...request, stopTokenIds: this.#inFlight.numAttempts > 1 ? [] : request.stopTokenIds,',
+    to: 'request: { ...request, stopTokenIds: this.#options.inFlight.numAttempts > 1 ? [] : request.stopTokenIds,',
   },
   {
     name: 'slots of records that were not used are not given back (R2)',
@@ -517,7 +517,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a slot lent for an export of an evicted block is lost',
-    file: 'shared/engine/engine_loop.js',
+    file: 'shared/engine/block_copies.js',
     from: 'this.#credits.push(slot);',
     to: '',
   },
@@ -772,13 +772,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a device that hangs while it copies is not noticed',
-    file: 'shared/engine/engine_loop.js',
+    file: 'shared/engine/block_copies.js',
     from: 'if (!(this.#importing ?? this.#exporting) || this.#hasCopied)',
     to: 'if (true)',
   },
   {
     name: 'who is preempted or fails over is asked for the whole prompt again, and tells what was told',
-    file: 'services/router/relay/decode_attempt.js',
+    file: 'services/router/relay/attempt_messages.js',
     from: 'promptLogprobs.length + 1 : 0,',
     to: '2 : 0,',
   },

@@ -13,16 +13,14 @@ import type { Network } from '../../../shared/net/network.ts';
 import type {
   DecodeReply,
   DecodeRequest,
-  DecodeStart,
   Report,
-  RequestContext,
   Source,
   SampledMessage,
 } from '../../../shared/protocol/messages.ts';
-import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';
+import { AttemptMessages } from './attempt_messages.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { FullBlocks } from './request_chain.ts';
@@ -61,7 +59,7 @@ export class DecodeAttempt {
   readonly #blocks: FullBlocks;
   /** What was there when it began. */
   readonly #tokens: Uint32Array;
-  readonly #timeoutMs: number;
+  readonly #messages: AttemptMessages;
   readonly #attempt: Attempt;
   readonly #ended = new AbortController();
   #numPrefills = 0;
@@ -83,7 +81,11 @@ export class DecodeAttempt {
     this.#chosen = chosen;
     this.#blocks = blocks;
     this.#tokens = inFlight.tokens.view();
-    this.#timeoutMs = Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs()));
+    this.#messages = new AttemptMessages({
+      ...{ inFlight, tokens: this.#tokens, lastDigest: blocks.lastDigest, router: options.router },
+      digest: options.view.model?.digest,
+      timeoutMs: Math.max(1, Math.ceil(inFlight.untilMs - options.clock.nowMs())),
+    });
     this.#sources = chosen.decodeSources;
     // Whose rows are asked for is computed, whoever has it.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
@@ -97,9 +99,9 @@ export class DecodeAttempt {
     const { address } = instance.member;
     const said: Said = new Pushed();
     const placement = instance.place();
-    said.push({ start: this.#startMessage(placement) });
+    said.push({ start: this.#messages.start(this.#chosen, placement) });
     const link = linkSignals(signal, instance.lost.signal);
-    const options = { signal: link.signal, timeoutMs: this.#timeoutMs };
+    const options = { signal: link.signal, timeoutMs: this.#messages.timeoutMs };
     const replies = this.#options.network.open(address, 'decode', said, options);
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
@@ -152,39 +154,6 @@ export class DecodeAttempt {
     this.#ended.abort();
   }
 
-  /** Of the instance's `placement`. */
-  #context(placement: number): RequestContext {
-    const { record, numAttempts, generation } = this.#inFlight;
-    // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
-    const requestId = `${record.id}.${numAttempts}`;
-    const traceId = record.names.traceId ?? record.id;
-    const { router } = this.#options;
-    return { requestId, ...generation.origin, timeoutMs: this.#timeoutMs, traceId, router, placement };
-  }
-
-  #chain(): { format: Buffer; tokens: Buffer; lastDigest: Buffer } {
-    const digest = this.#options.view.model?.digest;
-    const last = this.#blocks.lastDigest;
-    return {
-      format: digest ? packDigest(digest) : Buffer.alloc(0),
-      tokens: packTokens(this.#tokens),
-      lastDigest: last ? packDigest(last) : Buffer.alloc(0),
-    };
-  }
-
-  #startMessage(placement: number): DecodeStart {
-    const { request, promptLogprobs } = this.#inFlight.generation;
-    const chosen = this.#chosen;
-    return {
-      context: this.#context(placement),
-      ...this.#chain(),
-      request: { ...request, maxLength: Math.min(request.maxLength, chosen.decode.maxModelLen) },
-      sources: chosen.decodeSources,
-      maxSelfCompute: chosen.maxSelfCompute,
-      promptLogprobsFrom: promptLogprobs ? promptLogprobs.length + 1 : 0,
-    };
-  }
-
   /** R1: what comes twice is dropped. */
   #takePrompt(tokens: readonly SampledMessage[]): void {
     const known = this.#inFlight.generation.promptLogprobs;
@@ -228,8 +197,7 @@ export class DecodeAttempt {
     const link = linkSignals(this.#ended.signal, this.#unwanted.signal, instance.lost.signal);
     const placement = instance.place();
     try {
-      const { scope } = this.#inFlight.generation.request;
-      const request = { context: this.#context(placement), ...this.#chain(), sources, scope };
+      const request = this.#messages.prefill(sources, placement);
       const onReport = (report: Report): void => {
         entry.report = report;
         conductor.learn(instance, report);
@@ -238,7 +206,10 @@ export class DecodeAttempt {
         record.note(`prefill ${name} is asked again: ${message}`);
       };
       await runPrefill(
-        { ...{ network, clock, random, instance, request, entry, onReport, onAgain }, timeoutMs: this.#timeoutMs },
+        {
+          ...{ network, clock, random, instance, request, entry, onReport, onAgain },
+          timeoutMs: this.#messages.timeoutMs,
+        },
         link.signal,
       );
       record.prefilled(entry, 'finished');

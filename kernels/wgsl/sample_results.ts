@@ -1,0 +1,35 @@
+/** Results of a step's samples, from the words that came back of it. */
+import type { SampleRequest, SampleResult } from '../device.ts';
+import { NO_TOKEN } from '../draw.ts';
+import { resultWordsOf } from './step_state.ts';
+
+/** `words`: as step_state.ts has laid them out, sample by sample. `rows`: whole rows of logits, by sample, where they were wanted. */
+export function samplesFrom(
+  requests: readonly SampleRequest[],
+  vocab: number,
+  words: Uint32Array<ArrayBuffer>,
+  rows: ReadonlyMap<number, Float32Array>,
+): SampleResult[] {
+  const floats = new Float32Array(words.buffer);
+  let at = 0;
+  return requests.map(({ numCandidates, askedTokens, draw }, i) => {
+    const kept = Math.min(numCandidates, vocab);
+    const ids = at + 2;
+    const values = ids + kept;
+    const stats = values + kept;
+    const asked = kept > 0 ? stats + 2 : at + 1;
+    const row = rows.get(i);
+    const token = draw ? words[at]! : NO_TOKEN;
+    const result: SampleResult = {
+      token,
+      tokenLogit: kept > 0 && token !== NO_TOKEN ? floats[at + 1]! : NaN,
+      candidateIds: words.slice(ids, ids + kept),
+      candidateLogits: floats.slice(values, values + kept),
+      logSumExp: kept > 0 ? floats[stats]! + Math.log(floats[stats + 1]!) : NaN,
+      askedLogits: floats.slice(asked, asked + askedTokens.length),
+      ...(row ? { fullRow: row } : {}),
+    };
+    at += resultWordsOf(numCandidates, askedTokens.length);
+    return result;
+  });
+}

@@ -1,0 +1,64 @@
+/** Messages of one attempt at a request: what its decode instance and its prefills are told of it. */
+import type { Digest } from '../../../shared/kv/block_key.ts';
+import type { DecodeStart, PrefillRequest, RequestContext, Source } from '../../../shared/protocol/messages.ts';
+import { packDigest, packTokens } from '../../../shared/protocol/packing.ts';
+import type { Chosen } from '../conductor/conductor.ts';
+import type { InFlightRequest } from './in_flight_request.ts';
+
+interface AttemptMessagesOptions {
+  readonly inFlight: InFlightRequest;
+  /** Tokens that were there when the attempt began. */
+  readonly tokens: Uint32Array;
+  /** Digest of the last full block before the tail of `tokens`; undefined: there is none. */
+  readonly lastDigest: Digest | undefined;
+  /** Format digest of the model; undefined: no instance of it is in the cluster any more. */
+  readonly digest: Digest | undefined;
+  /** Epoch of this router. */
+  readonly router: string;
+  readonly timeoutMs: number;
+}
+
+export class AttemptMessages {
+  readonly timeoutMs: number;
+  readonly #options: AttemptMessagesOptions;
+
+  constructor(options: AttemptMessagesOptions) {
+    this.#options = options;
+    this.timeoutMs = options.timeoutMs;
+  }
+
+  /** `placement`: number of the call among those of this router. */
+  start({ decode, decodeSources: sources, maxSelfCompute }: Chosen, placement: number): DecodeStart {
+    const { request, promptLogprobs } = this.#options.inFlight.generation;
+    return {
+      context: this.#context(placement),
+      ...this.#chain(),
+      request: { ...request, maxLength: Math.min(request.maxLength, decode.maxModelLen) },
+      ...{ sources, maxSelfCompute },
+      promptLogprobsFrom: promptLogprobs ? promptLogprobs.length + 1 : 0,
+    };
+  }
+
+  prefill(sources: readonly Source[], placement: number): PrefillRequest {
+    const { scope } = this.#options.inFlight.generation.request;
+    return { context: this.#context(placement), ...this.#chain(), sources, scope };
+  }
+
+  #context(placement: number): RequestContext {
+    const { inFlight, router, timeoutMs } = this.#options;
+    const { record, numAttempts, generation } = inFlight;
+    // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
+    const requestId = `${record.id}.${numAttempts}`;
+    const traceId = record.names.traceId ?? record.id;
+    return { requestId, ...generation.origin, timeoutMs, traceId, router, placement };
+  }
+
+  #chain(): { format: Buffer; tokens: Buffer; lastDigest: Buffer } {
+    const { digest, tokens, lastDigest } = this.#options;
+    return {
+      format: digest ? packDigest(digest) : Buffer.alloc(0),
+      tokens: packTokens(tokens),
+      lastDigest: lastDigest ? packDigest(lastDigest) : Buffer.alloc(0),
+    };
+  }
+}
