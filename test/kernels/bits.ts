@@ -77,6 +77,28 @@ export async function bitsOf(
   return texts;
 }
 
+/** @throws AssertionError that says which of the texts of {@link bitsOf} differ from the first, and where: logits (line 0), then block by block. */
+export function assertSameBits(texts: readonly string[]): void {
+  const [first = ''] = texts;
+  const found = texts.flatMap((text, i) =>
+    text === first ? [] : [`text ${i} of ${texts.length}: ${difference(first, text)}`],
+  );
+  assert.equal(found.length, 0, found.join('\n'));
+}
+
+/** Per line that differs, how many of its bytes do, and the first of them. */
+function difference(want: string, have: string): string {
+  const [wanted, had] = [want.split('\n'), have.split('\n')];
+  const lines = wanted.flatMap((line, i) => {
+    const [a, b] = [Buffer.from(line, 'hex'), Buffer.from(had[i] ?? '', 'hex')];
+    const wrong = [...a.keys()].filter((at) => a[at] !== b[at]);
+    return wrong.length === 0
+      ? []
+      : [`line ${i}: ${wrong.length} of ${a.length} bytes, from ${wrong[0]} to ${wrong.at(-1)}`];
+  });
+  return lines.slice(0, 20).join('; ');
+}
+
 /** The step, and its blocks as they left while it ran. */
 async function exporting(
   executable: Executable,
