@@ -1,6 +1,62 @@
 /** What is larger than config/eslint_sizes.config.js allows, at the size that it has, and why. */
 export const larger = [
   {
+    file: 'kernels/wasm/as/attention_few.as.ts',
+    lineOfFunction: 100,
+    reason: 'Blocks of one span, one behind the other: what is touched ahead spans all of it.',
+  },
+  {
+    file: 'kernels/wasm/as/attention_many.as.ts',
+    lineOfFunction: 80,
+    reason: 'One loop, whose sums stay in registers: a call would spill them.',
+  },
+  {
+    file: 'kernels/wasm/as/attention_params.as.ts',
+    fields: 17,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
+    file: 'kernels/wasm/as/attention_parts.as.ts',
+    lineOfFunction: 74,
+    reason: 'One loop, whose sums stay in registers: a call would spill them.',
+  },
+  {
+    file: 'kernels/wasm/as/draw_scores.as.ts',
+    fields: 21,
+    lines: 321,
+    reason: 'The record of a draw, and the scores of all kinds of draws by one definition.',
+  },
+  {
+    file: 'kernels/wasm/as/embed.as.ts',
+    fields: 9,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
+    file: 'kernels/wasm/as/linear_float.as.ts',
+    lineOfFunction: 89,
+    reason: 'One loop, whose sums stay in registers: a call would spill them.',
+  },
+  {
+    file: 'kernels/wasm/as/linear_int.as.ts',
+    lineOfFunction: 65,
+    reason: 'One loop, whose sums stay in registers: a call would spill them.',
+  },
+  {
+    file: 'kernels/wasm/as/linear_int_row.as.ts',
+    lineOfFunction: 65,
+    reason: 'One loop, whose sums stay in registers: a call would spill them.',
+  },
+  {
+    file: 'kernels/wasm/as/panels.as.ts',
+    fields: 10,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
+    file: 'kernels/wasm/as/rows.as.ts',
+    fields: 17,
+    reason: 'A struct that kernels read, in the order of its bytes; TypeScript writes it, and a test compares both.',
+  },
+  {
     file: 'kernels/wasm/program_layout.ts',
     lineOfFunction: 70,
     reason: 'One layout in one order: every region is reserved where the next one begins.',
@@ -102,8 +158,8 @@ export const larger = [
   },
   {
     file: 'services/router/text/tokenizer_worker.ts',
-    lines: 356,
-    reason: 'A port of another language or encoder, kept beside what it is compared with.',
+    lines: 332,
+    reason: 'The methods of one thread, which share a tokenizer and a template.',
   },
   {
     file: 'services/store/store.ts',
@@ -124,11 +180,6 @@ export const larger = [
     file: 'shared/engine/load_model.ts',
     lineOfFunction: 73,
     reason: 'Loading in its order: device, program, spec, weights, format.',
-  },
-  {
-    file: 'shared/hub/hub.ts',
-    lines: 332,
-    reason: 'One hub: listing, choosing and fetching files of a model.',
   },
   {
     file: 'shared/instance/outbox.ts',

@@ -4,7 +4,6 @@
  *
  *   block  [layer][plane][block_size tokens][width values], layers in order; a layer may have no plane (it keeps no KV), one (K = V), or two
  */
-import assert from 'node:assert/strict';
 import type { KvDtype } from './program.ts';
 
 /** Consecutive layers: a part of a block. */
@@ -65,12 +64,20 @@ export function layoutOfLayers(layout: KvLayout, range: LayerRange): KvLayout {
   return { ...layout, layers, blockBytes: bytes, frames: [] };
 }
 
-/** A layer's K and V planes; where it has one, that is both. */
-export function planesOf({ layers }: KvLayout, layer: number): { readonly k: KvPlane; readonly v: KvPlane } {
-  const planes = layers[layer]?.planes ?? [];
-  const [k, v = k] = planes;
-  assert(k && v && planes.length <= 2, `layer ${layer} keeps no K and V`);
-  return { k, v };
+/** Bytes of a value. */
+export function kvValueBytes(dtype: KvDtype): number {
+  return dtype === 'f16' ? 2 : 4;
+}
+
+/** The layout of a device for a program of one layer that it makes up itself; `widths`: values of a token in each plane. */
+export function layoutOfOneLayer(widths: readonly number[], blockSize: number, dtype: KvDtype): KvLayout {
+  let bytes = 0;
+  const planes = widths.map((width): KvPlane => {
+    const plane = { offset: bytes, tokenBytes: width * kvValueBytes(dtype) };
+    bytes += blockSize * plane.tokenBytes;
+    return plane;
+  });
+  return { blockSize, dtype, blockBytes: bytes, layers: [{ offset: 0, bytes, planes }], frames: [] };
 }
 
 /** The last layer of the frame that stores KV: when it has, all bytes of the frame are there. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
 import { exp2Table } from '../draw.ts';
-import { planesOf } from '../kv_layout.ts';
+import { planesOf } from '../kv_planes.ts';
 import { samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
@@ -156,10 +156,10 @@ function placementOf(program: Program, options: LoadOptions, placed: Placed): Pl
       assert(table, `the program has no rope table ${name}`);
       return table;
     },
-    planes: (layer) => {
-      const { k, v } = planesOf(options.kv, layer);
+    planes: (op) => {
+      const { k, v } = planesOf(options.kv, op);
       return {
-        kv: kv + (options.kv.layers[layer]?.offset ?? 0) + k.offset,
+        kv: kv + (options.kv.layers[op.layer]?.offset ?? 0) + k.offset,
         valueOffset: v.offset - k.offset,
         keyTokenBytes: k.tokenBytes,
         valueTokenBytes: v.tokenBytes,

@@ -1,5 +1,6 @@
 /** How attention is cut into work for the device. The bits do not depend on it (E2), but for the tile of tokens and the split. */
 import { DeviceError, type LoadOptions } from '../device.ts';
+import { kvValueBytes } from '../kv_layout.ts';
 import type { KvDtype, OperationOf, Program } from '../program.ts';
 
 /** Tokens of a split: so many workgroups share one long sequence's decode step; shorter ones cost more merging. */
@@ -65,6 +66,6 @@ export function rowsPerItem(headDim: number, group: number): number {
 
 /** Tokens of a K tile: as many as leave workgroup memory for the rest, a divisor of a split. */
 export function tileTokens(headDim: number, kvDtype: KvDtype): number {
-  const perToken = headDim * (kvDtype === 'f16' ? 2 : 4) + 4;
+  const perToken = headDim * kvValueBytes(kvDtype) + 4;
   return [32, 16, 8].find((tokens) => tokens * perToken <= K_TILE_BYTES) ?? 4;
 }

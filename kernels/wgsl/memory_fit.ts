@@ -1,5 +1,6 @@
 /** What fits on a device: weights before anything is read, KV blocks in what is left. */
 import { DeviceError, type LoadOptions } from '../device.ts';
+import type { KvLayout } from '../kv_layout.ts';
 import type { WeightSpec } from '../program.ts';
 import type { WeightFormat } from '../weights/weight_format.ts';
 import type { AdapterListing } from './adapters.ts';
@@ -20,12 +21,11 @@ export interface Room {
 export async function numBlocksFor(
   { min, max }: LoadOptions['numBlocks'],
   memory: GpuMemory,
-  layerBytes: readonly number[],
+  { layers, blockBytes }: Pick<KvLayout, 'layers' | 'blockBytes'>,
   otherBytes: number,
   { listing, budgetBytes, numSharing }: Room,
 ): Promise<number> {
-  const blockBytes = layerBytes.reduce((sum, bytes) => sum + bytes, 0);
-  const perLayer = Math.floor(memory.maxBytes / Math.max(...layerBytes));
+  const perLayer = Math.floor(memory.maxBytes / Math.max(...layers.map(({ bytes }) => bytes)));
   // What is made after the KV blocks counts as taken.
   const takenBytes = memory.totalBytes + transferBytes(blockBytes) + otherBytes;
   // A stated number is only held against what is known; to fill what is left, it must be found out.

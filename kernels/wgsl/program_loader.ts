@@ -84,7 +84,7 @@ export async function loadProgram(
   const layerBytes = layout.layers.map(({ bytes }) => bytes);
   const exports = planExport(layout, Math.ceil(maxRows / layout.blockSize), 1 + NUM_AHEAD);
   const otherBytes = rowsBack + exports.bytes;
-  const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layerBytes, otherBytes, room) : 0;
+  const numBlocks = blockBytes > 0 ? await numBlocksFor(options.numBlocks, memory, layout, otherBytes, room) : 0;
   const kv = await allocateKv(layerBytes, numBlocks, memory);
   const resources = { device, kernels, capabilities, weights, buffers, kv, rope, ...shared };
   const list = await makeDispatchList(new DispatchPlan(program, options, resources, tiling), operations, memory);
@@ -101,7 +101,7 @@ export async function loadProgram(
   });
 }
 
-/** By name, all buffers but the `unwritten` ones. */
+/** Allocates all buffers but the `unwritten` ones. @returns them by name. */
 async function allocateActivations(
   program: Program,
   { maxRows, maxSamples }: LoadOptions,
@@ -117,7 +117,7 @@ async function allocateActivations(
   return buffers;
 }
 
-/** By layer, its KV of all blocks. */
+/** Allocates the KV of all blocks, a buffer a layer. */
 async function allocateKv(layerBytes: readonly number[], numBlocks: number, memory: GpuMemory): Promise<GPUBuffer[]> {
   const kv: GPUBuffer[] = [];
   for (const [layer, bytes] of layerBytes.entries()) {
@@ -126,7 +126,7 @@ async function allocateKv(layerBytes: readonly number[], numBlocks: number, memo
   return kv;
 }
 
-/** Tables of angles, by name. */
+/** Loads the tables of angles. @returns them by name. */
 async function loadRope(device: GPUDevice, program: Program, memory: GpuMemory): Promise<Map<string, RopeAngles>> {
   const rope = new Map<string, RopeAngles>();
   for (const [name, { dim, cos, sin }] of Object.entries(program.rope)) {

@@ -40,7 +40,7 @@ export class ReadBack {
     return mapped;
   }
 
-  /** What was mapped. `samples`: whose whole rows came back, in order. */
+  /** Reads what was mapped. `samples`: those whose whole rows came back, in order. */
   read(bytes: number, samples: readonly number[], vocab: number): ReadResults {
     const words = new Uint32Array(this.results.getMappedRange(0, bytes).slice(0));
     this.results.unmap();

@@ -12,7 +12,7 @@ import {
   type Segment,
   type WeightSource,
 } from '../device.ts';
-import type { KvLayout } from '../kv_layout.ts';
+import { layoutOfOneLayer } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
 
 /** More tokens than a split of attention has, and more rows than a matrix-vector kernel takes. */
@@ -119,14 +119,6 @@ export interface ProbeFindings {
   readonly fault?: string;
 }
 
-/** One layer of K and V. */
-function probeLayout({ kv: [layer] }: Program, { blockSize, dtype }: ProbeOptions['kv']): KvLayout {
-  const tokenBytes = (layer?.planes[0] ?? 0) * (dtype === 'f16' ? 2 : 4);
-  const bytes = 2 * blockSize * tokenBytes;
-  const planes = [0, bytes / 2].map((offset) => ({ offset, tokenBytes }));
-  return { blockSize, dtype, blockBytes: bytes, layers: [{ offset: 0, bytes, planes }], frames: [] };
-}
-
 /** Compares rows alone and beside others. */
 export async function findUnequalRows(
   load: Load,
@@ -141,7 +133,7 @@ export async function findUnequalRows(
   const weights = randomWeightsOnDevice(11);
   const executable = await load(program, weights, {
     weightFormat: given.weightFormat,
-    kv: probeLayout(program, given.kv),
+    kv: layoutOfOneLayer(program.kv[0]?.planes ?? [], given.kv.blockSize, given.kv.dtype),
     ...{ maxRows: NUM_TOKENS, maxSamples: 8, maxBlocksPerSequence: numBlocks },
     numBlocks: { min: numBlocks, max: numBlocks },
   });

@@ -10,7 +10,7 @@ export class EngineDivision {
   /** Paths of the models; there are as many engines of each role for each. */
   readonly models: readonly string[];
   readonly #config: ClusterConfig;
-  /** What `auto` stands for on this machine. */
+  /** The device that `auto` stands for on this machine. */
   readonly #auto: string;
 
   private constructor(config: ClusterConfig, auto: string) {
@@ -57,7 +57,7 @@ export class EngineDivision {
     return Math.max(1, Math.floor(availableCores() / Math.max(1, numEngines)));
   }
 
-  /** Whoever asks for two kinds of devices in one cluster means them to share blocks. */
+  /** Whether engines are on two kinds of devices, which then share blocks: that is what their user means. */
   #isMixed(): boolean {
     const resolved = (role: EngineRole): string => {
       const device = deviceOf(this.#config, role);

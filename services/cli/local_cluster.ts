@@ -4,6 +4,7 @@
  *   router ──ready──► stores, prefills, decodes ──all ready──► says so        Ctrl-C ──► every child drains and ends
  *      a child that served and dies is started again at once; one that dies young after a pause: 0.25 s, doubling to 10 s
  */
+import assert from 'node:assert/strict';
 import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
@@ -223,10 +224,12 @@ export class LocalCluster {
   #fork(role: Role, name: string): ChildProcess {
     const config = this.#config;
     const isEngine = role === 'prefill' || role === 'decode';
-    const ofEngine = (isEngine && this.#division?.flagsOf(role, name)) || [];
+    const division = this.#division;
+    assert(division, 'children start once it is known how they divide the machine');
+    const ofEngine = isEngine ? division.flagsOf(role, name) : [];
     const flags =
       role === 'router' ? this.#routerFlags() : ['--bind', '127.0.0.1:0', '--join', this.#hubAddress, ...ofEngine];
-    const model = isEngine ? this.#division?.modelOf(role, name) : undefined;
+    const model = isEngine ? division.modelOf(role, name) : undefined;
     const own = model === undefined ? this.#flags : { ...this.#flags, model };
     const child = fork(
       fileURLToPath(new URL('./main.js', import.meta.url)),

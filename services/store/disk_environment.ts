@@ -34,7 +34,7 @@ export interface DiskEnvironmentOptions {
   readonly log: Log;
 }
 
-export interface DiskEnvironmentListener {
+interface DiskEnvironmentListener {
   /** Records that were found by an opening. */
   readonly onFound: (entries: readonly DiskEntry[]) => Promise<void>;
   /** An opening has ended, well or not. */

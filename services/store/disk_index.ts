@@ -86,7 +86,7 @@ export class DiskIndex {
   }
 }
 
-/** What a record of `bytes` takes of the file. */
+/** Bytes of the file that a record of `bytes` takes. */
 export function pagedBytes(bytes: number): number {
   return aligned(bytes, PAGE_BYTES);
 }

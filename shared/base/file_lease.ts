@@ -7,10 +7,11 @@
  *
  * The file holds process, pid namespace, boot of the machine, and the count. On the same machine and in the same namespace the process table
  * says whether the owner lives. Whoever cannot see the owner, in another container or over a network, watches the count. An owner
- * that stood still for so long that another took its lease finds the other's name in the file, and is notified.
+ * that stood still for so long that another took its lease finds the other's name in the file, and is notified. A process that has a lease does not
+ * end by itself: its timer runs until the release.
  */
 import { closeSync, linkSync, openSync, readFileSync, readlinkSync, renameSync, rmSync, writeSync } from 'node:fs';
-import { open, readFile } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import { bootId } from './boot_id.ts';
 import { every, type Clock } from './clock.ts';
 
@@ -33,6 +34,8 @@ export interface LeaseOptions {
   readonly watchMs: number;
   /** Another process took the lease while this one stood still; `owner` names that process. */
   readonly onLost: (owner: string) => void;
+  /** The claim begins to watch an owner that cannot be seen. */
+  readonly onWatching?: () => void;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -119,23 +122,25 @@ function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLo
   let beat = 0;
   let isWriting = false;
   const isReleased = (): boolean => signal.aborted;
-  /** Over what is there when it is this claim's, or was never written; anew where somebody has taken it away. */
+  /** Writes over a file that is this claim's, or that nobody has written; makes it anew where somebody has taken it away. */
   const write = async (): Promise<void> => {
-    const text = await readFile(file, 'utf8').catch(() => undefined);
-    if (isReleased()) return;
-    const owner = text === undefined ? undefined : parse(text);
-    if (owner && owner.id !== own.id) {
-      onLost(owner);
-      return;
-    }
-    const opened = await open(file, text === undefined ? 'wx' : 'r+');
+    const made = { isNew: false };
+    const opened = await open(file, 'r+').catch((error: unknown) => {
+      made.isNew = isAbsent(error) && !isReleased();
+      if (made.isNew) return open(file, 'wx+');
+      throw error;
+    });
     try {
-      await opened.write(lineOf({ ...own, beat: ++beat }), 0);
+      // Through one handle: a file that another claim has made since is not this one.
+      const owner = parse(await opened.readFile('utf8'));
+      const isOwn = owner === undefined || owner.id === own.id;
+      if (!isReleased() && !isOwn) onLost(owner);
+      if (!isReleased() && isOwn) await opened.write(lineOf({ ...own, beat: ++beat }), 0);
     } finally {
       await opened.close();
     }
-    // Released while it was written: nobody would remove it.
-    if (isReleased() && ownerIn(file)?.id === own.id) rmSync(file, { force: true });
+    // Released while the file was made anew: nobody else would remove it.
+    if (isReleased() && made.isNew) rmSync(file, { force: true });
   };
   every(clock, RENEW_MS, signal, () => {
     // One at a time, however long it takes.
@@ -155,7 +160,7 @@ async function outlive(
   file: string,
   text: string,
   claimant: LeaseProcess,
-  { watchMs, signal }: LeaseOptions,
+  { watchMs, onWatching, signal }: LeaseOptions,
 ): Promise<void> {
   const { clock } = claimant;
   const owner = parse(text);
@@ -163,13 +168,14 @@ async function outlive(
     if (isAlive(owner, claimant)) throw new LeaseTaken(file, nameOf(owner));
     return;
   }
-  const untilMs = clock.nowMs() + watchMs;
-  while (clock.nowMs() < untilMs) {
+  onWatching?.();
+  // By looks, not by time: a machine that stood still has stopped the owner too.
+  for (let look = 0; look < watchMs / LOOK_MS; look++) {
     await clock.sleep(LOOK_MS, signal);
     signal?.throwIfAborted();
     const now = textOf(file);
-    if (now !== undefined && now !== text)
-      throw new LeaseTaken(file, `process ${parse(now)?.pid ?? '?'} of another container or machine`);
+    if (now === undefined) return;
+    if (now !== text) throw new LeaseTaken(file, `process ${parse(now)?.pid ?? '?'} of another container or machine`);
   }
 }
 
@@ -178,9 +184,10 @@ function takeAway(file: string, judged: string, { newId }: LeaseProcess): void {
   const aside = `${file}.${newId()}`;
   try {
     renameSync(file, aside);
-  } catch {
+  } catch (error) {
     // Taken away already: whoever makes the next one has it.
-    return;
+    if (isAbsent(error)) return;
+    throw error;
   }
   const taken = textOf(aside);
   if (taken === judged) {
@@ -218,9 +225,15 @@ function nameOf({ pid }: Owner): string {
 function textOf(file: string): string | undefined {
   try {
     return readFileSync(file, 'utf8');
-  } catch {
-    return undefined;
+  } catch (error) {
+    if (isAbsent(error)) return undefined;
+    throw error;
   }
+}
+
+function isAbsent(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'ENOENT' || code === 'ENOTDIR';
 }
 
 function ownerIn(file: string): Owner | undefined {
@@ -228,7 +241,7 @@ function ownerIn(file: string): Owner | undefined {
   return text === undefined ? undefined : parse(text);
 }
 
-/** Undefined for a file that no claim wrote. */
+/** @returns undefined for a file that no claim wrote. */
 function parse(text: string): Owner | undefined {
   try {
     const owner = JSON.parse(text) as Partial<Owner> | null;

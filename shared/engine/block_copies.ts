@@ -18,7 +18,7 @@ import { ExportQueue, type Export } from './export_queue.ts';
 /** Copied in, and as much copied out, between two steps: about 2 ms at memory speed. */
 const COPY_BYTES_PER_STEP = 16 * 2 ** 20;
 
-export interface BlockCopiesOptions {
+interface BlockCopiesOptions {
   readonly spec: KvSpec;
   readonly numBlocks: number;
   /** Blocks that a step can export while it runs. */
@@ -89,7 +89,7 @@ export class BlockCopies {
     return this.#deliveries.has(id);
   }
 
-  /** What was on its way to blocks that a sequence no longer has would hold host memory that admitted sequences need. */
+  /** Gives slots back that were on their way to a sequence's blocks: it has lost those, and admitted sequences need the host memory. */
   drop(id: number): void {
     for (const { slot } of this.#deliveries.get(id) ?? []) this.#options.push({ kind: 'consumed', slot });
     this.#deliveries.delete(id);

@@ -16,17 +16,15 @@ import {
   type Penalties,
 } from '../../kernels/draw.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
-import type { Sampling } from '../protocol/request.ts';
+import type { Request, Sampling } from '../protocol/request.ts';
 import { randomAt } from './philox.ts';
 
 /** Of a token, that may be asked for. */
 export const MAX_ALTERNATIVES = MAX_CANDIDATES;
 
-/** A token list, and from where on it is output. */
-export interface Context {
+/** A token list, and what its request says of it. */
+export interface Context extends Pick<Request, 'promptLength' | 'stopTokenIds'> {
   readonly tokens: ArrayLike<number>;
-  readonly promptLength: number;
-  readonly stopTokenIds: readonly number[];
 }
 
 function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: Sampling): boolean {

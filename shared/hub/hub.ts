@@ -3,11 +3,11 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, statSync, statfsSync 
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { listFiles, modelInfo } from '@huggingface/hub';
-import type { Clock } from '../base/clock.ts';
+import { Backoff } from '../base/backoff.ts';
 import { messageOf } from '../base/failure.ts';
-import { claimLease, LeaseTaken, type LeaseProcess } from '../base/file_lease.ts';
 import { download, HubError, type Fetch, type RemoteFile } from './download.ts';
 import { GGUF, ggufFiles, INDEX, missingFile, shardsOf, SMALL_FILES, type Listed } from './model_files.ts';
+import { leaseModel, type ModelLeaseOptions } from './model_lease.ts';
 import { RepoCache } from './hub_cache.ts';
 import { parseRepoName, repoOfSnapshot, type RepoName } from '../model/repo_name.ts';
 
@@ -18,16 +18,10 @@ export interface Progress {
   readonly totalBytes: number;
 }
 
-export interface HubOptions {
-  readonly clock: Clock;
-  /** This process, which leases a model while it brings its files. */
-  readonly lease: Omit<LeaseProcess, 'clock'>;
+export interface HubOptions extends ModelLeaseOptions {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly fetch: Fetch;
-  readonly signal?: AbortSignal;
   readonly onProgress?: (progress: Progress) => void;
-  /** For people: what goes otherwise than planned. */
-  readonly onNote?: (note: string) => void;
 }
 
 export interface CachedModel {
@@ -39,14 +33,11 @@ export interface CachedModel {
   readonly path: string;
 }
 
-const LOCK = '.penstock.lock';
-const LOCK_POLL_MS = 250;
-/** A download whose process cannot be seen is over when its lease has not been renewed for so long. */
-const STALE_MS = 15_000;
 /** Git's name of a commit. */
 const COMMIT = /^[0-9a-f]{40}$/;
-/** How often a list is asked for, and the longest wait between. */
+/** How often a list is asked for, and the first and the longest wait between. */
 const MAX_ASKED = 4;
+const MIN_WAIT_MS = 1_000;
 const MAX_WAIT_MS = 30_000;
 
 export class Hub {
@@ -104,7 +95,7 @@ export class Hub {
     if (cache.commitOf(revision) === commit && missingFile(cache.snapshot(commit), file) === undefined) return place;
     const files = await this.#filesOf(repo, commit);
     mkdirSync(cache.blob(''), { recursive: true });
-    const release = await this.#lock(cache);
+    const release = await leaseModel(cache.folder, this.#options);
     try {
       if (file === undefined) await this.#bringRepository(`${repo}@${revision}`, repo, commit, cache, files);
       else await this.#bring(repo, commit, cache, ggufFiles(`${repo}@${revision}`, file, files));
@@ -165,11 +156,13 @@ export class Hub {
     const { clock, signal, onNote } = this.#options;
     const headers = new Headers(init.headers);
     if (this.#token) headers.set('authorization', `Bearer ${this.#token}`);
+    const backoff = new Backoff({ clock, firstMs: MIN_WAIT_MS, mostMs: MAX_WAIT_MS });
     for (let turn = 1; ; turn++) {
       const response = await this.#fetch(url, { ...init, headers, ...(signal ? { signal } : {}) });
       if (turn === MAX_ASKED || (response.status !== 429 && response.status < 500)) return response;
       const seconds = Number(response.headers.get('retry-after') ?? NaN);
-      const waitMs = Math.min(MAX_WAIT_MS, Number.isFinite(seconds) ? seconds * 1_000 : 500 * 2 ** turn);
+      const pauseMs = backoff.lengthen();
+      const waitMs = Math.min(MAX_WAIT_MS, Number.isFinite(seconds) ? seconds * 1_000 : pauseMs);
       onNote?.(`the hub says ${response.status}; asking again in ${waitMs / 1_000} s`);
       await response.body?.cancel();
       await clock.sleep(waitMs, signal);
@@ -216,24 +209,6 @@ export class Hub {
       cache.link(commit, file.path, etag);
       before += remote.bytes;
       onBytes(0);
-    }
-  }
-
-  /** One process at a time brings a model; the others find it there. @returns what ends that */
-  async #lock(cache: RepoCache): Promise<() => void> {
-    const { clock, lease, signal, onNote } = this.#options;
-    const path = join(cache.folder, LOCK);
-    const onLost = (owner: string): void => onNote?.(`${owner} brings it too: this one stood still`);
-    for (let isFirst = true; ; isFirst = false) {
-      signal?.throwIfAborted();
-      try {
-        const { release } = await claimLease(path, { ...lease, clock }, { watchMs: STALE_MS, onLost, signal });
-        return release;
-      } catch (error) {
-        if (!(error instanceof LeaseTaken)) throw error;
-      }
-      if (isFirst) onNote?.(`another process is bringing it already (${path}); waiting`);
-      await clock.sleep(LOCK_POLL_MS, signal);
     }
   }
 

@@ -4,6 +4,7 @@
  *   frame 0 in its place ─► described ─► ... ─► last frame ─► the step is done: sealed, in the outbox
  *                              └─► whoever waits for them has it sent, each frame alone
  */
+import { Condition } from '../base/condition.ts';
 import type { BlockHash } from '../kv/block_key.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { GrowingBlocks } from '../net/block_source.ts';
@@ -12,9 +13,10 @@ import type { SlottedBlock } from '../net/mover/mover_worker.ts';
 /** What the records say of a frame, in the order of the blocks; undefined: it will not come. */
 type Described = readonly Uint8Array[] | undefined;
 
+/** One frame of the records: `described` is undefined until its headers are known, or known not to come. */
 interface Frame {
-  readonly told: Promise<Described>;
-  readonly tell: (described: Described) => void;
+  described: { readonly headers: Described } | undefined;
+  readonly changed: Condition;
 }
 
 /** One of the blocks: how many have its slot, what gives its room on loan back, and who gets the slot from them. */
@@ -35,23 +37,21 @@ export class Growth {
     this.#layout = layout;
     this.blocks = blocks;
     this.#grown = blocks.map((block) => ({ block, numHolds: 0, giveBack: undefined, onFree: undefined }));
-    this.#frames = layout.spec.frames.map(() => {
-      let tell: Frame['tell'] = () => undefined;
-      const told = new Promise<Described>((resolve) => {
-        tell = resolve;
-      });
-      return { told, tell };
-    });
+    this.#frames = layout.spec.frames.map(() => ({ described: undefined, changed: new Condition() }));
   }
 
   tell(frame: number, described: Described): void {
-    this.#frames[frame]?.tell(described);
+    const one = this.#frames[frame];
+    // The first word counts.
+    if (!one || one.described) return;
+    one.described = { headers: described };
+    one.changed.notify();
   }
 
   /** What the record in that slot says of its frames, when all are there. */
   async allDescribed(slot: number): Promise<Uint8Array[]> {
     const i = this.blocks.findIndex((block) => block.slot === slot);
-    const all = await Promise.all(this.#frames.map(({ told }) => told));
+    const all = await Promise.all(this.#frames.map((frame) => headersOf(frame)));
     const own = all.map((described) => described?.[i]);
     // Without one of them the others say nothing: whoever seals the record computes them.
     return own.every((described) => described !== undefined) ? own : [];
@@ -93,7 +93,7 @@ export class Growth {
         bytes: maxStoredBytes,
       })),
       described: async (frame, signal) => {
-        const described = await this.#toldOf(frame, signal);
+        const described = await headersOf(this.#frames[frame], signal);
         return described && lent.flatMap(({ i }) => described[i] ?? []);
       },
       release: () => {
@@ -101,23 +101,12 @@ export class Growth {
       },
     };
   }
+}
 
-  /** Undefined when `signal` aborts before. */
-  async #toldOf(frame: number, signal: AbortSignal): Promise<Described> {
-    let leave: () => void = () => undefined;
-    const left = new Promise<undefined>((resolve) => {
-      leave = () => {
-        resolve(undefined);
-      };
-    });
-    signal.addEventListener('abort', leave);
-    if (signal.aborted) leave();
-    try {
-      return await Promise.race([this.#frames[frame]?.told, left]);
-    } finally {
-      signal.removeEventListener('abort', leave);
-    }
-  }
+/** Resolves when the frame's headers are known. @returns undefined when they will not come, or `signal` aborts before. */
+async function headersOf(frame: Frame | undefined, signal?: AbortSignal): Promise<Described> {
+  await frame?.changed.until(() => frame.described !== undefined, signal);
+  return frame?.described?.headers;
 }
 
 function hold(grown: Grown): () => void {

@@ -10,6 +10,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Moved } from '../net/fetch/transfer.ts';
+import { arrivalSlots } from '../net/fetch/transfer_window.ts';
 import type { Mover } from '../net/mover/mover.ts';
 import type { Network } from '../net/network.ts';
 import { Announcer } from '../node/announcer.ts';
@@ -21,9 +22,6 @@ import { BlockFetcher } from './block_fetcher.ts';
 import { Offers } from './offers.ts';
 import { Outbox, type OutboxOptions } from './outbox.ts';
 
-/** Arrivals may hold a quarter of host memory, but no more than this many records. */
-const MAX_WINDOW = 256;
-
 /** The machine as the parts see it. */
 export interface InstanceHost {
   readonly network: Network;
@@ -33,7 +31,7 @@ export interface InstanceHost {
   readonly limits?: HostLimits | undefined;
 }
 
-/** What is known only once the process listens. */
+/** Facts that are known only once the process listens. */
 export interface Attachment {
   readonly member: Member;
   readonly publishBlocks: (batch: Buffer) => void;
@@ -87,7 +85,7 @@ export function connectParts(
       window.pump();
     },
   });
-  const window = new ArrivalWindow(outbox.cache, bytes, Math.min(MAX_WINDOW, Math.floor(numSlots / 4)));
+  const window = new ArrivalWindow(outbox.cache, bytes, arrivalSlots(numSlots));
   const line = { network, clock, random, mover, lanes: lanes?.lanes, moved, limits: limits?.transfer };
   const fetcher = new BlockFetcher({
     ...{ line, slab, layout, window, outbox, sendToEngine, log },

@@ -18,6 +18,7 @@ import type { RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../node/announcer.ts';
 import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
+import { loansOfStream } from '../net/fetch/transfer_window.ts';
 import type { Mover } from '../net/mover/mover.ts';
 import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
 import { Growth } from './growth.ts';
@@ -260,8 +261,7 @@ export class Outbox implements BlockSource {
 
   /** Those of the run that grow where its first one does, as far as there is room on loan. */
   #lendFrames(hashes: readonly BlockHash[], first: BlockKey): GrowingBlocks | undefined {
-    // Other streams find half of what is left.
-    const most = Math.max(1, Math.floor(this.cache.numLoanable(this.#recordBytes) / 2));
+    const most = Math.max(1, loansOfStream(this.cache.numLoanable(this.#recordBytes)));
     return this.#growing.get(first)?.blocksOf(hashes, most, () => this.cache.loan(this.#recordBytes));
   }
 

@@ -55,7 +55,7 @@ export class KeyChain {
   readonly #blockSize: number;
   readonly #keyMask: bigint;
 
-  /** `hashes`: of its first blocks, where they are known. */
+  /** `hashes`: those of its first blocks, where they are known; `keyBits`: bits of a key. */
   constructor(root: Digest, blockSize: number, hashes: readonly AnchoredHash[] = [], keyBits = KEY_BITS) {
     this.#root = root;
     this.#blockSize = blockSize;

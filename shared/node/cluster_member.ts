@@ -43,7 +43,7 @@ const MAX_WAIT_MS = 10_000;
 /** A router that refuses a process which others have is asked again. */
 const REFUSED_PAUSE_MS = 5_000;
 /** A bus that is not there, and one on which no router speaks, is reported this often. */
-const SILENCE_MS = 5_000;
+const REPORT_MS = 5_000;
 /** Routers under another token are heard: so long one under this process's own is waited for. */
 const STRANGE_TOKEN_MS = 2_000;
 
@@ -119,7 +119,7 @@ export class ClusterMember {
       const { router, unreachable } = readReach(bytes);
       if (this.#routers.get(router)?.isJoined) this.#reached(unreachable ?? undefined);
     });
-    every(clock, SILENCE_MS, this.#left.signal, () => {
+    every(clock, REPORT_MS, this.#left.signal, () => {
       const { name, isConnected } = this.bus;
       if (!isConnected)
         log.warn({ bus: name }, 'the bus does not answer; is the router, or the NATS server, running there?');

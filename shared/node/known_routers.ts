@@ -21,7 +21,7 @@ export interface KnownRouter {
   stores: readonly Member[];
 }
 
-export interface StoresChange {
+interface StoresChange {
   readonly version: number;
   readonly came: readonly Member[];
   readonly gone: readonly { readonly name: string; readonly epoch: string }[];
@@ -29,7 +29,7 @@ export interface StoresChange {
 
 export class KnownRouters {
   readonly #clock: Clock;
-  /** By epoch. */
+  /** Keyed by epoch. */
   readonly #routers = new Map<string, KnownRouter>();
 
   constructor(clock: Clock) {

@@ -79,7 +79,8 @@ export async function bitsOf(
 
 /** @throws AssertionError that says which of the texts of {@link bitsOf} differ from the first, and where: logits (line 0), then block by block. */
 export function assertSameBits(texts: readonly string[]): void {
-  const [first = ''] = texts;
+  const [first] = texts;
+  assert(first !== undefined, 'there is nothing to compare');
   const found = texts.flatMap((text, i) =>
     text === first ? [] : [`text ${i} of ${texts.length}: ${difference(first, text)}`],
   );

@@ -34,7 +34,7 @@ const attention: readonly Mutant[] = [
   ['paged_attention', 'token <= position &&', 'token < position &&'],
   ['paged_attention', 'token + params.window > position', 'token + params.window >= position'],
   ['paged_attention', 'values[i] *= rescale[query_of(thread, i)]', 'values[i] *= 1.0'],
-  ['paged_attention', '+ plane_words / VECTOR_WORDS]', ']'],
+  ['paged_attention', '+ (params.v_at - params.k_at) / VECTOR_WORDS;', ';'],
   ['paged_attention', 'min(first + thread, num_tokens - 1)', 'min(first, num_tokens - 1)'],
   ['paged_attention', 'fma(sums[q], rescale[q], sum)', 'sums[q] + sum'],
   ['paged_attention', 'all_rescale[q] = exp(all_highest[q] - now)', 'all_rescale[q] = 1.0'],

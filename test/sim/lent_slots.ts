@@ -12,6 +12,8 @@ interface OfferedSlot {
 
 export class LentSlots {
   readonly #offered = new Map<string, OfferedSlot>();
+  /** Data channels that were let in and have not left; what is offered to another goes nowhere. */
+  readonly #channels = new Set<number>();
   readonly #onChange: (numSlots: number) => void;
 
   /** `onChange` is called with the number of different slots after every offer. */
@@ -23,7 +25,15 @@ export class LentSlots {
   counted(mover: MoverMethods): MoverMethods {
     return {
       ...mover,
+      admit: (of) => {
+        this.#channels.add(of.lane);
+        return mover.admit(of);
+      },
       offer: (of) => {
+        if (!this.#channels.has(of.lane)) {
+          mover.offer(of);
+          return;
+        }
         const stream = streamOf(of);
         of.records.indices.forEach((index, i) => {
           const slot = of.records.slots[i] ?? -1;
@@ -39,7 +49,9 @@ export class LentSlots {
   heard(event: MoverEvent): void {
     if (event.kind === 'sent') for (const index of event.indices) this.#offered.delete(`${streamOf(event)} ${index}`);
     if (event.kind === 'retracted') this.#forget((stream) => stream === streamOf(event));
-    if (event.kind === 'left') this.#forget((stream) => stream.startsWith(`${event.lane} `));
+    if (event.kind !== 'left') return;
+    this.#channels.delete(event.lane);
+    this.#forget((stream) => stream.startsWith(`${event.lane} `));
   }
 
   #forget(isGone: (stream: string) => boolean): void {

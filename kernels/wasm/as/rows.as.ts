@@ -33,7 +33,7 @@ export function rms_norm(params: RmsNormParams, start: u32, end: u32): void {
 // @ts-ignore: decorator
 @inline
 function normalise(from: usize, to: usize, weight: usize, width: u32, epsilon: f32, isAccumulating: u32): void {
-  const vectorEnd = (width & ~3) as usize << 2;
+  const vectorEnd = ((width & ~3) as usize) << 2;
   const rowEnd = (width as usize) << 2;
   let squares = f32x4.splat(0);
   let i: usize = 0;

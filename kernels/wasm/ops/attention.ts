@@ -90,7 +90,7 @@ export const attention = operation('attention', {
       qkvStride: qkv.stride,
       out: out.at,
       outStride: out.stride,
-      ...planes(op.layer),
+      ...planes(op),
       blockBytes,
       kvHeads,
       group: heads / kvHeads,

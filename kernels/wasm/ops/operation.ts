@@ -3,6 +3,7 @@
  * is. One file an operation; `operations.ts` has them all.
  */
 import type { KernelProfile, LoadOptions, Segment } from '../../device.ts';
+import type { KvHeads } from '../../kv_planes.ts';
 import type { Operation, OperationOf, Program, WeightSpec } from '../../program.ts';
 import type { PlacedOperation } from '../placed_operation.ts';
 import type { StepContext } from '../step_context.ts';
@@ -56,7 +57,7 @@ export interface Placement {
   readonly experts: (routes: string) => number;
   readonly rope: (name: string) => { readonly rotaryDim: number; readonly cos: number; readonly sin: number };
   /** A layer's K plane in block 0, bytes from there to its V plane (0: one plane for both), and from one token to the next in each. */
-  readonly planes: (layer: number) => {
+  readonly planes: (op: KvHeads) => {
     readonly kv: number;
     readonly valueOffset: number;
     readonly keyTokenBytes: number;

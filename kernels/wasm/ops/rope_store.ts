@@ -33,7 +33,7 @@ export const ropeStore = operation('rope_store', {
       heads: op.heads,
       kvHeads: op.kvHeads,
       headDim: op.headDim,
-      ...planes(op.layer),
+      ...planes(op),
       blockBytes,
       blockSize: options.kv.blockSize,
       isF16: options.kv.dtype === 'f16' ? 1 : 0,

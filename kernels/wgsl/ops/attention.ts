@@ -1,4 +1,5 @@
-import { kvTokenBytes, planesOf } from '../../kv_layout.ts';
+import { kvTokenBytes } from '../../kv_layout.ts';
+import { planesOf } from '../../kv_planes.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { SPLIT_TOKENS, tileTokens } from '../attention_tiling.ts';
 import { Header } from '../step_state.ts';
@@ -62,7 +63,7 @@ export const attention = operation('attention', (plan, op) => {
   const { heads, kvHeads, headDim, scale, window = 0, cap = 0 } = op;
   const { step, parts, partStats, capabilities } = plan.resources;
   const { kv } = plan.options;
-  const { k, v } = planesOf(kv, op.layer);
+  const { k, v } = planesOf(kv, op);
   const words = { block: kv.layers[op.layer]!.bytes / 4, k: k.tokenBytes / 4, v: v.tokenBytes / 4 };
   const [qkv, out] = [plan.buffer(op.qkv), plan.buffer(op.out)];
   const group = heads / kvHeads;

@@ -1,4 +1,5 @@
-import { planesOf } from '../../kv_layout.ts';
+import { kvValueBytes } from '../../kv_layout.ts';
+import { planesOf } from '../../kv_planes.ts';
 import type { KernelSpec } from '../kernel.ts';
 import { operation } from './operation.ts';
 
@@ -23,9 +24,9 @@ export const ropeStoreKernel = {
 export const ropeStore = operation('rope_store', (plan, op, { headNorm }) => {
   const { heads, kvHeads, headDim } = op;
   const { kv } = plan.options;
-  const { k, v } = planesOf(kv, op.layer);
+  const { k, v } = planesOf(kv, op);
   const layer = kv.layers[op.layer]!;
-  const valueBytes = kv.dtype === 'f16' ? 2 : 4;
+  const valueBytes = kvValueBytes(kv.dtype);
   const qkv = plan.buffer(op.qkv);
   const { angles, dim } = plan.rope(op.rope);
   plan.push({

@@ -14,7 +14,7 @@ interface Sighting {
 
 export class DecodeSightings {
   readonly #clock: Clock;
-  /** Of instances that left: when the last of each model and context did. */
+  /** The last instance that left, by model and context. */
   readonly #left = new Map<string, Sighting>();
 
   constructor(clock: Clock) {

@@ -52,8 +52,7 @@ export interface CommonBody {
 }
 
 export interface ChatBody extends CommonBody {
-  /** JSON of a {@link TemplateInput}: a long list of messages crosses threads as one text. */
-  /** Without messages once they are encoded. */
+  /** Messages and arguments of the chat template; no messages once they are encoded. */
   readonly template: TemplateInput;
 }
 

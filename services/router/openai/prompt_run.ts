@@ -3,6 +3,7 @@
  *
  * The response formats of chat and completions are views of the same pieces.
  */
+import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals } from '../../../shared/base/signal.ts';
 import type { Clock } from '../../../shared/base/clock.ts';
@@ -101,24 +102,20 @@ export async function* merge(runs: readonly AsyncGenerator<Piece>[]): AsyncGener
     readonly result: IteratorResult<Piece>;
   }
   const ready: Promise<Answer>[] = [];
-  let wake: () => void = () => undefined;
+  const changed = new Condition();
   const ask = (run: AsyncGenerator<Piece>, index: number): void => {
     const answer = run.next().then((result): Answer => ({ run, index, result }));
     const settled = (): void => {
       ready.push(answer);
-      wake();
+      changed.notify();
     };
     answer.then(settled, settled);
   };
   runs.forEach(ask);
   for (let numOpen = runs.length; numOpen > 0;) {
+    await changed.until(() => ready.length > 0);
     const answer = ready.shift();
-    if (!answer) {
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
-      continue;
-    }
+    if (!answer) continue;
     const { run, index, result } = await answer;
     if (result.done) {
       numOpen--;

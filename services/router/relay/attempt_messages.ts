@@ -47,7 +47,7 @@ export class AttemptMessages {
   #context(placement: number): RequestContext {
     const { inFlight, router, timeoutMs } = this.#options;
     const { record, numAttempts, generation } = inFlight;
-    // Of this attempt: an earlier one's prefill that has ended says nothing about this one's.
+    // Each attempt has its own id: an earlier one's prefill that has ended says nothing about this one's.
     const requestId = `${record.id}.${numAttempts}`;
     const traceId = record.names.traceId ?? record.id;
     return { requestId, ...generation.origin, timeoutMs, traceId, router, placement };

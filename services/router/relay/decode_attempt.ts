@@ -10,13 +10,7 @@ import { Pushed } from '../../../shared/base/pushed.ts';
 import type { Random } from '../../../shared/base/random.ts';
 import { linkSignals, OVER } from '../../../shared/base/signal.ts';
 import type { Network } from '../../../shared/net/network.ts';
-import type {
-  DecodeReply,
-  DecodeRequest,
-  Report,
-  Source,
-  SampledMessage,
-} from '../../../shared/protocol/messages.ts';
+import type { DecodeReply, DecodeRequest, Report, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { MembersView } from '../cluster/members_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { Chosen, Conductor } from '../conductor/conductor.ts';

@@ -10,14 +10,19 @@ import type { BlockSource, GrowingBlocks } from '../block_source.ts';
 import type { LaneHost, ServedStream } from '../lane_host.ts';
 import { pieceOf } from '../mover/lane_frames.ts';
 import { answering, answeringOnce, type Handler } from '../network.ts';
-import { readyOf, transferLimits, windowOf, type TransferLimits } from './transfer_window.ts';
+import {
+  EXPECTED_BLOCKS,
+  loansOfStream,
+  readyOf,
+  transferLimits,
+  windowOf,
+  type TransferLimits,
+} from './transfer_window.ts';
 
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
 const MAX_HASHES = 65_536;
 const NOTHING = Buffer.alloc(0);
-/** Of a run, told to its source before it is their turn. */
-const EXPECTED = 16;
 const SNAPSHOT_PAGE_KEYS = 16_384;
 
 export interface FetchServerCounters {
@@ -127,13 +132,13 @@ class ServedFetch {
   }
 
   async #lend(mayGrow: boolean): Promise<Lent | GrowingBlocks | undefined> {
-    const ahead = this.#hashes.slice(this.#numLent, this.#numLent + 1 + EXPECTED);
+    const ahead = this.#hashes.slice(this.#numLent, this.#numLent + 1 + EXPECTED_BLOCKS);
     const [next, ...behind] = ahead;
     if (!next) return undefined;
     this.#source.expect?.(behind);
     const { context, waitMs } = this.#request;
     const requestId = context?.requestId ?? '';
-    if (mayGrow) return this.#source.lendGrowing?.(ahead.slice(0, EXPECTED), requestId, waitMs, this.#signal);
+    if (mayGrow) return this.#source.lendGrowing?.(ahead.slice(0, EXPECTED_BLOCKS), requestId, waitMs, this.#signal);
     return this.#source.lend(next, requestId, waitMs, this.#signal);
   }
 
@@ -168,9 +173,8 @@ class ServedFetch {
     const { frames } = this.#request;
     const index = this.#numLent;
     const bytes = lent.record.length;
-    // Other streams find half of what is left.
     const room = frames > 0 ? Math.min(windowOf(bytes), stream.room(bytes)) : stream.room(bytes);
-    const most = Math.min(room - 1, Math.floor(this.#source.numLoanable(bytes) / 2));
+    const most = Math.min(room - 1, loansOfStream(this.#source.numLoanable(bytes)));
     const ready = [lent, ...heldBehind(this.#source, this.#hashes, index, most, bytes)];
     this.#read(ready.length);
     if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream);

@@ -1,4 +1,4 @@
-/** Who may ask ahead, or lay ready, how much: the only place where that is decided (P1). */
+/** How much may be asked for ahead, lie ready, be lent or arrive at once: the bounds of every fetch (P1). */
 
 export interface TransferLimits {
   /** Records of one stream that are asked for at once, whatever their size. */
@@ -37,4 +37,17 @@ const MAX_READY = 1_024;
 /** Records of one stream that lie ready at its holder at once: more than its asker has slots for, since calls say which, and cost more. */
 export function readyOf(recordBytes: number): number {
   return Math.min(MAX_READY, Math.max(2 * MIN_WINDOW, Math.floor(READY_BYTES / recordBytes)));
+}
+
+/** How many blocks ahead of the current one a source is told to prepare. */
+export const EXPECTED_BLOCKS = 16;
+
+/** Records of a run that one stream may take on loan at once: half of what is left, so that other streams find the other half. */
+export function loansOfStream(numLoanable: number): number {
+  return Math.floor(numLoanable / 2);
+}
+
+/** Slots of an instance's host memory that arriving blocks may hold: a quarter, but no more than MAX_WINDOW. */
+export function arrivalSlots(numSlots: number): number {
+  return Math.min(MAX_WINDOW, Math.floor(numSlots / 4));
 }
