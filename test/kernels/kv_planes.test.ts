@@ -33,5 +33,5 @@ test.each([
 test('a layout that a device makes up is the one that the spec gives', () => {
   for (const dtype of ['f16', 'f32'] as const)
     for (const planes of [[64, 64], [48], [64, 32]])
-      assert.deepEqual(layoutOfOneLayer(planes, 16, dtype), kvLayoutFor([{ planes }], dtype, 16));
+      expect(kvLayoutFor([{ planes }], dtype, 16)).toMatchObject(layoutOfOneLayer(planes, 16, dtype));
 });

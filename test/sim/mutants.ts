@@ -462,8 +462,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'usage counts a token twice',
     file: 'services/router/relay/decode_attempt.js',
-    from: 'record.outputTokens++;',
-    to: 'record.outputTokens += 1 + Number(this.#inFlight.numAttempts > 1);',
+    from: 'generation.counts.outputTokens++;',
+    to: 'generation.counts.outputTokens += 1 + Number(this.#inFlight.numAttempts > 1);',
   },
   {
     name: 'an export that fails is waited for',

@@ -2,8 +2,10 @@
  * The choices of an answer, whole or streamed: what runs of prompts bring, as parts that each format of the API puts into its own words
  * (chat.ts, completions.ts).
  */
+import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
+import type { RequestCounts } from '../relay/request_counts.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import { numCharactersOf } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
@@ -12,8 +14,11 @@ import { PromptOffsets, type OffsetOf } from './completion_logprobs.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CommonBody } from './parameters.ts';
 import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
-import { merge, prefillReported, type Piece } from './prompt_run.ts';
+import { merge, type Piece } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
+
+/** A prefill's report may come a moment after the last token; usage and headers of an answer wait no longer than this for it. */
+const REPORT_WAIT_MS = 20;
 
 /** One prompt of a request, under way. */
 export interface Run {
@@ -148,7 +153,7 @@ async function whole<L>(
     if (part.logprobs !== null) output.list.add(part.logprobs);
     output.last = part;
   }
-  for (const { record } of runs) await prefillReported(record, context.clock, signal);
+  await countsWhole(runs, context.clock, signal);
   const ofPrompts = await Promise.all(
     runs.map(async ({ generation }) =>
       numPromptLogprobs < 0 ? undefined : promptLogprobsJson(context, generation, numPromptLogprobs),
@@ -169,7 +174,7 @@ async function whole<L>(
   return answerJson(
     frameOf(context, format, first.record, format.object.whole),
     choices,
-    { usage: usageOf(runs.map(({ record }) => record)), ...format.rest(first.generation.promptTokens) },
+    { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
     beside === undefined ? '' : `,"prompt_logprobs":${beside}`,
   );
 }
@@ -184,21 +189,30 @@ async function* events<L>(
 ): AsyncGenerator {
   const head = frameOf(context, format, runs[0].record, format.object.chunk);
   const numSent = runs.map(() => 0);
-  const usage = (record: RequestRecord, numTokens: number): { usage?: Usage | null } =>
-    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([record], numTokens) : null } : {};
+  const usage = (counts: RequestCounts, numTokens: number): { usage?: Usage | null } =>
+    body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([counts], numTokens) : null } : {};
   for await (const part of parts) {
     const run = runs[part.index];
     if (!run) continue;
-    const { record, generation } = run;
+    const { generation } = run;
     const before = numSent[part.index] ?? 0;
     const now = before + (part.ids?.length ?? 0);
     numSent[part.index] = now;
     for (const { choice, beside, isOpening } of format.chunks(part, generation.promptTokens))
-      yield { ...head, choices: [choice], ...usage(record, isOpening ? before : now), ...beside };
+      yield { ...head, choices: [choice], ...usage(generation.counts, isOpening ? before : now), ...beside };
   }
   if (!body.hasUsage) return;
-  for (const { record } of runs) await prefillReported(record, context.clock, signal);
-  yield { ...head, choices: [], usage: usageOf(runs.map(({ record }) => record)) };
+  await countsWhole(runs, context.clock, signal);
+  yield { ...head, choices: [], usage: usageOf(countsOf(runs)) };
+}
+
+function countsOf(runs: readonly Run[]): RequestCounts[] {
+  return runs.map(({ generation }) => generation.counts);
+}
+
+/** Resolves when the counts of all runs are whole, or soon: tokens have been sent by then. */
+async function countsWhole(runs: readonly Run[], clock: Clock, signal: AbortSignal): Promise<void> {
+  for (const counts of countsOf(runs)) await counts.prefillsEnded(REPORT_WAIT_MS, clock, signal);
 }
 
 function frameOf<L>(

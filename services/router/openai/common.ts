@@ -4,6 +4,7 @@ import { given } from '../../../shared/base/given.ts';
 import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
 import type { Generation } from '../relay/generation.ts';
+import { RequestCounts } from '../relay/request_counts.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
 import type { TokenName } from '../text/text.ts';
 import type { ApiContext } from './api_context.ts';
@@ -63,6 +64,7 @@ export function generationOf(
   const numPromptTop = Math.max(body.numPromptLogprobs, isEchoing ? numLogprobs : -1);
   return {
     ...{ promptTokens, isPromptOnly, isOpenEnded: maxTokens === undefined },
+    counts: new RequestCounts(numPrompt),
     // One tenant has all of the cluster.
     origin: { tenant: '', priority: body.priority },
     request: {
@@ -97,9 +99,9 @@ function toSampling(
  * Over all prompts of the request; cached is everything that was not computed for it. `numTokens`: of the output, where it is not all
  * that was generated.
  */
-export function usageOf(records: readonly RequestRecord[], numTokens?: number): Usage {
-  const total = (value: (record: RequestRecord) => number): number =>
-    records.reduce((sum, record) => sum + value(record), 0);
+export function usageOf(all: readonly RequestCounts[], numTokens?: number): Usage {
+  const total = (value: (counts: RequestCounts) => number): number =>
+    all.reduce((sum, counts) => sum + value(counts), 0);
   const prompt = total(({ promptTokens }) => promptTokens);
   const completion = numTokens ?? total(({ outputTokens }) => outputTokens);
   return {

@@ -5,8 +5,6 @@
  */
 import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { linkSignals } from '../../../shared/base/signal.ts';
-import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestRecord } from '../relay/request_log.ts';
@@ -27,9 +25,6 @@ export interface Piece {
   readonly stopReason: string | number | null;
 }
 
-/** A prefill's report may come a moment after the last token; usage and headers of an answer wait no longer than this for it. */
-const REPORT_WAIT_MS = 20;
-
 /** Begins when its first piece is asked for. */
 export async function* runPrompt(
   { codec, relay, requests, metrics, clock, onGenerated }: ApiContext,
@@ -39,6 +34,7 @@ export async function* runPrompt(
 ): AsyncGenerator<Piece> {
   const { signal, untilMs } = scope;
   const { promptTokens, request, ownStopTokenIds } = generation;
+  record.counts = generation.counts;
   record.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
@@ -53,7 +49,7 @@ export async function* runPrompt(
       lastMs = clock.nowMs();
       if (generation.isPromptOnly) {
         [outcome, finish] = ['finished', 'length'];
-        record.outputTokens = 0;
+        generation.counts.outputTokens = 0;
         yield { text: '', tokens: [], offset: 0, numTokens: 0, finish, stopReason: null };
         return;
       }
@@ -80,18 +76,6 @@ export async function* runPrompt(
     scope.leave(record);
     requests.close(record, outcome, finish ?? (outcome === 'failed' ? 'error' : 'abort'), failure);
   }
-}
-
-/** Resolves when the counts of a request are whole, or soon: tokens have been sent by then. */
-export async function prefillReported(record: RequestRecord, clock: Clock, signal: AbortSignal): Promise<void> {
-  if (!record.isPrefilling || signal.aborted) return;
-  const waiting = linkSignals(signal);
-  record.onPrefilled = () => {
-    waiting.abort();
-  };
-  await clock.sleep(REPORT_WAIT_MS, waiting.signal);
-  record.onPrefilled = () => undefined;
-  waiting.release();
 }
 
 /** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends it; the scope ends the rest. */

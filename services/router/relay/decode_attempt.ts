@@ -18,7 +18,7 @@ import { AttemptMessages } from './attempt_messages.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { FullBlocks } from './request_chain.ts';
-import type { Attempt } from './request_log.ts';
+import type { Attempt, PrefillEntry } from './request_counts.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
@@ -83,7 +83,8 @@ export class DecodeAttempt {
     this.#sources = chosen.decodeSources;
     // Whose rows are asked for is computed, whoever has it.
     const heldTokens = inFlight.generation.promptLogprobs ? 0 : chosen.heldTokens;
-    this.#attempt = inFlight.record.attempt(chosen.decode.member.name, chosen.reason, heldTokens);
+    inFlight.record.placed(heldTokens);
+    this.#attempt = inFlight.generation.counts.begin(chosen.decode.member.name, chosen.reason);
   }
 
   async *run(signal: AbortSignal): AsyncGenerator<GeneratedToken> {
@@ -155,14 +156,14 @@ export class DecodeAttempt {
   }
 
   #take(reply: DecodeReply, sampled: SampledMessage): GeneratedToken {
-    const { record } = this.#inFlight;
+    const { record, generation } = this.#inFlight;
     if (this.#numTokens === 0) {
       this.#attempt.report = reply.report ?? undefined;
       if (reply.report) this.#options.conductor.learn(this.#chosen.decode, reply.report);
       if (record.ttftMs === undefined) record.firstToken(this.#attempt.report);
       record.phase = 'decoding';
     }
-    record.outputTokens++;
+    generation.counts.outputTokens++;
     this.#numTokens++;
     const finish = reply.finishReason === 'stop' || reply.finishReason === 'length' ? reply.finishReason : undefined;
     return { sampled, finish };
@@ -173,10 +174,11 @@ export class DecodeAttempt {
    * people, except that a failure excludes its instance.
    */
   async #prefill(said: Said, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
-    const { record, excluded } = this.#inFlight;
+    const { record, excluded, generation } = this.#inFlight;
+    const { counts } = generation;
     const { network, clock, random, conductor } = this.#options;
     const { name } = instance.member;
-    const entry: Attempt['prefills'][number] = {
+    const entry: PrefillEntry = {
       name,
       readyTokens: 0,
       computedTokens: 0,
@@ -206,18 +208,18 @@ export class DecodeAttempt {
         },
         link.signal,
       );
-      record.prefilled(entry, 'finished');
+      counts.prefilled(entry, 'finished');
       if (record.phase === 'prefilling') record.phase = 'loading';
     } catch (error) {
       if (this.#ended.signal.aborted || this.#unwanted.signal.aborted) {
-        record.prefilled(entry, 'cancelled');
+        counts.prefilled(entry, 'cancelled');
         return;
       }
       const failure = asFailure(error);
       excluded.failed(instance);
       if (failure.code === 'instance_lost') instance.failed(failure.message);
       record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
-      record.prefilled(entry, `failed: ${failure.message}`);
+      counts.prefilled(entry, `failed: ${failure.message}`);
       // A dead holder's stream ends by itself; a silent one's would be waited for.
       said.push({ giveUp: { round } });
     } finally {

@@ -1,6 +1,7 @@
 /** One prompt as it was asked for: what relay, placement and text need of it, each what it needs. */
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Request } from '../../../shared/protocol/request.ts';
+import type { RequestCounts } from './request_counts.ts';
 import type { TextStreamOptions } from '../text/text_stream.ts';
 
 /** Whose request it is, and how it ranks among others: placement and tenants will ask; said to every instance that works for it. */
@@ -10,6 +11,8 @@ interface Origin {
 }
 
 export interface Generation {
+  /** Counted by its attempts, for the usage of its answer. */
+  readonly counts: RequestCounts;
   readonly origin: Origin;
   readonly promptTokens: Uint32Array;
   readonly request: Request;

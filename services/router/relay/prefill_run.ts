@@ -9,7 +9,7 @@ import type { Random } from '../../../shared/base/random.ts';
 import { ask, type Network } from '../../../shared/net/network.ts';
 import type { PrefillRequest, Report } from '../../../shared/protocol/messages.ts';
 import type { Instance } from '../cluster/instance.ts';
-import type { Attempt } from './request_log.ts';
+import type { PrefillEntry } from './request_counts.ts';
 
 /** A busy instance is asked again after a pause of this, then twice that, up to the second. */
 const BUSY_PAUSE_MS = 20;
@@ -25,7 +25,7 @@ export interface PrefillJob {
   readonly request: PrefillRequest;
   readonly timeoutMs: number;
   /** What people see of it. */
-  readonly entry: Attempt['prefills'][number];
+  readonly entry: PrefillEntry;
   readonly onReport: (report: Report) => void;
   /** Once, when it is asked again for the first time. */
   readonly onAgain: (failure: Failure) => void;

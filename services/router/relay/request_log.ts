@@ -1,5 +1,6 @@
 /**
- * What happened to each request, for people: `/api/requests`, the dashboard, the response header. One record per prompt.
+ * What happened to each request, for people: `/api/requests`, the dashboard, the response header. One record per prompt; nothing that serves a request
+ * asks it.
  *
  * Durations only, all measured on this router or by the instance that spent the time; the parts of a TTFT add up to it because
  * what nobody else accounts for is `transport`.
@@ -7,10 +8,11 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
+import { NO_TOKENS, type Attempt, type RequestCounts } from './request_counts.ts';
 
 /** Finished requests kept (P1). */
 const MAX_RECENT = 512;
-/** Attempts and notes per request (P1): a request gives up long before. */
+/** Notes per request (P1). */
 const MAX_NOTES = 64;
 
 /** Where a request is; failure tests read it to show what they struck. */
@@ -24,22 +26,6 @@ export type RequestPhase =
   | 'decoding'
   | EndPhase;
 type EndPhase = 'finished' | 'failed' | 'cancelled';
-
-export interface Attempt {
-  readonly decode: string;
-  readonly reason: string;
-  prefills: {
-    name: string;
-    readyTokens: number;
-    computedTokens: number;
-    /** What it has to compute by the prefix index; it counts until the instance has said what it computes. */
-    readonly expectedTokens: number;
-    outcome: string;
-    report: Report | undefined;
-  }[];
-  outcome: string;
-  report: Report | undefined;
-}
 
 export interface TtftParts {
   /** Validation, template, tokens, placement. */
@@ -68,8 +54,8 @@ export class RequestRecord {
   promptTokens = 0;
   /** New tokens at most. */
   maxTokens: number | undefined;
-  outputTokens = 0;
-  readonly attempts: Attempt[] = [];
+  /** What its attempts have counted; undefined: nothing is under way yet. */
+  counts: RequestCounts | undefined;
   readonly notes: string[] = [];
   ttftMs: number | undefined;
   ttft: TtftParts | undefined;
@@ -79,8 +65,6 @@ export class RequestRecord {
   failure: unknown;
   /** Of the prompt, when it was first placed: what was held by somebody. */
   predictedTokens = 0;
-  /** Told when the last prefill that ran has ended. */
-  onPrefilled: () => void = () => undefined;
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
@@ -93,11 +77,6 @@ export class RequestRecord {
     this.startedAt = new Date(clock.wallMs()).toISOString();
   }
 
-  /** Its last token has come. */
-  get #hasEnded(): boolean {
-    return this.attempts.at(-1)?.outcome === 'finished';
-  }
-
   get elapsedMs(): number {
     return this.#clock.nowMs() - this.#startMs;
   }
@@ -106,25 +85,20 @@ export class RequestRecord {
     if (this.notes.length < MAX_NOTES) this.notes.push(`${this.elapsedMs.toFixed(1)} ms: ${text}`);
   }
 
-  /** `heldTokens`: those whose KV somebody has, as the index says. */
-  attempt(decode: string, reason: string, heldTokens: number): Attempt {
+  /** An attempt begins. `heldTokens`: those whose KV somebody has, as the index says. */
+  placed(heldTokens: number): void {
     // Later ones are placed after something went wrong, which says nothing about the index.
     if (this.#placedMs === undefined) this.predictedTokens = heldTokens;
     this.#placedMs ??= this.elapsedMs;
     this.#attemptMs = this.elapsedMs;
-    const attempt: Attempt = { decode, reason, prefills: [], outcome: 'running', report: undefined };
-    if (this.attempts.length < MAX_NOTES) this.attempts.push(attempt);
-    return attempt;
   }
 
-  get isPrefilling(): boolean {
-    return this.attempts.some(({ prefills }) => prefills.some(({ outcome }) => outcome === 'running'));
+  get attempts(): readonly Attempt[] {
+    return this.counts?.attempts ?? [];
   }
 
-  /** One of an attempt's prefills came to its end. */
-  prefilled(entry: Attempt['prefills'][number], outcome: string): void {
-    entry.outcome = outcome;
-    if (!this.isPrefilling) this.onPrefilled();
+  get outputTokens(): number {
+    return this.counts?.outputTokens ?? 0;
   }
 
   /** The first token of the request is here. */
@@ -151,32 +125,8 @@ export class RequestRecord {
     this.totalMs = this.elapsedMs;
   }
 
-  /** Tokens of the prompt by where their KV came from, over all attempts. */
-  get tokens(): {
-    cached: number;
-    fetched: number;
-    computed: number;
-    computed_by_prefill: number;
-    computed_by_decode: number;
-  } {
-    const reports = this.attempts.flatMap(({ report }) => report ?? []);
-    const prefills = this.attempts.flatMap((attempt) => attempt.prefills);
-    const byDecode = Math.min(this.promptTokens, reports[0]?.computedTokens ?? 0);
-    // A prefill that failed has computed what it said last; of one that still runs the request has had all by now.
-    const byPrefill = sum(
-      prefills.map(({ outcome, computedTokens, expectedTokens }) =>
-        outcome === 'running' && this.#hasEnded ? Math.max(computedTokens, expectedTokens) : computedTokens,
-      ),
-    );
-    const computed = Math.min(this.promptTokens, byDecode + byPrefill);
-    return {
-      // Nothing is known to be cached before a decode instance has said so.
-      cached: reports.length === 0 ? 0 : this.promptTokens - computed,
-      fetched: sum(reports.map(({ fetchedTokens }) => fetchedTokens)),
-      computed,
-      computed_by_prefill: byPrefill,
-      computed_by_decode: byDecode,
-    };
+  get tokens(): RequestCounts['tokens'] {
+    return this.counts?.tokens ?? NO_TOKENS;
   }
 
   toJSON(): Record<string, unknown> {

@@ -14,6 +14,7 @@ import { Conductor } from '../../../services/router/conductor/conductor.ts';
 import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
+import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
@@ -43,7 +44,7 @@ function asked(
     clientId: undefined,
     traceId: undefined,
   });
-  record.promptTokens = numTokens;
+  const counts = (record.counts = new RequestCounts(numTokens));
   const tokens = relay.generate(
     {
       ...{
@@ -54,7 +55,7 @@ function asked(
         origin: { tenant: 'a tenant', priority: 3 },
         ownStopTokenIds: [],
       },
-      promptLogprobs: undefined,
+      ...{ counts, promptLogprobs: undefined },
       text: { stops: [], isStopIncluded: false, isSkippingSpecial: true },
     },
     record,
@@ -146,9 +147,9 @@ test.each([
     const { tokens, record } = asked(network, instances, 200, () => assert.fail('nobody was lost'));
     for await (const { sampled } of tokens) {
       assert.equal(sampled.token, 7);
-      assert(record.isPrefilling, 'no token waits for it');
+      assert(record.counts?.isPrefilling, 'no token waits for it');
     }
-    while (record.isPrefilling) await systemClock.sleep(5);
+    while (record.counts?.isPrefilling) await systemClock.sleep(5);
     assert.equal(record.tokens.computed, computed);
     await systemClock.sleep(50);
     assert.equal(record.attempts[0]?.prefills[0]?.outcome, outcome);

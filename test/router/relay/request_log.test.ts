@@ -1,6 +1,7 @@
 /** The record of a request: where the time to its first token went, and its bounds. Simulated clock. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
+import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
 import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
@@ -16,10 +17,10 @@ test('the parts of a TTFT are what was spent: router, failover, queue, load, com
   const log = new RequestLog(clock, () => undefined);
   const record = log.open('r', '/v1/completions', names);
   await clock.run(7);
-  record.attempt('d1', 'first', 64);
+  record.placed(64);
   await clock.run(7 + 100);
   // Lost: all of the time until the next attempt is failover's.
-  record.attempt('d2', 'second', 32);
+  record.placed(32);
   await clock.run(107 + 4 + 30 + 200 + 50 + 5);
   record.firstToken(report);
   assert.deepEqual(record.ttft, { router: 7, failover: 100, queue: 30, load: 200, compute: 50, transport: 9 });
@@ -29,7 +30,7 @@ test('the parts of a TTFT are what was spent: router, failover, queue, load, com
 test('an instance that claims more time than passed shows as a negative transport, not as a sum that fits', async () => {
   const clock = new SimulatedClock();
   const record = new RequestLog(clock, () => undefined).open('r', '/v1/completions', names);
-  record.attempt('d1', 'only', 0);
+  record.placed(0);
   await clock.run(100);
   record.firstToken(report);
   assert.equal(record.ttft?.transport, -180);
@@ -41,9 +42,10 @@ test('512 requests are remembered, and 64 notes and attempts of each (P1)', () =
   const log = new RequestLog(clock, (record) => closed.push(record));
   for (let i = 0; i < 600; i++) {
     const record = log.open(`r${i}`, '/v1/completions', names);
+    record.counts = new RequestCounts(1);
     for (let k = 0; k < 100; k++) {
       record.note(`note ${k}`);
-      record.attempt('d1', 'again', 0);
+      record.counts.begin('d1', 'again');
     }
     log.close(record, 'finished', 'stop');
     log.close(record, 'failed', 'twice');
