@@ -54,10 +54,11 @@ export function buildStep(
     const end = start + count;
     const drawn = sequence.drawsAt(end) ? [sequence.length] : [];
     const prompt = sequence.promptRows(start, end);
-    batch.push({
-      ...{ tokens: tokensOf(sequence, start, end, draws), start, blockTable: sequence.blocks },
-      ...samplesOf(sequence, { start, count, prompt, drawn }, draws),
-    });
+    const tokens = tokensOf(sequence, start, end, draws);
+    const blockTable = sequence.blocks;
+    const samples = samplesOf(sequence, prompt, drawn, start, count, draws);
+    // One object a token of a decode step: what is spread is made twice.
+    batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
     for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
       if (block !== undefined && hash) filled.push({ block, hash });
@@ -80,14 +81,17 @@ function tokensOf(sequence: Sequence, start: number, end: number, draws: DrawBoo
   return [...known, ...new Array<number>(end - start - known.length).fill(fromSlot(draws.slotOf(sequence)))];
 }
 
+/** Samples of the rows [start, start + count) of a sequence; undefined: none. */
 function samplesOf(
   sequence: Sequence,
-  { start, count, prompt, drawn }: Pick<StepRows, 'start' | 'count' | 'prompt' | 'drawn'>,
+  prompt: StepRows['prompt'],
+  drawn: StepRows['drawn'],
+  start: number,
+  count: number,
   draws: DrawBook,
-): { readonly samples?: readonly SampleRequest[] } {
-  // What most steps have of a sequence.
-  if (prompt.start === prompt.end && drawn.length === 1)
-    return { samples: [draws.request(sequence, drawn[0]!, count - 1)] };
+): readonly SampleRequest[] | undefined {
+  // Most steps draw one token of a sequence, and nothing else.
+  if (prompt.start === prompt.end && drawn.length === 1) return [draws.request(sequence, drawn[0]!, count - 1)];
   const samples: SampleRequest[] = [];
   if (prompt.start < prompt.end) {
     const tokens = sequence.tokens.range(prompt.start, prompt.end);
@@ -95,7 +99,7 @@ function samplesOf(
     tokens.forEach((token, i) => samples.push(promptRequest(prompt.start + i - 1 - start, token, numTop)));
   }
   for (let i = 0; i < drawn.length; i++) samples.push(draws.request(sequence, drawn[i]!, count - 1));
-  return samples.length > 0 ? { samples } : {};
+  return samples.length > 0 ? samples : undefined;
 }
 
 /** Alternatives that are wanted with each token of the prompt. */

@@ -62,7 +62,7 @@ async function servePrefill(
 
 async function compute(
   replies: Pushed<PrefillReply>,
-  { context, sources }: PrefillRequest,
+  { context, sources, scope }: PrefillRequest,
   instance: EngineInstance,
   chain: CallChain,
   signal: AbortSignal,
@@ -76,7 +76,8 @@ async function compute(
     request: {
       kind: 'prefill',
       ...chain,
-      request: neutralRequest(tokens.length, tokens.length),
+      // Nothing is sampled here: of the request only the scope is needed.
+      request: { ...neutralRequest(tokens.length, tokens.length), scope: scope ?? noScope },
       promptLogprobsFrom: tokens.length,
     },
     feed: sources.some(({ end }) => end > numLocal)
