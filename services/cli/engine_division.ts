@@ -25,7 +25,7 @@ export class EngineDivision {
     // `auto` is another format on each kind of device.
     if (config.weights === 'auto' && config.prefill > 0 && (prefill === 'wasm') !== (decode === 'wasm'))
       throw new ConfigError(`prefill on ${prefill} and decode on ${decode} need one weight format: add --weights f16`);
-    // Asked only where it matters: looking for adapters takes a moment.
+    // Looking for adapters takes a moment, and matters only where the devices differ.
     const isAsked = prefill !== decode && (prefill === 'auto' || decode === 'auto');
     return new EngineDivision(config, isAsked ? (await autoDevice()).device : 'auto');
   }

@@ -169,7 +169,7 @@ async function outlive(
     return;
   }
   onWatching?.();
-  // By looks, not by time: a machine that stood still has stopped the owner too.
+  // Looks are counted, not time: a machine that stood still has stopped the owner too.
   for (let look = 0; look < watchMs / LOOK_MS; look++) {
     await clock.sleep(LOOK_MS, signal);
     signal?.throwIfAborted();

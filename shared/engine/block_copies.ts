@@ -105,7 +105,7 @@ export class BlockCopies {
     if (!this.#early.has(hash.key)) this.#exports.computed(hash, hash.anchor);
   }
 
-  /** Somebody asks for a block. */
+  /** Queues a block for export: another process asks for it. */
   asked(hash: BlockHash): void {
     this.#exports.asked(hash);
   }

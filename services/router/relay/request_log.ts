@@ -1,5 +1,5 @@
 /**
- * What happened to each request, for people: `/api/requests`, the dashboard, the response header. One record per prompt; nothing that serves a request
+ * The log tells people what happened to each request: `/api/requests`, the dashboard, the response header. One record per prompt; nothing that serves a request
  * asks it.
  *
  * Durations only, all measured on this router or by the instance that spent the time; the parts of a TTFT add up to it because
@@ -54,7 +54,7 @@ export class RequestRecord {
   promptTokens = 0;
   /** New tokens at most. */
   maxTokens: number | undefined;
-  /** What its attempts have counted; undefined: nothing is under way yet. */
+  /** Counts of its attempts; undefined: nothing is under way yet. */
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];
   ttftMs: number | undefined;

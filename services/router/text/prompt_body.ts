@@ -59,7 +59,7 @@ function encoded(tools: PromptEncoder, body: BodyOf<PromptBodyKind>, maxCharacte
   return { body: isEchoing ? body : withoutText(body), prompts };
 }
 
-/** What was encoded stays here, where its client is not given it back. */
+/** Drops the text that was encoded, unless the client is given it back. */
 function withoutText(body: BodyOf<PromptBodyKind>): BodyOf<PromptBodyKind> {
   if ('template' in body) return { ...body, template: { ...body.template, messages: [], kwargs: {} } };
   return { ...body, prompts: [] };

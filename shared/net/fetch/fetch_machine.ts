@@ -83,7 +83,7 @@ export class FetchMachine {
     const { first } = this.#pieces;
     if (first?.here) return 'here';
     if (this.#end instanceof Failure) {
-      // What broke behind the last block is nobody's loss.
+      // A failure behind the last block costs nobody anything.
       if (this.#states.every((state) => state === 'delivered')) return 'over';
       throw this.#end;
     }
