@@ -43,7 +43,7 @@ export default tseslint.config(
     ignores: [
       'shared/base/**',
       'shared/net/grpc/**',
-      'shared/net/mover/{mover_worker,tcp_sockets}.ts',
+      'shared/net/transfer_thread/{transfer_worker,tcp_sockets}.ts',
       'services/cli/**',
       'services/store/disk_{worker,child,process}.ts',
       'shared/engine/engine_worker.ts',

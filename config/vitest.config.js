@@ -82,7 +82,14 @@ const alone = ['test/engine/steady_state.test.ts'];
 /** What takes minutes, longest first: what starts last has the machine to itself, and should be short. */
 const long = [
   ...['sim/sim', 'kernels/webgpu', 'chaos/chaos', 'e2e/webgpu', 'kernels/webgpu_models', 'e2e/failures', 'e2e/hold'],
-  ...['e2e/oracle', 'kernels/webgpu_subgroup_16', 'e2e/cli', 'e2e/golden_path', 'e2e/arrivals', 'kernels/pieces'],
+  ...[
+    'e2e/oracle',
+    'kernels/webgpu_subgroup_16',
+    'e2e/cli',
+    'e2e/golden_path',
+    'e2e/arrivals',
+    'kernels/memory_shards',
+  ],
 ].map((name) => `${name}.test.ts`);
 
 class LongestFirst extends BaseSequencer {

@@ -10,9 +10,9 @@
  */
 
 import assert from 'node:assert/strict';
-import type { Draw, DrawState } from './draw.ts';
+import type { SampleParams, LogitState } from './sampling.ts';
 import type { KvLayout, LayerRange } from './kv_layout.ts';
-import type { Program, WeightPart } from './program.ts';
+import type { Program, TensorRows } from './program.ts';
 import type { StoredMatrix } from './weights/stored_columns.ts';
 import type { StoredRows } from './weights/stored_rows.ts';
 import type { WeightFormat } from './weights/weight_format.ts';
@@ -20,9 +20,9 @@ import type { WeightFormat } from './weights/weight_format.ts';
 /** Where weights come from, a slice at a time, so that a process never holds two copies. */
 export interface WeightSource {
   /** Rows in order, as they are stored; a slice is at most a few MiB. Its bytes are only valid until the next one of the same call; two may be open. */
-  slices(rows: WeightPart): AsyncIterable<StoredRows>;
+  slices(rows: TensorRows): AsyncIterable<StoredRows>;
   /** The same by stretches of inputs, where they lie so. */
-  matrix?(rows: WeightPart): Promise<StoredMatrix | undefined>;
+  matrix?(rows: TensorRows): Promise<StoredMatrix | undefined>;
   /** For benchmarks on webgpu: the device makes random values by itself and never calls `slices`. */
   readonly randomSeed?: number;
 }
@@ -48,8 +48,8 @@ export interface LoadOptions {
   readonly kv: KvLayout;
   /** Blocks that there must be and may be: the device takes as many as fit. */
   readonly numBlocks: { readonly min: number; readonly max: number };
-  /** Room for what draws remember of a sequence, one value a token of the vocabulary each; none when it does not say. */
-  readonly drawPages?: number;
+  /** Room for what samples remember of a sequence, one value a token of the vocabulary each; none when it does not say. */
+  readonly samplerPages?: number;
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
   /** A steady clock, for a device that predicts what a step takes; the machine's own when it does not say. */
   readonly nowMs?: (() => number) | undefined;
@@ -69,17 +69,17 @@ export interface StepExport {
  * Of a step, what is between the attention of two layers. Its parts are given one after the other, the same rows, and no other step between
  * them: what a row is so far stays where it is.
  */
-export interface StepPart {
+export interface StepSection {
   /** The part before stopped before the attention of this layer; undefined: from the beginning. */
   readonly from: number | undefined;
-  /** Stops before the attention of this layer, and draws nothing; undefined: to the end. */
+  /** Stops before the attention of this layer, and samples nothing; undefined: to the end. */
   readonly until: number | undefined;
 }
 
 /** How a step is run, when not in one go: one or the other. */
 export interface RunOptions {
   readonly exports?: StepExport | undefined;
-  readonly part?: StepPart | undefined;
+  readonly part?: StepSection | undefined;
 }
 
 /** Kernels of a model depend on these, besides its program. */
@@ -110,21 +110,21 @@ export interface SampleRequest {
   readonly askedTokens: readonly number[];
   /** At most {@link MAX_FULL_ROWS} in a step. */
   readonly isFullRowWanted: boolean;
-  readonly draw?: DrawRequest;
+  readonly sample?: DeviceSampleParams;
 }
 
-/** A token that the device draws, as {@link Draw} defines it. */
-export interface DrawRequest extends Draw {
-  /** Where later steps find it, until the next draw into it; below maxSamples. */
+/** A token that the device samples, as {@link SampleParams} defines it. */
+export interface DeviceSampleParams extends SampleParams {
+  /** Where later steps find it, until the next sample into it; below maxSamples. */
   readonly slot: number;
-  /** The pages that are its {@link DrawState}. The drawn token is counted in the latter, whether there are penalties or not. */
+  /** The pages that are its {@link LogitState}. The sampled token is counted in the latter, whether there are penalties or not. */
   readonly biasPage?: number | undefined;
   readonly countsPage?: number | undefined;
-  /** A bit a token, least significant first; at most {@link MAX_MASKS} draws of a step have one. */
+  /** A bit a token, least significant first; at most {@link MAX_MASKS} samples of a step have one. */
   readonly allowedTokens?: Uint32Array;
 }
 
-/** As a token of a segment: the one that was drawn last into `slot`, in the step before or earlier. Nothing was drawn: some token. */
+/** As a token of a segment: the one that was sampled last into `slot`, in the step before or earlier. Nothing was sampled: some token. */
 export function fromSlot(slot: number): number {
   return SLOT_BIT + slot;
 }
@@ -132,7 +132,7 @@ export function fromSlot(slot: number): number {
 export const SLOT_BIT = 0x80000000;
 
 export interface SampleResult {
-  /** What was drawn; NO_TOKEN when there was nothing to draw, or no draw was asked for. */
+  /** What was sampled; NO_TOKEN when there was nothing to sample, or no sample was asked for. */
   readonly token: number;
   /** Its logit; NaN unless candidates are wanted too. */
   readonly tokenLogit: number;
@@ -151,45 +151,45 @@ export const MAX_MASKS = 64;
 export const MAX_FULL_ROWS = 8;
 
 /** What a batch asks for, in order. @throws DeviceError for what no device does yet. */
-export function samplesOf(batch: readonly Segment[], { maxSamples, drawPages = 0 }: LoadOptions): SampleRequest[] {
+export function samplesOf(batch: readonly Segment[], { maxSamples, samplerPages = 0 }: LoadOptions): SampleRequest[] {
   const requests: SampleRequest[] = [];
   let numMasks = 0;
   batch.forEach(({ tokens, samples, adapter }) => {
     if (adapter !== undefined) throw new DeviceError(`there is no adapter ${adapter}`);
     samples?.forEach((request) => {
-      checkSample(request, tokens.length, maxSamples, drawPages);
-      if (request.draw?.allowedTokens) numMasks++;
+      checkSample(request, tokens.length, maxSamples, samplerPages);
+      if (request.sample?.allowedTokens) numMasks++;
       requests.push(request);
     });
   });
   assert(requests.length <= maxSamples, `a step samples at most ${maxSamples} rows`);
   const numRows = requests.filter(({ isFullRowWanted }) => isFullRowWanted).length;
   assert(numRows <= MAX_FULL_ROWS, `a step gives at most ${MAX_FULL_ROWS} full rows`);
-  assert(numMasks <= MAX_MASKS, `at most ${MAX_MASKS} draws of a step have a mask`);
+  assert(numMasks <= MAX_MASKS, `at most ${MAX_MASKS} samples of a step have a mask`);
   return requests;
 }
 
 /** Messages are made when they are needed: this is done for every token. */
 function checkSample(
-  { row, numCandidates, askedTokens, draw }: SampleRequest,
+  { row, numCandidates, askedTokens, sample }: SampleRequest,
   numRows: number,
   maxSamples: number,
-  drawPages: number,
+  samplerPages: number,
 ): void {
   if (row < 0 || row >= numRows) assert.fail(`a segment of ${numRows} rows has no ${row}`);
   if (numCandidates > MAX_CANDIDATES) assert.fail(`at most ${MAX_CANDIDATES} candidates`);
   if (askedTokens.length > MAX_CANDIDATES) assert.fail(`at most ${MAX_CANDIDATES} asked tokens`);
-  if (!draw) return;
-  const { slot, biasPage = -1, countsPage = -1 } = draw;
-  if (slot >= maxSamples) assert.fail(`there is no slot ${slot} to draw into`);
-  if (Math.max(biasPage, countsPage) >= drawPages)
-    assert.fail(`there are ${drawPages} pages, not ${biasPage} and ${countsPage}`);
+  if (!sample) return;
+  const { slot, biasPage = -1, countsPage = -1 } = sample;
+  if (slot >= maxSamples) assert.fail(`there is no slot ${slot} to sample into`);
+  if (Math.max(biasPage, countsPage) >= samplerPages)
+    assert.fail(`there are ${samplerPages} pages, not ${biasPage} and ${countsPage}`);
 }
 
-/** Draws by the definition (draw.ts) from one row of logits at a time. */
-export interface RowDrawer {
+/** Samples by the definition (sampling.ts) from one row of logits at a time. */
+export interface RowSampler {
   /** @returns the token. */
-  draw(logits: Float32Array, draw: Draw, state?: DrawState): number;
+  sample(logits: Float32Array, sample: SampleParams, state?: LogitState): number;
 }
 
 export interface Executable {
@@ -203,8 +203,8 @@ export interface Executable {
   readonly numAhead: number;
   /** Blocks that a step can export while it runs. */
   readonly numExportable: number;
-  /** What it can draw from. */
-  readonly draws: { readonly vocab: number; readonly numPages: number };
+  /** What it can sample from. */
+  readonly sampling: { readonly vocab: number; readonly numPages: number };
   /**
    * One step: results for what the batch asks for, in its order. Steps run in the order of calls; a further one may be given before
    * the one before it has returned.
@@ -214,10 +214,10 @@ export interface Executable {
   exportBlocks(blockIds: readonly number[], outs: readonly Uint8Array[]): Promise<void>;
   /** A step that is run afterwards reads them. With `range`, payloads are of its layers only. */
   importBlocks(blockIds: readonly number[], payloads: readonly Uint8Array[], range?: LayerRange): Promise<void>;
-  /** Values of a draw page from token `first` on, for steps that are run afterwards. */
-  writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
-  /** Draws on the calling thread, from rows that a step gave back whole. */
-  rowDrawer(): RowDrawer;
+  /** Values of a sample page from token `first` on, for steps that are run afterwards. */
+  writeSamplerPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void;
+  /** Samples on the calling thread, from rows that a step gave back whole. */
+  rowSampler(): RowSampler;
   /** For tests and programs without `embed`: a named buffer's first rows. */
   write(buffer: string, values: Float32Array): Promise<void>;
   read(buffer: string, numRows: number): Promise<Float32Array>;

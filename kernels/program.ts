@@ -31,11 +31,11 @@ export interface WeightSpec {
   readonly format?: WeightFormat;
   /** Added to each value of a vector: some norms are stored less one. */
   readonly offset?: number;
-  readonly parts: readonly WeightPart[];
+  readonly parts: readonly TensorRows[];
 }
 
 /** Rows of a tensor. */
-export interface WeightPart {
+export interface TensorRows {
   readonly tensor: string;
   readonly outputs: number;
   /** The first of them; 0 when it does not say. */
@@ -148,7 +148,7 @@ export type Operation =
   /** Per sample that asks for them: the best logits, the log-sum-exp. */
   | { readonly kind: 'candidates'; readonly logits: string; readonly vocab: number }
   /** Per sample that asks for one: a token. */
-  | { readonly kind: 'draw'; readonly logits: string; readonly vocab: number };
+  | { readonly kind: 'sample'; readonly logits: string; readonly vocab: number };
 
 export type OperationOf<K extends Operation['kind']> = Extract<Operation, { readonly kind: K }>;
 
@@ -175,7 +175,7 @@ const inputs: { readonly [K in Operation['kind']]: (op: OperationOf<K>) => reado
   gather_samples: ({ x }) => [x],
   soft_cap: ({ x }) => [x],
   candidates: ({ logits }) => [logits],
-  draw: ({ logits }) => [logits],
+  sample: ({ logits }) => [logits],
 };
 
 /** The buffers that it reads. */
@@ -186,8 +186,8 @@ export function inputsOf(op: Operation): readonly string[] {
 /** What of a program reads logits. */
 export function samplingOf({
   operations,
-}: Pick<Program, 'operations'>): OperationOf<'candidates' | 'draw'> | undefined {
-  return operations.find((op) => op.kind === 'candidates' || op.kind === 'draw');
+}: Pick<Program, 'operations'>): OperationOf<'candidates' | 'sample'> | undefined {
+  return operations.find((op) => op.kind === 'candidates' || op.kind === 'sample');
 }
 
 /** A layer keeps these values of every token, plane by plane. Most keep K and V, `kv_heads · head_dim` each; K = V is one plane. */

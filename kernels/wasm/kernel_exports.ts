@@ -13,12 +13,12 @@ export interface Kernels {
   gelu_mul(params: number, start: number, end: number, first: number, last: number): void;
   soft_cap(params: number, start: number, end: number, first: number, last: number): void;
   route(params: number, start: number, end: number): void;
-  number_places(params: number, rows: number): void;
+  number_expert_slots(params: number, rows: number): void;
   permute(params: number, start: number, end: number): void;
   combine(params: number, start: number, end: number): void;
   gather(params: number, start: number, end: number): void;
   candidates(params: number, start: number, end: number): void;
-  draw(params: number, start: number, end: number, scratch: number): void;
+  sample(params: number, start: number, end: number, scratch: number): void;
   /** Rows [first, first + rows) of a product's input; `last`: room for 32 f32. */
   quantise(params: number, first: number, rows: number, quantised: number, last: number): void;
   linear_float(
@@ -115,9 +115,9 @@ export interface Kernels {
   ): void;
   /** 1 when a multiply-add rounds once. */
   is_fused(scratch: number): number;
-  multiply_add_loop(turns: number, scratch: number): void;
-  multiply_add_loop_int(turns: number, scratch: number): void;
-  multiply_add_loop_int4(turns: number, scratch: number): void;
+  multiply_add_loop(iterations: number, scratch: number): void;
+  multiply_add_loop_int(iterations: number, scratch: number): void;
+  multiply_add_loop_int4(iterations: number, scratch: number): void;
   read_loop(start: number, end: number): void;
 }
 

@@ -1,19 +1,19 @@
 /** Weights into their panels, a staging region at a time. */
 import assert from 'node:assert/strict';
 import type { LoadOptions, WeightSource } from '../device.ts';
-import { heldFormat, type Program, type WeightPart, type WeightSpec } from '../program.ts';
-import { isColumns, rowsOfColumns, type StoredMatrix, type StoredStretch } from '../weights/stored_columns.ts';
+import { heldFormat, type Program, type TensorRows, type WeightSpec } from '../program.ts';
+import { isColumns, rowsOfColumns, type StoredMatrix, type StoredInputRange } from '../weights/stored_columns.ts';
 import { fitsInto, numStored, storedBytes, type RowDecoder, type StoredRows } from '../weights/stored_rows.ts';
 import { isSoundHalf, type WeightFormat } from '../weights/weight_format.ts';
 import type { PackThreads } from './packing.ts';
 import { formatCode, LANES } from './panels.ts';
-import type { Piece } from './pieces.ts';
+import type { MemoryShard } from './memory_shards.ts';
 import type { ProgramLayout } from './program_layout.ts';
 import { ROOM_BYTES } from './staging.ts';
 
-/** Counts what is there of the weights of all pieces. */
-export function progressOf(pieces: readonly Piece[], { onProgress }: LoadOptions): (bytes: number) => void {
-  const specs = pieces.flatMap(({ program }) => Object.values(program.weights));
+/** Counts what is there of the weights of all memory shards. */
+export function progressOf(shards: readonly MemoryShard[], { onProgress }: LoadOptions): (bytes: number) => void {
+  const specs = shards.flatMap(({ program }) => Object.values(program.weights));
   const totalBytes = specs.reduce((sum, { outputs, inner }) => sum + outputs * inner * 4, 0);
   let doneBytes = 0;
   return (bytes) => {
@@ -27,11 +27,11 @@ export async function loadWeights(
   program: Program,
   source: WeightSource,
   layout: ProgramLayout,
-  { piece, memory, threads, options, decoder, onLoaded }: WeightLoad,
+  { shard, memory, threads, options, decoder, onLoaded }: WeightLoad,
 ): Promise<void> {
   const stagings = stagingsIn(layout, memory);
   const parts = Object.entries(program.weights).flatMap(([name, spec]) => {
-    const panels = new Panels({ threads, piece, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
+    const panels = new Panels({ threads, shard, stagings }, layout.weights.get(name)!, spec, options.weightFormat);
     let end = 0;
     const loads = spec.parts.map((part) => {
       const firstOutput = end;
@@ -42,7 +42,7 @@ export async function loadWeights(
     return loads;
   });
   for await (const loaded of inTurn(parts)) onLoaded(4 * loaded);
-  threads.settle();
+  threads.waitForAll();
   // Now they are.
   onLoaded(0);
 }
@@ -74,8 +74,8 @@ async function* inTurn<T>(makes: readonly (() => AsyncIterator<T>)[]): AsyncGene
 }
 
 interface WeightLoad {
-  /** Its number among the pieces of the program. */
-  readonly piece: number;
+  /** Its number among the memory shards of the program. */
+  readonly shard: number;
   readonly threads: PackThreads;
   readonly memory: WebAssembly.Memory;
   readonly options: LoadOptions;
@@ -86,7 +86,7 @@ interface WeightLoad {
 /** Who packs, and where rows lie for each of them. */
 interface Packing {
   readonly threads: PackThreads;
-  readonly piece: number;
+  readonly shard: number;
   readonly stagings: readonly Uint8Array[];
 }
 
@@ -112,7 +112,7 @@ class Panels {
 
   /** Puts a part, whose first output is `firstOutput`. Gives how many values each slice of it had. */
   async *load(
-    part: WeightPart,
+    part: TensorRows,
     firstOutput: number,
     source: WeightSource,
     decoder: RowDecoder,
@@ -120,12 +120,15 @@ class Panels {
     const matrix = this.#takesColumns(part, firstOutput) ? await source.matrix?.(part) : undefined;
     if (matrix && this.#fits(matrix, part.outputs)) {
       let end = 0;
-      for await (const stretch of matrix.stretches()) {
-        const count = (2 * stretch.data.length) / matrix.width;
-        assert(stretch.inputStart === end && count % 32 === 0, `${part.tensor}: stretches are whole 32s, in order`);
+      for await (const inputRange of matrix.inputRanges()) {
+        const count = (2 * inputRange.data.length) / matrix.width;
+        assert(
+          inputRange.inputStart === end && count % 32 === 0,
+          `${part.tensor}: input ranges are whole 32s, in order`,
+        );
         end += count;
         assert(end <= this.#inner, `${part.tensor} has more than ${this.#inner} inputs`);
-        this.#putStretch(matrix, stretch, part.outputs, firstOutput);
+        this.#putInputRange(matrix, inputRange, part.outputs, firstOutput);
         yield count * part.outputs;
       }
       assert(end === this.#inner, `${part.tensor} has ${end} inputs, want ${this.#inner}`);
@@ -166,7 +169,7 @@ class Panels {
       const { free, staging } = this.#stagingFor(firstOutput + row, count);
       const { byteOffset } = staging;
       staging.set(data.subarray(row * rowBytes, (row + count) * rowBytes), ROOM_BYTES);
-      this.#packing.threads.run(free, this.#packing.piece, {
+      this.#packing.threads.run(free, this.#packing.shard, {
         kind: 'floats',
         args: [
           ...([FLOATS[source], byteOffset + ROOM_BYTES, this.#code] as const),
@@ -176,7 +179,7 @@ class Panels {
     }
   }
 
-  #takesColumns({ outputs }: WeightPart, firstOutput: number): boolean {
+  #takesColumns({ outputs }: TensorRows, firstOutput: number): boolean {
     const isHeld = this.#inner > 1 && (this.#format === 'int4' || this.#format === 'uint4');
     return isHeld && firstOutput % LANES === 0 && outputs % LANES === 0;
   }
@@ -189,7 +192,12 @@ class Panels {
     return true;
   }
 
-  #putStretch(matrix: StoredMatrix, { inputStart, data }: StoredStretch, outputs: number, firstOutput: number): void {
+  #putInputRange(
+    matrix: StoredMatrix,
+    { inputStart, data }: StoredInputRange,
+    outputs: number,
+    firstOutput: number,
+  ): void {
     const { format, width, first, inputsPerScale, scales, zeros } = matrix;
     const numInputs = (2 * data.length) / width;
     const atOnce = Math.floor(this.#stagingBytes / (BYTES_OF_32 * width)) * 32;
@@ -206,7 +214,7 @@ class Panels {
       staging.set(groups(scales), scalesAt);
       if (zeros) staging.set(groups(zeros), zerosAt);
       const rowBytes = format === 'awq' ? 0.5 : 4;
-      this.#packing.threads.run(free, this.#packing.piece, {
+      this.#packing.threads.run(free, this.#packing.shard, {
         kind: 'columns',
         args: [
           ...([this.#code, COLUMNS[format], byteOffset + rowBytes * first] as const),
@@ -233,7 +241,7 @@ class Panels {
       staging.set(some);
       if (scales) staging.set(scales.subarray(row * scaleRow, (row + count) * scaleRow), some.length);
       const scalesAt = scales ? byteOffset + some.length : byteOffset;
-      this.#packing.threads.run(free, this.#packing.piece, {
+      this.#packing.threads.run(free, this.#packing.shard, {
         kind: 'stored',
         args: [
           ...([this.#code, source, byteOffset, dataRow, scalesAt, scaleRow || dataRow] as const),

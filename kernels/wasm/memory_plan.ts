@@ -1,4 +1,4 @@
-/** Where everything of a piece lies in its shared memory: a bump allocator that only plans. Offsets are bytes, ranges half-open. */
+/** Where everything of a memory shard lies in its shared memory: a bump allocator that only plans. Offsets are bytes, ranges half-open. */
 import { totalmem } from 'node:os';
 import { DeviceError } from '../device.ts';
 

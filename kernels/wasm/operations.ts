@@ -4,13 +4,13 @@ import type { Operation, OperationOf, Program } from '../program.ts';
 import { attention } from './ops/attention.ts';
 import { candidates } from './ops/candidates.ts';
 import { combine } from './ops/combine.ts';
-import { draw } from './ops/draw.ts';
+import { sample } from './ops/sample.ts';
 import { embed } from './ops/embed.ts';
 import { expertLinear } from './ops/expert_linear.ts';
 import { gatherSamples } from './ops/gather_samples.ts';
 import { geluMul } from './ops/gelu_mul.ts';
 import { linear } from './ops/linear.ts';
-import type { Load, Placement, WasmOperation, Work } from './ops/operation.ts';
+import type { LoadedProgram, Placement, WasmOperation, KernelCost } from './ops/operation.ts';
 import type { PlacedOperation } from './placed_operation.ts';
 import { rmsNorm } from './ops/rms_norm.ts';
 import { permute } from './ops/permute.ts';
@@ -41,7 +41,7 @@ export const wasmOperations = {
   gather_samples: gatherSamples,
   soft_cap: softCap,
   candidates,
-  draw,
+  sample,
 } satisfies { readonly [K in Operation['kind']]: WasmOperation<OperationOf<K>, Fields> };
 
 /** The operation's own entry: that its kinds agree is what the table says, which the compiler cannot follow through an index. */
@@ -58,12 +58,12 @@ export function place(op: Operation, index: number, params: number, placement: P
 }
 
 /** What a thread needs for itself, for whichever operation needs most. */
-export function scratchBytesOf(load: Load): number {
+export function scratchBytesOf(load: LoadedProgram): number {
   const bytes = load.program.operations.map((op) => entryOf(op).scratchBytes?.(op, load) ?? 0);
   return Math.ceil(Math.max(64, ...bytes) / 64) * 64;
 }
 
-function workOf(op: Operation, load: Load, batch: readonly Segment[]): Work & { label: string } {
+function workOf(op: Operation, load: LoadedProgram, batch: readonly Segment[]): KernelCost & { label: string } {
   return { label: op.kind, ...entryOf(op).work(op, load, batch) };
 }
 

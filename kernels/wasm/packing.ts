@@ -38,12 +38,12 @@ const KINDS = ['floats', 'stored', 'columns'] as const satisfies readonly PackJo
 const UINT4 = formatCodes.uint4;
 
 /** Cells of a slot, u32: what is to be done, for which memory, and its arguments. */
-const Cell = { state: 0, kind: 1, piece: 2, args: 3, count: 32 } as const;
+const Cell = { state: 0, kind: 1, shard: 2, args: 3, count: 32 } as const;
 const State = { idle: 0, job: 1, stop: 2 } as const;
 /** A job takes milliseconds. */
 const LOST_MS = 60_000;
 
-export interface PackWork {
+export interface PackHelperData {
   readonly module: WebAssembly.Module;
   readonly memories: readonly WebAssembly.Memory[];
   /** In turn. */
@@ -65,7 +65,7 @@ function pack(kernels: Kernels, { kind, args }: PackJob): void {
 }
 
 /** The body of a helper: does jobs until it is told to stop. */
-export function servePacking({ module, memories, slots }: PackWork): void {
+export function servePacking({ module, memories, slots }: PackHelperData): void {
   const kernels = memories.map((memory) => instantiate(module, memory));
   for (let turn = 0; ; turn = (turn + 1) % slots.length) {
     const cells = slots[turn]!;
@@ -73,7 +73,7 @@ export function servePacking({ module, memories, slots }: PackWork): void {
     if (Atomics.load(cells, Cell.state) === State.stop) return;
     const words = new Uint32Array(cells.buffer, cells.byteOffset, cells.length);
     const args: unknown = [...words.subarray(Cell.args)];
-    const own = kernels[words[Cell.piece] ?? 0];
+    const own = kernels[words[Cell.shard] ?? 0];
     if (own) pack(own, { kind: KINDS[words[Cell.kind] ?? 0], args } as PackJob);
     Atomics.store(cells, Cell.state, State.idle);
     Atomics.notify(cells, Cell.state);
@@ -101,11 +101,11 @@ class Helper {
   }
 
   /** In the slot that is next. */
-  give(piece: number, { kind, args }: PackJob): void {
+  submit(shard: number, { kind, args }: PackJob): void {
     const cells = this.#slots[this.#turn]!;
     this.#turn = (this.#turn + 1) % this.#slots.length;
     cells[Cell.kind] = KINDS.indexOf(kind);
-    cells[Cell.piece] = piece;
+    cells[Cell.shard] = shard;
     args.forEach((value, i) => {
       cells[Cell.args + i] = value;
     });
@@ -113,7 +113,7 @@ class Helper {
     Atomics.notify(cells, Cell.state);
   }
 
-  settle(): void {
+  waitForAll(): void {
     for (const cells of this.#slots)
       if (Atomics.wait(cells, Cell.state, State.job, LOST_MS) === 'timed-out')
         throw new Error('a packing thread is lost');
@@ -143,7 +143,7 @@ export class PackThreads {
     memories: readonly WebAssembly.Memory[],
     numThreads: number,
   ): Promise<PackThreads> {
-    const works = Array.from({ length: numThreads - 1 }, (): PackWork => {
+    const works = Array.from({ length: numThreads - 1 }, (): PackHelperData => {
       const slots = Array.from({ length: SLOTS }, () => new Int32Array(new SharedArrayBuffer(4 * Cell.count)));
       return { module, memories, slots };
     });
@@ -164,14 +164,14 @@ export class PackThreads {
   }
 
   /** `staging`: of {@link next}. The caller's own is done when this returns. */
-  run(staging: number, piece: number, job: PackJob): void {
-    if (staging === 0) pack(this.#kernels[piece]!, job);
-    else this.#helpers[Math.floor((staging - 1) / SLOTS)]!.give(piece, job);
+  run(staging: number, shard: number, job: PackJob): void {
+    if (staging === 0) pack(this.#kernels[shard]!, job);
+    else this.#helpers[Math.floor((staging - 1) / SLOTS)]!.submit(shard, job);
   }
 
   /** Until all that was given is done. @throws Error when a helper is lost. */
-  settle(): void {
-    for (const helper of this.#helpers) helper.settle();
+  waitForAll(): void {
+    for (const helper of this.#helpers) helper.waitForAll();
   }
 
   async close(): Promise<void> {

@@ -7,14 +7,14 @@ const READ_BYTES = 128;
 
 /** Fields: `turns` of arithmetic; `from` and `bytes` to read. */
 export const peakLoops = {
-  multiply_add: ({ kernels, scratch }, { fields: { turns } }) => {
-    kernels.multiply_add_loop(turns!, scratch);
+  multiply_add: ({ kernels, scratch }, { fields: { iterations } }) => {
+    kernels.multiply_add_loop(iterations!, scratch);
   },
-  multiply_add_int: ({ kernels, scratch }, { fields: { turns } }) => {
-    kernels.multiply_add_loop_int(turns!, scratch);
+  multiply_add_int: ({ kernels, scratch }, { fields: { iterations } }) => {
+    kernels.multiply_add_loop_int(iterations!, scratch);
   },
-  multiply_add_int4: ({ kernels, scratch }, { fields: { turns } }) => {
-    kernels.multiply_add_loop_int4(turns!, scratch);
+  multiply_add_int4: ({ kernels, scratch }, { fields: { iterations } }) => {
+    kernels.multiply_add_loop_int4(iterations!, scratch);
   },
   read: (step, { fields: { from, bytes } }) => {
     const [start, end] = step.share(bytes!, READ_BYTES);

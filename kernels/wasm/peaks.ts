@@ -41,8 +41,8 @@ export async function measurePeaks(
   const bestMs = async (kind: PeakLoop, fields: Readonly<Record<string, number>>, count = 1): Promise<number> => {
     const operations = Array.from({ length: count }, (_, index) => ({ kind, index, params: 0, fields }));
     const tasks = new Int32Array(new SharedArrayBuffer(4 * count));
-    const piece = { memory, operations, tasks, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES };
-    const threads = await StepThreads.start(module, [piece], numThreads);
+    const shard = { memory, operations, tasks, scratch: SCRATCH_BYTES, scratchBytes: SCRATCH_BYTES };
+    const threads = await StepThreads.start(module, [shard], numThreads);
     const once = (): number => {
       const start = nowMs();
       threads.run(0, { first: 0, end: count });
@@ -53,12 +53,12 @@ export async function measurePeaks(
     await threads.close();
     return Math.min(...times);
   };
-  const turns = { turns: TURNS };
+  const iterations = { iterations: TURNS };
   const perS = (work: number, ms: number): number => (work / ms) * 1_000;
   return {
-    f32FlopsPerS: perS(TURNS * 96 * numThreads, await bestMs('multiply_add', turns)),
-    intOpsPerS: perS(TURNS * 192 * numThreads, await bestMs('multiply_add_int', turns)),
-    int4OpsPerS: perS(TURNS * 384 * numThreads, await bestMs('multiply_add_int4', turns)),
+    f32FlopsPerS: perS(TURNS * 96 * numThreads, await bestMs('multiply_add', iterations)),
+    intOpsPerS: perS(TURNS * 192 * numThreads, await bestMs('multiply_add_int', iterations)),
+    int4OpsPerS: perS(TURNS * 384 * numThreads, await bestMs('multiply_add_int4', iterations)),
     readBytesPerS: perS(readBytes, await bestMs('read', { from: PAGE_BYTES, bytes: readBytes })),
     usPerBarrier: ((await bestMs('nothing', {}, NUM_BARRIERS)) / NUM_BARRIERS) * 1_000,
   };

@@ -1,12 +1,12 @@
 /** A program laid out for the wasm device: where each weight, buffer and step input lies, and the operations that point there. */
 import assert from 'node:assert/strict';
 import { DeviceError, MAX_CANDIDATES, MAX_MASKS, type LoadOptions } from '../device.ts';
-import { exp2Table } from '../draw.ts';
+import { exp2Table } from '../sampling.ts';
 import { planesOf } from '../kv_planes.ts';
 import { samplingOf, widestMixture, type BufferSpec, type Program } from '../program.ts';
 import { MemoryPlan } from './memory_plan.ts';
 import { paramsOf, place, scratchBytesOf } from './operations.ts';
-import { drawRecord } from './ops/draw.ts';
+import { samplerSlot } from './ops/sample.ts';
 import { attentionTile, spanRecordsOf, type SpanRecords } from './ops/attention.ts';
 import type { Placement, StepRegions } from './ops/operation.ts';
 import type { PlacedOperation } from './placed_operation.ts';
@@ -79,12 +79,12 @@ export function layOutProgram(
     candidateIds: words('candidate ids', options.maxSamples * MAX_CANDIDATES),
     candidateValues: words('candidate values', options.maxSamples * MAX_CANDIDATES),
     sampleStats: words('sample stats', options.maxSamples * 2),
-    drawRecords: plan.reserve('draws', options.maxSamples * drawRecord.bytes),
-    drawnTokens: words('draws', options.maxSamples),
-    slotTokens: words('draws', options.maxSamples),
-    drawPages: words('draw pages', (options.drawPages ?? 0) * vocab),
-    drawMasks: words('draw masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
-    exp2Table: words('draws', exp2Table.length),
+    samplerSlots: plan.reserve('sampling', options.maxSamples * samplerSlot.bytes),
+    sampledTokens: words('sampling', options.maxSamples),
+    slotTokens: words('sampling', options.maxSamples),
+    samplerPages: words('sample pages', (options.samplerPages ?? 0) * vocab),
+    sampleMasks: words('sample masks', Math.min(MAX_MASKS, options.maxSamples) * Math.ceil(vocab / 32)),
+    exp2Table: words('sampling', exp2Table.length),
     routing: words('routing', mixture.experts + 1 + options.maxRows * mixture.perToken),
   };
   const { blockBytes } = options.kv;

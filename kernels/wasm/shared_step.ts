@@ -12,13 +12,13 @@ export const Control = {
   /** The step walks operations [firstOp, endOp). */
   firstOp: 6,
   endOp: 7,
-  /** Of this piece. */
-  piece: 8,
+  /** Of this memory shard. */
+  shard: 8,
   count: 9,
 } as const;
 
-/** What the threads share of one piece. */
-export interface StepPiece {
+/** What the threads share of one memory shard. */
+export interface StepShard {
   readonly memory: WebAssembly.Memory;
   readonly operations: readonly PlacedOperation[];
   /** Per operation, how many of its tasks are taken in this step. */
@@ -33,7 +33,7 @@ export interface SharedStep {
   readonly module: WebAssembly.Module;
   readonly control: Int32Array;
   readonly barrier: Int32Array;
-  readonly pieces: readonly StepPiece[];
+  readonly shards: readonly StepShard[];
   readonly numThreads: number;
   readonly numSpins: number;
 }

@@ -2,7 +2,7 @@
 import type { WeightSpec } from '../program.ts';
 import { LANES } from './panels.ts';
 
-/** For a group of eight rows, see quanta.as.ts. */
+/** For a group of eight rows, see quantised_values.as.ts. */
 export const ROOM_BYTES = 1_408;
 
 /** Bytes of the region through which weights pass: eight rows, or a MiB. */

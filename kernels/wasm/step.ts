@@ -15,16 +15,16 @@ export interface OpRange {
   readonly end: number;
 }
 
-/** One thread's view of the step: its own instance over the memory of every piece. */
+/** One thread's view of the step: its own instance over the memory of every memory shard. */
 export class StepThread {
   readonly #shared: SharedStep;
-  readonly #pieces: readonly { readonly context: StepContext; readonly runs: readonly (() => void)[] }[];
+  readonly #shards: readonly { readonly context: StepContext; readonly runs: readonly (() => void)[] }[];
 
   constructor(shared: SharedStep, thread: number) {
     this.#shared = shared;
-    this.#pieces = shared.pieces.map((piece) => {
-      const context = new StepContext(shared, piece, thread);
-      const runs = piece.operations.map((op) => {
+    this.#shards = shared.shards.map((shard) => {
+      const context = new StepContext(shared, shard, thread);
+      const runs = shard.operations.map((op) => {
         const run = runOf(op);
         return () => {
           run(context, op);
@@ -39,7 +39,7 @@ export class StepThread {
     const { control } = this.#shared;
     // Read once: behind the last barrier the next step's may be there already.
     const [first, end] = [control[Control.firstOp]!, control[Control.endOp]!];
-    const { context, runs } = this.#pieces[control[Control.piece]!]!;
+    const { context, runs } = this.#shards[control[Control.shard]!]!;
     try {
       for (let op = first; op < end; op++) {
         runs[op]!();
@@ -67,13 +67,13 @@ export class StepThread {
   }
 
   /** For the engine thread: wake the others once, walk along. */
-  run(piece: number, ops: OpRange, onDone?: (op: number) => void): void {
-    const { control, numThreads, pieces } = this.#shared;
+  run(shard: number, ops: OpRange, onDone?: (op: number) => void): void {
+    const { control, numThreads, shards } = this.#shared;
     assert(ops.first < ops.end, 'a step has an operation: without a barrier nobody waits for the others');
-    control[Control.piece] = piece;
+    control[Control.shard] = shard;
     control[Control.firstOp] = ops.first;
     control[Control.endOp] = ops.end;
-    pieces[piece]?.tasks.fill(0);
+    shards[shard]?.tasks.fill(0);
     if (numThreads > 1) {
       Atomics.add(control, Control.stepCount, 1);
       Atomics.notify(control, Control.stepCount);

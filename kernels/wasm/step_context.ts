@@ -1,7 +1,7 @@
-/** What one thread has at hand while it walks a piece of a step, and how it gets its part of an operation. */
+/** What one thread has at hand while it walks a memory shard of a step, and how it gets its part of an operation. */
 import { Barrier } from './barrier.ts';
 import { instantiate, type Kernels } from './kernel_exports.ts';
-import type { SharedStep, StepPiece } from './shared_step.ts';
+import type { SharedStep, StepShard } from './shared_step.ts';
 import { productTasks, type ProductTasks } from './task_split.ts';
 
 /** Columns are dealt in whole vectors. */
@@ -13,7 +13,7 @@ export class StepContext {
   readonly shared: SharedStep;
   readonly kernels: Kernels;
   readonly barrier: Barrier;
-  /** The piece's memory. */
+  /** The memory shard's memory. */
   readonly u32: Uint32Array;
   /** This thread's own region. */
   readonly scratch: number;
@@ -22,13 +22,13 @@ export class StepContext {
   readonly #tasks: Int32Array;
   readonly #thread: number;
 
-  constructor(shared: SharedStep, piece: StepPiece, thread: number) {
+  constructor(shared: SharedStep, shard: StepShard, thread: number) {
     this.shared = shared;
-    this.#tasks = piece.tasks;
-    this.kernels = instantiate(shared.module, piece.memory);
+    this.#tasks = shard.tasks;
+    this.kernels = instantiate(shared.module, shard.memory);
     this.barrier = new Barrier(shared.barrier, shared.numThreads, shared.numSpins);
-    this.u32 = new Uint32Array(piece.memory.buffer);
-    this.scratch = piece.scratch + thread * piece.scratchBytes;
+    this.u32 = new Uint32Array(shard.memory.buffer);
+    this.scratch = shard.scratch + thread * shard.scratchBytes;
     this.#thread = thread;
   }
 

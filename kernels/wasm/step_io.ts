@@ -8,10 +8,10 @@ import {
   type SampleResult,
   type Segment,
 } from '../device.ts';
-import { NO_TOKEN } from '../draw.ts';
-import { maskOf, recordOf } from '../draw_record.ts';
+import { NO_TOKEN } from '../sampling.ts';
+import { maskOf, recordOf } from '../sampler_slot.ts';
 import { samplingOf, type Program } from '../program.ts';
-import { drawRecord } from './ops/draw.ts';
+import { samplerSlot } from './ops/sample.ts';
 import { attentionTile, TILE_ROWS } from './ops/attention.ts';
 import { paddedWidth } from './panels.ts';
 import type { ProgramLayout } from './program_layout.ts';
@@ -54,7 +54,7 @@ export class StepIo {
     const { regions } = this.#layout;
     const { maxRows } = this.#options;
     const u32 = this.#u32;
-    let [row, sample, tile, mask] = [0, 0, 0, 0];
+    let [row, sampleId, tile, mask] = [0, 0, 0, 0];
     batch.forEach((segment, index) => {
       const { tokens, start, samples = [] } = segment;
       assert(tokens.length > 0, 'a segment has at least one token');
@@ -65,21 +65,21 @@ export class StepIo {
         const at = regions.tiles + tile++ * attentionTile.bytes;
         attentionTile.write(this.#view, at, { row: row + i, rows, position: start + i, blockTable });
       }
-      for (const { row: at, numCandidates, draw } of samples) {
-        u32[regions.sampleRows / 4 + sample] = row + at;
-        u32[regions.sampleCounts / 4 + sample] = numCandidates;
-        const allowed = draw?.allowedTokens ? this.#writeMask(draw.allowedTokens, mask++) : 0;
-        const places = { bias: this.#page(draw?.biasPage), counts: this.#page(draw?.countsPage), allowed };
-        drawRecord.write(this.#view, regions.drawRecords + sample * drawRecord.bytes, recordOf(draw, places));
-        sample++;
+      for (const { row: at, numCandidates, sample } of samples) {
+        u32[regions.sampleRows / 4 + sampleId] = row + at;
+        u32[regions.sampleCounts / 4 + sampleId] = numCandidates;
+        const allowed = sample?.allowedTokens ? this.#writeMask(sample.allowedTokens, mask++) : 0;
+        const places = { bias: this.#page(sample?.biasPage), counts: this.#page(sample?.countsPage), allowed };
+        samplerSlot.write(this.#view, regions.samplerSlots + sampleId * samplerSlot.bytes, recordOf(sample, places));
+        sampleId++;
       }
       row += tokens.length;
     });
     const attention = attentionTasks(tile, row, numThreads, this.#layout.spanRecords.maxTiles);
-    this.#counts = { rows: row, samples: sample, tiles: tile, attention };
+    this.#counts = { rows: row, samples: sampleId, tiles: tile, attention };
   }
 
-  /** What threads must know of it, before they walk the piece. */
+  /** What threads must know of it, before they walk the memory shard. */
   announce(control: Int32Array): void {
     control[Control.numRows] = this.#counts.rows;
     control[Control.numSamples] = this.#counts.samples;
@@ -88,18 +88,18 @@ export class StepIo {
   }
 
   #page(page: number | undefined): number {
-    return page === undefined ? 0 : this.#layout.regions.drawPages + page * this.vocab * 4;
+    return page === undefined ? 0 : this.#layout.regions.samplerPages + page * this.vocab * 4;
   }
 
   #writeMask(allowed: Uint32Array, index: number): number {
     const words = maskOf(allowed, this.vocab);
-    const at = this.#layout.regions.drawMasks + index * words.byteLength;
+    const at = this.#layout.regions.sampleMasks + index * words.byteLength;
     this.#u32.set(words, at / 4);
     return at;
   }
 
   writePage(page: number, first: number, values: Int32Array | Uint32Array): void {
-    assert(page < (this.#options.drawPages ?? 0), `there is no page ${page}`);
+    assert(page < (this.#options.samplerPages ?? 0), `there is no page ${page}`);
     assert(first + values.length <= this.vocab, 'a page has a value a token');
     this.#u32.set(values, this.#page(page) / 4 + first);
   }
@@ -136,8 +136,8 @@ export class StepIo {
     const logits = this.#logits;
     if (!logits) return [];
     const { regions } = this.#layout;
-    return this.#requests.map(({ numCandidates, askedTokens, isFullRowWanted, draw }, i) => {
-      const token = draw ? this.#u32[regions.drawnTokens / 4 + i]! : NO_TOKEN;
+    return this.#requests.map(({ numCandidates, askedTokens, isFullRowWanted, sample }, i) => {
+      const token = sample ? this.#u32[regions.sampledTokens / 4 + i]! : NO_TOKEN;
       const row = logits.at + i * paddedWidth(logits.width);
       const stats = regions.sampleStats / 4 + i * 2;
       const ids = regions.candidateIds / 4 + i * MAX_CANDIDATES;

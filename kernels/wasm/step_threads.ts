@@ -4,7 +4,7 @@ import type { Worker } from 'node:worker_threads';
 import { BARRIER_CELLS, spinsPerMicrosecond } from './barrier.ts';
 import { readyWorkers } from './ready_workers.ts';
 import { StepThread, type OpRange } from './step.ts';
-import { Control, type SharedStep, type StepPiece } from './shared_step.ts';
+import { Control, type SharedStep, type StepShard } from './shared_step.ts';
 
 /** A barrier that spins longer burns a core that another engine may need; shorter, and each wait costs a wake-up. */
 const SPIN_US = 20;
@@ -26,12 +26,12 @@ export class StepThreads {
   /** Resolves when every helper is ready. */
   static async start(
     module: WebAssembly.Module,
-    pieces: readonly StepPiece[],
+    shards: readonly StepShard[],
     numThreads: number,
   ): Promise<StepThreads> {
     const cells = (count: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
     const shared: SharedStep = {
-      ...{ module, pieces, numThreads },
+      ...{ module, shards, numThreads },
       control: cells(Control.count),
       barrier: cells(BARRIER_CELLS),
       numSpins: SPIN_US * spinsPerMicrosecond(),
@@ -41,9 +41,9 @@ export class StepThreads {
     return new StepThreads(shared, workers);
   }
 
-  /** Operations of a piece: wakes the helpers once and works along. */
-  run(piece: number, ops: OpRange, onDone?: (op: number) => void): void {
-    this.#thread.run(piece, ops, onDone);
+  /** Operations of a memory shard: wakes the helpers once and works along. */
+  run(shard: number, ops: OpRange, onDone?: (op: number) => void): void {
+    this.#thread.run(shard, ops, onDone);
   }
 
   async close(): Promise<void> {

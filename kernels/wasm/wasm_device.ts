@@ -1,5 +1,5 @@
 /**
- * The `wasm` device: a program executed by SIMD WebAssembly on worker threads over shared memory, 4 GiB each (pieces.ts).
+ * The `wasm` device: a program executed by SIMD WebAssembly on worker threads over shared memory, 4 GiB each (memory_shards.ts).
  *
  * Weights lie packed in panels of eight outputs, in their format; products with int8 and int4 weights quantise activations and
  * multiply integers. KV f16 (or f32). The calling thread is thread 0; `numThreads - 1` workers help. Relaxed SIMD is used where the
@@ -13,12 +13,12 @@ import { RowDecoder } from '../weights/stored_rows.ts';
 import { compileKernels, type CompiledKernels } from './compiled_kernels.ts';
 import { loadWeights, progressOf } from './load_weights.ts';
 import { MIXED_NUMERICS, WASM_REVISION } from '../revisions.ts';
-import { LoadedPiece } from './loaded_piece.ts';
+import { LoadedShard } from './loaded_shard.ts';
 import { allocateAll, machineMemory } from './memory_plan.ts';
 import { PackThreads, packingThreads } from './packing.ts';
 import { weightBytes } from './panels.ts';
 import { measurePeaks, type WasmPeaks } from './peaks.ts';
-import { piecesOf, type Piece } from './pieces.ts';
+import { shardsOf, type MemoryShard } from './memory_shards.ts';
 import { layOutProgram, writeConstants, type ProgramLayout } from './program_layout.ts';
 import { StepThreads } from './step_threads.ts';
 import { WasmExecutable, type ProfiledExecutable } from './wasm_executable.ts';
@@ -87,34 +87,34 @@ async function loadProgram(
   const specs = Object.values(program.weights);
   const numBytes = specs.reduce((sum, spec) => sum + weightBytes(spec, options.weightFormat), 0);
   const numPacking = packingThreads(numThreads, numBytes, minSharedBytes);
-  const optionsOf = ({ layers }: Pick<Piece, 'layers'>): LoadOptions => ({
+  const optionsOf = ({ layers }: Pick<MemoryShard, 'layers'>): LoadOptions => ({
     ...options,
     kv: layoutOfLayers(options.kv, layers),
   });
-  const layoutOf = (piece: Piece): ProgramLayout =>
-    layOutProgram(piece.program, optionsOf(piece), { numThreads, numPacking, maxMemoryBytes });
-  const cut = piecesOf(program, (piece) => layoutOf(piece).plan.fits);
-  const layouts = cut.pieces.map(layoutOf);
+  const layoutOf = (shard: MemoryShard): ProgramLayout =>
+    layOutProgram(shard.program, optionsOf(shard), { numThreads, numPacking, maxMemoryBytes });
+  const cut = shardsOf(program, (shard) => layoutOf(shard).plan.fits);
+  const layouts = cut.shards.map(layoutOf);
   // Before anything is read.
   const memories = allocateAll(
     layouts.map(({ plan }) => plan),
     memoryBytes,
   );
-  const pieces: LoadedPiece[] = [];
+  const shards: LoadedShard[] = [];
   const decoder = new RowDecoder();
-  const onLoaded = progressOf(cut.pieces, options);
+  const onLoaded = progressOf(cut.shards, options);
   const threads = await PackThreads.start(kernels.module, memories, numPacking);
   try {
-    for (const [i, piece] of cut.pieces.entries()) {
+    for (const [i, shard] of cut.shards.entries()) {
       const [layout, memory] = [layouts[i]!, memories[i]!];
-      const load = { piece: i, memory, threads, options, decoder, onLoaded };
-      await loadWeights(piece.program, weights, layout, load);
-      writeConstants(piece.program, layout, memory);
-      pieces.push(new LoadedPiece(piece, options.kv, layout, optionsOf(piece), memory));
+      const load = { shard: i, memory, threads, options, decoder, onLoaded };
+      await loadWeights(shard.program, weights, layout, load);
+      writeConstants(shard.program, layout, memory);
+      shards.push(new LoadedShard(shard, options.kv, layout, optionsOf(shard), memory));
     }
   } finally {
     await threads.close();
   }
-  const steps = pieces.map(({ step }) => step);
-  return new WasmExecutable(program, options, cut, pieces, await StepThreads.start(kernels.module, steps, numThreads));
+  const steps = shards.map(({ step }) => step);
+  return new WasmExecutable(program, options, cut, shards, await StepThreads.start(kernels.module, steps, numThreads));
 }

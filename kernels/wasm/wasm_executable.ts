@@ -1,23 +1,23 @@
-/** A loaded program on the wasm device: its pieces, and the threads that walk them. */
+/** A loaded program on the wasm device: its memory shards, and the threads that walk them. */
 import assert from 'node:assert/strict';
 import {
   DeviceError,
   type Executable,
-  type RowDrawer,
+  type RowSampler,
   type KernelProfile,
   type LoadOptions,
   type RunOptions,
   type SampleResult,
   type Segment,
   type StepExport,
-  type StepPart,
+  type StepSection,
 } from '../device.ts';
-import { HostRowDrawer } from '../host/row_drawer.ts';
+import { HostRowSampler } from '../host/row_sampler.ts';
 import { bytesOfLayers, lastStoringLayer, type LayerRange } from '../kv_layout.ts';
 import type { Program } from '../program.ts';
-import type { LoadedPiece } from './loaded_piece.ts';
+import type { LoadedShard } from './loaded_shard.ts';
 import { profileOf } from './operations.ts';
-import type { Pieces } from './pieces.ts';
+import type { MemoryShards } from './memory_shards.ts';
 import type { OpRange } from './step.ts';
 import type { StepThreads } from './step_threads.ts';
 
@@ -26,7 +26,7 @@ export interface ProfiledExecutable extends Executable {
   /** What the operations of a step cost; what it computes is overwritten by the next one. */
   profile(batch: readonly Segment[], nowMs: () => number): Promise<KernelProfile[]>;
   /** How many memories it has. */
-  readonly numPieces: number;
+  readonly numShards: number;
 }
 
 /** Of a profile. */
@@ -36,39 +36,39 @@ export class WasmExecutable implements ProfiledExecutable {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly memoryBytes: number;
-  readonly numPieces: number;
+  readonly numShards: number;
   /** Nobody ends a processor's work. */
   readonly maxRowsNow = Infinity;
   readonly numAhead = 0;
   /** Any: they are copied as they lie. */
   readonly numExportable = Infinity;
-  readonly draws: Executable['draws'];
+  readonly sampling: Executable['sampling'];
   readonly #program: Program;
   readonly #options: LoadOptions;
-  readonly #cut: Pieces;
-  readonly #pieces: readonly LoadedPiece[];
+  readonly #cut: MemoryShards;
+  readonly #shards: readonly LoadedShard[];
   /** What is sampled is sampled there. */
-  readonly #home: LoadedPiece;
+  readonly #home: LoadedShard;
   readonly #threads: StepThreads;
 
   constructor(
     program: Program,
     options: LoadOptions,
-    cut: Pieces,
-    pieces: readonly LoadedPiece[],
+    cut: MemoryShards,
+    shards: readonly LoadedShard[],
     threads: StepThreads,
   ) {
-    const [home] = pieces;
-    assert(home, 'a program has a piece');
+    const [home] = shards;
+    assert(home, 'a program has a memory shard');
     this.blockBytes = options.kv.blockBytes;
     this.numBlocks = options.numBlocks.max;
-    this.memoryBytes = pieces.reduce((sum, piece) => sum + piece.memoryBytes, 0);
-    this.numPieces = pieces.length;
-    this.draws = { vocab: home.io.vocab, numPages: options.drawPages ?? 0 };
+    this.memoryBytes = shards.reduce((sum, shard) => sum + shard.memoryBytes, 0);
+    this.numShards = shards.length;
+    this.sampling = { vocab: home.io.vocab, numPages: options.samplerPages ?? 0 };
     this.#program = program;
     this.#options = options;
     this.#cut = cut;
-    this.#pieces = pieces;
+    this.#shards = shards;
     this.#home = home;
     this.#threads = threads;
   }
@@ -80,19 +80,19 @@ export class WasmExecutable implements ProfiledExecutable {
   }
 
   #write(batch: readonly Segment[]): void {
-    for (const { io } of this.#pieces) io.write(batch, this.#threads.numThreads);
+    for (const { io } of this.#shards) io.write(batch, this.#threads.numThreads);
   }
 
   /** Operations of the whole program; `onDone` is told of each. */
   #walk(ops: OpRange, onDone?: (op: number) => void): void {
-    for (const { piece: index, ops: own, at, carried } of this.#cut.runs) {
+    for (const { shard: index, ops: own, at, carried } of this.#cut.runs) {
       const [first, end] = [Math.max(ops.first, own.first), Math.min(ops.end, own.end)];
-      const piece = this.#pieces[index];
-      if (first >= end || !piece) continue;
-      piece.io.announce(this.#threads.control);
+      const shard = this.#shards[index];
+      if (first >= end || !shard) continue;
+      shard.io.announce(this.#threads.control);
       // A step that goes on in the middle of a run has them there.
       if (first === own.first)
-        for (const { buffer, from } of carried) piece.carry(buffer, this.#pieces[from]!, this.#threads.control);
+        for (const { buffer, from } of carried) shard.carry(buffer, this.#shards[from]!, this.#threads.control);
       const offset = at - own.first;
       this.#threads.run(
         index,
@@ -105,7 +105,7 @@ export class WasmExecutable implements ProfiledExecutable {
     }
   }
 
-  #opsOf({ from, until }: StepPart = { from: undefined, until: undefined }): OpRange {
+  #opsOf({ from, until }: StepSection = { from: undefined, until: undefined }): OpRange {
     const { operations } = this.#program;
     const before = (layer: number): number =>
       operations.findIndex((op) => op.kind === 'attention' && op.layer === layer);
@@ -132,7 +132,7 @@ export class WasmExecutable implements ProfiledExecutable {
     const range = bytesOfLayers(this.#options.kv, layers);
     blockIds.forEach((block, i) => {
       this.#check(block);
-      for (const piece of this.#pieces) piece.copyOut(block, range, outs[i]!);
+      for (const shard of this.#shards) shard.copyOut(block, range, outs[i]!);
     });
   }
 
@@ -173,22 +173,22 @@ export class WasmExecutable implements ProfiledExecutable {
       const payload = payloads[i]!;
       this.#check(block);
       assert(payload.length === range.bytes, `so much of a block has ${range.bytes} bytes, not ${payload.length}`);
-      for (const piece of this.#pieces) piece.copyIn(block, range, payload);
+      for (const shard of this.#shards) shard.copyIn(block, range, payload);
     });
     return Promise.resolve();
   }
 
-  rowDrawer(): RowDrawer {
-    return new HostRowDrawer(this.draws.vocab);
+  rowSampler(): RowSampler {
+    return new HostRowSampler(this.sampling.vocab);
   }
 
-  writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {
+  writeSamplerPage(page: number, first: number, values: Int32Array | Uint32Array): void {
     this.#home.io.writePage(page, first, values);
   }
 
-  /** The piece that has a buffer when a step begins, or when it has ended. */
-  #owner(buffer: string, when: 'first' | 'last'): LoadedPiece {
-    const owner = this.#pieces[this.#cut.owners.get(buffer)?.[when] ?? -1];
+  /** The memory shard that has a buffer when a step begins, or when it has ended. */
+  #owner(buffer: string, when: 'first' | 'last'): LoadedShard {
+    const owner = this.#shards[this.#cut.owners.get(buffer)?.[when] ?? -1];
     if (!owner) throw new DeviceError(`the program has no buffer ${buffer}`);
     return owner;
   }

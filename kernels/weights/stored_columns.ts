@@ -17,7 +17,7 @@ export interface StoredColumns {
   readonly zeros?: Uint8Array;
 }
 
-/** A matrix of which a file has all rows of some inputs together: such stretches of it come one after the other. */
+/** A matrix of which a file has all rows of some inputs together: such input ranges of it come one after the other. */
 export interface StoredMatrix {
   readonly format: ColumnFormat;
   /** Rows that lie side by side, of which those that were asked for begin with `first`; whole eights both. */
@@ -29,11 +29,11 @@ export interface StoredMatrix {
   readonly scales: Uint16Array;
   /** f16 [groups][width]; undefined: all are 8. */
   readonly zeros: Uint16Array | undefined;
-  /** Once. Stretches of whole 32s of inputs in order, at most a MiB or 32 inputs; each valid until the next. */
-  stretches(): AsyncIterable<StoredStretch>;
+  /** Once. Input ranges of whole 32s of inputs in order, at most a MiB or 32 inputs; each valid until the next. */
+  inputRanges(): AsyncIterable<StoredInputRange>;
 }
 
-export interface StoredStretch {
+export interface StoredInputRange {
   readonly inputStart: number;
   /** Words of all `width` rows, as the format has them. */
   readonly data: Uint8Array;

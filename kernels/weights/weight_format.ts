@@ -105,7 +105,8 @@ export function roundRows(format: WeightFormat, values: Float32Array, inner: num
       const { half, zero } = scaleOf(format, group);
       const scale = fromHalf(half);
       // The 0 makes a plain zero of a negative one.
-      for (let i = 0; i < group.length; i++) group[i] = (quantum(format, group[i]!, scale, zero) - zero) * scale + 0;
+      for (let i = 0; i < group.length; i++)
+        group[i] = (quantisedValue(format, group[i]!, scale, zero) - zero) * scale + 0;
     }
   }
 }
@@ -126,7 +127,7 @@ function quantise(format: IntegerFormat, from: Float32Array, to: Uint32Array, sc
     if (format === 'uint4') scales.set([half, toNormalHalf(zero)], 2 * group);
     else scales[group] = half;
     for (let i = 0; i < GROUP_SIZE; i++) {
-      const q = quantum(format, values[i] ?? 0, scale, zero);
+      const q = quantisedValue(format, values[i] ?? 0, scale, zero);
       const k = start + i;
       if (format === 'int8') to[k >> 2]! |= (q & 0xff) << (8 * (k & 3));
       else to[k >> 3]! |= (format === 'int4' ? q + 8 : q) << (8 * (k & 3) + (k & 4));
@@ -151,7 +152,7 @@ function scaleOf(format: IntegerFormat, group: Float32Array): { half: number; ze
   return { half: toNormalHalf(exact), zero: 0 };
 }
 
-function quantum(format: IntegerFormat, value: number, scale: number, zero: number): number {
+function quantisedValue(format: IntegerFormat, value: number, scale: number, zero: number): number {
   // A NaN is 0.
   const q = Math.round(value / scale) || 0;
   if (format === 'uint4') return Math.max(0, Math.min(15, q + zero));

@@ -76,10 +76,10 @@ export interface Resources {
   readonly stats: GPUBuffer;
   readonly results: GPUBuffer;
   readonly exp2Table: GPUBuffer;
-  /** The rounds of a draw leave each other their findings in it; shaders/drawing.wgsl says where. */
-  readonly drawState: GPUBuffer;
-  /** [drawPages][vocab] u32 */
-  readonly drawPages: GPUBuffer;
+  /** The rounds of a sample leave each other their findings in it; shaders/sampling.wgsl says where. */
+  readonly sampleState: GPUBuffer;
+  /** [samplerPages][vocab] u32 */
+  readonly samplerPages: GPUBuffer;
   /** [maxSamples] u32 */
   readonly slots: GPUBuffer;
   /** Of the mixture that was routed last; see routing.ts. */

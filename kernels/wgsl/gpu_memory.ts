@@ -31,7 +31,7 @@ export class GpuMemory {
   readonly #buffers: GPUBuffer[] = [];
   /** Bytes that one binding, and so one buffer here, may have. */
   readonly maxBytes: number;
-  /** Weights are split into pieces of this. */
+  /** Weights are split into slices of this. */
   readonly sliceBytes: number;
   totalBytes = 0;
 
@@ -184,7 +184,7 @@ function amdMemory({ name }: AdapterListing): CardMemory | undefined {
   return { totalBytes, freeBytes: totalBytes - read(card, 'mem_info_vram_used') };
 }
 
-/** Fills a device of its own, in pieces that halve when one no longer fits. */
+/** Fills a device of its own, in slices that halve when one no longer fits. */
 async function probe(listing: AdapterListing, wantedBytes: number): Promise<number> {
   const { adapter } = await openAdapter(listing);
   const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;

@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import type { WeightSource } from '../device.ts';
-import { heldFormat, type WeightPart, type WeightSpec } from '../program.ts';
+import { heldFormat, type TensorRows, type WeightSpec } from '../program.ts';
 import { numStored, RowDecoder } from '../weights/stored_rows.ts';
 import { rowBytes, scalesPerRow, type PackedRows, type WeightFormat } from '../weights/weight_format.ts';
 import { fillRandom } from './fill_random.ts';
@@ -142,7 +142,7 @@ export class WeightLoader {
   async #loadPair(
     weight: GpuWeight,
     firstOutput: number,
-    [gate, up]: readonly [gate: WeightPart, up: WeightPart],
+    [gate, up]: readonly [gate: TensorRows, up: TensorRows],
     source: WeightSource,
     onBytes: (bytes: number) => void,
   ): Promise<void> {

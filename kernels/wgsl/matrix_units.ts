@@ -94,10 +94,10 @@ const weights: WeightSource = {
   },
 };
 
-type Load = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
+type LoadProgram = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
 
 /** Of all rows, then of the first of them: [ROWS + FEW_ROWS][OUTPUTS]. */
-async function product(load: Load): Promise<Float32Array> {
+async function product(load: LoadProgram): Promise<Float32Array> {
   const executable = await load(program, weights, options);
   try {
     const out = new Float32Array((ROWS + FEW_ROWS) * OUTPUTS);
@@ -140,8 +140,8 @@ function worstError(have: Float32Array, want: Float32Array): number {
  */
 export async function rightMatrices(
   uses: readonly MatrixUse[],
-  plain: Load,
-  withMatrices: (use: MatrixUse) => Load,
+  plain: LoadProgram,
+  withMatrices: (use: MatrixUse) => LoadProgram,
 ): Promise<{
   readonly use: MatrixUse | undefined;
   readonly note?: string | undefined;

@@ -3,7 +3,7 @@ import type { Operation, OperationOf } from '../program.ts';
 import type { DispatchPlan } from './dispatch_plan.ts';
 import { attention } from './ops/attention.ts';
 import { candidates } from './ops/candidates.ts';
-import { draw } from './ops/draw.ts';
+import { sample } from './ops/sample.ts';
 import { embed } from './ops/embed.ts';
 import { expertLinear } from './ops/expert_linear.ts';
 import { geluMul } from './ops/gelu_mul.ts';
@@ -33,7 +33,7 @@ const wgslOperations = {
   gather_samples: gatherSamples,
   soft_cap: softCap,
   candidates,
-  draw,
+  sample,
 } satisfies { readonly [K in Operation['kind']]: WgslOperation<OperationOf<K>> };
 
 /** @throws DeviceError for what the kernels do not have. */

@@ -1,7 +1,7 @@
 /** Weights streamed, buffers, KV blocks in what is left, pipelines and bind groups: a program on a GPU, ready for steps. */
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, type LoadOptions, type WeightSource } from '../device.ts';
-import { exp2Table } from '../draw.ts';
+import { exp2Table } from '../sampling.ts';
 import { samplingOf, type Program } from '../program.ts';
 import { attentionTiling } from './attention_tiling.ts';
 import { BlockTransfer } from './block_transfer.ts';
@@ -14,7 +14,7 @@ import type { KernelCache } from './kernel.ts';
 import type { Capabilities } from './kernel_set.ts';
 import { numBlocksFor, refuseWhatCannotFit, type Room } from './memory_fit.ts';
 import { candidateTiles } from './ops/candidates.ts';
-import { drawStateBytes } from './ops/draw.ts';
+import { sampleStateBytes } from './ops/sample.ts';
 import { polled } from './polling.ts';
 import { NUM_AHEAD, rowsBackBytes } from './read_back.ts';
 import { routingBytes } from './routing.ts';
@@ -57,7 +57,7 @@ export async function loadProgram(
   const candidates = program.operations.find((op) => op.kind === 'candidates');
   const tiles = candidates ? candidateTiles(candidates.vocab) : 0;
   const vocab = samplingOf(program)?.vocab ?? 0;
-  const hasDraws = program.operations.some(({ kind }) => kind === 'draw');
+  const hasSamples = program.operations.some(({ kind }) => kind === 'sample');
   const state = new StepState(options, tiling, vocab);
   const partials = tiling?.maxPartials ?? 0;
   const storage = (label: string, bytes: number): Promise<GPUBuffer> => memory.storage('step', label, bytes);
@@ -70,9 +70,9 @@ export async function loadProgram(
     stats: await storage('candidate sums', maxSamples * tiles * 8),
     results: await storage('results', maxSamples * MAX_RESULT_WORDS * 4),
     exp2Table: await storage('powers of two', exp2Table.byteLength),
-    drawPages: await storage('draw pages', Math.max(16, (options.drawPages ?? 0) * vocab * 4)),
-    slots: await storage('drawn tokens', maxSamples * 4),
-    drawState: await storage('draws', hasDraws ? drawStateBytes(vocab, maxSamples) : 16),
+    samplerPages: await storage('sample pages', Math.max(16, (options.samplerPages ?? 0) * vocab * 4)),
+    slots: await storage('sampled tokens', maxSamples * 4),
+    sampleState: await storage('sampling', hasSamples ? sampleStateBytes(vocab, maxSamples) : 16),
     routing: await storage('routing', routingBytes(program, maxRows)),
     none: await storage('none', 16),
   };
@@ -96,7 +96,7 @@ export async function loadProgram(
     ...{ device, program, options, numBlocks, blockBytes, memory, list, state, buffers, transfer, exporter },
     step: shared.step,
     results: shared.results,
-    drawPages: shared.drawPages,
+    samplerPages: shared.samplerPages,
     lost,
   });
 }

@@ -1,12 +1,12 @@
 /**
- * Where rows of a mixture go in a step, on the device: [0] the number of items; picks [places], the expert of each row's turns, best first;
- * order [places], the row of each place; items [3], rows of one expert that are multiplied together: expert, first place, places.
+ * Where rows of a mixture go in a step, on the device: [0] the number of items; picks [expert slots], the expert of each row's turns, best first;
+ * order [expert slots], the row of each expert slot; items [3], rows of one expert that are multiplied together: expert, first expert slot, expert slots.
  * How many go together depends on the rows of the step: a host that knows them chooses the kernel, and the numbering agrees.
  */
 import { widestMixture, type Program } from '../program.ts';
 import { MATMUL_TILE } from './linear_kernels.ts';
 
-/** Places of an expert, on average, from which tiles of {@link MATMUL_TILE} rows pay. */
+/** Expert slots of an expert, on average, from which tiles of {@link MATMUL_TILE} rows pay. */
 const TILE_PLACES = 12;
 /** Columns of a matrix-vector kernel at most. */
 const MAX_COLUMNS = 8;
@@ -21,11 +21,11 @@ export interface RoutingLayout {
 }
 
 export function routingLayout(maxRows: number, { experts, perToken }: ReturnType<typeof widestMixture>): RoutingLayout {
-  const places = maxRows * perToken;
+  const expertSlots = maxRows * perToken;
   return {
     picksAt: HEADER_WORDS,
-    orderAt: HEADER_WORDS + places,
-    itemsAt: HEADER_WORDS + 2 * places,
+    orderAt: HEADER_WORDS + expertSlots,
+    itemsAt: HEADER_WORDS + 2 * expertSlots,
     tiledRows: Math.ceil((TILE_PLACES * experts) / Math.max(1, perToken)),
   };
 }
@@ -37,12 +37,12 @@ export function routingBytes(program: Program, maxRows: number): number {
   return 4 * (itemsAt + 3 * maxItems(maxRows * mixture.perToken, mixture.experts, 1));
 }
 
-/** Of so many places in items of up to `atOnce`: whole ones, and one for each expert that is not. */
-function maxItems(places: number, experts: number, atOnce: number): number {
-  return Math.min(places, Math.floor(places / atOnce) + Math.min(experts, places));
+/** Of so many expert slots in items of up to `atOnce`: whole ones, and one for each expert that is not. */
+function maxItems(expertSlots: number, experts: number, atOnce: number): number {
+  return Math.min(expertSlots, Math.floor(expertSlots / atOnce) + Math.min(experts, expertSlots));
 }
 
-/** How the places of a step with so many rows are multiplied. As number_places.wgsl has it. */
+/** How the expert slots of a step with so many rows are multiplied. As number_expert_slots.wgsl has it. */
 export function itemsOf(
   rows: number,
   { experts, perToken }: { readonly experts: number; readonly perToken: number },

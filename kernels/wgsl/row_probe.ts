@@ -93,15 +93,15 @@ function probeOf({ operations, rope }: Program, isSoftware: boolean): Probe | un
 }
 
 /** Rows of the one sequence: the first of them, and how many. */
-type Stretch = readonly [start: number, count: number];
+type RowRange = readonly [start: number, count: number];
 /** Steps whose rows are compared with those of the whole sequence in one: for each number of columns of a kernel, and for tiles. */
-const STEPS: readonly (readonly Stretch[])[] = [
+const STEPS: readonly (readonly RowRange[])[] = [
   [[NUM_TOKENS - 1, 1]],
   [[90, 2]],
   [[31, 3]],
   [[64, 5]],
   [[30, 70]],
-  [133, 129, 128, 100, 64, 33, 1, 0].map((start): Stretch => [start, 1]),
+  [133, 129, 128, 100, 64, 33, 1, 0].map((start): RowRange => [start, 1]),
   [
     [0, 70],
     [75, 5],
@@ -109,7 +109,7 @@ const STEPS: readonly (readonly Stretch[])[] = [
   ],
 ];
 
-type Load = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
+type LoadProgram = (program: Program, weights: WeightSource, options: LoadOptions) => Promise<Executable>;
 
 /** What a device's bits show; nothing where all is as it should be, or `model` has no attention. */
 export interface ProbeFindings {
@@ -121,7 +121,7 @@ export interface ProbeFindings {
 
 /** Compares rows alone and beside others. */
 export async function findUnequalRows(
-  load: Load,
+  load: LoadProgram,
   model: Program,
   given: ProbeOptions,
   isSoftware: boolean,
@@ -139,11 +139,11 @@ export async function findUnequalRows(
   });
   const x = pattern(NUM_TOKENS * width, 0.11);
   const blockTable = Array.from({ length: numBlocks }, (_, i) => i);
-  const outOf = async (stretches: readonly Stretch[]): Promise<Float32Array> => {
-    const rows = joined(x, stretches, width);
+  const outOf = async (rowRanges: readonly RowRange[]): Promise<Float32Array> => {
+    const rows = joined(x, rowRanges, width);
     await executable.write('x', rows);
     await executable.run(
-      stretches.map(([start, count]): Segment => ({ tokens: new Array<number>(count).fill(0), start, blockTable })),
+      rowRanges.map(([start, count]): Segment => ({ tokens: new Array<number>(count).fill(0), start, blockTable })),
     );
     return executable.read('out', rows.length / width);
   };
@@ -154,12 +154,12 @@ export async function findUnequalRows(
     const numNumbers = whole.reduce((count, value) => count + (Number.isFinite(value) && value !== 0 ? 1 : 0), 0);
     if (numNumbers < whole.length / 2) return { fault: 'a layer of random weights gives zeros or no numbers' };
     const all = bitsOf(whole);
-    for (const stretches of STEPS) {
-      const bits = bitsOf(await outOf(stretches));
-      const want = joined(all, stretches, outWidth);
+    for (const rowRanges of STEPS) {
+      const bits = bitsOf(await outOf(rowRanges));
+      const want = joined(all, rowRanges, outWidth);
       const at = want.findIndex((value, i) => value !== bits[i]);
       if (at >= 0) {
-        const counts = stretches.map(([, count]) => count).join(' + ');
+        const counts = rowRanges.map(([, count]) => count).join(' + ');
         return {
           unequal: `row ${Math.floor(at / outWidth)} of a step of ${counts} has other bits than in a step of ${NUM_TOKENS}`,
         };
@@ -172,11 +172,11 @@ export async function findUnequalRows(
 }
 
 /** Those rows of a matrix, one after the other. */
-function joined<T extends Float32Array | Uint32Array>(all: T, stretches: readonly Stretch[], width: number): T {
-  const numRows = stretches.reduce((sum, [, count]) => sum + count, 0);
+function joined<T extends Float32Array | Uint32Array>(all: T, rowRanges: readonly RowRange[], width: number): T {
+  const numRows = rowRanges.reduce((sum, [, count]) => sum + count, 0);
   const rows = all.slice(0, numRows * width) as T;
   let at = 0;
-  for (const [start, count] of stretches) {
+  for (const [start, count] of rowRanges) {
     rows.set(all.subarray(start * width, (start + count) * width), at);
     at += count * width;
   }

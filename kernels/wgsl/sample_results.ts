@@ -1,6 +1,6 @@
 /** Results of a step's samples, from the words that came back of it. */
 import type { SampleRequest, SampleResult } from '../device.ts';
-import { NO_TOKEN } from '../draw.ts';
+import { NO_TOKEN } from '../sampling.ts';
 import { resultWordsOf } from './step_state.ts';
 
 /** `words`: as step_state.ts has laid them out, sample by sample. `rows`: whole rows of logits, by sample, where they were wanted. */
@@ -12,14 +12,14 @@ export function samplesFrom(
 ): SampleResult[] {
   const floats = new Float32Array(words.buffer);
   let at = 0;
-  return requests.map(({ numCandidates, askedTokens, draw }, i) => {
+  return requests.map(({ numCandidates, askedTokens, sample }, i) => {
     const kept = Math.min(numCandidates, vocab);
     const ids = at + 2;
     const values = ids + kept;
     const stats = values + kept;
     const asked = kept > 0 ? stats + 2 : at + 1;
     const row = rows.get(i);
-    const token = draw ? words[at]! : NO_TOKEN;
+    const token = sample ? words[at]! : NO_TOKEN;
     const result: SampleResult = {
       token,
       tokenLogit: kept > 0 && token !== NO_TOKEN ? floats[at + 1]! : NaN,

@@ -50,8 +50,8 @@ export class StepCommands {
     this.#ready = { asked, commands: this.#encode(asked) };
   }
 
-  /** The dispatches [first, end) of a step that is submitted in pieces; with its last one `copy`. */
-  encodePiece(encoder: GPUCommandEncoder, counts: GridCounts, first: number, end: number, copy?: ResultCopy): void {
+  /** The dispatches [first, end) of a step that is submitted in slices; with its last one `copy`. */
+  encodeSlice(encoder: GPUCommandEncoder, counts: GridCounts, first: number, end: number, copy?: ResultCopy): void {
     const pass = encoder.beginComputePass();
     for (const { launch } of this.#dispatches.slice(first, end)) encode(pass, launch(counts));
     pass.end();
@@ -60,7 +60,7 @@ export class StepCommands {
 
   #encode({ counts, copy }: Asked): GPUCommandBuffer {
     const encoder = this.#device.createCommandEncoder();
-    this.encodePiece(encoder, counts, 0, this.#dispatches.length, copy);
+    this.encodeSlice(encoder, counts, 0, this.#dispatches.length, copy);
     return encoder.finish();
   }
 }
@@ -74,8 +74,8 @@ function areEqual({ counts: a, copy }: Asked, { counts: b, copy: other }: Asked)
     a.prefillItems === b.prefillItems &&
     a.merges === b.merges &&
     a.listed === b.listed &&
-    a.drawn === b.drawn &&
-    // Which rounds there are, not how many draws take part in one.
+    a.sampled === b.sampled &&
+    // Which rounds there are, not how many samples take part in one.
     a.weighed > 0 === b.weighed > 0 &&
     a.topK > 0 === b.topK > 0 &&
     a.topP > 0 === b.topP > 0

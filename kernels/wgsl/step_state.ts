@@ -1,14 +1,14 @@
 /**
  * What varies from step to step, in one buffer that every kernel reads: written on the host, uploaded by one call.
  *
- *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] draws at
- *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], draws, asked tokens, masks
+ *   [0] rows  [1] samples  [2] rows at  [3] decode items at  [4] prefill items at  [5] merges at  [6] samples at  [7] samples at
+ *   then, packed: rows [3], block tables, items [8], merges [4], samples [8], samples, asked tokens, masks
  *
  * "at" counts u32 from the buffer's start. How attention is split into items is decided here: the bits do not depend on it (E2).
  */
 import assert from 'node:assert/strict';
 import { MAX_CANDIDATES, MAX_MASKS, samplesOf, type LoadOptions, type SampleRequest, type Segment } from '../device.ts';
-import { drawFields, maskOf, recordOf } from '../draw_record.ts';
+import { sampleFields, maskOf, recordOf } from '../sampler_slot.ts';
 import { SPLIT_TOKENS, type AttentionTiling } from './attention_tiling.ts';
 
 export const Header = {
@@ -19,14 +19,14 @@ export const Header = {
   prefillItemsAt: 4,
   mergesAt: 5,
   samplesAt: 6,
-  drawsAt: 7,
+  samplerSlotsAt: 7,
 };
 const HEADER_WORDS = 16;
 const NONE = 0xffffffff;
 
-const drawFieldNames = Object.keys(drawFields) as (keyof typeof drawFields)[];
+const samplerFieldNames = Object.keys(sampleFields) as (keyof typeof sampleFields)[];
 
-/** Words of one sample's results: the token drawn; with candidates its logit, ids, logits, highest and sum; asked logits. */
+/** Words of one sample's results: the token sampled; with candidates its logit, ids, logits, highest and sum; asked logits. */
 export const MAX_RESULT_WORDS = 3 * MAX_CANDIDATES + 4;
 
 /** What a step's dispatches depend on. */
@@ -36,10 +36,10 @@ export interface GridCounts {
   readonly decodeItems: number;
   readonly prefillItems: number;
   readonly merges: number;
-  /** Samples that want candidates or ask for logits, and those that draw. */
+  /** Samples that want candidates or ask for logits, and those that sample. */
   readonly listed: number;
-  readonly drawn: number;
-  /** Of those that draw: by weight, and with a top_k or a top_p. */
+  readonly sampled: number;
+  /** Of those that sample: by weight, and with a top_k or a top_p. */
   readonly weighed: number;
   readonly topK: number;
   readonly topP: number;
@@ -73,7 +73,7 @@ export class StepState {
   readonly words: Uint32Array<ArrayBuffer>;
   readonly #options: LoadOptions;
   readonly #tiling: AttentionTiling | undefined;
-  /** 0: nothing is drawn. */
+  /** 0: nothing is sampled. */
   readonly #vocab: number;
   #end = 0;
 
@@ -91,7 +91,7 @@ export class StepState {
       maxRows * (3 + 8 + 4) +
       numSequences * maxBlocksPerSequence +
       (tiling?.maxPartials ?? 0) * 8 +
-      maxSamples * (8 + drawFieldNames.length + MAX_CANDIDATES) +
+      maxSamples * (8 + samplerFieldNames.length + MAX_CANDIDATES) +
       Math.min(MAX_MASKS, maxSamples) * Math.ceil(vocab / 32);
     this.words = new Uint32Array(numWords);
   }
@@ -131,10 +131,10 @@ export class StepState {
     this.#end = at;
     const attention = this.#writeItems(batch, tables);
     const resultWords = this.#writeSamples(batch, requests.length);
-    this.#writeDraws(requests);
+    this.#writeSamplerSlots(requests);
     words[Header.samples] = requests.length;
     const listed = requests.filter((request) => request.numCandidates > 0 || request.askedTokens.length > 0).length;
-    const counts = { rows, samples: requests.length, ...attention, listed, ...drawsOf(requests) };
+    const counts = { rows, samples: requests.length, ...attention, listed, ...sampleCountsOf(requests) };
     return { ...counts, next: this.#countsAfter(batch, counts), resultWords, requests };
   }
 
@@ -232,35 +232,35 @@ export class StepState {
     return resultWords;
   }
 
-  #writeDraws(requests: readonly SampleRequest[]): void {
+  #writeSamplerSlots(requests: readonly SampleRequest[]): void {
     const { words } = this;
     let at = this.#end;
-    words[Header.drawsAt] = at;
-    let maskAt = at + requests.length * drawFieldNames.length;
+    words[Header.samplerSlotsAt] = at;
+    let maskAt = at + requests.length * samplerFieldNames.length;
     const pageAt = (page: number | undefined): number => (page === undefined ? 0 : 1 + page * this.#vocab);
-    for (const { draw } of requests) {
-      const allowed = draw?.allowedTokens ? maskAt : 0;
-      if (draw?.allowedTokens) {
-        const mask = maskOf(draw.allowedTokens, this.#vocab);
+    for (const { sample } of requests) {
+      const allowed = sample?.allowedTokens ? maskAt : 0;
+      if (sample?.allowedTokens) {
+        const mask = maskOf(sample.allowedTokens, this.#vocab);
         words.set(mask, maskAt);
         maskAt += mask.length;
       }
-      const record = recordOf(draw, { bias: pageAt(draw?.biasPage), counts: pageAt(draw?.countsPage), allowed });
-      for (const field of drawFieldNames) words[at++] = record[field];
+      const record = recordOf(sample, { bias: pageAt(sample?.biasPage), counts: pageAt(sample?.countsPage), allowed });
+      for (const field of samplerFieldNames) words[at++] = record[field];
     }
     this.#end = maskAt;
   }
 }
 
-function drawsOf(requests: readonly SampleRequest[]): Pick<GridCounts, 'drawn' | 'weighed' | 'topK' | 'topP'> {
-  const counts = { drawn: 0, weighed: 0, topK: 0, topP: 0 };
-  for (const { draw } of requests) {
-    if (!draw) continue;
-    counts.drawn++;
-    if (!draw.octaves) continue;
+function sampleCountsOf(requests: readonly SampleRequest[]): Pick<GridCounts, 'sampled' | 'weighed' | 'topK' | 'topP'> {
+  const counts = { sampled: 0, weighed: 0, topK: 0, topP: 0 };
+  for (const { sample } of requests) {
+    if (!sample) continue;
+    counts.sampled++;
+    if (!sample.log2Scale) continue;
     counts.weighed++;
-    if (draw.topK > 0) counts.topK++;
-    if (draw.topP > 0) counts.topP++;
+    if (sample.topK > 0) counts.topK++;
+    if (sample.topP > 0) counts.topP++;
   }
   return counts;
 }

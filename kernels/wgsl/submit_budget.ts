@@ -23,7 +23,7 @@ const LEAST_ROWS = 8;
 
 const one: GridCounts = {
   ...{ rows: 1, samples: 0, decodeItems: 1, prefillItems: 1, merges: 1, listed: 0 },
-  ...{ drawn: 0, weighed: 0, topK: 0, topP: 0 },
+  ...{ sampled: 0, weighed: 0, topK: 0, topP: 0 },
 };
 
 export class SubmitBudget {

@@ -14,9 +14,9 @@ import {
   type RunOptions,
   type SampleResult,
   type Segment,
-  type RowDrawer,
+  type RowSampler,
 } from '../device.ts';
-import { HostRowDrawer } from '../host/row_drawer.ts';
+import { HostRowSampler } from '../host/row_sampler.ts';
 import { lastStoringLayer, type LayerRange } from '../kv_layout.ts';
 import { samplingOf, type Program } from '../program.ts';
 import type { BlockTransfer } from './block_transfer.ts';
@@ -44,7 +44,7 @@ export interface ExecutableParts {
   readonly state: StepState;
   readonly step: GPUBuffer;
   readonly results: GPUBuffer;
-  readonly drawPages: GPUBuffer;
+  readonly samplerPages: GPUBuffer;
   readonly buffers: ReadonlyMap<string, GPUBuffer>;
   readonly transfer: BlockTransfer | undefined;
   readonly exporter: StepExporter | undefined;
@@ -57,7 +57,7 @@ export class WebgpuExecutable implements Executable {
   readonly numBlocks: number;
   readonly numAhead = NUM_AHEAD;
   readonly numExportable: number;
-  readonly draws: Executable['draws'];
+  readonly sampling: Executable['sampling'];
   readonly #parts: ExecutableParts;
   readonly #logits: GPUBuffer | undefined;
   readonly #logitsStride: number;
@@ -82,7 +82,7 @@ export class WebgpuExecutable implements Executable {
     const { program, buffers } = parts;
     const sampling = samplingOf(program);
     this.#vocab = sampling?.vocab ?? 0;
-    this.draws = { vocab: this.#vocab, numPages: parts.options.drawPages ?? 0 };
+    this.sampling = { vocab: this.#vocab, numPages: parts.options.samplerPages ?? 0 };
     this.#logits = sampling && buffers.get(sampling.logits);
     this.#logitsStride = sampling ? rowStride(program.buffers[sampling.logits]?.width ?? 0) : 0;
   }
@@ -109,15 +109,15 @@ export class WebgpuExecutable implements Executable {
     const attended = attendedTokens(batch);
     const done = this.#budget.begin(counts, attended, isWholeStep(options));
     const { requests } = counts;
-    const isDrawn = this.#logits !== undefined && options.part?.until === undefined;
-    const bytes = isDrawn ? counts.resultWords * 4 : 0;
+    const isSampled = this.#logits !== undefined && options.part?.until === undefined;
+    const bytes = isSampled ? counts.resultWords * 4 : 0;
     const copy = { to: back.results, bytes };
-    const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isDrawn && isFullRowWanted ? [i] : []));
+    const fullRows = requests.flatMap(({ isFullRowWanted }, i) => (isSampled && isFullRowWanted ? [i] : []));
     const cuts = this.#budget.cuts(counts, attended);
     const isWhole = !options.exports && !options.part && cuts.length === 0;
     const commands = isWhole
       ? [this.#commands.take(counts, copy)]
-      : [this.#inPieces(counts, options, cuts, copy, turn)];
+      : [this.#inSlices(counts, options, cuts, copy, turn)];
     if (fullRows.length > 0) commands.push(this.#copyRows(fullRows, back.rows));
     device.queue.submit(commands);
     back.isInUse = bytes > 0;
@@ -144,8 +144,8 @@ export class WebgpuExecutable implements Executable {
     }
   }
 
-  /** All but the last piece are submitted; that one is returned. A piece can be waited for without the others. */
-  #inPieces(
+  /** All but the last slice are submitted; that one is returned. A slice can be waited for without the others. */
+  #inSlices(
     counts: StepCounts,
     { exports, part }: RunOptions,
     cuts: readonly number[],
@@ -160,7 +160,7 @@ export class WebgpuExecutable implements Executable {
       for (const cut of cuts) {
         if (cut <= first || cut >= until) continue;
         const encoder = device.createCommandEncoder();
-        this.#commands.encodePiece(encoder, counts, first, cut);
+        this.#commands.encodeSlice(encoder, counts, first, cut);
         device.queue.submit([encoder.finish()]);
         first = cut;
       }
@@ -172,7 +172,7 @@ export class WebgpuExecutable implements Executable {
         const stored = list.numUntilStored[lastStoringLayer(exporter.layout, frame)]!;
         submitCuts(stored);
         const encoder = device.createCommandEncoder();
-        this.#commands.encodePiece(encoder, counts, first, stored);
+        this.#commands.encodeSlice(encoder, counts, first, stored);
         exporter.encode(encoder, range, exports.blocks.length, turn);
         device.queue.submit([encoder.finish()]);
         first = stored;
@@ -180,20 +180,20 @@ export class WebgpuExecutable implements Executable {
     }
     submitCuts(end);
     const encoder = device.createCommandEncoder();
-    this.#commands.encodePiece(encoder, counts, first, end, copy);
+    this.#commands.encodeSlice(encoder, counts, first, end, copy);
     return encoder.finish();
   }
 
-  rowDrawer(): RowDrawer {
-    return new HostRowDrawer(this.#vocab);
+  rowSampler(): RowSampler {
+    return new HostRowSampler(this.#vocab);
   }
 
-  writeDrawPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
+  writeSamplerPage(page: number, first: number, values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
     this.#throwIfLost();
-    const { device, drawPages, options } = this.#parts;
-    assert(page < (options.drawPages ?? 0), `there is no page ${page}`);
+    const { device, samplerPages, options } = this.#parts;
+    assert(page < (options.samplerPages ?? 0), `there is no page ${page}`);
     assert(first + values.length <= this.#vocab, 'a page has a value a token');
-    device.queue.writeBuffer(drawPages, (page * this.#vocab + first) * 4, values);
+    device.queue.writeBuffer(samplerPages, (page * this.#vocab + first) * 4, values);
   }
 
   #throwIfLost(): void {

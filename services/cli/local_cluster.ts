@@ -96,7 +96,7 @@ export class LocalCluster {
     process.on('SIGTERM', () => void this.#end('SIGTERM'));
     process.on('SIGHUP', () => void this.#end('SIGTERM'));
     this.#endWithNpm();
-    this.#say(`starting with the model${paths.length > 1 ? 's' : ''} ${paths.join(', ')}`);
+    this.#print(`starting with the model${paths.length > 1 ? 's' : ''} ${paths.join(', ')}`);
     try {
       const router = await this.#start('router', 'router');
       this.#hubAddress = router.address;
@@ -153,9 +153,11 @@ export class LocalCluster {
       return;
     }
     const call = exampleCall(url, this.#config.served_model_name || model.name, model.hasTokenizer);
-    this.#say(`ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, ${bus}`);
-    this.#say(`try:\n\n${call}\n`);
-    this.#say('Ctrl-C ends it.');
+    this.#print(
+      `ready in ${(startUpMs / 1_000).toFixed(1)} s: OpenAI API ${url}/v1, dashboard ${url}/dashboard, ${bus}`,
+    );
+    this.#print(`try:\n\n${call}\n`);
+    this.#print('Ctrl-C ends it.');
   }
 
   async #start(role: Role, name: string): Promise<ReadyMessage> {
@@ -185,7 +187,7 @@ export class LocalCluster {
         child.readyMs = this.#clock.nowMs();
         const { address, url, device, pid } = message;
         const what = device === undefined ? '' : `, ${device}`;
-        this.#say(`${child.name} ${isFirst ? 'started' : 'is back'}: ${url ?? address}, pid ${pid}${what}`);
+        this.#print(`${child.name} ${isFirst ? 'started' : 'is back'}: ${url ?? address}, pid ${pid}${what}`);
         resolve(message);
       });
       child.process.once('exit', (code, signal) => {
@@ -214,7 +216,7 @@ export class LocalCluster {
     const isYoung = child.readyMs === undefined || this.#clock.nowMs() - child.readyMs < YOUNG_MS;
     if (!isYoung) child.backoff.reset();
     const pauseMs = isYoung ? child.backoff.lengthen() : 0;
-    this.#say(`${child.name} ${how}; starting it again${pauseMs > 0 ? ` in ${pauseMs / 1_000} s` : ''}`);
+    this.#print(`${child.name} ${how}; starting it again${pauseMs > 0 ? ` in ${pauseMs / 1_000} s` : ''}`);
     await this.#clock.sleep(pauseMs);
     if (this.#isEnding) return;
     child.process = this.#fork(child.role, child.name);
@@ -271,7 +273,7 @@ export class LocalCluster {
     const alive = this.#children.filter(
       (child) => child.process.exitCode === null && child.process.signalCode === null,
     );
-    if (signal === 'SIGTERM') this.#say('ending: requests that run may finish; Ctrl-C again ends at once');
+    if (signal === 'SIGTERM') this.#print('ending: requests that run may finish; Ctrl-C again ends at once');
     const gone = (children: readonly Child[]): Promise<unknown> =>
       Promise.all(children.map((child) => new Promise((resolve) => child.process.once('exit', resolve))));
     const kill = this.#clock.sleep(this.#config.drain_timeout_ms + KILL_GRACE_MS).then(() => {
@@ -285,12 +287,12 @@ export class LocalCluster {
       for (const child of group) child.process.kill(signal);
       await Promise.race([ended, kill]);
     }
-    this.#say('ended');
+    this.#print('ended');
     process.exit(exitCode);
   }
 
   /** Standard output belongs to the JSON line when one was asked for. */
-  #say(line: string): void {
+  #print(line: string): void {
     (this.#isJson ? process.stderr : process.stdout).write(`${line}\n`);
   }
 }

@@ -41,11 +41,11 @@ const EXIT_REFUSED = 1;
 const EXIT_USAGE = 2;
 
 export async function runRole(role: Role, config: ProcessConfig, start: StartRole<ProcessConfig>): Promise<void> {
-  const say = (line: string): void => {
+  const print = (line: string): void => {
     process.stderr.write(`penstock ${role}: ${line}\n`);
   };
   const fail = (error: unknown): void => {
-    say(messageOf(error));
+    print(messageOf(error));
     process.exit(error instanceof ConfigError ? EXIT_USAGE : EXIT_REFUSED);
   };
   let running: RunningRole | undefined;

@@ -5,7 +5,7 @@ import { ClusterView, type ClusterViewOptions } from './cluster/cluster_view.ts'
 import { ModelView } from './cluster/model_view.ts';
 import { IndexFeed } from './cluster/index_feed.ts';
 import { Conductor } from './conductor/conductor.ts';
-import { LongestRun } from './conductor/longest_run.ts';
+import { LongestPrefixPolicy } from './conductor/longest_prefix_policy.ts';
 import type { RouterConfig } from './options.ts';
 import { PrefixIndex } from './cluster/prefix_index.ts';
 import { Relay } from './relay/relay.ts';
@@ -69,7 +69,7 @@ export function createCore(
       if (!view.all().some(({ member }) => member.address === address)) network.forget(address);
     },
   });
-  const policy = new LongestRun(config.local_prefill_tokens);
+  const policy = new LongestPrefixPolicy(config.local_prefill_tokens);
   const turn = random.below(MAX_TURN);
   const serve = (model: string, onFailover: () => void): ModelCore => {
     const own = new ModelView(view, model);

@@ -27,7 +27,7 @@ const HUB = '127.0.0.1:8001';
 const ANY_PORT = '127.0.0.1:0';
 
 /** What a router shows: the API, and a look inside. */
-export interface Face extends Pick<RouterCore, 'view' | 'index'> {
+export interface HttpApp extends Pick<RouterCore, 'view' | 'index'> {
   /** Of the first model. */
   readonly context: ApiContext;
   /** Of all that are served now. */
@@ -39,24 +39,24 @@ export interface Face extends Pick<RouterCore, 'view' | 'index'> {
 }
 
 /** HTTP is a driver: whoever listens shows the face to clients. @throws Error naming the address. */
-export type ListenFace = (
+export type ListenHttp = (
   bind: string,
-  face: Face,
+  face: HttpApp,
 ) => Promise<{ readonly url: string; readonly close: () => Promise<void> }>;
 
-export function startRouter(context: RoleContext<RouterConfig>, listenFace: ListenFace): Promise<RunningRole> {
+export function startRouter(context: RoleContext<RouterConfig>, listenHttp: ListenHttp): Promise<RunningRole> {
   const { config } = context;
   return live(
     context,
     { bind: config.hub_bind || (context.openBus ? ANY_PORT : HUB), shutdownGraceMs: SHUTDOWN_GRACE_MS },
-    (bound) => build(context, bound, listenFace),
+    (bound) => build(context, bound, listenHttp),
   );
 }
 
 async function build(
   context: RoleContext<RouterConfig>,
   { address }: Bound,
-  listenFace: ListenFace,
+  listenHttp: ListenHttp,
 ): Promise<LifeBody> {
   const { config, network, threads, clock, random, newId, log, fail } = context;
   const given = await Promise.all(config.model.split(',').map((path) => givenFacts(path, config)));
@@ -106,14 +106,14 @@ async function build(
     }
   });
   const { admission } = serving;
-  let closeFace: () => Promise<void> = () => Promise.resolve();
+  let closeHttp: () => Promise<void> = () => Promise.resolve();
   return {
     handlers: server ? {} : { connect: hub.connect },
     join: async () => {
       const bind = config.bind || '127.0.0.1:8000';
       const { first, contexts, decisions } = serving.shown(givenNames);
-      const face = await listenFace(bind, { context: first, contexts, decisions, config, view, index, bus });
-      closeFace = face.close;
+      const face = await listenHttp(bind, { context: first, contexts, decisions, config, view, index, bus });
+      closeHttp = face.close;
       const where = server ? `bus ${server.name}` : `hub ${address}`;
       log.info({ url: face.url, bus: where, models: givenNames }, 'listening');
       return { name, address: config.advertise || address, bus: where, url: face.url, model: config.model };
@@ -124,7 +124,7 @@ async function build(
       ending.abort(new Failure('overloaded', 'the router ended before the request did'));
       // Streams say so to their clients before their connections close.
       while (!admission.isIdle && clock.nowMs() < untilMs + SHUTDOWN_GRACE_MS) await clock.sleep(DRAIN_POLL_MS);
-      await closeFace();
+      await closeHttp();
     },
     leave: () => {
       view.leave();

@@ -95,7 +95,7 @@ export class ServedModels {
       requestTimeoutMs: config.request_timeout_ms,
       stalledReaderMs: config.stalled_reader_ms,
       sseKeepAliveMs: config.sse_keep_alive_ms,
-      drawSeed: () => random.u32(),
+      newSeed: () => random.u32(),
       onGenerated: (prompt, generated) => {
         codec.remember(prompt, generated).then(
           (answer) => {

@@ -8,7 +8,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import type { Clock } from '../../shared/base/clock.ts';
 import type { DiskAnswer, DiskProcessMethods } from './disk_process.ts';
-import { OVER } from '../../shared/base/signal.ts';
+import { DONE } from '../../shared/base/signal.ts';
 
 /** A commit of a full batch takes a second on a slow disk; pages that point in a circle take for ever. */
 const CALL_TIMEOUT_MS = 30_000;
@@ -100,7 +100,7 @@ export class DiskChild {
     try {
       return await answer;
     } finally {
-      answered.abort(OVER);
+      answered.abort(DONE);
     }
   }
 
@@ -124,7 +124,7 @@ export class DiskChild {
       this.#gone.then(() => true),
       this.#clock.sleep(END_WAIT_MS, waited.signal).then(() => false),
     ]);
-    waited.abort(OVER);
+    waited.abort(DONE);
     return isGone;
   }
 

@@ -10,7 +10,7 @@ import { Backoff } from '../../shared/base/backoff.ts';
 import type { Clock } from '../../shared/base/clock.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { Log } from '../../shared/base/log.ts';
-import { OVER } from '../../shared/base/signal.ts';
+import { DONE } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import type { DiskEntry } from './disk_process.ts';
 import type { DiskThread } from './disk_worker.ts';
@@ -124,7 +124,7 @@ export class DiskEnvironment {
     try {
       return await Promise.race([call, late]);
     } finally {
-      answered.abort(OVER);
+      answered.abort(DONE);
     }
   }
 

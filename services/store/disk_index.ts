@@ -2,7 +2,7 @@
 import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from '../../shared/kv/eviction.ts';
 import { FormatCounts } from '../../shared/kv/format_counts.ts';
-import { aligned } from '../../shared/kv/stretches.ts';
+import { aligned } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { PAGE_BYTES } from './records_file.ts';
 

@@ -17,14 +17,14 @@ import { newId } from '../../shared/base/identity.ts';
 import { messageOf } from '../../shared/base/failure.ts';
 import type { BlockKey, Digest } from '../../shared/kv/block_key.ts';
 
-/** A record on disk; `numerics` and `content` as record.ts has them. */
+/** A record on disk; `numerics` and `contentHash` as record.ts has them. */
 export interface DiskEntry {
   readonly key: BlockKey;
   readonly digest: Digest;
   readonly format: Digest;
   readonly bytes: number;
   readonly numerics: bigint;
-  readonly content: bigint;
+  readonly contentHash: bigint;
   /** Where it begins in the file of records. */
   readonly at: number;
 }
@@ -133,14 +133,14 @@ function readEntries({ entries }: Environment): DiskEntry[] {
       bytes: value.readUInt32LE(32),
       order: value.readDoubleLE(ORDER_AT),
       numerics: value.readBigUInt64LE(44),
-      content: value.readBigUInt64LE(52),
+      contentHash: value.readBigUInt64LE(52),
       at: value.readDoubleLE(60),
     });
   }
   found.sort((a, b) => a.order - b.order);
   order = (found.at(-1)?.order ?? 0) + 1;
-  return found.map(({ key, digest, format, bytes, numerics, content, at }) => ({
-    ...{ key, digest, format, bytes, numerics, content, at },
+  return found.map(({ key, digest, format, bytes, numerics, contentHash, at }) => ({
+    ...{ key, digest, format, bytes, numerics, contentHash, at },
   }));
 }
 
@@ -168,14 +168,14 @@ const methods = {
   /** Records that are in the file, in one transaction; nothing of it when it fails. */
   commit(committed: readonly DiskEntry[]): void {
     change((entries) => {
-      for (const { key, digest, format, bytes, numerics, content, at } of committed) {
+      for (const { key, digest, format, bytes, numerics, contentHash, at } of committed) {
         const entry = Buffer.alloc(ENTRY_BYTES);
         entry.write(digest, 0, 'hex');
         entry.write(format, 16, 'hex');
         entry.writeUInt32LE(bytes, 32);
         entry.writeDoubleLE(order++, ORDER_AT);
         entry.writeBigUInt64LE(numerics, 44);
-        entry.writeBigUInt64LE(content, 52);
+        entry.writeBigUInt64LE(contentHash, 52);
         entry.writeDoubleLE(at, 60);
         entries.putSync(keyBytes(key), entry);
       }

@@ -13,14 +13,14 @@ const MIN_BYTES = 256 << 10;
 const MAX_MESSAGES = 2;
 
 /** Which file: the `generation`th at `path`. */
-interface Place {
+interface FileRef {
   readonly path: string;
   readonly generation: number;
 }
 
 interface Waiting {
   readonly read: DiskRead;
-  readonly place: Place;
+  readonly file: FileRef;
   readonly resolve: (fault: string | undefined) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -41,9 +41,9 @@ export class DiskReads {
   }
 
   /** Undefined when it is in its slot and sound, else what is wrong with it. @throws Error when the file cannot be opened. */
-  read(read: DiskRead, place: Place): Promise<string | undefined> {
+  read(read: DiskRead, file: FileRef): Promise<string | undefined> {
     const done = new Promise<string | undefined>((resolve, reject) => {
-      this.#queue.push({ read, place, resolve, reject });
+      this.#queue.push({ read, file, resolve, reject });
     });
     this.#deal();
     return done;
@@ -56,16 +56,16 @@ export class DiskReads {
       // What there is, shared out; of one file.
       const fewest = Math.floor(MIN_BYTES / first.read.bytes);
       const share = Math.min(MAX_READS, Math.max(fewest, Math.ceil(this.#queue.length / this.#readers.length)));
-      const { generation } = first.place;
-      const other = this.#queue.findIndex(({ place }) => place.generation !== generation);
-      void this.#send(reader, first.place, this.#queue.splice(0, other < 0 ? share : Math.min(share, other)));
+      const { generation } = first.file;
+      const other = this.#queue.findIndex(({ file }) => file.generation !== generation);
+      void this.#send(reader, first.file, this.#queue.splice(0, other < 0 ? share : Math.min(share, other)));
     }
   }
 
-  async #send(reader: Busy, place: Place, batch: readonly Waiting[]): Promise<void> {
+  async #send(reader: Busy, file: FileRef, batch: readonly Waiting[]): Promise<void> {
     reader.numMessages++;
     try {
-      const faults = await reader.thread.call('read', { ...place, reads: batch.map(({ read }) => read) });
+      const faults = await reader.thread.call('read', { ...file, reads: batch.map(({ read }) => read) });
       batch.forEach(({ resolve }, i) => {
         resolve(faults[i]);
       });

@@ -220,7 +220,7 @@ export class DiskThread {
           if ('fault' in header || header.digest !== digest || known) continue;
           const { format, numerics } = header;
           const at = records.write(record);
-          stored.push({ key, digest, format, bytes, numerics, content: contentHashOf(record), at });
+          stored.push({ key, digest, format, bytes, numerics, contentHash: contentHashOf(record), at });
         }
         await to.call('commit', stored);
       } catch (error) {

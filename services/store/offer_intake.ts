@@ -53,7 +53,7 @@ export class OfferIntake {
   }
 
   /** @throws Failure when the offer is malformed or there is no room for it. */
-  async take(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
+  async accept(offer: OfferRequest, signal: AbortSignal): Promise<OfferReply> {
     if (this.numOpen >= MAX_OFFERS) throw new Failure('overloaded', `${MAX_OFFERS} offers are being taken`);
     if (offer.hashes.length > MAX_OFFERED * HASH_BYTES)
       throw new Failure('invalid_request', `an offer names at most ${MAX_OFFERED} blocks`);
@@ -87,14 +87,14 @@ export class OfferIntake {
 
   /** Within one numerics class a block has one content (E2): who offers another has computed it wrong, or the one that is here was. */
   #compare(offer: OfferRequest, offered: readonly BlockHash[]): void {
-    const contents = unpackNumbers(offer.contents);
+    const contentHashes = unpackNumbers(offer.contentHashes);
     const [numerics] = unpackNumbers(offer.numerics);
-    if (contents.length !== offered.length || numerics === undefined) {
+    if (contentHashes.length !== offered.length || numerics === undefined) {
       throw new Failure('invalid_request', `an offer of ${offered.length} blocks says what each of them holds`);
     }
     const others = offered.filter((hash, i) => {
-      const held = this.#tiers.contentOf(hash);
-      return held?.numerics === numerics && held.content !== contents[i];
+      const held = this.#tiers.contentHashOfBlock(hash);
+      return held?.numerics === numerics && held.contentHash !== contentHashes[i];
     });
     const [first] = others;
     if (!first) return;
@@ -156,13 +156,13 @@ export class OfferIntake {
     const slots = this.#slotsOf(bytes, flush, signal);
     let [numTaken, numSeen] = [0, 0];
     try {
-      for await (const arrivals of stream.records(slots)) {
-        for (const { index, slot, fault } of arrivals) {
+      for await (const incoming of stream.records(slots)) {
+        for (const { index, slot, fault } of incoming) {
           numSeen++;
           const hash = hashes[index];
           if (!hash || fault !== undefined) {
             this.#log.warn({ source: offer.source, fault }, 'an offered record is unusable');
-            slots.giveBack(slot);
+            slots.release(slot);
             continue;
           }
           const write = this.#tiers.accept({ hash, format, slot, bytes });
@@ -194,17 +194,17 @@ export class OfferIntake {
     const takeLater = async (): Promise<number> => {
       for (let i = 0; i < MAX_SLOT_PAUSES && !signal.aborted; i++) {
         await flush();
-        const slot = dram.takeSlot(bytes);
+        const slot = dram.acquireSlot(bytes);
         if (slot !== undefined) return slot;
         await pause(this.#line.clock, this.#line.random, SLOT_PAUSE_MS, signal);
       }
       throw new Failure('overloaded', 'every DRAM slot is in use');
     };
     return {
-      take: () => dram.takeSlot(bytes) ?? takeLater(),
+      acquire: () => dram.acquireSlot(bytes) ?? takeLater(),
       bytes: (slot) => slotBytes(slab.memory, slot, bytes),
-      giveBack: (slot) => {
-        dram.giveSlot(slot);
+      release: (slot) => {
+        dram.releaseSlot(slot);
       },
     };
   }

@@ -7,7 +7,7 @@
  * pages cost three, at a third of the speed.
  */
 import { closeSync, constants, fstatSync, fsyncSync, openSync, writeSync } from 'node:fs';
-import { Stretches } from '../../shared/kv/stretches.ts';
+import { ExtentAllocator } from '../../shared/kv/extent_allocator.ts';
 import type { DiskEntry } from './disk_process.ts';
 
 /** A record begins at one of its own. */
@@ -15,14 +15,14 @@ export const PAGE_BYTES = 4_096;
 
 export class RecordsFile {
   readonly #file: number;
-  readonly #places: Stretches;
+  readonly #places: ExtentAllocator;
 
   /** With the records of `entries` in it. @throws Error when it cannot be opened, or they are not in it, or overlap. */
   constructor(path: string, maxBytes: number, entries: readonly DiskEntry[]) {
     const used = entries.map(({ at, bytes }) => ({ start: at, end: at + bytes })).sort((a, b) => a.start - b.start);
     const end = used.at(-1)?.end ?? 0;
     // A smaller budget than before takes nothing from what is there.
-    this.#places = new Stretches(Math.max(maxBytes, end + PAGE_BYTES), PAGE_BYTES, used);
+    this.#places = new ExtentAllocator(Math.max(maxBytes, end + PAGE_BYTES), PAGE_BYTES, used);
     // Made when it is not there, never cut.
     this.#file = openSync(path, constants.O_RDWR | constants.O_CREAT);
     const { size } = fstatSync(this.#file);

@@ -1,14 +1,14 @@
 /** The store role: opens the disk tier, serves what survived, takes offers. */
 import { join } from 'node:path';
 import { messageOf } from '../../shared/base/failure.ts';
-import { OVER } from '../../shared/base/signal.ts';
-import { liveAsMember, type Place, type RoleBody } from '../../shared/node/member_life.ts';
-import { lanesOf } from '../../shared/node/member_lanes.ts';
+import { DONE } from '../../shared/base/signal.ts';
+import { liveAsMember, type ClusterSeat, type RoleBody } from '../../shared/node/member_life.ts';
+import { channelsOf } from '../../shared/node/member_channels.ts';
 import type { DataFolder, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
-import { startMover } from '../../shared/net/mover/mover.ts';
+import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
 import { holderId, subjects } from '../../shared/protocol/membership.ts';
 import type { start as startReader } from './disk_reader.ts';
@@ -36,7 +36,7 @@ export async function startStore(context: RoleContext<StoreConfig>): Promise<Run
 
 async function build(
   context: RoleContext<StoreConfig>,
-  { member, publish }: Place,
+  { member, publish }: ClusterSeat,
   folderName: string,
 ): Promise<RoleBody> {
   const { config, network, threads, folders, clock, random, log, fail, kill } = context;
@@ -47,7 +47,7 @@ async function build(
   const readers = Array.from({ length: config.disk_bytes > 0 ? NUM_READERS : 0 }, () =>
     threads.spawn<typeof startReader>(reader, undefined, { onDeath: fail }),
   );
-  const mover = startMover(threads, fail, context.tls);
+  const transferThread = startTransferThread(threads, fail, context.tls);
   let folder: DataFolder | undefined;
   const environment = (): string => join(folder?.path ?? '', 'lmdb');
   const stopped = new AbortController();
@@ -60,7 +60,16 @@ async function build(
     stopped.signal,
   );
   const tiers = new StoreTiers({
-    ...{ worker, readers, mover, dramBytes: config.dram_bytes, diskBytes: config.disk_bytes, announcer, clock, log },
+    ...{
+      worker,
+      readers,
+      transferThread,
+      dramBytes: config.dram_bytes,
+      diskBytes: config.disk_bytes,
+      announcer,
+      clock,
+      log,
+    },
     isShared: config.transport === 'auto',
     openDisk: async () => {
       folder ??= await folders.claim(config.data_dir, folderName, fail);
@@ -69,20 +78,20 @@ async function build(
     records: () => join(environment(), RECORDS),
     signal: stopped.signal,
   });
-  const beside = lanesOf(config, mover, context, stopped.signal);
+  const beside = channelsOf(config, transferThread, context, stopped.signal);
   // A port that was named is one that must be had.
   if (config.bulk_port > 0) await beside?.host.bind();
   const moved = nothingMoved();
   const intake = new OfferIntake(
     tiers,
-    { network, clock, random, mover, lanes: beside?.lanes, moved, limits: context.limits?.transfer },
+    { network, clock, random, transferThread, channels: beside?.channels, moved, limits: context.limits?.transfer },
     log,
     config.disk_writes,
   );
   let isDraining = false;
   const { counters, ...blocks } = createFetchHandlers(() => tiers, {
     maxStreams: MAX_FETCH_STREAMS,
-    lanes: beside?.host,
+    channels: beside?.host,
     limits: context.limits?.transfer,
   });
   // Before that, what is put into the slab would be lost.
@@ -93,16 +102,16 @@ async function build(
   return {
     handlers: {
       ...blocks,
-      offer: answeringOnce<'offer'>((request, { signal }) => intake.take(request, signal)),
+      offer: answeringOnce<'offer'>((request, { signal }) => intake.accept(request, signal)),
     },
     // A disk that is slow to open, or hangs, keeps nobody from what DRAM can serve.
-    whole: Promise.race([opened, clock.sleep(OPEN_WAIT_MS, stopped.signal)]),
-    pulse: () => ({
+    ready: Promise.race([opened, clock.sleep(OPEN_WAIT_MS, stopped.signal)]),
+    heartbeatStatus: () => ({
       load: {
         running: counters.openStreams,
         openStreams: counters.openStreams,
         waiting: intake.numOpen,
-        lent: tiers.numLent,
+        lent: tiers.numSlotsInTransit,
         divergent: tiers.numDivergent,
         fetched: { ...moved },
         preemptions: 0,
@@ -117,7 +126,7 @@ async function build(
       isDraining = true;
       const settling = new AbortController();
       await Promise.race([intake.settled(settling.signal), clock.sleep(untilMs - clock.nowMs(), settling.signal)]);
-      settling.abort(OVER);
+      settling.abort(DONE);
     },
     close: async () => {
       stopped.abort();
@@ -129,7 +138,7 @@ async function build(
         clock.sleep(CLOSE_WAIT_MS),
       ]);
       // One that hangs in the kernel does not end.
-      const ended = Promise.all([worker, mover, ...readers].map((thread) => thread.close()));
+      const ended = Promise.all([worker, transferThread, ...readers].map((thread) => thread.close()));
       await Promise.race([ended, clock.sleep(CLOSE_WAIT_MS)]);
       // One that hangs does not hear that its store is gone.
       const pid = Atomics.load(diskPid, 0);

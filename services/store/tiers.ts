@@ -9,19 +9,24 @@
  */
 import type { Clock } from '../../shared/base/clock.ts';
 import type { Log } from '../../shared/base/log.ts';
-import { linkSignals, OVER } from '../../shared/base/signal.ts';
+import { linkSignals, DONE } from '../../shared/base/signal.ts';
 import type { Thread } from '../../shared/base/threads.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import type { BlockHash, BlockKey } from '../../shared/kv/block_key.ts';
 import { contentHashOf, numericsOf } from '../../shared/kv/record.ts';
-import { RecordCache, type CachedRecord, type InPlace, type Lent } from '../../shared/kv/record_cache.ts';
+import {
+  RecordCache,
+  type CachedRecord,
+  type RecordInPlace,
+  type BorrowedRecord,
+} from '../../shared/kv/record_cache.ts';
 import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { Announcer } from '../../shared/node/announcer.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
-import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { tierStats } from '../../shared/protocol/tier_stats.ts';
-import type { Load } from '../../shared/protocol/membership.ts';
+import type { InstanceLoad } from '../../shared/protocol/membership.ts';
 import type { DiskEntry } from './disk_process.ts';
 import { DiskTier, type DiskTierOptions, type DiskWrite } from './disk_tier.ts';
 import type { DiskReader } from './disk_reader.ts';
@@ -30,7 +35,7 @@ import type { DiskThread } from './disk_worker.ts';
 export interface StoreTiersOptions {
   readonly worker: Thread<DiskThread>;
   readonly readers: readonly Thread<DiskReader>[];
-  readonly mover: Mover;
+  readonly transferThread: TransferThread;
   /** Processes of this host may read records where they lie. */
   readonly isShared: boolean;
   readonly dramBytes: number;
@@ -72,8 +77,20 @@ export class StoreTiers implements BlockSource {
 
   constructor(options: StoreTiersOptions) {
     this.#options = options;
-    const { worker, readers, mover, isShared, dramBytes, diskBytes, log, announcer, openDisk, records, clock, signal } =
-      options;
+    const {
+      worker,
+      readers,
+      transferThread,
+      isShared,
+      dramBytes,
+      diskBytes,
+      log,
+      announcer,
+      openDisk,
+      records,
+      clock,
+      signal,
+    } = options;
     this.slab = new Slab(dramBytes);
     this.dram = new RecordCache(this.slab, {
       onEvict: ({ hash }) => {
@@ -84,7 +101,7 @@ export class StoreTiers implements BlockSource {
     });
     // Each thread takes its calls in order, and one that dies is heard of elsewhere.
     const { memory } = this.slab;
-    const attached = [worker.call('attach', memory), mover.call('attach', { memory, isShared })];
+    const attached = [worker.call('attach', memory), transferThread.call('attach', { memory, isShared })];
     for (const reader of readers) attached.push(reader.call('attach', memory));
     this.attached = Promise.all(attached).then(() => undefined);
     this.attached.catch(() => undefined);
@@ -154,11 +171,11 @@ export class StoreTiers implements BlockSource {
   }
 
   /** What made the block that is here, and what its raw bytes are, as record.ts has them. */
-  contentOf(hash: BlockHash): Pick<DiskEntry, 'numerics' | 'content'> | undefined {
+  contentHashOfBlock(hash: BlockHash): Pick<DiskEntry, 'numerics' | 'contentHash'> | undefined {
     const held = this.dram.peek(hash);
     if (!held) return this.disk.entryOf(hash);
     const record = slotBytes(this.slab.memory, held.slot, held.bytes);
-    return { numerics: numericsOf(record), content: contentHashOf(record) };
+    return { numerics: numericsOf(record), contentHash: contentHashOf(record) };
   }
 
   /** Takes over a verified record; pinned, with a write to put on disk, where there is a disk. */
@@ -169,15 +186,15 @@ export class StoreTiers implements BlockSource {
 
   #keep(record: CachedRecord): void {
     if (this.dram.put(record)) this.#options.announcer.stored('dram', record.hash.key);
-    else this.dram.giveSlot(record.slot);
+    else this.dram.releaseSlot(record.slot);
   }
 
-  numLoanable(bytes: number): number {
-    return this.dram.numLoanable(bytes);
+  numBorrowable(bytes: number): number {
+    return this.dram.numBorrowable(bytes);
   }
 
-  lendHeld(hash: BlockHash): InPlace | undefined {
-    const lent = this.dram.lendInPlace(hash);
+  borrowResident(hash: BlockHash): RecordInPlace | undefined {
+    const lent = this.dram.borrowInPlace(hash);
     if (lent) this.#used(hash);
     return lent;
   }
@@ -188,8 +205,13 @@ export class StoreTiers implements BlockSource {
     this.disk.touch(hash);
   }
 
-  async lend(hash: BlockHash, _requestId: string, _waitMs: number, signal: AbortSignal): Promise<Lent | undefined> {
-    const held = this.dram.lend(hash);
+  async borrow(
+    hash: BlockHash,
+    _requestId: string,
+    _waitMs: number,
+    signal: AbortSignal,
+  ): Promise<BorrowedRecord | undefined> {
+    const held = this.dram.borrow(hash);
     if (held) {
       this.#used(hash);
       return held;
@@ -199,28 +221,28 @@ export class StoreTiers implements BlockSource {
     if (entry === undefined || slotLength(entry.bytes) > this.slab.numBytes) return undefined;
     const rising = this.#rising.get(hash.key) ?? (this.#rising.size < MAX_RISING ? this.#rise(hash, entry) : undefined);
     if (rising) await this.#patiently(rising, signal);
-    return this.dram.lend(hash);
+    return this.dram.borrow(hash);
   }
 
   /** Its slot stays taken until it is read; whoever waits for it does not wait for ever. */
   async #patiently(rising: Promise<void>, signal: AbortSignal): Promise<void> {
     const waited = linkSignals(signal);
     await Promise.race([rising, this.#options.clock.sleep(READ_PATIENCE_MS, waited.signal)]);
-    waited.abort(OVER);
+    waited.abort(DONE);
     waited.release();
   }
 
   /** Brings it up from disk, if there is a slot for it. */
   async #rise(hash: BlockHash, { bytes, format }: DiskEntry): Promise<void> {
-    const slot = this.dram.takeSlot(bytes);
+    const slot = this.dram.acquireSlot(bytes);
     if (slot === undefined) return;
     const rising = this.disk.get(hash, slot).then(
       (isThere) => {
         if (isThere) this.#keep({ hash, format, slot, bytes });
-        else this.dram.giveSlot(slot);
+        else this.dram.releaseSlot(slot);
       },
       () => {
-        this.dram.giveSlot(slot);
+        this.dram.releaseSlot(slot);
       },
     );
     this.#rising.set(hash.key, rising);
@@ -246,11 +268,11 @@ export class StoreTiers implements BlockSource {
   }
 
   /** Slots of DRAM that are being filled. */
-  get numLent(): number {
-    return this.dram.numLent;
+  get numSlotsInTransit(): number {
+    return this.dram.numSlotsInTransit;
   }
 
-  tiers(): Load['tiers'] {
+  tiers(): InstanceLoad['tiers'] {
     const { dramBytes, diskBytes } = this.#options;
     const { dram, disk } = this;
     return {

@@ -1,6 +1,6 @@
 /** Something that others wait to see changed. */
 import type { Clock } from './clock.ts';
-import { OVER } from './signal.ts';
+import { DONE } from './signal.ts';
 
 export class Condition {
   readonly #waiting = new Set<() => void>();
@@ -46,7 +46,7 @@ export class Condition {
   async within(ms: number, clock: Pick<Clock, 'sleep'>, signal: AbortSignal): Promise<boolean> {
     const woken = new AbortController();
     const wake = (): void => {
-      woken.abort(OVER);
+      woken.abort(DONE);
     };
     this.#waiting.add(wake);
     signal.addEventListener('abort', wake, { once: true });

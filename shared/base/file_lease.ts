@@ -64,7 +64,7 @@ interface Owner {
   readonly boot: string;
   /** Names this claim. */
   readonly id: string;
-  readonly beat: number;
+  readonly renewals: number;
 }
 
 /** Claims of this process that have not been released: an owner with this pid and another id is an earlier process of the same number. */
@@ -89,7 +89,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
   }
   const own: Owner = {
     ...{ pid: claimant.pid, start: startOf(claimant.pid) ?? '', namespace: pidNamespace(), boot: bootId() },
-    ...{ id: claimant.newId(), beat: 0 },
+    ...{ id: claimant.newId(), renewals: 0 },
   };
   try {
     create(file, own);
@@ -119,7 +119,7 @@ export async function claimLease(file: string, claimant: LeaseProcess, options: 
 
 /** Raises the count until `signal` aborts; never waits for a disk that hangs. `onLost`: the file names another owner. */
 function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLost: (owner: Owner) => void): void {
-  let beat = 0;
+  let renewals = 0;
   let isWriting = false;
   const isReleased = (): boolean => signal.aborted;
   /** Writes over a file that is this claim's, or that nobody has written; makes it anew where somebody has taken it away. */
@@ -135,7 +135,7 @@ function renew(file: string, own: Owner, clock: Clock, signal: AbortSignal, onLo
       const owner = parse(await opened.readFile('utf8'));
       const isOwn = owner === undefined || owner.id === own.id;
       if (!isReleased() && !isOwn) onLost(owner);
-      if (!isReleased() && isOwn) await opened.write(lineOf({ ...own, beat: ++beat }), 0);
+      if (!isReleased() && isOwn) await opened.write(lineOf({ ...own, renewals: ++renewals }), 0);
     } finally {
       await opened.close();
     }
@@ -246,7 +246,10 @@ function parse(text: string): Owner | undefined {
   try {
     const owner = JSON.parse(text) as Partial<Owner> | null;
     const isOwner =
-      Number.isInteger(owner?.pid) && Number.isInteger(owner?.beat) && typeof owner?.id === 'string' && owner.id !== '';
+      Number.isInteger(owner?.pid) &&
+      Number.isInteger(owner?.renewals) &&
+      typeof owner?.id === 'string' &&
+      owner.id !== '';
     return isOwner ? (owner as Owner) : undefined;
   } catch {
     return undefined;

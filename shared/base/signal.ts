@@ -2,7 +2,7 @@
 import { setMaxListeners } from 'node:events';
 
 /** Why a signal ends that nobody asks for its reason: one for all, because every other has a stack of its own. */
-export const OVER = new Error('nobody waits for it any more');
+export const DONE = new Error('nobody waits for it any more');
 
 export interface Link {
   readonly signal: AbortSignal;
@@ -29,7 +29,7 @@ export function linkSignals(...sources: readonly AbortSignal[]): Link {
   });
   return {
     signal: controller.signal,
-    abort: (reason = OVER) => {
+    abort: (reason = DONE) => {
       controller.abort(reason);
     },
     release: () => {

@@ -24,7 +24,7 @@ export interface Thread<M> {
   /** One at a time, in order. @throws Failure `cancelled` when `signal` aborts before it has begun; Error when the thread died. */
   call<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, signal?: AbortSignal): Promise<ResultOf<M, K>>;
   /** Without an answer, and without waiting for calls before it. `transfer`: what of the argument is its own from now on. */
-  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer?: readonly Transferable[]): void;
+  notify<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer?: readonly Transferable[]): void;
   /** Ends it where it is. */
   close(): Promise<void>;
 }

@@ -112,7 +112,7 @@ export class WorkerThread<M, E> implements Thread<M> {
     });
   }
 
-  tell<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer: readonly Transferable[] = []): void {
+  notify<K extends NameOf<M>>(method: K, argument: ArgumentOf<M, K>, transfer: readonly Transferable[] = []): void {
     this.#worker.postMessage({ id: undefined, method, argument } satisfies Call, transfer);
   }
 

@@ -1,7 +1,7 @@
 /**
  * The hub of the embedded bus: lives in the one router, serves a stream per process, and is a bus itself for the router.
  *
- *   process ══ Connect(frames) ══► hub ──► local subscribers and servers
+ *   process ══ Connect(messages) ══► hub ──► local subscribers and servers
  *                              ◄══     ──► other processes that subscribed
  *
  * Bounds (P1): MAX_CONNECTIONS streams; a stream that does not read MAX_BACKLOG_BYTES is ended, its process reconnects and
@@ -9,9 +9,9 @@
  */
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import { Pushed } from '../base/pushed.ts';
+import { AsyncQueue } from '../base/async_queue.ts';
 import type { Handler } from '../net/network.ts';
-import { BusKind, type BusFrame } from '../protocol/messages.ts';
+import { BusKind, type BusMessage } from '../protocol/messages.ts';
 import type { Bus } from './bus.ts';
 
 const MAX_CONNECTIONS = 1_024;
@@ -33,7 +33,7 @@ export class EmbeddedHub implements Bus {
   readonly #servers = new Map<string, Server>();
   /** Subjects that this process serves. */
   readonly #own = new Set<string>();
-  readonly #connections = new Set<Pushed<BusFrame>>();
+  readonly #connections = new Set<AsyncQueue<BusMessage>>();
 
   constructor(log: Log) {
     this.#log = log;
@@ -83,31 +83,31 @@ export class EmbeddedHub implements Bus {
   }
 
   close(): void {
-    for (const frames of this.#connections) frames.end();
+    for (const messages of this.#connections) messages.end();
     this.#connections.clear();
   }
 
-  readonly connect: Handler<'connect'> = (frames, { caller }) => this.#connection(frames, caller);
+  readonly connect: Handler<'connect'> = (messages, { caller }) => this.#connection(messages, caller);
 
-  async *#connection(frames: AsyncIterable<BusFrame>, caller: string): AsyncGenerator<BusFrame> {
+  async *#connection(messages: AsyncIterable<BusMessage>, caller: string): AsyncGenerator<BusMessage> {
     if (this.#connections.size >= MAX_CONNECTIONS) {
       throw new Failure('overloaded', `the hub serves at most ${MAX_CONNECTIONS} processes`);
     }
     let backlogBytes = 0;
-    const out = new Pushed<BusFrame>(({ payload }) => (backlogBytes -= payload.length));
-    const connection = new Connection((frame) => {
+    const out = new AsyncQueue<BusMessage>(({ payload }) => (backlogBytes -= payload.length));
+    const connection = new Connection((message) => {
       if (backlogBytes > MAX_BACKLOG_BYTES) {
         connection.leave();
         out.fail(new Failure('overloaded', 'this process does not read what it subscribed to'));
         return;
       }
-      backlogBytes += frame.payload?.length ?? 0;
-      out.push({ subject: '', payload: EMPTY, id: 0, ...frame });
+      backlogBytes += message.payload?.length ?? 0;
+      out.push({ subject: '', payload: EMPTY, id: 0, ...message });
     });
     this.#connections.add(out);
     // The greeting: only now does the other side know that it is connected and admitted.
     connection.send({ kind: BusKind.PUBLISH });
-    void this.#listen(frames, connection, caller).then(
+    void this.#listen(messages, connection, caller).then(
       () => out.end(),
       (error: unknown) => out.fail(error),
     );
@@ -120,11 +120,11 @@ export class EmbeddedHub implements Bus {
   }
 
   /** Until the process has no more to say. @throws Failure when it asks too much. */
-  async #listen(frames: AsyncIterable<BusFrame>, connection: Connection, caller: string): Promise<void> {
+  async #listen(messages: AsyncIterable<BusMessage>, connection: Connection, caller: string): Promise<void> {
     const { send, calls, undo } = connection;
-    for await (const frame of frames) {
-      const { kind, subject } = frame;
-      if (kind === BusKind.PUBLISH) this.publish(subject, frame.payload);
+    for await (const message of messages) {
+      const { kind, subject } = message;
+      if (kind === BusKind.PUBLISH) this.publish(subject, message.payload);
       else if ((kind === BusKind.SUBSCRIBE || kind === BusKind.SERVE) && undo.length >= MAX_SUBJECTS) {
         throw new Failure('overloaded', `a process has at most ${MAX_SUBJECTS} subjects`);
       } else if (kind === BusKind.SUBSCRIBE) {
@@ -132,12 +132,12 @@ export class EmbeddedHub implements Bus {
       } else if (kind === BusKind.SERVE) {
         if (this.#own.has(subject)) this.#log.warn({ subject, caller }, 'refused to have a subject taken over');
         else undo.push(this.#serveRemote(subject, (payload) => calls.ask(subject, payload)));
-      } else if (kind === BusKind.REQUEST) void this.#answer(frame, send);
-      else calls.settle(frame);
+      } else if (kind === BusKind.REQUEST) void this.#answer(message, send);
+      else calls.settle(message);
     }
   }
 
-  async #answer({ subject, payload, id }: BusFrame, send: Send): Promise<void> {
+  async #answer({ subject, payload, id }: BusMessage, send: Send): Promise<void> {
     try {
       send({ kind: BusKind.REPLY, id, payload: await this.request(subject, payload) });
     } catch (error) {
@@ -146,7 +146,7 @@ export class EmbeddedHub implements Bus {
   }
 }
 
-type Send = (frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>) => void;
+type Send = (message: Partial<BusMessage> & Pick<BusMessage, 'kind'>) => void;
 
 /** One process at the hub, and what is to be undone when it goes. */
 class Connection {
@@ -189,8 +189,8 @@ export class RemoteCalls {
     });
   }
 
-  /** A reply or an error frame. */
-  settle({ kind, subject, payload, id }: BusFrame): void {
+  /** A reply or an error message. */
+  settle({ kind, subject, payload, id }: BusMessage): void {
     const call = this.#pending.get(id);
     this.#pending.delete(id);
     if (kind === BusKind.REPLY) call?.resolve(payload);
@@ -203,7 +203,7 @@ export class RemoteCalls {
   }
 }
 
-/** An error frame says its code in `subject` and its message in `payload`. */
+/** An error message says its code in `subject` and its message in `payload`. */
 export function errorBody(error: unknown): { subject: string; payload: Buffer } {
   return { subject: error instanceof Failure ? error.code : 'internal', payload: Buffer.from(messageOf(error)) };
 }

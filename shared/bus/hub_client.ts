@@ -8,12 +8,12 @@ import { Backoff } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import { asFailure, Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import { Pushed } from '../base/pushed.ts';
+import { AsyncQueue } from '../base/async_queue.ts';
 import type { Network } from '../net/network.ts';
-import { BusKind, type BusFrame } from '../protocol/messages.ts';
+import { BusKind, type BusMessage } from '../protocol/messages.ts';
 import type { Bus, BusListener } from './bus.ts';
 import { errorBody, RemoteCalls } from './embedded_hub.ts';
-import { OVER } from '../base/signal.ts';
+import { DONE } from '../base/signal.ts';
 
 const MIN_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 500;
@@ -36,7 +36,7 @@ export class HubClient implements Bus {
   readonly #servers = new Map<string, (payload: Buffer) => Buffer | Promise<Buffer>>();
   readonly #stopped = new AbortController();
   /** What waits to go out on this connection. */
-  #out: Pushed<BusFrame> | undefined;
+  #out: AsyncQueue<BusMessage> | undefined;
   /** Of this connection. */
   #backlogBytes = 0;
   #remote: RemoteCalls | undefined;
@@ -76,7 +76,7 @@ export class HubClient implements Bus {
     try {
       return await Promise.race([this.#remote.ask(subject, payload), timeout]);
     } finally {
-      answered.abort(OVER);
+      answered.abort(DONE);
     }
   }
 
@@ -92,9 +92,9 @@ export class HubClient implements Bus {
     this.#out?.end();
   }
 
-  #send(frame: Partial<BusFrame> & Pick<BusFrame, 'kind'>): void {
-    this.#backlogBytes += frame.payload?.length ?? 0;
-    this.#out?.push({ subject: '', payload: EMPTY, id: 0, ...frame });
+  #send(message: Partial<BusMessage> & Pick<BusMessage, 'kind'>): void {
+    this.#backlogBytes += message.payload?.length ?? 0;
+    this.#out?.push({ subject: '', payload: EMPTY, id: 0, ...message });
   }
 
   async #connectForever(): Promise<void> {
@@ -118,16 +118,16 @@ export class HubClient implements Bus {
   async #connectOnce(): Promise<{ wasConnected: boolean; failure: Failure }> {
     const { address, network, onConnected } = this.#options;
     this.#backlogBytes = 0;
-    const out = new Pushed<BusFrame>(({ payload }) => (this.#backlogBytes -= payload.length));
+    const out = new AsyncQueue<BusMessage>(({ payload }) => (this.#backlogBytes -= payload.length));
     this.#out = out;
     let wasConnected = false;
     let failure = new Failure('instance_lost', `the hub ${address} closed the connection`);
     try {
       // It ends with what is published: a goodbye goes out first.
       const options = { signal: new AbortController().signal, timeoutMs: undefined };
-      for await (const frame of network.open(address, 'connect', out, options)) {
+      for await (const message of network.open(address, 'connect', out, options)) {
         if (wasConnected) {
-          this.#receive(frame);
+          this.#receive(message);
           continue;
         }
         wasConnected = true;
@@ -148,14 +148,14 @@ export class HubClient implements Bus {
     return { wasConnected, failure };
   }
 
-  #receive(frame: BusFrame): void {
-    if (frame.kind === BusKind.PUBLISH) {
-      for (const handler of this.#subscribers.get(frame.subject) ?? []) this.#deliver(handler, frame);
-    } else if (frame.kind === BusKind.REQUEST) void this.#answer(frame);
-    else this.#remote?.settle(frame);
+  #receive(message: BusMessage): void {
+    if (message.kind === BusKind.PUBLISH) {
+      for (const handler of this.#subscribers.get(message.subject) ?? []) this.#deliver(handler, message);
+    } else if (message.kind === BusKind.REQUEST) void this.#answer(message);
+    else this.#remote?.settle(message);
   }
 
-  #deliver(handler: (payload: Buffer) => void, { subject, payload }: BusFrame): void {
+  #deliver(handler: (payload: Buffer) => void, { subject, payload }: BusMessage): void {
     try {
       handler(payload);
     } catch (error) {
@@ -163,7 +163,7 @@ export class HubClient implements Bus {
     }
   }
 
-  async #answer({ subject, payload, id }: BusFrame): Promise<void> {
+  async #answer({ subject, payload, id }: BusMessage): Promise<void> {
     try {
       const handler = this.#servers.get(subject);
       if (!handler) throw new Failure('not_found', `nobody serves ${subject}`);

@@ -63,7 +63,7 @@ export class BlockCopies {
     });
     this.#early = new EarlyExports({
       maxBlocks: numExportable,
-      takeSlot: () => this.#credits.pop(),
+      acquireSlot: () => this.#credits.pop(),
       payloadIn: (slot) => this.#payload(slot),
       onFrame: (frame, blocks) => {
         push({ kind: 'frame', frame, blocks });

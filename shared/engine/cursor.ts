@@ -2,7 +2,7 @@
  * How far a sequence is computed. Token positions:
  *
  *   0 ──── computed ──── submitted ──── tokens ──── tokens + pending
- *   │  KV there   │ KV there when the │            │ drawn by those steps: they come
+ *   │  KV there   │ KV there when the │            │ sampled by those steps: they come
  *   │             │ steps that run end │            │ behind the tokens that are known
  */
 import assert from 'node:assert/strict';
@@ -24,7 +24,7 @@ export class Cursor {
     return this.#submitted;
   }
 
-  /** Tokens that those steps draw. */
+  /** Tokens that those steps sample. */
   get pending(): number {
     return this.#pending;
   }
@@ -40,10 +40,10 @@ export class Cursor {
     this.#submitted = numTokens;
   }
 
-  /** The device was given a step that computes `count` tokens and draws `numDrawn` behind them. */
-  submit(count: number, numDrawn: number): void {
+  /** The device was given a step that computes `count` tokens and samples `numSampled` behind them. */
+  submit(count: number, numSampled: number): void {
     this.#submitted += count;
-    this.#pending += numDrawn;
+    this.#pending += numSampled;
     this.#numInFlight++;
   }
 
@@ -65,12 +65,12 @@ export class Cursor {
   }
 
   /** Tokens [0, end) have their KV: the step that ended there has settled. */
-  settle(end: number): void {
+  complete(end: number): void {
     this.#computed = end;
   }
 
-  /** A drawn token came back, or none could be drawn. */
-  drawReturned(): void {
+  /** A sampled token came back, or none could be sampled. */
+  sampleReturned(): void {
     this.#pending--;
   }
 }

@@ -13,7 +13,7 @@ export interface EarlyExportsOptions {
   /** Of one step. */
   readonly maxBlocks: number;
   /** A free slot; undefined: there is none. */
-  readonly takeSlot: () => number | undefined;
+  readonly acquireSlot: () => number | undefined;
   readonly payloadIn: (slot: number) => Uint8Array;
   /** That frame is in the slots of these. */
   readonly onFrame: (frame: number, blocks: readonly { readonly hash: BlockHash; readonly slot: number }[]) => void;
@@ -45,11 +45,11 @@ export class EarlyExports {
 
   /** Of blocks that a step fills. */
   begin(hashes: readonly AnchoredHash[]): EarlyExport | undefined {
-    const { maxBlocks, takeSlot, payloadIn, onFrame, onLeft } = this.#options;
+    const { maxBlocks, acquireSlot, payloadIn, onFrame, onLeft } = this.#options;
     const blocks: Leaving[] = [];
     const outs = hashes.map((hash) => {
       const isWanted = this.#awaited.has(hash.key) && !this.#leaving.has(hash.key);
-      const slot = isWanted && blocks.length < maxBlocks ? takeSlot() : undefined;
+      const slot = isWanted && blocks.length < maxBlocks ? acquireSlot() : undefined;
       if (slot === undefined) return undefined;
       this.#leaving.add(hash.key);
       blocks.push({ hash, slot });

@@ -3,9 +3,9 @@
  *
  *   schedule(t + 1) ─► submit(t + 1) ─► settle(t): its tokens, its full blocks
  *
- * A device that computes by itself is given step t + 1 before t has returned: a decode row names "the token that is drawn in t". A stop
+ * A device that computes by itself is given step t + 1 before t has returned: a decode row names "the token that is sampled in t". A stop
  * token, a limit or a cancel is honoured when t settles; what t + 1 then made for the sequence is nobody's, and its blocks go back when
- * t + 1 has settled too. Sequences whose tokens the host draws are not in t + 1.
+ * t + 1 has settled too. Sequences whose tokens the host samples are not in t + 1.
  *
  * It owns the device and the device blocks. It knows no network and no disk: fetched records come in as bytes in host memory
  * (`deliver`), full blocks go out as bytes in host memory (`exportTo`), and what happened is emitted as events, in order.
@@ -19,13 +19,13 @@ import type { AnchoredHash, BlockHash } from '../kv/block_key.ts';
 import { widestOf, type KvSpec } from '../kv/kv_spec.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import { BlockPool } from './block_pool.ts';
-import { DrawBook, MAX_HOST_DRAWS } from './draw_book.ts';
+import { SamplingState, MAX_HOST_SAMPLED_ROWS } from './sampling_state.ts';
 import type { EngineEvent } from './engine_events.ts';
 import { FirstStep } from './first_step.ts';
-import { Incoming, type Arrival } from './incoming.ts';
+import { Incoming, type IncomingBlock } from './incoming_blocks.ts';
 import { reportedToken } from './sampler.ts';
 import { Scheduler } from './scheduler.ts';
-import { ROW_UNIT, StepPace, type StepTimes } from './step_pace.ts';
+import { ROW_UNIT, StepBudget, type StepTimes } from './step_budget.ts';
 import { Sequence, type SequenceRequest, type SequenceState } from './sequence.ts';
 import { buildStep, exportOf, numPromptTop, type EarlyExport, type StepRows } from './step.ts';
 import type { PlannedRows } from './step_plan.ts';
@@ -63,8 +63,8 @@ export class Engine {
   readonly #emit: EngineOptions['emit'];
   readonly #clock: Clock;
   readonly #scheduler: Scheduler;
-  readonly #draws: DrawBook;
-  readonly #pace: StepPace;
+  readonly #sampling: SamplingState;
+  readonly #pace: StepBudget;
   readonly #incoming: Incoming;
   readonly #blockSize: number;
   /** Tokens that the widest layer of all sees; 0: all. */
@@ -73,7 +73,7 @@ export class Engine {
   readonly #sequences = new Map<number, Sequence>();
   /** In the order in which the device runs them; at most one more than it takes ahead. */
   readonly #steps: InFlightStep[] = [];
-  #settledMs = 0;
+  #completedMs = 0;
   #numSubmitted = 0;
   lastStepMs = 0;
   /** Steps that have settled. */
@@ -91,8 +91,8 @@ export class Engine {
     this.pool = new BlockPool(numBlocks, (key) => {
       emit({ kind: 'removed', key });
     });
-    this.#draws = new DrawBook(executable, maxNumSeqs);
-    this.#pace = new StepPace(options.stepMs, options.firstSteps);
+    this.#sampling = new SamplingState(executable, maxNumSeqs);
+    this.#pace = new StepBudget(options.stepMs, options.firstSteps);
     this.#incoming = new Incoming({
       ...{ executable, pool: this.pool, blockSize, frames },
       onWhole: (block, hash) => {
@@ -106,7 +106,7 @@ export class Engine {
       },
     });
     this.#scheduler = new Scheduler(this.pool, { blockSize, chunkTokens, maxNumSeqs, maxWaiting }, (sequence) => {
-      this.#draws.close(sequence);
+      this.#sampling.close(sequence);
       emit({ kind: 'preempted', id: sequence.request.id });
     });
   }
@@ -129,7 +129,7 @@ export class Engine {
     const sequence = this.#sequences.get(id);
     if (!sequence) return;
     this.#scheduler.remove(sequence);
-    this.#draws.close(sequence);
+    this.#sampling.close(sequence);
     this.#sequences.delete(id);
   }
 
@@ -139,9 +139,9 @@ export class Engine {
   }
 
   /** Puts verified blocks in; those of a sequence that is not loading are ignored. */
-  async deliver(id: number, arrivals: readonly Arrival[]): Promise<void> {
+  async deliver(id: number, incoming: readonly IncomingBlock[]): Promise<void> {
     const sequence = this.#sequences.get(id);
-    if (sequence?.state.kind === 'loading') await this.#incoming.put(sequence, arrivals);
+    if (sequence?.state.kind === 'loading') await this.#incoming.put(sequence, incoming);
   }
 
   /** No more blocks will come: compute what is left. */
@@ -172,8 +172,8 @@ export class Engine {
       promptRows: (tokenRows) =>
         Math.min(this.#pace.promptRows(tokenRows), Math.max(ROW_UNIT, this.#executable.maxRowsNow - tokenRows)),
       isIdle,
-      candidatesOf: (sequences) => this.#draws.candidatesOf(sequences),
-      maxHostDraws: MAX_HOST_DRAWS,
+      candidatesOf: (sequences) => this.#sampling.candidatesOf(sequences),
+      maxHostSamples: MAX_HOST_SAMPLED_ROWS,
     });
     const nowMs = this.#clock.nowMs();
     for (const { request, times, cursor } of admitted) {
@@ -188,7 +188,7 @@ export class Engine {
       this.#submit(work, nowMs);
     }
     if (this.#steps.length > this.#executable.numAhead || (!hasSubmitted && this.#steps.length > 0)) {
-      await this.#settle();
+      await this.#complete();
       return true;
     }
     if (this.#finishIdlePrefills() || hasSubmitted || admitted.length > 0) return true;
@@ -197,39 +197,39 @@ export class Engine {
 
   /** Settles every step that the device was given. */
   async drain(): Promise<void> {
-    while (this.#steps.length > 0) await this.#settle();
+    while (this.#steps.length > 0) await this.#complete();
   }
 
   #submit(work: readonly PlannedRows<Sequence>[], nowMs: number): void {
     this.#numSubmitted++;
     const part = this.#firstStep.restOf(work);
-    const { rows, batch, filled } = buildStep(work, this.#draws, this.#blockSize, this.#numSubmitted);
+    const { rows, batch, filled } = buildStep(work, this.#sampling, this.#blockSize, this.#numSubmitted);
     // Of a step that was begun some layers are past already: its blocks leave when it is done.
     const hashes = filled.map(({ hash }) => hash);
     const early = filled.length > 0 && !part ? this.#options.exportEarly?.(hashes) : undefined;
     const results = this.#executable.run(batch, { part, exports: early && exportOf(early, filled) });
     // Whoever settles it hears of a failure; nobody may until then.
     results.catch(() => undefined);
-    const tokenRows = rows.filter(({ count, drawn }) => count === 1 && drawn.length > 0).length;
+    const tokenRows = rows.filter(({ count, sampled }) => count === 1 && sampled.length > 0).length;
     const numRows = { tokenRows, promptRows: rows.reduce((sum, { count }) => sum + count, -tokenRows) };
     this.#steps.push({ rows, results, submittedMs: nowMs, numRows, early, isRest: part !== undefined });
   }
 
   /** The oldest step. */
-  async #settle(): Promise<void> {
+  async #complete(): Promise<void> {
     const step = this.#steps[0];
     assert(step, 'a step that was submitted');
     const results = await step.results;
     this.#steps.shift();
     const nowMs = this.#clock.nowMs();
-    this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#settledMs);
-    this.#settledMs = nowMs;
+    this.lastStepMs = nowMs - Math.max(step.submittedMs, this.#completedMs);
+    this.#completedMs = nowMs;
     if (!step.isRest) this.#pace.took({ ...step.numRows, ms: this.lastStepMs });
     this.numSteps++;
     let at = 0;
     for (const rows of step.rows) {
-      this.#settleRows(rows, results, at);
-      at += rows.prompt.end - rows.prompt.start + rows.drawn.length;
+      this.#completeRows(rows, results, at);
+      at += rows.prompt.end - rows.prompt.start + rows.sampled.length;
     }
     step.early?.onEnd();
     this.#finishIdlePrefills();
@@ -239,9 +239,9 @@ export class Engine {
     return this.#sequences.get(sequence.request.id) !== sequence;
   }
 
-  /** `at`: where the results of these rows begin, those of the prompt before those that were drawn. */
-  #settleRows(rows: StepRows, results: readonly SampleResult[], at: number): void {
-    const { sequence, prompt, drawn } = rows;
+  /** `at`: where the results of these rows begin, those of the prompt before those that were sampled. */
+  #completeRows(rows: StepRows, results: readonly SampleResult[], at: number): void {
+    const { sequence, prompt, sampled } = rows;
     sequence.cursor.stepReturned();
     // Cancelled or finished while the device computed: its token is nobody's, and no step touches its blocks any more.
     if (this.#isGone(sequence)) {
@@ -251,13 +251,13 @@ export class Engine {
     this.#advance(rows);
     const behind = at + prompt.end - prompt.start;
     if (behind > at) this.#reportPrompt(rows, results.slice(at, behind));
-    for (let i = 0; i < drawn.length; i++) {
-      const position = drawn[i];
+    for (let i = 0; i < sampled.length; i++) {
+      const position = sampled[i];
       const result = results[behind + i];
       if (position === undefined || !result || this.#isGone(sequence)) return;
-      sequence.cursor.drawReturned();
-      const sampled = this.#draws.take(sequence, position, result);
-      if (sampled) this.#take(sequence, sampled);
+      sequence.cursor.sampleReturned();
+      const message = this.#sampling.sampledMessage(sequence, position, result);
+      if (message) this.#take(sequence, message);
       else this.#fail(sequence);
     }
   }
@@ -275,7 +275,7 @@ export class Engine {
 
   #fail({ request: { id } }: Sequence): void {
     this.cancel(id);
-    const message = 'no token can be drawn: a logit of the model is no number, or every token is forbidden';
+    const message = 'no token can be sampled: a logit of the model is no number, or every token is forbidden';
     this.#emit({ kind: 'refused', id, code: 'internal', message });
   }
 
@@ -283,7 +283,7 @@ export class Engine {
   #advance({ sequence, start, count, after }: StepRows): void {
     const blockSize = this.#blockSize;
     const { request, times, tokens, chain, cursor } = sequence;
-    cursor.settle(after);
+    cursor.complete(after);
     times.numRun += count;
     if (tokens.length >= (chain.hashes.length + 1) * blockSize) chain.extend(tokens.view());
     for (let index = Math.floor(start / blockSize); index < Math.floor((start + count) / blockSize); index++) {

@@ -66,11 +66,11 @@ export class EngineHost {
   }
 
   submit(request: SequenceRequest): void {
-    this.#thread.tell('submit', request);
+    this.#thread.notify('submit', request);
   }
 
   send(message: ToEngine): void {
-    this.#thread.tell('receive', message);
+    this.#thread.notify('receive', message);
   }
 
   /** Waits for the step that runs: a thread that ends while Dawn owes it an answer takes the whole process down. */

@@ -7,7 +7,7 @@ import type { Executable } from '../../kernels/device.ts';
 import { Condition } from '../base/condition.ts';
 import type { Clock } from '../base/clock.ts';
 import { Failure } from '../base/failure.ts';
-import type { StepTimes } from './step_pace.ts';
+import type { StepTimes } from './step_budget.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import { BlockCopies } from './block_copies.ts';
 import { Engine } from './engine.ts';
@@ -27,7 +27,7 @@ export interface EngineLoopOptions {
   readonly clock: Clock;
   readonly emit: (message: FromEngine) => void;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
-  readonly pulse: Int32Array;
+  readonly heartbeat: Int32Array;
   /** For drills: told before every turn. */
   readonly onTurn?: (numSteps: number) => void;
 }
@@ -143,10 +143,10 @@ export class EngineLoop {
 
   /** Resolves when told to stop, when no step and no copy runs: a device must not go while it computes. */
   async run(): Promise<void> {
-    const { pulse, onTurn, clock } = this.#options;
+    const { heartbeat, onTurn, clock } = this.#options;
     while (!this.#isStopping) {
-      if (this.#copies.showsLife()) Atomics.add(pulse, 0, 1);
-      Atomics.store(pulse, 1, 1);
+      if (this.#copies.showsLife()) Atomics.add(heartbeat, 0, 1);
+      Atomics.store(heartbeat, 1, 1);
       onTurn?.(this.engine.numSteps);
       this.#hasNews = false;
       this.#copies.beginImport(this.engine);
@@ -162,7 +162,7 @@ export class EngineLoop {
       if (hasWorked) {
         await clock.turn();
       } else {
-        if (!this.#copies.isCopying) Atomics.store(pulse, 1, 0);
+        if (!this.#copies.isCopying) Atomics.store(heartbeat, 1, 0);
         await this.#news();
       }
     }

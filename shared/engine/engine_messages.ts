@@ -16,7 +16,7 @@ export interface EngineWorkerData {
   /** For drills; 0: never. */
   readonly hangAfterSteps: number;
   /** [turns of the loop, 1 while one runs] u32: what the control thread's watchdog looks at. */
-  readonly pulse: SharedArrayBuffer;
+  readonly heartbeat: SharedArrayBuffer;
 }
 
 export type ToEngine =

@@ -20,7 +20,7 @@ export interface EngineMethods {
 }
 
 export async function start(data: EngineWorkerData, emit: (message: FromEngine) => void): Promise<EngineMethods> {
-  const { model: options, maxWaiting, stepMs, pulse, loseDeviceAfterSteps, hangAfterSteps } = data;
+  const { model: options, maxWaiting, stepMs, heartbeat, loseDeviceAfterSteps, hangAfterSteps } = data;
   const startMs = systemClock.nowMs();
   let reportedBytes = 0;
   const loading = loadModel(
@@ -40,7 +40,7 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
   });
   if (!model) return { submit: () => undefined, receive: () => undefined };
   const { executable, format, layout, numBlocks, folder, shape, device, description, firstSteps } = model;
-  const beat = new Int32Array(pulse);
+  const beats = new Int32Array(heartbeat);
   const loop = new EngineLoop({
     ...{
       executable,
@@ -51,13 +51,13 @@ export async function start(data: EngineWorkerData, emit: (message: FromEngine) 
       firstSteps,
       clock: systemClock,
       emit,
-      pulse: beat,
+      heartbeat: beats,
     },
     chunkTokens: options.chunkTokens,
     maxNumSeqs: options.maxNumSeqs,
     onTurn: (numSteps) => {
       if (loseDeviceAfterSteps > 0 && numSteps >= loseDeviceAfterSteps) device.destroy();
-      if (hangAfterSteps > 0 && numSteps >= hangAfterSteps) Atomics.wait(beat, 1, 1);
+      if (hangAfterSteps > 0 && numSteps >= hangAfterSteps) Atomics.wait(beats, 1, 1);
     },
   });
   // What the device blocks hold is the longest context here, whatever the model could do.

@@ -4,16 +4,16 @@
  */
 import { firstNeeded, type KvSpec } from '../kv/kv_spec.ts';
 
-export type ArrivalSpec = Pick<KvSpec, 'frames' | 'blockSize'>;
+export type IncomingSpec = Pick<KvSpec, 'frames' | 'blockSize'>;
 
 export class FetchedBlocks {
-  readonly #spec: ArrivalSpec;
+  readonly #spec: IncomingSpec;
   /** Indices of blocks that are whole and not counted as submitted yet: a block before them is missing. */
   readonly #whole = new Set<number>();
   /** By index, of blocks that are not whole: which frames have arrived, bit f for frame f. */
   readonly #frames = new Map<number, number>();
 
-  constructor(spec: ArrivalSpec) {
+  constructor(spec: IncomingSpec) {
     this.#spec = spec;
   }
 
@@ -39,7 +39,7 @@ export class FetchedBlocks {
   }
 
   /** The block is counted as submitted. @returns whether it was whole */
-  take(index: number): boolean {
+  acquire(index: number): boolean {
     return this.#whole.delete(index);
   }
 

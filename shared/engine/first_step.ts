@@ -6,7 +6,7 @@
  * Only where nothing else is to be computed. Whatever else the device is given then ends it, and that step is computed from its
  * beginning: no batch waits for it.
  */
-import type { Executable, StepPart } from '../../kernels/device.ts';
+import type { Executable, StepSection } from '../../kernels/device.ts';
 import type { LayerSpan } from '../kv/kv_spec.ts';
 import type { Sequence, SequenceState } from './sequence.ts';
 import type { PlannedRows } from './step_plan.ts';
@@ -66,7 +66,7 @@ export class FirstStep {
   }
 
   /** Those compute now. @returns what of that step is left, when it is the one that was begun. */
-  restOf(work: readonly PlannedRows<Sequence>[]): StepPart | undefined {
+  restOf(work: readonly PlannedRows<Sequence>[]): StepSection | undefined {
     const begun = this.#begun;
     this.#begun = undefined;
     const [planned] = work;

@@ -12,11 +12,11 @@ import type { Model } from '../model/model_folder.ts';
 import { openModel } from '../model/open_model.ts';
 import { servedLength } from '../model/served_length.ts';
 import type { ModelWeights } from '../model/weights.ts';
-import type { StepTimes } from './step_pace.ts';
+import type { StepTimes } from './step_budget.ts';
 import type { ModelShape } from '../model/model_shape.ts';
 import { programOf, shapeOf } from './architectures/registry.ts';
 import { checkTensors } from './check_tensors.ts';
-import { heldFormats } from './held_formats.ts';
+import { storageFormats } from './storage_formats.ts';
 import { ropesServed } from './architectures/decoder_rope.ts';
 import type { WasmBounds } from '../../kernels/wasm/wasm_device.ts';
 import { autoDevice, openDevice } from './open_device.ts';
@@ -70,8 +70,8 @@ export interface LoadedModel {
   readonly firstSteps: readonly StepTimes[];
 }
 
-/** For biases and counts of sequences that have any; for those beyond it the host draws. */
-const DRAW_PAGE_BYTES = 64 * 2 ** 20;
+/** For biases and counts of sequences that have any; for those beyond it the host samples. */
+const SAMPLE_PAGE_BYTES = 64 * 2 ** 20;
 const AUTO_KV_BYTES = 512 * 2 ** 20;
 const AUTO_MAX_BLOCKS = 4_096;
 /** Of the machine's memory: what is not touched is not taken, and what is touched by long contexts should be there. */
@@ -120,7 +120,7 @@ async function loadOn(
   const weights = await folder.openWeights();
   try {
     checkTensors(program, weights.shapes, weights.path);
-    const held = heldFormats(program, weights, options.weightFormat, device.kind === 'webgpu' ? 'f16' : 'int8');
+    const held = storageFormats(program, weights, options.weightFormat, device.kind === 'webgpu' ? 'f16' : 'int8');
     await device.checkRows(held.program, { weightFormat: held.common, kv });
     if (device.fault !== undefined)
       throw new DeviceError(
@@ -133,7 +133,7 @@ async function loadOn(
       weightFormat: held.common,
       kv,
       numBlocks: numBlocksOf(options, device, maxBlocksPerSequence, spec.payloadBytes),
-      drawPages: Math.min(2 * options.maxNumSeqs, Math.floor(DRAW_PAGE_BYTES / (4 * shape.vocabSize))),
+      samplerPages: Math.min(2 * options.maxNumSeqs, Math.floor(SAMPLE_PAGE_BYTES / (4 * shape.vocabSize))),
       nowMs: clock && (() => clock.nowMs()),
       ...(onProgress ? { onProgress: progressOf(held.program, weights, onProgress) } : {}),
     });

@@ -1,6 +1,6 @@
 /**
  * Philox4x32-10: a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
- * The stream of a token is (seed, absolute position), so a token draws the same number on every instance.
+ * The stream of a token is (seed, absolute position), so a token samples the same number on every instance.
  */
 const M0 = 0xd2511f53;
 const M1 = 0xcd9e8d57;

@@ -1,20 +1,20 @@
 /**
- * How a request wants its tokens, as draws (kernels/draw.ts says what those are), and what a sequence's tokens so far make of the next one.
+ * How a request wants its tokens, as samples (kernels/sampling.ts says what those are), and what a sequence's tokens so far make of the next one.
  *
  * Penalties as vLLM has them: repetition over prompt and output, presence and frequency over output. Reported log-probabilities are
  * those of the raw logits.
  */
-import { MAX_CANDIDATES, type DrawRequest, type SampleResult } from '../../kernels/device.ts';
+import { MAX_CANDIDATES, type DeviceSampleParams, type SampleResult } from '../../kernels/device.ts';
 import {
   FORBIDDEN,
   IN_PROMPT,
   minWeightOf,
   penaltiesOf,
   scaleOf,
-  scoreOf,
-  type Draw,
+  fixedLogitOf,
+  type SampleParams,
   type Penalties,
-} from '../../kernels/draw.ts';
+} from '../../kernels/sampling.ts';
 import type { SampledMessage } from '../protocol/messages.ts';
 import type { Request, Sampling } from '../protocol/request.ts';
 import { randomAt } from './philox.ts';
@@ -31,13 +31,13 @@ function hasPenalties({ presencePenalty, frequencyPenalty, repetitionPenalty }: 
   return presencePenalty !== 0 || frequencyPenalty !== 0 || repetitionPenalty !== 1;
 }
 
-const NO_RANDOM: Draw['random'] = [0, 0];
+const NO_RANDOM: SampleParams['random'] = [0, 0];
 
-/** One sequence's draws, but for what differs from token to token. */
-export class Draws {
+/** One sequence's samples, but for what differs from token to token. */
+export class SequenceSampling {
   readonly params: Sampling;
   readonly #key: readonly [low: number, high: number];
-  readonly #constant: Omit<Draw, 'random'>;
+  readonly #constant: Omit<SampleParams, 'random'>;
 
   constructor(params: Sampling) {
     const { temperature, topP, topK, minP, presencePenalty, frequencyPenalty, repetitionPenalty } = params;
@@ -47,7 +47,7 @@ export class Draws {
       : undefined;
     this.#key = [params.seedLow, params.seedHigh];
     this.#constant = {
-      octaves: temperature === 0 ? undefined : scaleOf(Math.LOG2E / temperature),
+      log2Scale: temperature === 0 ? undefined : scaleOf(Math.LOG2E / temperature),
       minWeight: minWeightOf(minP),
       topK,
       topP: topP >= 1 ? 0 : Math.max(1, Math.min(2 ** 32 - 1, Math.round(topP * 2 ** 32))),
@@ -56,43 +56,48 @@ export class Draws {
   }
 
   /** Of the token that will have this absolute position. */
-  at(position: number): Draw {
-    const { octaves, minWeight, topK, topP, penalties } = this.#constant;
-    return { octaves, minWeight, topK, topP, penalties, random: this.#random(position) };
+  at(position: number): SampleParams {
+    const { log2Scale, minWeight, topK, topP, penalties } = this.#constant;
+    return { log2Scale, minWeight, topK, topP, penalties, random: this.#random(position) };
   }
 
-  /** The same, for a device that draws into `slot`. One object and no copies: it is made for every token. */
-  requestAt(position: number, slot: number, biasPage: number | undefined, countsPage: number | undefined): DrawRequest {
-    const { octaves, minWeight, topK, topP, penalties } = this.#constant;
+  /** The same, for a device that samples into `slot`. One object and no copies: it is made for every token. */
+  requestAt(
+    position: number,
+    slot: number,
+    biasPage: number | undefined,
+    countsPage: number | undefined,
+  ): DeviceSampleParams {
+    const { log2Scale, minWeight, topK, topP, penalties } = this.#constant;
     const random = this.#random(position);
-    return { octaves, minWeight, topK, topP, penalties, random, slot, biasPage, countsPage };
+    return { log2Scale, minWeight, topK, topP, penalties, random, slot, biasPage, countsPage };
   }
 
-  #random(position: number): Draw['random'] {
-    return this.#constant.octaves ? randomAt(this.#key, position) : NO_RANDOM;
+  #random(position: number): SampleParams['random'] {
+    return this.#constant.log2Scale ? randomAt(this.#key, position) : NO_RANDOM;
   }
 }
 
 const NOTHING: readonly (readonly [number, number])[] = [];
 
-/** What bias, penalties and the least number of tokens make of a sequence's next draw; changed token by token. */
-export class DrawMemory {
+/** What bias, penalties and the least number of tokens make of a sequence's next sample; changed token by token. */
+export class LogitAdjustments {
   bias: Int32Array<ArrayBuffer> | undefined;
   counts: Uint32Array<ArrayBuffer> | undefined;
   readonly #stops: readonly number[];
   readonly #biases: ReadonlyMap<number, number>;
-  /** Position from which on stop tokens may be drawn. */
+  /** Position from which on stop tokens may be sampled. */
   readonly #stopsFrom: number;
   #hasStops: boolean;
 
   /** `vocab` values each, of what the parameters need. */
   constructor(params: Sampling, { tokens, promptLength, stopTokenIds }: Context, vocab: number) {
     const { biasTokens, biasValues } = params;
-    this.#biases = new Map(biasTokens.map((token, i) => [token, scoreOf(biasValues[i] ?? 0)]));
+    this.#biases = new Map(biasTokens.map((token, i) => [token, fixedLogitOf(biasValues[i] ?? 0)]));
     this.#stopsFrom = promptLength + params.minTokens;
     this.#stops = stopTokenIds.filter((token) => token < vocab);
     this.#hasStops = tokens.length >= this.#stopsFrom;
-    // Stop tokens that may be drawn by now, or that are none, are no reason for a bias.
+    // Stop tokens that may be sampled by now, or that are none, are no reason for a bias.
     if (this.#biases.size > 0 || (!this.#hasStops && this.#stops.length > 0)) {
       this.bias = new Int32Array(vocab);
       for (const [token, bias] of this.#biases) if (token < vocab) this.bias[token] = bias;

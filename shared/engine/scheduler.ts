@@ -31,10 +31,10 @@ export interface StepTerms {
   readonly promptRows: (tokenRows: number) => number;
   /** The device has returned every step. */
   readonly isIdle: boolean;
-  /** Those of the sequences that can be computed now, in order, and who draws for them. */
+  /** Those of the sequences that can be computed now, in order, and who samples for them. */
   readonly candidatesOf: (sequences: readonly Sequence[]) => readonly Candidate<Sequence>[];
-  /** Tokens that the host can draw in a step. */
-  readonly maxHostDraws: number;
+  /** Tokens that the host can sample in a step. */
+  readonly maxHostSamples: number;
 }
 
 export interface Schedule {
@@ -120,13 +120,13 @@ export class Scheduler {
     return { work: [...plan.work, ...later.work], admitted, isShort: later.short !== undefined };
   }
 
-  #plan({ candidatesOf, promptRows, maxHostDraws }: StepTerms): StepPlan<Sequence> {
+  #plan({ candidatesOf, promptRows, maxHostSamples }: StepTerms): StepPlan<Sequence> {
     const { maxNumSeqs, chunkTokens, blockSize } = this.#limits;
     const budget: StepBudget = {
       rows: chunkTokens,
-      // Rows that are asked for besides the one that each sequence may draw from, those that may be admitted included.
+      // Rows that are asked for besides the one that each sequence may sample from, those that may be admitted included.
       spareSamples: maxNumSeqs - Math.min(this.#maxHeld, this.#held.length + this.#waiting.length),
-      hostDraws: maxHostDraws,
+      hostSamples: maxHostSamples,
       freeBlocks: this.#pool.numAvailable,
     };
     return planStep(candidatesOf(this.#held.filter(isRunning)), budget, blockSize, promptRows);

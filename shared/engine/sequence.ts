@@ -14,7 +14,7 @@ import { KeyChain, numPrefillBlocks, type AnchoredHash, type Digest } from '../k
 import { blocksOutsideWindow } from '../kv/kv_spec.ts';
 import type { Request } from '../protocol/request.ts';
 import { Cursor } from './cursor.ts';
-import { FetchedBlocks, type ArrivalSpec } from './fetched_blocks.ts';
+import { FetchedBlocks, type IncomingSpec } from './fetched_blocks.ts';
 import { SequenceTimes } from './sequence_times.ts';
 
 export interface SequenceRequest {
@@ -56,7 +56,7 @@ export class Sequence {
   readonly chain: KeyChain;
   readonly cursor = new Cursor();
   readonly times: SequenceTimes;
-  readonly #spec: ArrivalSpec;
+  readonly #spec: IncomingSpec;
   #state: SequenceState = { kind: 'waiting' };
   /** No fetch brings blocks any more. */
   #isFetched: boolean;
@@ -65,7 +65,7 @@ export class Sequence {
   /** The number of the last step that it was part of. */
   lastStep = 0;
 
-  constructor(request: SequenceRequest, spec: ArrivalSpec, nowMs: number) {
+  constructor(request: SequenceRequest, spec: IncomingSpec, nowMs: number) {
     this.request = request;
     this.tokens = new TokenList(request.tokens);
     this.chain = new KeyChain(request.root, spec.blockSize, request.hashes, request.keyBits);
@@ -117,7 +117,7 @@ export class Sequence {
     const first = this.cursor.submitted / blockSize;
     const end = fetched.usableEnd(first, this.hittableBlocks);
     for (let index = first; index < end; index++) {
-      if (!fetched.take(index)) this.times.numFetched += blockSize;
+      if (!fetched.acquire(index)) this.times.numFetched += blockSize;
       this.cursor.skip(blockSize);
     }
     this.#state = { kind: 'running', blocks, fetched, firstHeld: 0 };
@@ -170,8 +170,8 @@ export class Sequence {
     return this.tokens.length + this.cursor.pending;
   }
 
-  /** Whether a token is drawn from the row before `end`. */
-  drawsAt(end: number): boolean {
+  /** Whether a token is sampled from the row before `end`. */
+  samplesAt(end: number): boolean {
     return this.request.kind === 'decode' && end === this.length;
   }
 
@@ -199,10 +199,10 @@ export class Sequence {
     const { state, cursor } = this;
     if (state.kind !== 'loading' && state.kind !== 'running') return;
     const { blockSize } = this.#spec;
-    while (state.fetched.take(cursor.submitted / blockSize)) cursor.skip(blockSize);
+    while (state.fetched.acquire(cursor.submitted / blockSize)) cursor.skip(blockSize);
   }
 
-  /** Rows are to come whose logits are wanted, besides the one that a token is drawn from. */
+  /** Rows are to come whose logits are wanted, besides the one that a token is sampled from. */
   get isReadingPrompt(): boolean {
     return this.#promptNext < this.request.request.promptLength;
   }

@@ -1,7 +1,7 @@
 /** One step of the device: the rows that each sequence computes in it, and what comes back for them. */
 import { fromSlot, type SampleRequest, type Segment, type StepExport } from '../../kernels/device.ts';
 import type { AnchoredHash } from '../kv/block_key.ts';
-import { promptRequest, type DrawBook } from './draw_book.ts';
+import { promptRequest, type SamplingState } from './sampling_state.ts';
 import type { Sequence } from './sequence.ts';
 import type { PlannedRows } from './step_plan.ts';
 
@@ -14,8 +14,8 @@ export interface StepRows {
   readonly after: number;
   /** Positions of tokens of the prompt whose log-probabilities are asked for: [start, end). */
   readonly prompt: { readonly start: number; readonly end: number };
-  /** Positions of the tokens that are drawn. */
-  readonly drawn: readonly number[];
+  /** Positions of the tokens that are sampled. */
+  readonly sampled: readonly number[];
 }
 
 /** A block that a step fills. */
@@ -43,7 +43,7 @@ export interface BuiltStep {
 /** Makes the batch, and moves the sequences' cursors on. `step`: its number. */
 export function buildStep(
   work: readonly PlannedRows<Sequence>[],
-  draws: DrawBook,
+  sampling: SamplingState,
   blockSize: number,
   step: number,
 ): BuiltStep {
@@ -52,53 +52,53 @@ export function buildStep(
   const rows = work.map(({ sequence, count }): StepRows => {
     const { submitted: start } = sequence.cursor;
     const end = start + count;
-    const drawn = sequence.drawsAt(end) ? [sequence.length] : [];
+    const sampled = sequence.samplesAt(end) ? [sequence.length] : [];
     const prompt = sequence.promptRows(start, end);
-    const tokens = tokensOf(sequence, start, end, draws);
+    const tokens = tokensOf(sequence, start, end, sampling);
     const blockTable = sequence.blocks;
-    const samples = samplesOf(sequence, prompt, drawn, start, count, draws);
+    const samples = samplesOf(sequence, prompt, sampled, start, count, sampling);
     // One object a token of a decode step: what is spread is made twice.
     batch.push(samples ? { tokens, start, blockTable, samples } : { tokens, start, blockTable });
     for (let index = Math.floor(start / blockSize); index < Math.floor(end / blockSize); index++) {
       const [block, hash] = [sequence.blocks[index], sequence.chain.hashes[index]];
       if (block !== undefined && hash) filled.push({ block, hash });
     }
-    sequence.cursor.submit(count, drawn.length);
+    sequence.cursor.submit(count, sampled.length);
     sequence.lastStep = step;
     sequence.passFetched();
-    return { sequence, start, count, after: sequence.cursor.submitted, prompt, drawn };
+    return { sequence, start, count, after: sequence.cursor.submitted, prompt, sampled };
   });
   return { rows, batch, filled };
 }
 
-/** Ids of tokens [start, end); of those that the step before draws, where the device finds them. */
-function tokensOf(sequence: Sequence, start: number, end: number, draws: DrawBook): ArrayLike<number> {
+/** Ids of tokens [start, end); of those that the step before samples, where the device finds them. */
+function tokensOf(sequence: Sequence, start: number, end: number, sampling: SamplingState): ArrayLike<number> {
   const { tokens } = sequence;
   // One row is what most steps have of a sequence.
-  if (end - start === 1) return [tokens.at(start) ?? fromSlot(draws.slotOf(sequence))];
+  if (end - start === 1) return [tokens.at(start) ?? fromSlot(sampling.slotOf(sequence))];
   const known = tokens.range(start, end);
   if (known.length === end - start) return known;
-  return [...known, ...new Array<number>(end - start - known.length).fill(fromSlot(draws.slotOf(sequence)))];
+  return [...known, ...new Array<number>(end - start - known.length).fill(fromSlot(sampling.slotOf(sequence)))];
 }
 
 /** Samples of the rows [start, start + count) of a sequence; undefined: none. */
 function samplesOf(
   sequence: Sequence,
   prompt: StepRows['prompt'],
-  drawn: StepRows['drawn'],
+  sampled: StepRows['sampled'],
   start: number,
   count: number,
-  draws: DrawBook,
+  sampling: SamplingState,
 ): readonly SampleRequest[] | undefined {
-  // Most steps draw one token of a sequence, and nothing else.
-  if (prompt.start === prompt.end && drawn.length === 1) return [draws.request(sequence, drawn[0]!, count - 1)];
+  // Most steps sample one token of a sequence, and nothing else.
+  if (prompt.start === prompt.end && sampled.length === 1) return [sampling.request(sequence, sampled[0]!, count - 1)];
   const samples: SampleRequest[] = [];
   if (prompt.start < prompt.end) {
     const tokens = sequence.tokens.range(prompt.start, prompt.end);
     const numTop = numPromptTop(sequence);
     tokens.forEach((token, i) => samples.push(promptRequest(prompt.start + i - 1 - start, token, numTop)));
   }
-  for (let i = 0; i < drawn.length; i++) samples.push(draws.request(sequence, drawn[i]!, count - 1));
+  for (let i = 0; i < sampled.length; i++) samples.push(sampling.request(sequence, sampled[i]!, count - 1));
   return samples.length > 0 ? samples : undefined;
 }
 

@@ -17,24 +17,24 @@ export interface PlannableSequence {
   readonly blocks: { readonly length: number };
   /** Each of its rows is a sample. */
   readonly isReadingPrompt: boolean;
-  /** A token is drawn from the row before `end`. */
-  drawsAt(end: number): boolean;
+  /** A token is sampled from the row before `end`. */
+  samplesAt(end: number): boolean;
 }
 
-/** Who draws a sequence's next token. `waits`: the host, in a later step. */
-export type DrawnBy = 'device' | 'host' | 'waits';
+/** Who samples a sequence's next token. `waits`: the host, in a later step. */
+export type SampledBy = 'device' | 'host' | 'waits';
 
 export interface Candidate<S extends PlannableSequence> {
   readonly sequence: S;
-  readonly drawnBy: DrawnBy;
+  readonly sampledBy: SampledBy;
 }
 
 /** What a step has left. */
 export interface StepBudget {
   readonly rows: number;
-  /** Samples besides the one that each sequence may draw from. */
+  /** Samples besides the one that each sequence may sample from. */
   readonly spareSamples: number;
-  readonly hostDraws: number;
+  readonly hostSamples: number;
   readonly freeBlocks: number;
 }
 
@@ -67,7 +67,7 @@ export function planStep<S extends PlannableSequence>(
   const plan = (candidate: Candidate<S>): void => {
     const count = rowsOf(candidate, left);
     if (count <= 0) return;
-    const { sequence, drawnBy } = candidate;
+    const { sequence, sampledBy } = candidate;
     const end = sequence.cursor.submitted + count;
     const newBlocks = Math.max(0, Math.ceil(end / blockSize) - sequence.blocks.length);
     if (newBlocks > left.freeBlocks) {
@@ -75,10 +75,10 @@ export function planStep<S extends PlannableSequence>(
       return;
     }
     work.push({ sequence, count, newBlocks });
-    const isHostDrawn = drawnBy === 'host' && sequence.drawsAt(end);
+    const isHostSampled = sampledBy === 'host' && sequence.samplesAt(end);
     left.rows -= count;
     left.spareSamples -= sequence.isReadingPrompt ? count - 1 : 0;
-    left.hostDraws -= isHostDrawn ? 1 : 0;
+    left.hostSamples -= isHostSampled ? 1 : 0;
     left.freeBlocks -= newBlocks;
   };
   const prompts: Candidate<S>[] = [];
@@ -93,13 +93,13 @@ export function planStep<S extends PlannableSequence>(
 
 /** Rows of one sequence within the budget. */
 function rowsOf<S extends PlannableSequence>(
-  { sequence, drawnBy }: Candidate<S>,
-  { rows, spareSamples, hostDraws }: StepBudget,
+  { sequence, sampledBy }: Candidate<S>,
+  { rows, spareSamples, hostSamples }: StepBudget,
 ): number {
   const { submitted } = sequence.cursor;
   const count = Math.min(rows, sequence.remaining, sequence.nextStop - submitted);
   const allowed = sequence.isReadingPrompt ? Math.min(count, 1 + spareSamples) : count;
-  const mayDraw = drawnBy === 'device' || (drawnBy === 'host' && hostDraws > 0);
-  // Computed up to the row that it would draw from, when nobody can draw.
-  return allowed > 0 && !mayDraw && sequence.drawsAt(submitted + allowed) ? allowed - 1 : allowed;
+  const maySample = sampledBy === 'device' || (sampledBy === 'host' && hostSamples > 0);
+  // Computed up to the row that it would sample from, when nobody can sample.
+  return allowed > 0 && !maySample && sequence.samplesAt(submitted + allowed) ? allowed - 1 : allowed;
 }

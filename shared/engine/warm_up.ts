@@ -4,8 +4,8 @@
  */
 import type { Executable, Segment } from '../../kernels/device.ts';
 import { neutralSampling } from '../protocol/request.ts';
-import { Draws } from './sampler.ts';
-import type { StepTimes } from './step_pace.ts';
+import { SequenceSampling } from './sampler.ts';
+import type { StepTimes } from './step_budget.ts';
 
 export interface WarmUpOptions {
   /** Tokens of a prompt that a step takes at most, and a sequence. */
@@ -37,8 +37,8 @@ export async function warmUp(
   const most = Math.min(MANY_ROWS, chunkTokens, maxModelLen - 1, numBlocks * blockSize - 1);
   if (most < 1) return [];
   const blockTable = Array.from({ length: Math.ceil((most + 1) / blockSize) }, (_, i) => i);
-  const draw = { ...new Draws(neutralSampling).at(most), slot: 0 };
-  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, draw }];
+  const sample = { ...new SequenceSampling(neutralSampling).at(most), slot: 0 };
+  const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, sample }];
   const nowMs = steadyMs ?? (() => 0);
   const timed = async (segment: Segment): Promise<number> => {
     const startMs = nowMs();

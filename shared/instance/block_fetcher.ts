@@ -13,8 +13,8 @@ import { openFetch, type FetchLine, type FetchStream } from '../net/fetch/fetch.
 import type { Arrived } from '../net/fetch/fetch_events.ts';
 import type { Slots } from '../net/fetch/transfer.ts';
 import type { RequestContext, Source } from '../protocol/messages.ts';
-import type { ArrivalWindow } from './arrival_window.ts';
-import { consecutive, SeenRuns, wholeRuns, type Run, type Runs } from './fetch_runs.ts';
+import type { FetchSlots } from './fetch_slots.ts';
+import { consecutive, SeenRuns, wholeRuns, type FetchRun, type FetchRuns } from './fetch_runs.ts';
 import type { Outbox } from './outbox.ts';
 
 export interface FetchJob {
@@ -44,7 +44,7 @@ export interface BlockFetcherOptions {
   readonly line: FetchLine;
   readonly slab: Slab;
   readonly layout: RecordLayout;
-  readonly window: ArrivalWindow;
+  readonly window: FetchSlots;
   readonly outbox: Outbox;
   readonly ownAddress: string;
   readonly sendToEngine: (message: ToEngine) => void;
@@ -95,7 +95,7 @@ export class BlockFetcher {
     }
   }
 
-  async #fetch(job: FetchJob, { runs, from }: Runs): Promise<Fetched> {
+  async #fetch(job: FetchJob, { runs, from }: FetchRuns): Promise<Fetched> {
     const streams = runs.map((run) => this.#open(job, run));
     let [reached, bytes] = [from, 0];
     let reason = 'no holder has the next block';
@@ -107,8 +107,8 @@ export class BlockFetcher {
         if (!stream) break;
         reading = source.address;
         const slots = this.#slotsOf(job);
-        for await (const arrivals of stream.records(slots)) {
-          for (const arrival of arrivals) {
+        for await (const incoming of stream.records(slots)) {
+          for (const arrival of incoming) {
             const block = source.start + arrival.index;
             const fault = this.#deliver(job, block, arrival);
             if (fault !== undefined) throw new Error(`block ${block} from ${source.address}: ${fault}`);
@@ -133,7 +133,7 @@ export class BlockFetcher {
   }
 
   /** A source that is this process is read from the outbox; its records go through the same checks. */
-  #open(job: FetchJob, { address, start, end, isComputing, wanted }: Run): FetchStream {
+  #open(job: FetchJob, { address, start, end, isComputing, wanted }: FetchRun): FetchStream {
     const { line, layout, ownAddress, outbox } = this.#options;
     const hashes = job.hashes.slice(start, end);
     if (address !== ownAddress) {
@@ -151,19 +151,21 @@ export class BlockFetcher {
       });
     }
     return {
-      async *records({ take, bytes }) {
+      async *records({ acquire, bytes }) {
         for (const [index, hash] of hashes.entries()) {
-          const lent = await outbox.lend(hash, job.context.requestId, 0, job.signal);
+          const lent = await outbox.borrow(hash, job.context.requestId, 0, job.signal);
           if (!lent) return;
           let slot: number;
           try {
-            slot = await take();
+            slot = await acquire();
             bytes(slot).set(lent.record);
           } finally {
             lent.release();
           }
           const want = { format: layout.format, digest: hash.digest };
-          const fault = await line.mover.call('verify', { slot, bytes: lent.record.length, want }).catch(messageOf);
+          const fault = await line.transferThread
+            .call('verify', { slot, bytes: lent.record.length, want })
+            .catch(messageOf);
           yield [{ index, slot, frame: undefined, isLast: true, fault }];
         }
       },
@@ -174,10 +176,10 @@ export class BlockFetcher {
   #slotsOf({ isAdmitted, signal }: FetchJob): Slots {
     const { window, slab, layout } = this.#options;
     return {
-      take: () => window.take(isAdmitted, signal),
+      acquire: () => window.acquire(isAdmitted, signal),
       bytes: (slot) => slotBytes(slab.memory, slot, layout.spec.slotBytes),
-      giveBack: (slot) => {
-        window.give(slot);
+      release: (slot) => {
+        window.release(slot);
       },
     };
   }
@@ -187,14 +189,14 @@ export class BlockFetcher {
     const { window, sendToEngine } = this.#options;
     const { slot, frame, isLast, fault } = arrived;
     // While more comes into it, it is not only the engine's.
-    if (!isLast) window.hold(slot);
+    if (!isLast) window.pin(slot);
     if (fault !== undefined || signal.aborted) {
-      window.give(slot);
+      window.release(slot);
       return fault ?? 'the request is gone';
     }
     // The engine computes what it was not given.
     if (window.mayKeep(slot)) sendToEngine({ kind: 'deliver', id, blockIndex, slot, frame, isEarly: !isAdmitted() });
-    else window.give(slot);
+    else window.release(slot);
     return undefined;
   }
 }

@@ -14,8 +14,8 @@ import { Condition } from '../base/condition.ts';
 import { Failure } from '../base/failure.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { Pushed } from '../base/pushed.ts';
-import { linkSignals, OVER } from '../base/signal.ts';
+import { AsyncQueue } from '../base/async_queue.ts';
+import { linkSignals, DONE } from '../base/signal.ts';
 import type { SequenceEvent } from '../engine/engine_events.ts';
 import { MAX_ALTERNATIVES } from '../engine/sampler.ts';
 import type { Handlers, ServedCall } from '../net/network.ts';
@@ -55,7 +55,7 @@ export function createDecodeHandler(
 
 class DecodeSession {
   /** Bounded by the tokens that were asked for, and by those of the prompt. */
-  readonly replies = new Pushed<DecodeReply>();
+  readonly replies = new AsyncQueue<DecodeReply>();
   readonly #instance: EngineInstance;
   readonly #clock: Clock;
   /** The caller went away, or what it reads has ended. */
@@ -83,7 +83,7 @@ class DecodeSession {
   async listen(requests: AsyncIterable<DecodeRequest>): Promise<void> {
     for await (const message of requests) {
       if (message.giveUp) {
-        if (message.giveUp.round === this.#round) this.#fetching.abort(OVER);
+        if (message.giveUp.round === this.#round) this.#fetching.abort(DONE);
         continue;
       }
       if (this.#inbox.length < MAX_INBOX) this.#inbox.push(message);

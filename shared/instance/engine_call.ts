@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { Failure } from '../base/failure.ts';
 import type { SequenceReport } from '../engine/sequence_times.ts';
 import type { SequenceRequest } from '../engine/sequence.ts';
-import { chainRoot, type Scope } from '../kv/format.ts';
+import { chainRoot, type CacheScope } from '../kv/format.ts';
 import type { Report, RequestContext } from '../protocol/messages.ts';
 import { unpackDigest, unpackTokens } from '../protocol/packing.ts';
 import type { EngineInstance } from './engine_instance.ts';
@@ -20,7 +20,7 @@ interface WireCall {
 export type CallChain = Pick<SequenceRequest, 'root' | 'tokens' | 'hashes' | 'keyBits'>;
 
 /** @throws Failure when the call is malformed, too long, or meant for another model (K1). */
-export async function checkCall(instance: EngineInstance, call: WireCall, scope: Scope): Promise<CallChain> {
+export async function checkCall(instance: EngineInstance, call: WireCall, scope: CacheScope): Promise<CallChain> {
   const { layout, maxModelLen, vocabSize } = instance.info;
   if (instance.isDraining) throw new Failure('instance_lost', 'this instance is draining');
   if (!call.context?.requestId) throw new Failure('invalid_request', 'the call carries no request context');

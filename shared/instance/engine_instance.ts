@@ -1,9 +1,9 @@
 /**
- * What a prefill and a decode instance share: the engine thread, the mover thread, host memory between device and network.
+ * What a prefill and a decode instance share: the engine thread, the transfer thread thread, host memory between device and network.
  *
  *   control (this) ◄─events─ engine thread        slab: one SharedArrayBuffer of record slots, owned here
  *          │                                       ├─ arrivals (bounded window) ─► device
- *          └──► mover thread (checksums)           └─ outbox ◄─ device
+ *          └──► transfer thread thread (checksums)           └─ outbox ◄─ device
  *
  * A service adds its policy: what it submits, and what it does with the events.
  */
@@ -16,13 +16,13 @@ import type { SequenceRequest } from '../engine/sequence.ts';
 import { KeyChain, type AnchoredHash, type Digest } from '../kv/block_key.ts';
 import { Slab, slotLength } from '../kv/slab.ts';
 import { nothingMoved } from '../net/fetch/transfer.ts';
-import type { LaneHost } from '../net/lane_host.ts';
-import { startMover, type Mover } from '../net/mover/mover.ts';
+import type { ChannelHost } from '../net/channel_host.ts';
+import { startTransferThread, type TransferThread } from '../net/transfer_thread/transfer_thread.ts';
 import type { TlsTexts } from '../net/tls_texts.ts';
-import type { Load, Pulse } from '../protocol/membership.ts';
+import type { InstanceLoad, HeartbeatStatus } from '../protocol/membership.ts';
 import type { RequestContext } from '../protocol/messages.ts';
 import type { BlockFetcher } from './block_fetcher.ts';
-import { lanesOf, type MemberLanes } from '../node/member_lanes.ts';
+import { channelsOf, type MemberChannels } from '../node/member_channels.ts';
 import type { MemberConfig } from '../node/options.ts';
 import { engineLoad } from './engine_load.ts';
 import { connectParts, type Attachment, type InstanceHost, type InstanceParts } from './instance_parts.ts';
@@ -34,10 +34,10 @@ import { watch } from './watchdog.ts';
 const MIN_SLOTS = 16;
 
 export interface EngineInstanceOptions extends InstanceHost {
-  readonly engine: Omit<EngineWorkerData, 'pulse'>;
+  readonly engine: Omit<EngineWorkerData, 'heartbeat'>;
   readonly dramBytes: number;
   readonly transfer: Pick<MemberConfig, 'transport' | 'bind' | 'bulk_port'>;
-  /** What lanes show others, where they are encrypted. */
+  /** What data channels show others, where they are encrypted. */
   readonly tls: TlsTexts | undefined;
   readonly newId: () => string;
   /** A turn of the engine's loop that takes longer is a device that hangs. */
@@ -54,9 +54,9 @@ export class EngineInstance {
   readonly info: EngineInfo;
   readonly #options: EngineInstanceOptions;
   readonly #host: EngineHost;
-  readonly #mover: Mover;
+  readonly #transferThread: TransferThread;
   readonly #slab: Slab;
-  readonly #lanes: MemberLanes | undefined;
+  readonly #channels: MemberChannels | undefined;
   readonly #listeners = new Map<number, (event: SequenceEvent) => void>();
   readonly #stopped = new AbortController();
   #attached: InstanceParts | undefined;
@@ -66,21 +66,21 @@ export class EngineInstance {
   readonly #moved = nothingMoved();
   #onPlaced: () => void = () => undefined;
 
-  private constructor(options: EngineInstanceOptions, host: EngineHost, mover: Mover, slab: Slab) {
+  private constructor(options: EngineInstanceOptions, host: EngineHost, transferThread: TransferThread, slab: Slab) {
     this.#options = options;
     this.#host = host;
     // One listener per offer and timer that is under way, taken away when it ends.
     setMaxListeners(0, this.#stopped.signal);
-    this.#mover = mover;
+    this.#transferThread = transferThread;
     this.#slab = slab;
-    this.#lanes = lanesOf(options.transfer, mover, options, this.#stopped.signal);
+    this.#channels = channelsOf(options.transfer, transferThread, options, this.#stopped.signal);
     this.info = host.info;
   }
 
   /** Loads the model. @throws Error with the model's, the device's or the budget's message, before anything listens. */
   static async start(options: EngineInstanceOptions): Promise<EngineInstance> {
     const { dramBytes, log, onDeath } = options;
-    const engine: EngineWorkerData = { ...options.engine, pulse: new SharedArrayBuffer(8) };
+    const engine: EngineWorkerData = { ...options.engine, heartbeat: new SharedArrayBuffer(8) };
     let onEvent: (event: LoopEvent) => void = () => undefined;
     const startMs = options.clock.nowMs();
     const host = await EngineHost.start(options.threads, engine, {
@@ -111,17 +111,17 @@ export class EngineInstance {
       );
     }
     const slab = new Slab(numSlots * slotSize);
-    const mover = startMover(options.threads, onDeath, options.tls);
-    await mover.call('attach', { memory: slab.memory, isShared: options.transfer.transport === 'auto' });
+    const transferThread = startTransferThread(options.threads, onDeath, options.tls);
+    await transferThread.call('attach', { memory: slab.memory, isShared: options.transfer.transport === 'auto' });
     host.attach(slab.memory);
-    const instance = new EngineInstance(options, host, mover, slab);
+    const instance = new EngineInstance(options, host, transferThread, slab);
     const { clock, stepTimeoutMs, onHang } = options;
-    watch(new Int32Array(engine.pulse), { clock, stepTimeoutMs, onHang, signal: instance.#stopped.signal });
+    watch(new Int32Array(engine.heartbeat), { clock, stepTimeoutMs, onHang, signal: instance.#stopped.signal });
     onEvent = (event) => {
       instance.#receive(event);
     };
     // A port that was named is one that must be had.
-    if (options.transfer.bulk_port > 0) await instance.#lanes?.host.bind();
+    if (options.transfer.bulk_port > 0) await instance.#channels?.host.bind();
     return instance;
   }
 
@@ -139,7 +139,13 @@ export class EngineInstance {
   attach(attachment: Attachment): void {
     this.#onPlaced = attachment.onPlaced;
     const { outbox } = (this.#attached = connectParts(this.#options, attachment, {
-      ...{ layout: this.info.layout, slab: this.#slab, mover: this.#mover, lanes: this.#lanes, moved: this.#moved },
+      ...{
+        layout: this.info.layout,
+        slab: this.#slab,
+        transferThread: this.#transferThread,
+        channels: this.#channels,
+        moved: this.#moved,
+      },
       sendToEngine: this.#host.send.bind(this.#host),
       signal: this.#stopped.signal,
     }));
@@ -160,8 +166,8 @@ export class EngineInstance {
   }
 
   /** For those who fetch from here. */
-  get laneHost(): LaneHost | undefined {
-    return this.#lanes?.host;
+  get channelHost(): ChannelHost | undefined {
+    return this.#channels?.host;
   }
 
   get numSequences(): number {
@@ -209,7 +215,7 @@ export class EngineInstance {
         this.#parts.outbox.onEngineEvent(event);
         return;
       case 'consumed':
-        this.#parts.window.give(event.slot);
+        this.#parts.window.release(event.slot);
         return;
       case 'admitted':
       case 'preempted':
@@ -236,9 +242,9 @@ export class EngineInstance {
     this.#onPlaced();
   }
 
-  pulse(openStreams: number): Pulse {
+  heartbeatStatus(openStreams: number): HeartbeatStatus {
     const { window, outbox, announcer } = this.#parts;
-    const load: Load = {
+    const load: InstanceLoad = {
       ...engineLoad(this.info, this.#host.load, outbox.cache, this.#slab.numBytes),
       ...{ isDraining: this.isDraining, arriving: window.numInUse, fetched: { ...this.#moved }, openStreams },
     };
@@ -252,6 +258,6 @@ export class EngineInstance {
 
   async stop(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#host.stop(this.#options.clock), this.#mover.close()]);
+    await Promise.all([this.#host.stop(this.#options.clock), this.#transferThread.close()]);
   }
 }

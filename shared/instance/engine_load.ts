@@ -1,8 +1,8 @@
-/** Load of an instance as its heartbeats carry it: the engine's queues, and blocks of its device and host memory. */
+/** InstanceLoad of an instance as its heartbeats carry it: the engine's queues, and blocks of its device and host memory. */
 import type { EngineInfo, EngineLoad } from '../engine/engine_messages.ts';
 import type { RecordCache } from '../kv/record_cache.ts';
 import { newTierCounters } from '../kv/tier_counters.ts';
-import type { Load } from '../protocol/membership.ts';
+import type { InstanceLoad } from '../protocol/membership.ts';
 import { tierStats } from '../protocol/tier_stats.ts';
 
 /** `engine`: its last report; undefined before the first. `dramBytes`: host memory of the instance. */
@@ -11,7 +11,7 @@ export function engineLoad(
   engine: EngineLoad | undefined,
   cache: RecordCache,
   dramBytes: number,
-): Omit<Load, 'isDraining' | 'arriving' | 'fetched' | 'openStreams'> {
+): Omit<InstanceLoad, 'isDraining' | 'arriving' | 'fetched' | 'openStreams'> {
   const { payloadBytes, slotBytes } = layout.spec;
   return {
     running: engine?.numRunning ?? 0,
@@ -19,7 +19,7 @@ export function engineLoad(
     preemptions: engine?.numPreemptions ?? 0,
     lastStepMs: engine?.lastStepMs ?? 0,
     kvUsage: engine ? 1 - engine.numAvailable / numBlocks : 0,
-    lent: cache.numLent,
+    lent: cache.numSlotsInTransit,
     tiers: {
       device: tierStats(
         engine?.counters ?? newTierCounters(),

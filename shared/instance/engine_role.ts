@@ -12,7 +12,7 @@ import { factPages, type ModelFacts } from '../protocol/model_facts.ts';
 import { subjects } from '../protocol/membership.ts';
 import { createDecodeHandler } from './decode_call.ts';
 import { EngineInstance, type EngineInstanceOptions } from './engine_instance.ts';
-import { liveAsMember, type Place, type RoleBody } from '../node/member_life.ts';
+import { liveAsMember, type ClusterSeat, type RoleBody } from '../node/member_life.ts';
 import type { EngineConfig } from '../node/options.ts';
 import { createPrefillHandler } from './prefill_call.ts';
 import type { RoleContext, RunningRole } from '../node/role.ts';
@@ -27,7 +27,7 @@ export function startEngineRole(context: RoleContext<EngineConfig>): Promise<Run
   return liveAsMember(context, SHUTDOWN_GRACE_MS, (place) => build(context, place), { blockSize });
 }
 
-async function build(context: RoleContext<EngineConfig>, place: Place): Promise<RoleBody> {
+async function build(context: RoleContext<EngineConfig>, place: ClusterSeat): Promise<RoleBody> {
   if (context.config.model.includes(','))
     throw new ConfigError('an instance serves one model: start one for each of --model');
   const { config, network, tls, threads, clock, random, newId, log, fail, die } = context;
@@ -41,14 +41,14 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     ...(context.showLoading ? { onLoading: context.showLoading } : {}),
     // The engine or its device is gone: the supervisor starts a process with a fresh device.
     onDeath: (error) => {
-      place.sayGoodbye();
+      place.sendGoodbye();
       // A turn of the loop for the goodbye to leave; and whatever still computes must not be cut off.
       void Promise.all([clock.sleep(GOODBYE_MS), stop()]).finally(() => {
         fail(error);
       });
     },
     onHang: (error) => {
-      place.sayGoodbye();
+      place.sendGoodbye();
       log.error({ error: error.message }, 'the instance ends');
       // The thread that hangs is not waited for: it would not end.
       void clock.sleep(GOODBYE_MS).then(die);
@@ -65,7 +65,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
   });
   const { counters, ...blocks } = createFetchHandlers(() => instance.outbox, {
     maxStreams: instance.maxFetchStreams,
-    lanes: instance.laneHost,
+    channels: instance.channelHost,
     limits: context.limits?.transfer,
   });
   const { format, layout, maxModelLen, vocabSize, modelConfig, modelName, device, loadMs } = instance.info;
@@ -80,7 +80,7 @@ async function build(context: RoleContext<EngineConfig>, place: Place): Promise<
     },
     engine: { format, modelConfig, numericsClass: layout.numericsClass, maxModelLen, vocabSize, device, ...named },
     model: config.model,
-    pulse: () => instance.pulse(counters.openStreams),
+    heartbeatStatus: () => instance.heartbeatStatus(counters.openStreams),
     finish: (untilMs) => finish(instance, clock, untilMs),
     close: () => instance.stop(),
   };

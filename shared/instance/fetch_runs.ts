@@ -10,14 +10,14 @@ import { blocksOutsideWindow, type KvSpec } from '../kv/kv_spec.ts';
 import type { Source } from '../protocol/messages.ts';
 
 /** Blocks of one source that are fetched alike. */
-export interface Run extends Source {
+export interface FetchRun extends Source {
   /** Which of their frames, in order; undefined: all. */
   readonly wanted: readonly number[] | undefined;
 }
 
 /** Blocks [0, from) are there, or nobody sees them. */
-export interface Runs {
-  readonly runs: readonly Run[];
+export interface FetchRuns {
+  readonly runs: readonly FetchRun[];
   readonly from: number;
   /** Something is left out: they are of use when all of them come. */
   readonly isParted: boolean;
@@ -37,7 +37,7 @@ export function consecutive(sources: readonly Source[], from: number, end: numbe
   return wanted;
 }
 
-export function wholeRuns(sources: readonly Source[], from: number): Runs {
+export function wholeRuns(sources: readonly Source[], from: number): FetchRuns {
   return { runs: sources.map((source) => ({ ...source, wanted: undefined })), from, isParted: false };
 }
 
@@ -53,7 +53,7 @@ export class SeenRuns {
   }
 
   /** What rows behind the last block see. `isRemembered`: and what comes for the second time, whole. */
-  of(sources: readonly Source[], from: number, hashes: readonly BlockHash[], isRemembered: boolean): Runs {
+  of(sources: readonly Source[], from: number, hashes: readonly BlockHash[], isRemembered: boolean): FetchRuns {
     const { frames, blockSize } = this.#spec;
     const end = sources.at(-1)?.end ?? from;
     const widest = Math.max(0, ...frames.map(({ window }) => window));
@@ -66,7 +66,7 @@ export class SeenRuns {
       { start: numOld, end, wanted: undefined },
     ];
     const runs = sources.flatMap((source) =>
-      parts.flatMap(({ start, end: last, wanted }): Run[] => {
+      parts.flatMap(({ start, end: last, wanted }): FetchRun[] => {
         const [first, behind] = [Math.max(start, source.start), Math.min(last, source.end)];
         return first < behind ? [{ ...source, start: first, end: behind, wanted }] : [];
       }),

@@ -10,14 +10,14 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Moved } from '../net/fetch/transfer.ts';
-import { arrivalSlots } from '../net/fetch/transfer_window.ts';
-import type { Mover } from '../net/mover/mover.ts';
+import { incomingSlots } from '../net/fetch/transfer_bounds.ts';
+import type { TransferThread } from '../net/transfer_thread/transfer_thread.ts';
 import type { Network } from '../net/network.ts';
 import { Announcer } from '../node/announcer.ts';
-import type { MemberLanes } from '../node/member_lanes.ts';
+import type { MemberChannels } from '../node/member_channels.ts';
 import type { HostLimits } from '../node/role.ts';
 import { holderId, type Member } from '../protocol/membership.ts';
-import { ArrivalWindow } from './arrival_window.ts';
+import { FetchSlots } from './fetch_slots.ts';
 import { BlockFetcher } from './block_fetcher.ts';
 import { Offers } from './offers.ts';
 import { Outbox, type OutboxOptions } from './outbox.ts';
@@ -43,7 +43,7 @@ export interface Attachment {
 export interface InstanceParts {
   readonly outbox: Outbox;
   readonly fetcher: BlockFetcher;
-  readonly window: ArrivalWindow;
+  readonly window: FetchSlots;
   readonly offers: Offers;
   readonly announcer: Announcer;
 }
@@ -52,8 +52,8 @@ export interface InstanceParts {
 interface PartsBase {
   readonly layout: RecordLayout;
   readonly slab: Slab;
-  readonly mover: Mover;
-  readonly lanes: MemberLanes | undefined;
+  readonly transferThread: TransferThread;
+  readonly channels: MemberChannels | undefined;
   /** Bytes that fetches have brought, by the way they came. */
   readonly moved: Moved;
   readonly sendToEngine: OutboxOptions['sendToEngine'];
@@ -64,7 +64,7 @@ interface PartsBase {
 export function connectParts(
   { network, clock, random, log, limits }: InstanceHost,
   { member, publishBlocks, stores }: Attachment,
-  { layout, slab, mover, lanes, moved, sendToEngine, signal }: PartsBase,
+  { layout, slab, transferThread, channels, moved, sendToEngine, signal }: PartsBase,
 ): InstanceParts {
   const bytes = layout.spec.slotBytes;
   const numSlots = Math.floor(slab.numBytes / slotLength(bytes));
@@ -77,16 +77,24 @@ export function connectParts(
     source: member.address,
   });
   const outbox = new Outbox({
-    ...{ layout, slab, numSlots, mover, announcer, clock, log, sendToEngine },
-    onReady: (hash, content) => {
-      offers.add(hash, content);
+    ...{ layout, slab, numSlots, transferThread, announcer, clock, log, sendToEngine },
+    onReady: (hash, contentHash) => {
+      offers.add(hash, contentHash);
     },
     onSlotFree: () => {
       window.pump();
     },
   });
-  const window = new ArrivalWindow(outbox.cache, bytes, arrivalSlots(numSlots));
-  const line = { network, clock, random, mover, lanes: lanes?.lanes, moved, limits: limits?.transfer };
+  const window = new FetchSlots(outbox.cache, bytes, incomingSlots(numSlots));
+  const line = {
+    network,
+    clock,
+    random,
+    transferThread,
+    channels: channels?.channels,
+    moved,
+    limits: limits?.transfer,
+  };
   const fetcher = new BlockFetcher({
     ...{ line, slab, layout, window, outbox, sendToEngine, log },
     ownAddress: member.address,

@@ -37,7 +37,7 @@ export function homeStore(anchor: bigint, stores: readonly Member[]): Member | u
 /** A block to offer, and what its raw bytes are, so that the store can tell when it holds others under its name. */
 interface Offered {
   readonly hash: AnchoredHash;
-  readonly content: bigint;
+  readonly contentHash: bigint;
 }
 
 export interface OfferOptions {
@@ -71,11 +71,11 @@ export class Offers {
     this.#stopped = options.signal;
   }
 
-  /** `content`: of the record, as record.ts has it. */
-  add(hash: AnchoredHash, content: bigint): void {
+  /** `contentHash`: of the record, as record.ts has it. */
+  add(hash: AnchoredHash, contentHash: bigint): void {
     if (this.#numQueued >= MAX_QUEUED) return;
     this.#rehome();
-    if (this.#enqueue({ hash, content }, this.#options.stores()) && !this.#isGathering) void this.#gather();
+    if (this.#enqueue({ hash, contentHash }, this.#options.stores()) && !this.#isGathering) void this.#gather();
   }
 
   #enqueue(block: Offered, stores: readonly Member[]): boolean {
@@ -128,7 +128,7 @@ export class Offers {
   async #offer(store: Member, offered: readonly Offered[]): Promise<void> {
     const { network, log, format, numerics, recordBytes, source } = this.#options;
     const hashes = packHashes(offered.map(({ hash }) => hash));
-    const contents = packNumbers(offered.map(({ content }) => content));
+    const contentHashes = packNumbers(offered.map(({ contentHash }) => contentHash));
     try {
       const reply = await askOnce(
         network,
@@ -136,7 +136,7 @@ export class Offers {
         'offer',
         {
           ...{ context: null, format: packDigest(format), hashes, recordBytes, source },
-          ...{ contents, numerics: packNumbers([numerics]) },
+          ...{ contentHashes, numerics: packNumbers([numerics]) },
         },
         { signal: this.#stopped, timeoutMs: OFFER_TIMEOUT_MS },
       );

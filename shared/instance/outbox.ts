@@ -1,7 +1,7 @@
 /**
  * What an instance has to give: records in its outbox (host memory), and blocks that are only in its device.
  *
- *   device ──export──► slot ──seal (mover)──► outbox ──► fetch streams, offers to the home store
+ *   device ──export──► slot ──seal (transfer thread)──► outbox ──► fetch streams, offers to the home store
  *          └─frames, while it computes─► the same slot ──describe──► fetch streams that wait for them
  *
  * Whatever was announced can be had: a read of a block that is only in the device tier makes the engine export it. A read
@@ -12,16 +12,16 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { messageOf } from '../base/failure.ts';
 import type { AnchoredHash, BlockKey, BlockHash } from '../kv/block_key.ts';
-import { RecordCache, type InPlace, type Lent } from '../kv/record_cache.ts';
+import { RecordCache, type RecordInPlace, type BorrowedRecord } from '../kv/record_cache.ts';
 import { WantedKeys } from '../kv/wanted_keys.ts';
 import type { RecordLayout } from '../kv/record.ts';
 import type { Slab } from '../kv/slab.ts';
 import type { Announcer } from '../node/announcer.ts';
-import type { BlockSource, GrowingBlocks } from '../net/block_source.ts';
-import { loansOfStream } from '../net/fetch/transfer_window.ts';
-import type { Mover } from '../net/mover/mover.ts';
+import type { BlockSource, InFlightFrames } from '../net/block_source.ts';
+import { borrowsOfStream } from '../net/fetch/transfer_bounds.ts';
+import type { TransferThread } from '../net/transfer_thread/transfer_thread.ts';
 import type { LoopEvent, ToEngine } from '../engine/engine_messages.ts';
-import { Growth } from './growth.ts';
+import { InFlightBlocks } from './in_flight_blocks.ts';
 
 /** Slots lent to the engine for exports: enough that a chunk's blocks leave in one go. */
 const MAX_CREDITS = 32;
@@ -30,20 +30,20 @@ const MAX_EXPORT_TRIES = 3;
 /** The engine answers an export between two steps; if it does not, the reader computes. */
 const EXPORT_TIMEOUT_MS = 10_000;
 /** Requests whose prefill has ended, remembered for fetches that come late (P1). */
-const MAX_OVER = 4_096;
+const MAX_DONE = 4_096;
 
 export interface OutboxOptions {
   readonly layout: RecordLayout;
   readonly slab: Slab;
   /** Records that it has room for. */
   readonly numSlots: number;
-  readonly mover: Mover;
+  readonly transferThread: TransferThread;
   readonly announcer: Announcer;
   readonly clock: Clock;
   readonly log: Log;
   readonly sendToEngine: (message: ToEngine) => void;
-  /** A block computed here is in the outbox now; `content` as record.ts has it. */
-  readonly onReady: (hash: AnchoredHash, content: bigint) => void;
+  /** A block computed here is in the outbox now; `contentHash` as record.ts has it. */
+  readonly onReady: (hash: AnchoredHash, contentHash: bigint) => void;
   readonly onSlotFree: () => void;
 }
 
@@ -61,8 +61,8 @@ export class Outbox implements BlockSource {
   /** Copied out of the device, not in the outbox yet: a matter of microseconds. */
   readonly #sealing = new Set<BlockKey>();
   /** Computed right now, frames of them here, by key and by slot; bounded by the slots that the engine has. */
-  readonly #growing = new Map<BlockKey, Growth>();
-  readonly #growingIn = new Map<number, Growth>();
+  readonly #inFlight = new Map<BlockKey, InFlightBlocks>();
+  readonly #inFlightBySlot = new Map<number, InFlightBlocks>();
   #numCredits = 0;
 
   constructor(options: OutboxOptions) {
@@ -103,7 +103,7 @@ export class Outbox implements BlockSource {
     const limit = Math.min(MAX_CREDITS, Math.floor(this.#options.numSlots / 4));
     const slots: number[] = [];
     while (this.#numCredits < limit) {
-      const slot = this.cache.takeSlot(this.#recordBytes);
+      const slot = this.cache.acquireSlot(this.#recordBytes);
       if (slot === undefined) break;
       slots.push(slot);
       this.#numCredits++;
@@ -113,66 +113,66 @@ export class Outbox implements BlockSource {
 
   /** A frame of blocks that a step computes is in its place. */
   async #grow({ frame, blocks }: Extract<LoopEvent, { kind: 'frame' }>): Promise<void> {
-    const { mover, layout, log } = this.#options;
+    const { transferThread, layout, log } = this.#options;
     const [first] = blocks;
     if (!first) return;
-    const growth = frame === 0 ? new Growth(layout, blocks) : this.#growingIn.get(first.slot);
-    if (!growth) return;
+    const inFlight = frame === 0 ? new InFlightBlocks(layout, blocks) : this.#inFlightBySlot.get(first.slot);
+    if (!inFlight) return;
     if (frame === 0) {
       for (const { hash, slot } of blocks) {
-        this.#growing.set(hash.key, growth);
-        this.#growingIn.set(slot, growth);
+        this.#inFlight.set(hash.key, inFlight);
+        this.#inFlightBySlot.set(slot, inFlight);
       }
     }
     try {
-      growth.tell(frame, await mover.call('frameHeaders', { layout, frame, blocks }));
+      inFlight.setFrameHeaders(frame, await transferThread.call('frameHeaders', { layout, frame, blocks }));
     } catch (error) {
       log.error({ error: messageOf(error) }, 'describing a frame failed');
-      growth.tell(frame, undefined);
+      inFlight.setFrameHeaders(frame, undefined);
     }
     if (frame === 0) for (const { hash } of blocks) this.#wake(hash.key);
   }
 
   async #seal({ hash, slot, anchor }: Extract<LoopEvent, { kind: 'exported' }>): Promise<void> {
-    const { mover, layout, announcer, log, onReady } = this.#options;
-    const growth = this.#growingIn.get(slot);
-    const giveSlot = (): void => {
+    const { transferThread, layout, announcer, log, onReady } = this.#options;
+    const inFlight = this.#inFlightBySlot.get(slot);
+    const releaseSlot = (): void => {
       const give = (): void => {
-        this.cache.giveSlot(slot);
+        this.cache.releaseSlot(slot);
         this.#slotMayBeFree();
       };
       // Readers of its frames may have it still.
-      if (growth) growth.whenFree(slot, give);
+      if (inFlight) inFlight.whenFree(slot, give);
       else give();
       this.#wake(hash.key);
     };
     this.#sealing.add(hash.key);
-    let content: bigint;
+    let contentHash: bigint;
     try {
-      const headers = growth ? await growth.allDescribed(slot) : [];
-      content = await mover.call('seal', { layout, slot, hash, headers });
+      const headers = inFlight ? await inFlight.allFrameHeaders(slot) : [];
+      contentHash = await transferThread.call('seal', { layout, slot, hash, headers });
     } catch (error) {
       log.error({ error: messageOf(error) }, 'sealing a block failed');
-      giveSlot();
+      releaseSlot();
       return;
     } finally {
       this.#sealing.delete(hash.key);
-      this.#growingIn.delete(slot);
-      if (growth && this.#growing.get(hash.key) === growth) this.#growing.delete(hash.key);
+      this.#inFlightBySlot.delete(slot);
+      if (inFlight && this.#inFlight.get(hash.key) === inFlight) this.#inFlight.delete(hash.key);
     }
     if (!this.cache.put({ hash, slot, format: layout.format, bytes: this.#recordBytes })) {
-      giveSlot();
+      releaseSlot();
       return;
     }
     announcer.stored('dram', hash.key);
-    if (growth) {
+    if (inFlight) {
       this.cache.pin(hash.key);
-      growth.whenFree(slot, () => {
+      inFlight.whenFree(slot, () => {
         this.cache.unpin(hash.key);
         this.#slotMayBeFree();
       });
     } else this.#slotMayBeFree();
-    if (anchor !== undefined) onReady({ ...hash, anchor }, content);
+    if (anchor !== undefined) onReady({ ...hash, anchor }, contentHash);
     this.#wake(hash.key);
   }
 
@@ -182,28 +182,33 @@ export class Outbox implements BlockSource {
     this.#options.onSlotFree();
   }
 
-  numLoanable(bytes: number): number {
-    return this.cache.numLoanable(bytes);
+  numBorrowable(bytes: number): number {
+    return this.cache.numBorrowable(bytes);
   }
 
-  lendHeld(hash: BlockHash): InPlace | undefined {
-    const lent = this.cache.lendInPlace(hash);
+  borrowResident(hash: BlockHash): RecordInPlace | undefined {
+    const lent = this.cache.borrowInPlace(hash);
     if (lent) this.cache.counters.hits++;
     return lent;
   }
 
-  async lend(hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal): Promise<Lent | undefined> {
-    const lent = await this.#lend([hash], requestId, waitMs, signal, false);
+  async borrow(
+    hash: BlockHash,
+    requestId: string,
+    waitMs: number,
+    signal: AbortSignal,
+  ): Promise<BorrowedRecord | undefined> {
+    const lent = await this.#borrow([hash], requestId, waitMs, signal, false);
     return lent && 'frames' in lent ? undefined : lent;
   }
 
-  lendGrowing(
+  borrowInFlight(
     hashes: readonly BlockHash[],
     requestId: string,
     waitMs: number,
     signal: AbortSignal,
-  ): Promise<Lent | GrowingBlocks | undefined> {
-    return this.#lend(hashes, requestId, waitMs, signal, true);
+  ): Promise<BorrowedRecord | InFlightFrames | undefined> {
+    return this.#borrow(hashes, requestId, waitMs, signal, true);
   }
 
   await(hashes: readonly BlockHash[]): () => void {
@@ -218,28 +223,28 @@ export class Outbox implements BlockSource {
   }
 
   /** The first of these; one that grows, with those that grow behind it, where that is wanted. */
-  async #lend(
+  async #borrow(
     hashes: readonly BlockHash[],
     requestId: string,
     waitMs: number,
     signal: AbortSignal,
-    mayGrow: boolean,
-  ): Promise<Lent | GrowingBlocks | undefined> {
+    mayBeInFlight: boolean,
+  ): Promise<BorrowedRecord | InFlightFrames | undefined> {
     const [hash] = hashes;
     if (!hash) return undefined;
     const { announcer, clock, sendToEngine } = this.#options;
     const untilMs = clock.nowMs() + waitMs;
     let numTries = 0;
     while (!signal.aborted) {
-      const lent = this.cache.lend(hash);
+      const lent = this.cache.borrow(hash);
       if (lent) {
         this.cache.counters.hits++;
         return lent;
       }
-      const growing = mayGrow ? this.#lendFrames(hashes, hash.key) : undefined;
-      if (growing) {
-        this.cache.counters.hits += growing.blocks.length;
-        return growing;
+      const inFlight = mayBeInFlight ? this.#borrowFrames(hashes, hash.key) : undefined;
+      if (inFlight) {
+        this.cache.counters.hits += inFlight.blocks.length;
+        return inFlight;
       }
       if (this.#sealing.has(hash.key)) {
         await this.#changed(hash.key, EXPORT_TIMEOUT_MS, signal);
@@ -260,9 +265,9 @@ export class Outbox implements BlockSource {
   }
 
   /** Those of the run that grow where its first one does, as far as there is room on loan. */
-  #lendFrames(hashes: readonly BlockHash[], first: BlockKey): GrowingBlocks | undefined {
-    const most = Math.max(1, loansOfStream(this.cache.numLoanable(this.#recordBytes)));
-    return this.#growing.get(first)?.blocksOf(hashes, most, () => this.cache.loan(this.#recordBytes));
+  #borrowFrames(hashes: readonly BlockHash[], first: BlockKey): InFlightFrames | undefined {
+    const most = Math.max(1, borrowsOfStream(this.cache.numBorrowable(this.#recordBytes)));
+    return this.#inFlight.get(first)?.blocksOf(hashes, most, () => this.cache.reserveBorrow(this.#recordBytes));
   }
 
   /** A prefill for this request has begun; a retry may begin before the one before it has ended. */
@@ -288,10 +293,10 @@ export class Outbox implements BlockSource {
     this.#running.delete(requestId);
     this.#over.add(requestId);
     const [oldest] = this.#over;
-    if (this.#over.size > MAX_OVER && oldest !== undefined) this.#over.delete(oldest);
+    if (this.#over.size > MAX_DONE && oldest !== undefined) this.#over.delete(oldest);
     // Whoever waits for a block that is here, and on its way out, has nothing to hear.
     const isHere = (key: BlockKey): boolean =>
-      this.#sealing.has(key) || this.#growing.has(key) || this.#options.announcer.has('device', key);
+      this.#sealing.has(key) || this.#inFlight.has(key) || this.#options.announcer.has('device', key);
     for (const key of [...this.#watchers.keys()]) if (!isHere(key)) this.#wake(key);
   }
 

@@ -5,7 +5,7 @@
  * reports progress; when it ends early its blocks stay, they are a cache.
  */
 import { Failure } from '../base/failure.ts';
-import { Pushed } from '../base/pushed.ts';
+import { AsyncQueue } from '../base/async_queue.ts';
 import { linkSignals } from '../base/signal.ts';
 import { noScope } from '../kv/format.ts';
 import { answering, type Handlers } from '../net/network.ts';
@@ -20,7 +20,7 @@ export function createPrefillHandler(instance: EngineInstance): Pick<Handlers, '
     prefill: answering<'prefill'>(async function* (request, call) {
       const left = linkSignals(call.signal);
       // Bounded by the chunks of the prompt.
-      const replies = new Pushed<PrefillReply>();
+      const replies = new AsyncQueue<PrefillReply>();
       servePrefill(replies, request, instance, left.signal).then(
         () => replies.end(),
         (error: unknown) => replies.end(error),
@@ -36,7 +36,7 @@ export function createPrefillHandler(instance: EngineInstance): Pick<Handlers, '
 }
 
 async function servePrefill(
-  replies: Pushed<PrefillReply>,
+  replies: AsyncQueue<PrefillReply>,
   request: PrefillRequest,
   instance: EngineInstance,
   signal: AbortSignal,
@@ -61,7 +61,7 @@ async function servePrefill(
 }
 
 async function compute(
-  replies: Pushed<PrefillReply>,
+  replies: AsyncQueue<PrefillReply>,
   { context, sources, scope }: PrefillRequest,
   instance: EngineInstance,
   chain: CallChain,

@@ -19,7 +19,7 @@ export type LastEvent = Extract<SequenceEvent, { kind: 'token' | 'prefilled' }>;
 /** Fetches blocks from `from` on for the sequence; returns how far that came. */
 export type Fetch = (from: number, sources: readonly Source[], signal: AbortSignal) => Promise<FetchOutcome>;
 
-export interface Run {
+export interface SequenceRun {
   readonly context: RequestContext;
   readonly request: Omit<SequenceRequest, 'id' | 'isFetching'>;
   /** The caller's. */
@@ -31,7 +31,7 @@ export interface Run {
 }
 
 /** @throws Failure when the sequence is refused, or its caller leaves. */
-export async function runSequence(instance: EngineInstance, run: Run): Promise<LastEvent> {
+export async function runSequence(instance: EngineInstance, run: SequenceRun): Promise<LastEvent> {
   const { context, request, signal, feed, onEvent } = run;
   let isAdmitted = false;
   let id = 0;

@@ -13,15 +13,15 @@ export interface WatchOptions {
 }
 
 /** `pulse`: turns of the engine's loop, and whether one runs. */
-export function watch(pulse: Int32Array, { clock, stepTimeoutMs, onHang, signal }: WatchOptions): void {
+export function watch(heartbeat: Int32Array, { clock, stepTimeoutMs, onHang, signal }: WatchOptions): void {
   const everyMs = Math.min(WATCH_MS, stepTimeoutMs / 4);
   let [turn, sinceMs, lookedMs] = [-1, clock.nowMs(), clock.nowMs()];
   every(clock, everyMs, signal, () => {
-    const now = Atomics.load(pulse, 0);
+    const now = Atomics.load(heartbeat, 0);
     // A look that comes late says that this process was stopped, and its device with it.
     if (clock.nowMs() - lookedMs > 2 * everyMs + WATCH_LATE_MS) turn = -1;
     lookedMs = clock.nowMs();
-    if (now !== turn || Atomics.load(pulse, 1) === 0) [turn, sinceMs] = [now, clock.nowMs()];
+    if (now !== turn || Atomics.load(heartbeat, 1) === 0) [turn, sinceMs] = [now, clock.nowMs()];
     else if (clock.nowMs() - sinceMs > stepTimeoutMs) {
       sinceMs = Infinity;
       onHang(new Error(`the device hangs: a step has taken more than ${stepTimeoutMs} ms (--step-timeout-ms)`));

@@ -36,15 +36,15 @@ export function formatDigest(format: Format): Digest {
 }
 
 /** What a request brings. Both are empty where there are neither adapters nor tenants that must not share. */
-export interface Scope {
+export interface CacheScope {
   readonly adapter: string;
   readonly salt: string;
 }
 
-export const noScope: Scope = { adapter: '', salt: '' };
+export const noScope: CacheScope = { adapter: '', salt: '' };
 
 /** Where the digest chain of a format within a scope starts: without a scope it is the format's own digest. */
-export function chainRoot(format: Digest, { adapter, salt }: Scope): Digest {
+export function chainRoot(format: Digest, { adapter, salt }: CacheScope): Digest {
   if (adapter === '' && salt === '') return format;
   const text = JSON.stringify([format, adapter, salt]);
   return createHash('sha256').update(text).digest('hex').slice(0, 32) as Digest;

@@ -18,7 +18,7 @@
 import { createHash } from 'node:crypto';
 import type { Digest } from './block_key.ts';
 import { codecNamed, type CodecName } from './codec.ts';
-import { aligned } from './stretches.ts';
+import { aligned } from './extent_allocator.ts';
 
 /** How a group's layers keep what later tokens need. */
 type GroupKind =

@@ -11,7 +11,7 @@ import type { BlockKey, BlockHash, Digest } from './block_key.ts';
 import { LeastRecentlyUsed, type EvictionPolicy } from './eviction.ts';
 import { FormatCounts } from './format_counts.ts';
 import { slotBytes, slotLength, type Slab } from './slab.ts';
-import type { Stretch } from './stretches.ts';
+import type { Extent } from './extent_allocator.ts';
 import { newTierCounters } from './tier_counters.ts';
 
 export interface CachedRecord {
@@ -22,19 +22,19 @@ export interface CachedRecord {
 }
 
 /** A record for a reader, until it is released. */
-export interface Lent {
+export interface BorrowedRecord {
   readonly record: Uint8Array;
   /** Where it lies, and stays; undefined: it is a copy. */
   readonly slot: number | undefined;
   readonly release: () => void;
 }
 
-export interface InPlace extends Lent {
+export interface RecordInPlace extends BorrowedRecord {
   readonly slot: number;
 }
 
 /** One byte of so many may be on loan. */
-const LOAN_SHARE = 4;
+const BORROWED_SHARE = 4;
 /** Shares of all memory; where a share is less than a slot, records go when their slot is needed. */
 const LOW_WATER = 0.02;
 const HIGH_WATER = 0.04;
@@ -61,7 +61,7 @@ export class RecordCache {
   readonly #eviction: EvictionPolicy<BlockKey> = new LeastRecentlyUsed();
   readonly #bySlot = new Map<number, CachedRecord>();
   readonly formats = new FormatCounts();
-  #bytesOnLoan = 0;
+  #bytesBorrowed = 0;
   #isTrimming = false;
 
   constructor(slab: Slab, options: RecordCacheOptions) {
@@ -74,7 +74,7 @@ export class RecordCache {
   }
 
   /** Slots of the slab that are taken and hold no record: something is on its way into or out of them. */
-  get numLent(): number {
+  get numSlotsInTransit(): number {
     return this.#slab.numInUse - this.size;
   }
 
@@ -110,13 +110,13 @@ export class RecordCache {
   }
 
   /** So many more records of this size may lie here for readers, pinned. */
-  numLoanable(bytes: number): number {
-    return Math.floor((this.#slab.numBytes / LOAN_SHARE - this.#bytesOnLoan) / slotLength(bytes));
+  numBorrowable(bytes: number): number {
+    return Math.floor((this.#slab.numBytes / BORROWED_SHARE - this.#bytesBorrowed) / slotLength(bytes));
   }
 
   /** The record where it lies, or a copy of it when enough are on loan. The caller counts hits and misses. */
-  lend(hash: BlockHash): Lent | undefined {
-    const inPlace = this.lendInPlace(hash);
+  borrow(hash: BlockHash): BorrowedRecord | undefined {
+    const inPlace = this.borrowInPlace(hash);
     if (inPlace) return inPlace;
     const found = this.find(hash);
     const record = found && Buffer.from(this.#bytesOf(found));
@@ -127,10 +127,10 @@ export class RecordCache {
    * The record where it lies, freshly used, pinned until it is released. Undefined when it is not here, or a quarter of the memory is on
    * loan: readers that stop leave the others room.
    */
-  lendInPlace(hash: BlockHash): InPlace | undefined {
+  borrowInPlace(hash: BlockHash): RecordInPlace | undefined {
     const found = this.find(hash);
-    const giveBack = found && this.loan(found.bytes);
-    if (!giveBack) return undefined;
+    const release = found && this.reserveBorrow(found.bytes);
+    if (!release) return undefined;
     this.pin(hash.key);
     let isOut = true;
     return {
@@ -139,19 +139,19 @@ export class RecordCache {
       release: () => {
         if (!isOut) return;
         isOut = false;
-        giveBack();
+        release();
         this.unpin(hash.key);
       },
     };
   }
 
   /** Room on loan for a record of this size, wherever it lies, until what this returns is called; undefined: there is none. */
-  loan(bytes: number): (() => void) | undefined {
-    if (this.numLoanable(bytes) <= 0) return undefined;
+  reserveBorrow(bytes: number): (() => void) | undefined {
+    if (this.numBorrowable(bytes) <= 0) return undefined;
     const length = slotLength(bytes);
-    this.#bytesOnLoan += length;
+    this.#bytesBorrowed += length;
     return () => {
-      this.#bytesOnLoan -= length;
+      this.#bytesBorrowed -= length;
     };
   }
 
@@ -172,7 +172,7 @@ export class RecordCache {
    * A slot to fill: a free one, else that of the least recently used record, wanted ones last, with its neighbours where they are smaller.
    * Undefined when all are in other hands.
    */
-  takeSlot(bytes: number): number | undefined {
+  acquireSlot(bytes: number): number | undefined {
     const free = this.#slab.allocate(bytes);
     if (free !== undefined) return free;
     for (let i = 0; i < MAX_VICTIMS; i++) {
@@ -185,7 +185,7 @@ export class RecordCache {
     return undefined;
   }
 
-  giveSlot(slot: number): void {
+  releaseSlot(slot: number): void {
     this.#slab.release(slot);
   }
 
@@ -194,30 +194,30 @@ export class RecordCache {
     if (record) this.#remove(record);
   }
 
-  #remove(record: CachedRecord): Stretch {
+  #remove(record: CachedRecord): Extent {
     this.#records.delete(record.hash.key);
     this.#eviction.remove(record.hash.key);
     this.#bySlot.delete(record.slot);
     this.formats.remove(record.format, record.bytes);
-    const stretch = this.#slab.release(record.slot);
+    const extent = this.#slab.release(record.slot);
     this.#options.onEvict(record);
-    return stretch;
+    return extent;
   }
 
-  #evict(record: CachedRecord): Stretch {
+  #evict(record: CachedRecord): Extent {
     this.counters.evictions++;
     return this.#remove(record);
   }
 
   /** The record goes, and those around it until so many bytes are free at one place, or somebody else's slot lies in the way. */
-  #clear(victim: CachedRecord, bytes: number, mayTakeWanted: boolean): Stretch {
-    let stretch = this.#evict(victim);
-    while (stretch.end - stretch.start < bytes) {
-      const next = this.#evictableAt(stretch.end, mayTakeWanted) ?? this.#evictableAt(stretch.start, mayTakeWanted);
+  #clear(victim: CachedRecord, bytes: number, mayTakeWanted: boolean): Extent {
+    let extent = this.#evict(victim);
+    while (extent.end - extent.start < bytes) {
+      const next = this.#evictableAt(extent.end, mayTakeWanted) ?? this.#evictableAt(extent.start, mayTakeWanted);
       if (!next) break;
-      stretch = this.#evict(next);
+      extent = this.#evict(next);
     }
-    return stretch;
+    return extent;
   }
 
   #evictableAt(place: number, mayTakeWanted: boolean): CachedRecord | undefined {

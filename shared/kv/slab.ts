@@ -4,7 +4,7 @@
  * The owner (a control thread) allocates and frees; other threads only get slots and write or read what they were handed. Memory is
  * zero pages until touched.
  */
-import { aligned, Stretches } from './stretches.ts';
+import { aligned, ExtentAllocator } from './extent_allocator.ts';
 
 export interface SlabMemory {
   readonly buffer: SharedArrayBuffer;
@@ -13,7 +13,7 @@ export interface SlabMemory {
 /** Slots begin at multiples of this. */
 const ALIGNMENT = 64;
 
-export class Slab extends Stretches {
+export class Slab extends ExtentAllocator {
   readonly memory: SlabMemory;
 
   constructor(numBytes: number) {

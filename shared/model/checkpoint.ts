@@ -127,7 +127,7 @@ export class Checkpoint implements ModelWeights {
   async matrix({ tensor, outputs, firstRow = 0 }: RowRange): Promise<ModelMatrix | undefined> {
     const shape = this.shapes.get(tensor);
     if (!shape || this.#tensors.has(tensor) || outputs % 8 !== 0 || firstRow % 8 !== 0) return undefined;
-    return this.#quantised.stretches(tensor, shape, firstRow);
+    return this.#quantised.inputRanges(tensor, shape, firstRow);
   }
 
   fingerprint(seed: string): string {

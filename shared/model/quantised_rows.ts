@@ -101,7 +101,7 @@ function int4Matrix(matrix: Int4): QuantisedMatrix {
   return {
     // Files have whole eights, and are asked for such.
     rows: (first, count) =>
-      first % 8 === 0 && count % 8 === 0 ? columns.take(first, count) : floatRows(matrix, first, count),
+      first % 8 === 0 && count % 8 === 0 ? columns.acquire(first, count) : floatRows(matrix, first, count),
   };
 }
 
@@ -155,7 +155,7 @@ class Columns {
     this.#matrix = matrix;
   }
 
-  take(start: number, count: number): QuantisedRows {
+  acquire(start: number, count: number): QuantisedRows {
     const { format, scales, zeros, inner } = this.#matrix;
     const numWords = (count * inner) / 8;
     if (this.#words.length < numWords) this.#words = new Uint32Array(numWords);

@@ -1,5 +1,5 @@
 /**
- * Quantised matrices of a checkpoint, each in several tensors: by stretches of inputs, as their files have them, for devices that take
+ * Quantised matrices of a checkpoint, each in several tensors: by input ranges of inputs, as their files have them, for devices that take
  * those; else whole, because they lie by inputs, to give their rows as any other.
  */
 import { messageOf } from '../base/failure.ts';
@@ -15,12 +15,12 @@ import {
   zeroHalves,
   type QuantisedMatrix,
 } from './quantised_rows.ts';
-import type { RowReader, RowRun } from './row_reader.ts';
+import type { RowReader, RowRange } from './row_reader.ts';
 import { rowBytesOf, type SafetensorsFile, type TensorInfo } from './safetensors.ts';
 import type { ModelMatrix } from './weights.ts';
 
 /** About what is read and hashed together; it goes into fingerprints. */
-const STRETCH_BYTES = 512 << 10;
+const INPUT_RANGE_BYTES = 512 << 10;
 
 export interface QuantisedTensorsOptions {
   /** For messages. */
@@ -48,7 +48,7 @@ export class QuantisedTensors {
   }
 
   /** From row `first` on, whole eights; undefined: it does not lie so. @throws ModelError */
-  async stretches(
+  async inputRanges(
     tensor: string,
     [width = 0, inner = 0]: readonly number[],
     first: number,
@@ -75,7 +75,7 @@ export class QuantisedTensors {
     return {
       ...{ format: method, width, first, inputsPerScale, scales },
       zeros: zeroHalves(method, qzeros, method === 'gptq' ? quantization.zeroOffset : 0),
-      async *stretches() {
+      async *inputRanges() {
         for await (const { rowStart, bytes } of reader.slices(run, label))
           yield { inputStart: rowStart * inputsPerRow, data: bytes };
       },
@@ -154,7 +154,7 @@ export class QuantisedTensors {
   }
 
   /** All rows of a part of a quantised matrix. @throws ModelError when it is not there, or of another type. */
-  #runOf(tensor: string, dtype: TensorInfo['dtype']): { readonly run: RowRun; readonly label: string } {
+  #runOf(tensor: string, dtype: TensorInfo['dtype']): { readonly run: RowRange; readonly label: string } {
     const [info, file] = [this.#tensors.get(tensor), this.#fileOf.get(tensor)];
     if (!info || !file) throw new ModelError(`${this.#path} has no tensor ${tensor}`);
     if (info.dtype !== dtype) throw new ModelError(`${this.#path}: ${tensor} is in ${info.dtype}, not ${dtype}`);
@@ -162,7 +162,7 @@ export class QuantisedTensors {
     const rowBytes = rowBytesOf(info);
     // Whole 32s of inputs.
     const unit = this.#quantization?.method === 'gptq' ? 4 : 32;
-    const rowsPerSlice = Math.max(1, Math.floor(STRETCH_BYTES / rowBytes / unit)) * unit;
+    const rowsPerSlice = Math.max(1, Math.floor(INPUT_RANGE_BYTES / rowBytes / unit)) * unit;
     return {
       run: { ...file.place, start, rowBytes, numRows: rowBytes > 0 ? (end - start) / rowBytes : 0, rowsPerSlice },
       label: `${tensor} ${dtype} ${shape.join('x')} 0`,

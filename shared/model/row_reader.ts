@@ -9,7 +9,7 @@ const AHEAD = 3;
 /** Of what is read whole, by several of them at once. */
 const PART_BYTES = 2 << 20;
 
-export interface RowRun {
+export interface RowRange {
   readonly file: FileHandle;
   /** For messages. */
   readonly path: string;
@@ -35,7 +35,7 @@ export class RowReader {
   readonly #hashes = new Map<string, string>();
 
   /** Consecutive rows in order, which are called `label`. @throws ModelError when the file ends before. */
-  async *slices(run: RowRun, label: string): AsyncGenerator<Slice> {
+  async *slices(run: RowRange, label: string): AsyncGenerator<Slice> {
     const { rowBytes, numRows, rowsPerSlice } = run;
     const numSlices = Math.ceil(numRows / rowsPerSlice);
     const buffers = this.#take(Math.min(AHEAD + 1, numSlices), Math.min(rowsPerSlice, numRows) * rowBytes);
@@ -63,7 +63,7 @@ export class RowReader {
   }
 
   /** All of them at once; nobody else's. Hashed as {@link slices} does. @throws ModelError when the file ends before. */
-  async whole({ file, path, start, ...run }: RowRun, label: string): Promise<Uint8Array<ArrayBuffer>> {
+  async whole({ file, path, start, ...run }: RowRange, label: string): Promise<Uint8Array<ArrayBuffer>> {
     const numBytes = run.numRows * run.rowBytes;
     const bytes = new Uint8Array(numBytes);
     const reads: Promise<void>[] = [];
@@ -112,7 +112,7 @@ function begun<T>(read: Promise<T>): Promise<T> {
 
 async function readSlice(
   buffer: Buffer<ArrayBuffer>,
-  run: RowRun,
+  run: RowRange,
   slice: number,
 ): Promise<{ readonly buffer: Buffer<ArrayBuffer>; readonly bytes: Buffer<ArrayBuffer> }> {
   const { file, path, start, rowBytes, numRows, rowsPerSlice } = run;

@@ -31,7 +31,7 @@ export interface ModelMatrix {
   readonly scales: Uint16Array;
   readonly zeros: Uint16Array | undefined;
   /** The bytes are reused by the next one. Hashes what it reads. @throws ModelError */
-  stretches(): AsyncIterable<{ readonly inputStart: number; readonly data: Uint8Array }>;
+  inputRanges(): AsyncIterable<{ readonly inputStart: number; readonly data: Uint8Array }>;
 }
 
 /** A slice has at most this many values (4 MiB as f32), so loading holds no second copy; and devices take eight rows together. */
@@ -60,7 +60,7 @@ export interface ModelWeights {
   readonly doneBytes: number;
   /** As they are stored; the bytes are reused by the next slice of the same call. Hashes what it reads. @throws ModelError */
   slices(rows: RowRange): AsyncGenerator<ModelRows>;
-  /** The same by stretches of inputs, where they lie so; undefined: they do not. @throws ModelError */
+  /** The same by input ranges of inputs, where they lie so; undefined: they do not. @throws ModelError */
   matrix?(rows: RowRange): Promise<ModelMatrix | undefined>;
   /** SHA-256 over `seed` and the names, types, shapes and hashes of every tensor read so far. */
   fingerprint(seed: string): string;

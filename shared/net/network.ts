@@ -8,7 +8,7 @@
  */
 import { Failure } from '../base/failure.ts';
 import type {
-  BusFrame,
+  BusMessage,
   DecodeReply,
   DecodeRequest,
   DescribePage,
@@ -17,8 +17,8 @@ import type {
   DrainRequest,
   FetchReply,
   FetchRequest,
-  LaneReply,
-  LaneRequest,
+  ChannelReply,
+  ChannelRequest,
   OfferReply,
   OfferRequest,
   PrefillReply,
@@ -40,7 +40,7 @@ export interface HealthReply {
 interface Calls {
   /** A run of blocks as a stream of records, in order, in slices. Ends at the first block that cannot be had. */
   fetch: [request: FetchRequest, reply: FetchReply];
-  openLane: [request: LaneRequest, reply: LaneReply];
+  openChannel: [request: ChannelRequest, reply: ChannelReply];
   offer: [request: OfferRequest, reply: OfferReply];
   snapshot: [request: SnapshotRequest, reply: SnapshotPage];
   prefill: [request: PrefillRequest, reply: PrefillReply];
@@ -51,7 +51,7 @@ interface Calls {
   /** The standard health service; `service` is the epoch of the process that is meant: another one does not know it. */
   check: [request: HealthRequest, reply: HealthReply];
   /** The embedded bus. */
-  connect: [request: BusFrame, reply: BusFrame];
+  connect: [request: BusMessage, reply: BusMessage];
 }
 export type CallName = keyof Calls;
 export type Request<M extends CallName> = Calls[M][0];

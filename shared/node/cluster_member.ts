@@ -12,7 +12,7 @@
 import { every, type Clock } from '../base/clock.ts';
 import { Failure, messageOf } from '../base/failure.ts';
 import type { Log } from '../base/log.ts';
-import { OVER } from '../base/signal.ts';
+import { DONE } from '../base/signal.ts';
 import type { Bus, BusListener } from '../bus/bus.ts';
 import {
   readGoodbye,
@@ -20,12 +20,12 @@ import {
   readRegistrationReply,
   readRouter,
   readStores,
-  readStranger,
+  readUnknownMember,
   subjects,
   toBytes,
   type Inquiry,
   type Member,
-  type Pulse,
+  type HeartbeatStatus,
   type Registration,
   type RouterNotice,
 } from '../protocol/membership.ts';
@@ -61,7 +61,7 @@ export interface ClusterMemberOptions {
 /** What a process registers with, once it is loaded. */
 export interface Joining {
   readonly registration: Registration;
-  readonly pulse: () => Pulse;
+  readonly heartbeatStatus: () => HeartbeatStatus;
   /** Once, when a router has accepted this process and called it at its address. */
   readonly onJoined: () => void;
 }
@@ -112,8 +112,8 @@ export class ClusterMember {
     this.bus.subscribe(subjects.routerGone, (bytes) => {
       this.#routers.left(readGoodbye(bytes).epoch);
     });
-    this.bus.subscribe(subjects.stranger(epoch), (bytes) => {
-      this.#beStranger(readStranger(bytes).router);
+    this.bus.subscribe(subjects.unknownMember(epoch), (bytes) => {
+      this.#beUnknown(readUnknownMember(bytes).router);
     });
     this.bus.subscribe(subjects.reach(epoch), (bytes) => {
       const { router, unreachable } = readReach(bytes);
@@ -155,7 +155,7 @@ export class ClusterMember {
     if (!this.#joining) return;
     this.#heartbeatMs = clock.nowMs();
     const { name, epoch } = inquiry.member;
-    this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#joining.pulse() }));
+    this.bus.publish(subjects.heartbeat, toBytes({ name, epoch, ...this.#joining.heartbeatStatus() }));
   }
 
   /** A router has placed something here: the others hear of it soon. */
@@ -179,7 +179,7 @@ export class ClusterMember {
   }
 
   /** This process was dropped while it could not speak, or another took its name: it asks again, with every check. */
-  #beStranger(router: string): void {
+  #beUnknown(router: string): void {
     const known = this.#routers.get(router);
     if (!known?.isJoined) return;
     known.isJoined = false;
@@ -218,7 +218,7 @@ export class ClusterMember {
         return;
       }
       if (reply.kind === 'accepted') this.#notice.show(reply.unreachable);
-      this.#answered.abort(OVER);
+      this.#answered.abort(DONE);
     } catch (error) {
       log.debug({ router, error: messageOf(error) }, 'a router does not say what it wants');
     } finally {

@@ -48,7 +48,7 @@ export async function live(
   let body: LifeBody | undefined;
   const handlers = (): Handlers | undefined => body?.handlers;
   const all: Required<Handlers> = {
-    openLane: delegate('openLane', role, handlers),
+    openChannel: delegate('openChannel', role, handlers),
     fetch: delegate('fetch', role, handlers),
     snapshot: delegate('snapshot', role, handlers),
     offer: delegate('offer', role, handlers),

@@ -3,7 +3,7 @@ import { messageOf } from '../base/failure.ts';
 import { ClusterBus } from '../bus/cluster_bus.ts';
 import { HubClient } from '../bus/hub_client.ts';
 import type { Handlers } from '../net/network.ts';
-import type { Inquiry, Member, Pulse, Registration } from '../protocol/membership.ts';
+import type { Inquiry, Member, HeartbeatStatus, Registration } from '../protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../protocol/messages.ts';
 import { ClusterMember } from './cluster_member.ts';
 import { live } from './life.ts';
@@ -11,14 +11,14 @@ import type { MemberConfig } from './options.ts';
 import type { RoleContext, RunningRole } from './role.ts';
 
 /** Where a process is in its cluster. */
-export interface Place {
+export interface ClusterSeat {
   readonly member: Member;
   readonly publish: (subject: string, payload: Buffer) => void;
   readonly stores: () => readonly Member[];
   /** A router has placed something here. */
   readonly placed: () => void;
   /** It cannot go on: its cluster is told at once, so that what runs here goes on elsewhere. */
-  readonly sayGoodbye: () => void;
+  readonly sendGoodbye: () => void;
 }
 
 /** What a role is made of, built once its place is known. */
@@ -28,9 +28,9 @@ export interface RoleBody {
   readonly engine?: Registration['engine'];
   /** The folder that it has loaded, for people. */
   readonly model?: string;
-  readonly pulse: () => Pulse;
+  readonly heartbeatStatus: () => HeartbeatStatus;
   /** It serves as soon as it has joined; whole it is when this resolves. */
-  readonly whole?: Promise<unknown>;
+  readonly ready?: Promise<unknown>;
   /** Finishes what runs and takes nothing new. */
   readonly finish: (untilMs: number) => Promise<void>;
   /** Nothing can be asked of it any more. */
@@ -67,7 +67,7 @@ async function addressOf({ config, network, clock, log }: RoleContext<MemberConf
 export function liveAsMember(
   context: RoleContext<MemberConfig>,
   shutdownGraceMs: number,
-  build: (place: Place) => Promise<RoleBody>,
+  build: (place: ClusterSeat) => Promise<RoleBody>,
   planned?: Inquiry['engine'],
 ): Promise<RunningRole> {
   const { role, config, network, identity, clock, log, fail } = context;
@@ -90,7 +90,7 @@ export function liveAsMember(
       onRefused: fail,
     });
     await cluster.inquired(INQUIRE_MS);
-    const { handlers, engine, model, pulse, whole, finish, close } = await build({
+    const { handlers, engine, model, heartbeatStatus, ready, finish, close } = await build({
       member,
       publish: (subject, payload) => {
         cluster.bus.publish(subject, payload);
@@ -99,7 +99,7 @@ export function liveAsMember(
       placed: () => {
         void cluster.placed();
       },
-      sayGoodbye: () => {
+      sendGoodbye: () => {
         bound.setServing(false);
         cluster.leave();
       },
@@ -111,11 +111,11 @@ export function liveAsMember(
         const joined = new Promise<void>((resolve) => {
           cluster.join({
             registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
-            pulse,
+            heartbeatStatus,
             onJoined: resolve,
           });
         });
-        await Promise.all([joined, whole]);
+        await Promise.all([joined, ready]);
         return {
           name: member.name,
           address,

@@ -4,7 +4,7 @@ import type { Log } from '../base/log.ts';
 import type { Random } from '../base/random.ts';
 import type { Threads } from '../base/threads.ts';
 import type { OpenBus } from '../bus/bus.ts';
-import type { TransferLimits } from '../net/fetch/transfer_window.ts';
+import type { TransferLimits } from '../net/fetch/transfer_bounds.ts';
 import type { Network } from '../net/network.ts';
 import type { TlsTexts } from '../net/tls_texts.ts';
 import type { Role } from '../protocol/membership.ts';

@@ -21,7 +21,7 @@ export const subjects = {
   /** Served by the router of that epoch. */
   register: (router: string) => `cluster.register.${router}`,
   /** To the process of that epoch, by a router that hears it and does not count it among its members. */
-  stranger: (epoch: string) => `cluster.stranger.${epoch}`,
+  unknownMember: (epoch: string) => `cluster.stranger.${epoch}`,
   /** To the process of that epoch: a router can call it at its address, or not. */
   reach: (epoch: string) => `cluster.reach.${epoch}`,
 } as const;
@@ -115,9 +115,9 @@ const loadSchema = z.object({
   isDraining: z.boolean(),
   tiers: z.partialRecord(z.enum(['device', 'dram', 'disk']), tierSchema),
 });
-export type Load = z.infer<typeof loadSchema>;
+export type InstanceLoad = z.infer<typeof loadSchema>;
 
-const pulseSchema = z.object({
+const heartbeatStatusSchema = z.object({
   load: loadSchema,
   /** The number of the last batch of block events that went out before. */
   blocks: z.int(),
@@ -125,9 +125,9 @@ const pulseSchema = z.object({
   seen: z.record(z.string(), z.int()),
 });
 /** What a member says of itself again and again. */
-export type Pulse = z.infer<typeof pulseSchema>;
+export type HeartbeatStatus = z.infer<typeof heartbeatStatusSchema>;
 
-const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), ...pulseSchema.shape });
+const heartbeatSchema = z.object({ name: z.string(), epoch: z.string(), ...heartbeatStatusSchema.shape });
 type Heartbeat = z.infer<typeof heartbeatSchema>;
 
 /** `router` is an epoch; `version` counts the changes of the stores that it knows. */
@@ -142,8 +142,8 @@ const storesSchema = z.object({
 });
 type StoresNotice = z.infer<typeof storesSchema>;
 
-const strangerSchema = z.object({ router: z.string() });
-type StrangerNotice = z.infer<typeof strangerSchema>;
+const unknownMemberSchema = z.object({ router: z.string() });
+type UnknownMemberNotice = z.infer<typeof unknownMemberSchema>;
 
 /** `unreachable`: why the router cannot call the process at its address; null: it can. */
 const reachSchema = z.object({ router: z.string(), unreachable: z.string().nullable() });
@@ -187,7 +187,7 @@ export const readRegistrationReply = reader(registrationReplySchema);
 export const readHeartbeat = reader(heartbeatSchema);
 export const readRouter = reader(routerSchema);
 export const readStores = reader(storesSchema);
-export const readStranger = reader(strangerSchema);
+export const readUnknownMember = reader(unknownMemberSchema);
 export const readGoodbye = reader(goodbyeSchema);
 
 type Message =
@@ -197,7 +197,7 @@ type Message =
   | Heartbeat
   | RouterNotice
   | StoresNotice
-  | StrangerNotice
+  | UnknownMemberNotice
   | ReachNotice
   | Goodbye;
 

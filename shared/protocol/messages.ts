@@ -2,15 +2,15 @@
  * The messages of penstock.proto as TypeScript sees them, made from it by `npm run build`: every field is there, a message that was
  * left out is null, and of a oneof the field that was sent is there alone. Nobody changes a message.
  */
-import type { BusFrame as BusFrameMessage } from './generated/penstock/BusFrame.ts';
+import type { BusMessage as BusFrameMessage } from './generated/penstock/BusMessage.ts';
 import type { DecodeReply as DecodeReplyMessage } from './generated/penstock/DecodeReply.ts';
 import type { DecodeRequest as DecodeRequestMessage } from './generated/penstock/DecodeRequest.ts';
 import type { DecodeStart as DecodeStartMessage } from './generated/penstock/DecodeStart.ts';
 import type { DescribePage as DescribePageMessage } from './generated/penstock/DescribePage.ts';
 import type { FetchReply as FetchReplyMessage } from './generated/penstock/FetchReply.ts';
 import type { FetchRequest as FetchRequestMessage } from './generated/penstock/FetchRequest.ts';
-import type { LaneRequest as LaneRequestMessage } from './generated/penstock/LaneRequest.ts';
-import type { LaneReply as LaneReplyMessage } from './generated/penstock/LaneReply.ts';
+import type { ChannelRequest as ChannelRequestMessage } from './generated/penstock/ChannelRequest.ts';
+import type { ChannelReply as ChannelReplyMessage } from './generated/penstock/ChannelReply.ts';
 import type { MoreSources as MoreSourcesMessage } from './generated/penstock/MoreSources.ts';
 import type { OfferReply as OfferReplyMessage } from './generated/penstock/OfferReply.ts';
 import type { OfferRequest as OfferRequestMessage } from './generated/penstock/OfferRequest.ts';
@@ -35,7 +35,7 @@ type Message<T> = T extends Buffer
       ? { readonly [K in keyof T]: Message<T[K]> }
       : T;
 
-export type BusFrame = Message<BusFrameMessage>;
+export type BusMessage = Message<BusFrameMessage>;
 export type DecodeReply = Message<DecodeReplyMessage>;
 export type DecodeRequest = Message<DecodeRequestMessage>;
 export type DecodeStart = Message<DecodeStartMessage>;
@@ -46,8 +46,8 @@ export type { DrainRequest } from './generated/penstock/DrainRequest.ts';
 export type { SnapshotRequest } from './generated/penstock/SnapshotRequest.ts';
 export type FetchReply = Message<FetchReplyMessage>;
 export type FetchRequest = Message<FetchRequestMessage>;
-export type LaneRequest = Message<LaneRequestMessage>;
-export type LaneReply = Message<LaneReplyMessage>;
+export type ChannelRequest = Message<ChannelRequestMessage>;
+export type ChannelReply = Message<ChannelReplyMessage>;
 export type MoreSources = Message<MoreSourcesMessage>;
 export type OfferReply = Message<OfferReplyMessage>;
 export type OfferRequest = Message<OfferRequestMessage>;
@@ -62,6 +62,6 @@ export type Source = Message<SourceMessage>;
 export type SampledMessage = Message<Sampled>;
 
 /** Of a FetchReply that is not of one frame. */
-export const noFrame: Pick<FetchReply, 'frame' | 'described'> = { frame: 0, described: Buffer.alloc(0) };
+export const noFrame: Pick<FetchReply, 'frame' | 'frameHeaders'> = { frame: 0, frameHeaders: Buffer.alloc(0) };
 
-export { _penstock_BusFrame_Kind as BusKind } from './generated/penstock/BusFrame.ts';
+export { _penstock_BusMessage_Kind as BusKind } from './generated/penstock/BusMessage.ts';

@@ -83,7 +83,7 @@ test('65,536 calls wait, the next is refused (P1); the worker’s death fails th
 test('what is told waits for nothing and has no answer; events come as they are', () => {
   const { worker, calls, events } = open();
   for (let i = 0; i < 5; i++) void calls.call('echo', i).catch(() => undefined);
-  calls.tell('echo', 77);
+  calls.notify('echo', 77);
   assert.deepEqual(worker.posted.at(-1), { id: undefined, method: 'echo', argument: 77 });
   worker.emit('message', { event: 'news' });
   assert.deepEqual(events, ['news']);
@@ -95,7 +95,7 @@ test('a real worker starts its module, answers, emits, and dies with what it cou
   let death: Error | undefined;
   const listener = { onEvent: (event: string) => events.push(event), onDeath: (error: Error) => (death = error) };
   const thread = workerThreads.spawn<typeof start>({ url }, { greeting: 'hello' }, listener);
-  thread.tell('shout', 'early');
+  thread.notify('shout', 'early');
   assert.equal(await thread.call('echo', 'x'), 'hello x');
   assert.deepEqual(events, ['early!']);
   await assert.rejects(

@@ -11,7 +11,7 @@ import type { BlockKey } from '../../shared/kv/block_key.ts';
 import { type Format } from '../../shared/kv/format.ts';
 import { LAYOUT_VERSION } from '../../shared/kv/kv_spec.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
-import type { Load, Member } from '../../shared/protocol/membership.ts';
+import type { InstanceLoad, Member } from '../../shared/protocol/membership.ts';
 import { ClusterView } from '../../services/router/cluster/cluster_view.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
 import { joinAsFake } from '../support/fake_member.ts';
@@ -35,7 +35,7 @@ const format: Format = {
   ...{ blockSize: 32, numerics: 'deterministic/cd34', kv: 'spec' },
 };
 const tier = { blocks: 123_456, bytes: 1e11, capacityBytes: 2e11, hits: 1_234_567, misses: 234_567, evictions: 34_567 };
-const load: Load = {
+const load: InstanceLoad = {
   ...{ running: 12, waiting: 3, preemptions: 7, lastStepMs: 12.345678901234, kvUsage: 0.7123456789, openStreams: 4 },
   ...{ arriving: 17, lent: 64, isDraining: false },
   tiers: { device: { ...tier, dedupFactor: 1.2345678 }, dram: { ...tier, dedupFactor: 1 } },

@@ -21,8 +21,8 @@ const SCRIPT = `
 import json, random, sys, time
 from dynamo._core import RadixTree
 chains, length, holders = (int(a) for a in sys.argv[1:4])
-draw = random.Random(7)
-keys = [[draw.getrandbits(63) for _ in range(length)] for _ in range(chains)]
+sample = random.Random(7)
+keys = [[sample.getrandbits(63) for _ in range(length)] for _ in range(chains)]
 def event(data): return json.dumps({"event_id": 1, "data": data, "dp_rank": 0}).encode()
 def stored(chain): return event({"stored": {"parent_hash": None, "blocks": [{"block_hash": k, "tokens_hash": k} for k in chain]}})
 def removed(chain): return event({"removed": {"block_hashes": chain}})
@@ -34,11 +34,11 @@ for i, one in enumerate(told):
     tree.apply_event(holders // 2 + i % (holders // 2), one)
 tree.find_matches(keys[0])
 fill = 2 * chains * length / (time.perf_counter() - start)
-asked = [draw.randrange(chains) for _ in range(2000)]
+asked = [sample.randrange(chains) for _ in range(2000)]
 start = time.perf_counter()
 for i in asked: tree.find_matches(keys[i])
 look_up = len(asked) * length / (time.perf_counter() - start)
-some = draw.sample(range(chains), min(500, chains))
+some = sample.sample(range(chains), min(500, chains))
 events = [(removed(keys[i]), told[i]) for i in some]
 start = time.perf_counter()
 for i, (gone, come) in zip(some, events):
@@ -51,9 +51,9 @@ print(json.dumps({"fill": fill / 1e6, "lookUp": look_up / 1e6, "ingest": ingest 
 
 export function measureDynamo(
   { numChains, chainBlocks, numHolders }: { numChains: number; chainBlocks: number; numHolders: number },
-  say: (line: string) => void,
+  print: (line: string) => void,
 ): DynamoFigures {
-  const python = pythonWith(PACKAGE, VERSION, say);
+  const python = pythonWith(PACKAGE, VERSION, print);
   const args = ['-c', SCRIPT, ...[numChains, chainBlocks, numHolders].map(String)];
   const output = execFileSync(python, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
   return JSON.parse(output) as DynamoFigures;

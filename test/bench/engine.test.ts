@@ -52,7 +52,7 @@ const devices: [device: string, figures: string[]][] = [
 // In software the other device compiles for half a minute.
 test.each(devices.slice(0, isLong ? 2 : 1))('engine on %s reports every figure it promises', async (device, wanted) => {
   const lines: string[] = [];
-  const { figures } = report(await benchEngine({ ...tiny, device, say: (line) => lines.push(line) }));
+  const { figures } = report(await benchEngine({ ...tiny, device, print: (line) => lines.push(line) }));
   const names = figures.map(({ name }) => name);
   for (const name of wanted) assert(names.includes(name), `${name} is none of ${names.join(', ')}`);
   for (const { name, value } of figures) assert(Number.isFinite(value) && value >= 0, `${name} is ${value}`);
@@ -60,12 +60,12 @@ test.each(devices.slice(0, isLong ? 2 : 1))('engine on %s reports every figure i
 
 test('what takes too long or does not fit is skipped with a line', async () => {
   const lines: string[] = [];
-  const figures = await benchEngine({ ...tiny, device: 'wasm', budgetMs: 1e-6, say: (line) => lines.push(line) });
+  const figures = await benchEngine({ ...tiny, device: 'wasm', budgetMs: 1e-6, print: (line) => lines.push(line) });
   assert(figures.length > 0 && figures.every(({ name }) => name.startsWith('engine/peak/')));
   assert.match(lines.join('\n'), /prefill\/32: skipped, it would take about/);
   await benchEngine({
     ...{ ...tiny, device: 'wasm', shapes: ['8b'], formats: ['f32'] },
-    say: (line) => lines.push(line),
+    print: (line) => lines.push(line),
   });
   assert.match(lines.join('\n'), /engine\/8b\/f32: skipped, it does not fit: .* MiB needed/);
 });

@@ -55,7 +55,7 @@ export interface EngineBenchOptions {
   readonly peer?: PeerInstructions | undefined;
   /** Of the plain read that bandwidth is compared with. */
   readonly readRegionBytes: number;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   /** What computes, for the report. */
   readonly onEngine?: (what: string, description: string) => void;
   /** Figures as they come: the whole takes long. */
@@ -108,10 +108,10 @@ export async function benchEngine(options: EngineBenchOptions): Promise<Figure[]
 async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
   const numThreads = options.numThreads || availableParallelism();
   const device: WasmDevice = createWasmDevice(numThreads);
-  tell(options, 'device', `${device.description}, ${device.numericsClass}`);
+  notify(options, 'device', `${device.description}, ${device.numericsClass}`);
   const limit = options.peer;
-  const peer = limit && (await orWithout(options, () => LlamaPeer.install(numThreads, limit, options.say)));
-  if (peer) tell(options, 'peer', `llama.cpp in ${peer.version} with ${peer.instructions}, ${numThreads} threads`);
+  const peer = limit && (await orWithout(options, () => LlamaPeer.install(numThreads, limit, options.print)));
+  if (peer) notify(options, 'peer', `llama.cpp in ${peer.version} with ${peer.instructions}, ${numThreads} threads`);
   const peaks = await device.peaks(now, options.readRegionBytes);
   const figures = announced(wasmPeakFigures(peaks), options);
   const { f32FlopsPerS, intOpsPerS, int4OpsPerS, readBytesPerS: bytesPerS } = peaks;
@@ -121,7 +121,7 @@ async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
       const limits: Limit[] = [{ name: 'measured', opsPerS, bytesPerS }];
       const model: BenchedModel = { shape, format, prefix: `engine/${shape}/${format}`, limits };
       const openPeer = (weights: WeightSource, config: UniformModel): Promise<PeerModel | undefined> =>
-        orWithout(options, () => peerModel(peer, numThreads, model, config, weights, options.say));
+        orWithout(options, () => peerModel(peer, numThreads, model, config, weights, options.print));
       figures.push(...(await benchModel(device, model, options, openPeer)));
     }
   }
@@ -129,17 +129,17 @@ async function benchWasm(options: EngineBenchOptions): Promise<Figure[]> {
   return figures;
 }
 
-function tell({ say, onEngine }: EngineBenchOptions, what: string, description: string): void {
-  say(description);
+function notify({ print, onEngine }: EngineBenchOptions, what: string, description: string): void {
+  print(description);
   onEngine?.(what, description);
 }
 
 /** A peer that cannot be had is no reason not to measure. */
-async function orWithout<T>({ say }: EngineBenchOptions, open: () => Promise<T>): Promise<T | undefined> {
+async function orWithout<T>({ print }: EngineBenchOptions, open: () => Promise<T>): Promise<T | undefined> {
   try {
     return await open();
   } catch (error) {
-    say(`without the peer: ${error instanceof Error ? error.message : String(error)}`);
+    print(`without the peer: ${error instanceof Error ? error.message : String(error)}`);
     return undefined;
   }
 }
@@ -150,7 +150,7 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
   for (const set of options.sets) {
     const adapter = options.device.replace(/^webgpu:?/, '');
     const device: WebgpuDevice = await createWebgpuDevice({ adapter, kernelSet: set, memoryBytes: 0 });
-    tell(options, `device, ${set}`, device.description);
+    notify(options, `device, ${set}`, device.description);
     if (!peaks) {
       peaks = await device.peaks(now);
       figures.push(...announced(webgpuPeakFigures(peaks), options));
@@ -175,9 +175,9 @@ async function benchWebgpu(options: EngineBenchOptions): Promise<Figure[]> {
 }
 
 /** What this side of a step takes with a real driver that records it, on cards that are not there. */
-async function cpuOfSteps({ say }: EngineBenchOptions): Promise<Figure[]> {
+async function cpuOfSteps({ print }: EngineBenchOptions): Promise<Figure[]> {
   const { cards, why } = await openCards();
-  for (const line of why) say(`skipped: ${line}`);
+  for (const line of why) print(`skipped: ${line}`);
   const figures: Figure[] = [];
   for (const { name, execPath, env } of cards) {
     for (const [model, batch] of [
@@ -261,7 +261,7 @@ async function benchModel(
 ): Promise<Figure[]> {
   const shape = shapes[shapeName];
   if (!shape) throw new Error(`no shape ${shapeName}: there are ${shapeNames.join(', ')}`);
-  const { prefillTokens, batches, contexts, say, onFigure, budgetMs, hasProfile } = options;
+  const { prefillTokens, batches, contexts, print, onFigure, budgetMs, hasProfile } = options;
   const longest = Math.max(...prefillTokens, ...contexts.map((context) => context + GROWTH));
   const config = configOf(shape, longest);
   const program = decoderProgram(shapeOfUniform(config), longest, uniformTensors);
@@ -283,13 +283,13 @@ async function benchModel(
     executable = await device.load(program, weights, load);
   } catch (error) {
     if (!(error instanceof DeviceError)) throw error;
-    say(`${prefix}: skipped, it does not fit: ${error.message}`);
+    print(`${prefix}: skipped, it does not fit: ${error.message}`);
     return [];
   }
   const peer = await openPeer?.(weights, config);
   const bench = new ModelBench(executable, config, load, {
     ...{ prefix, format, limits, peer, peerName: peerName(options) },
-    ...{ prefillTokens, batches, contexts, budgetMs, hasProfile, say, onFigure },
+    ...{ prefillTokens, batches, contexts, budgetMs, hasProfile, print, onFigure },
     ...{ chunkTokens: CHUNK_TOKENS, blockSize: BLOCK_SIZE, nowMs: now },
   });
   try {
@@ -307,12 +307,12 @@ export async function peerModel(
   { shape, format }: Pick<BenchedModel, 'shape' | 'format'>,
   config: UniformModel,
   weights: WeightSource,
-  say: (line: string) => void,
+  print: (line: string) => void,
 ): Promise<PeerModel | undefined> {
   if (!peer || format === 'f32') return undefined;
   const path = join(cacheFolder(), ggufName(shape, format));
   if (!existsSync(path)) {
-    say(`writing ${path}`);
+    print(`writing ${path}`);
     await writeGguf(path, { ...config, maxPositions: ggufPositions }, format, weights);
   }
   return peer.load(path, numThreads);

@@ -16,7 +16,7 @@ import type { Handler } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { unpackTokens } from '../../shared/protocol/packing.ts';
 import { hubOf, joinAsFake } from '../support/fake_member.ts';
-import { lendingCopies } from '../support/lending.ts';
+import { copySource } from '../support/borrowing.ts';
 
 const BLOCK_SIZE = 32;
 
@@ -28,7 +28,7 @@ const format: Format = {
   ...{ blockSize: BLOCK_SIZE, numerics: 'none', kv: 'spec' },
 };
 /** Prompts whose blocks it has told of. */
-const told = new Set<string>();
+const notified = new Set<string>();
 const network = new GrpcNetwork('', systemClock);
 
 const decode: Handler<'decode'> = async function* (requests) {
@@ -38,8 +38,8 @@ const decode: Handler<'decode'> = async function* (requests) {
     const promptLength = start.request?.promptLength ?? 0;
     // Once: what a prompt leaves behind is known from then on.
     const last = start.lastDigest.toString('hex');
-    if (!told.has(last)) {
-      told.add(last);
+    if (!notified.has(last)) {
+      notified.add(last);
       for (const { key } of chainOf(formatDigest(format), BLOCK_SIZE, unpackTokens(tokens)))
         announcer.stored('device', key);
     }
@@ -57,7 +57,7 @@ const decode: Handler<'decode'> = async function* (requests) {
 const { fetch, snapshot } = createFetchHandlers(
   () => ({
     wanted: new WantedKeys(),
-    ...lendingCopies(() => Promise.resolve(undefined)),
+    ...copySource(() => Promise.resolve(undefined)),
     snapshot: () => announcer.snapshot(),
   }),
   { maxStreams: 64 },

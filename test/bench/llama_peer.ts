@@ -26,7 +26,7 @@ const tooWide: Readonly<Record<PeerLimit, RegExp>> = {
 /** What a build that was not left out would say of itself. */
 const isTooWide: Readonly<Record<PeerLimit, RegExp>> = { avx512: /AMX/, avx2: /AMX|AVX512|AVX_VNNI/ };
 
-/** How its sampler draws; temperature 0 is greedy. */
+/** How its sampler samples; temperature 0 is greedy. */
 export interface PeerSampling {
   readonly temperature: number;
   readonly topK?: number;
@@ -80,8 +80,8 @@ function inOneStep(folder: string, fill: (part: string) => void): void {
   renameSync(part, folder);
 }
 
-function installInto(folder: string, say: (line: string) => void): void {
-  say(`installing ${PACKAGE} ${VERSION} into ${folder}`);
+function installInto(folder: string, print: (line: string) => void): void {
+  print(`installing ${PACKAGE} ${VERSION} into ${folder}`);
   inOneStep(folder, (part) => {
     writeFileSync(join(part, 'package.json'), '{ "private": true }\n');
     const options = ['--no-audit', '--no-fund', '--ignore-scripts'];
@@ -122,13 +122,13 @@ export class LlamaPeer {
   static async install(
     numThreads: number,
     instructions: PeerInstructions,
-    say: (line: string) => void,
+    print: (line: string) => void,
   ): Promise<LlamaPeer> {
     const whole = join(cacheFolder(), `${PACKAGE}-${VERSION}`);
     if (instructions !== 'all' && process.arch !== 'x64') {
       throw new Error(`${PACKAGE} can be limited to ${instructions} on x64 only, not on ${process.arch}`);
     }
-    if (!existsSync(whole)) installInto(whole, say);
+    if (!existsSync(whole)) installInto(whole, print);
     const folder = instructions === 'all' ? whole : `${whole}-${instructions}`;
     if (instructions !== 'all' && !existsSync(folder)) leaveOut(tooWide[instructions], whole, folder);
     const entry = join(folder, 'node_modules', PACKAGE, 'dist/index.js');

@@ -18,7 +18,7 @@ import { configOf, shapeOfUniform, shapes, uniformTensors } from './uniform_mode
 export interface LoadBenchOptions {
   readonly shape: string;
   readonly numThreads: number;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -33,13 +33,13 @@ export interface Loaded {
 const READ_BYTES = 4 << 20;
 const TURNS = 3;
 
-export async function benchLoad({ shape, numThreads, say, onFigure }: LoadBenchOptions): Promise<Figure[]> {
+export async function benchLoad({ shape, numThreads, print, onFigure }: LoadBenchOptions): Promise<Figure[]> {
   const figures: Figure[] = [];
   const note = (figure: Figure): void => {
     figures.push(figure);
     onFigure(figure);
   };
-  for (const [name, path, files] of await modelsOf(shape, say)) {
+  for (const [name, path, files] of await modelsOf(shape, print)) {
     const bytes = files.reduce((sum, file) => sum + statSync(file).size, 0);
     const rate = (ms: number): number => bytes / 1e6 / ms;
     const best = { over: 0, kept: 0, loaded: 0, peak: Infinity, held: 0 };
@@ -77,7 +77,7 @@ const folders = [
 ] as const satisfies readonly (readonly [RandomFormat, string])[];
 
 /** @returns names, what is loaded, and its files. */
-async function modelsOf(shape: string, say: (line: string) => void): Promise<[string, string, string[]][]> {
+async function modelsOf(shape: string, print: (line: string) => void): Promise<[string, string, string[]][]> {
   const chosen = shapes[shape];
   if (!chosen) throw new Error(`no shape ${shape}`);
   const config = configOf(chosen, ggufPositions);
@@ -85,7 +85,7 @@ async function modelsOf(shape: string, say: (line: string) => void): Promise<[st
   for (const format of ['int8', 'int4', 'uint4', 'f16'] as const satisfies GgufFormat[]) {
     const path = join(cacheFolder(), ggufName(shape, format));
     if (!existsSync(path)) {
-      say(`writing ${path}`);
+      print(`writing ${path}`);
       await writeGguf(
         path,
         config,

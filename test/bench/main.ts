@@ -136,7 +136,7 @@ const onFigure = (figure: Figure): void => {
   save(sofar);
 };
 
-function say(line: string): void {
+function printLine(line: string): void {
   console.log(line);
 }
 
@@ -160,7 +160,7 @@ async function samplingPeer(): Promise<SamplingBenchOptions['peer']> {
   const instructions = peerOf();
   if (!instructions) return undefined;
   const numThreads = threadsOf() || availableParallelism();
-  const llama = await LlamaPeer.install(numThreads, instructions, say);
+  const llama = await LlamaPeer.install(numThreads, instructions, printLine);
   engines['peer'] = `llama.cpp in ${llama.version} with ${llama.instructions}, ${numThreads} threads`;
   return { llama, numThreads };
 }
@@ -175,7 +175,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   mix: () =>
     benchMix({
       ...{ shape: '135m', promptTokens: 2_048, numRounds: 3, onFigure },
-      say,
+      print: printLine,
     }),
   sampling: async () => {
     const device = await deviceOf(values.device);
@@ -188,19 +188,19 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       format:
         values.weights === undefined ? 'int8' : (listOf<WeightFormat>(values.weights, weightFormats)[0] ?? 'int8'),
       ...{ context: 128, numSteps: 40, onFigure },
-      ...{ peer: await samplingPeer(), say },
+      ...{ peer: await samplingPeer(), print: printLine },
     });
   },
   index: async () => {
     if (values.peer !== undefined) oneOf(values.peer, ['dynamo']);
     const hasPeer = values.peer !== undefined;
-    return benchIndex({ numBlocks: 10_000_000, numHolders: 64, hasPeer, onFigure, say });
+    return benchIndex({ numBlocks: 10_000_000, numHolders: 64, hasPeer, onFigure, print: printLine });
   },
   transfer: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['mooncake']);
     if (values.peer !== undefined) engines['peer'] = mooncakeName;
     return benchTransfer({
-      peer: values.peer === undefined ? undefined : { say },
+      peer: values.peer === undefined ? undefined : { print: printLine },
       recordKiBs: numbersOf(values.sizes, [100, 737, 4_096]),
       numStreams: numbersOf(values.streams, [1, 4]),
       ...{ totalBytes: 256 << 20, measureMs: 3_000 },
@@ -217,18 +217,24 @@ const benches: Record<string, () => Promise<Figure[]>> = {
     if (values.peer !== undefined) oneOf(values.peer, ['tokenizers']);
     const hasPeer = values.peer !== undefined;
     if (hasPeer) engines['peer'] = `tokenizers ${tokenizersPeer.version} (Rust), one thread`;
-    return benchTokenize({ kinds: tokenizerKinds, hasPeer, say, onFigure });
+    return benchTokenize({ kinds: tokenizerKinds, hasPeer, print: printLine, onFigure });
   },
   load: () => {
     const shape = values.shapes === undefined ? '1b' : (listOf(values.shapes, shapeNames)[0] ?? '1b');
-    return benchLoad({ shape, numThreads: threadsOf(), say, onFigure });
+    return benchLoad({ shape, numThreads: threadsOf(), print: printLine, onFigure });
   },
   bus: () => benchBus({ numMembers: [64, 1_000], onFigure }),
   router: () => {
     if (values.peer !== undefined) oneOf(values.peer, ['sglang']);
     if (values.peer !== undefined) engines['peer'] = `sglang-router ${SglangRouter.version}, cache_aware, text`;
     const lengths = numbersOf(values.lengths, [1_000, 32_000, 100_000]);
-    return benchRouter({ lengths, concurrencies: [1, 8], hasPeer: values.peer !== undefined, say, onFigure });
+    return benchRouter({
+      lengths,
+      concurrencies: [1, 8],
+      hasPeer: values.peer !== undefined,
+      print: printLine,
+      onFigure,
+    });
   },
   path: async () => {
     const own = await benchPath({ promptTokens: 1_024, numRequests: 24, numTokens: 32 });
@@ -256,7 +262,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
       onEngine: (what, description) => {
         engines[what] = description;
       },
-      say,
+      print: printLine,
       onFigure,
     });
   },

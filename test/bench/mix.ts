@@ -15,7 +15,7 @@ export interface MixOptions {
   readonly promptTokens: number;
   /** Rounds of chats, alone and beside prompts. */
   readonly numRounds: number;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -46,7 +46,7 @@ export async function benchMix(options: MixOptions): Promise<Figure[]> {
 }
 
 async function measure(cluster: Cluster, way: string, options: MixOptions): Promise<Figure[]> {
-  const { promptTokens, numRounds, say, onFigure } = options;
+  const { promptTokens, numRounds, print, onFigure } = options;
   const random = new Random(3);
   const prompt = (count: number): number[] => Array.from({ length: count }, () => 3 + random.below(VOCAB));
   const chats = async (): Promise<number[]> => {
@@ -66,7 +66,7 @@ async function measure(cluster: Cluster, way: string, options: MixOptions): Prom
   const startMs = performance.now();
   for (let round = 0; round < 2; round++) await longOne();
   const aloneRate = (2 * promptTokens * 1_000) / (performance.now() - startMs);
-  say(`${way}: alone p99 ${percentile(alone, 0.99).toFixed(0)} ms, prompts ${aloneRate.toFixed(0)} tokens/s`);
+  print(`${way}: alone p99 ${percentile(alone, 0.99).toFixed(0)} ms, prompts ${aloneRate.toFixed(0)} tokens/s`);
 
   let isOver = false;
   let numPrompts = 0;

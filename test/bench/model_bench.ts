@@ -5,7 +5,7 @@
 import type { Executable, KernelProfile, LoadOptions, Segment } from '../../kernels/device.ts';
 import { kvTokenBytes } from '../../kernels/kv_layout.ts';
 import { rowBytes, scalesPerRow, type WeightFormat } from '../../kernels/weights/weight_format.ts';
-import { Draws } from '../../shared/engine/sampler.ts';
+import { SequenceSampling } from '../../shared/engine/sampler.ts';
 import { neutralSampling } from '../../shared/protocol/request.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import type { UniformModel } from './uniform_model.ts';
@@ -37,7 +37,7 @@ export interface ModelBenchOptions {
   /** In figures. */
   readonly peerName: string;
   readonly nowMs: () => number;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   readonly onFigure: ((figure: Figure) => void) | undefined;
 }
 
@@ -54,10 +54,10 @@ const MAX_STEPS_A_TURN = 12;
 export const GROWTH = 224;
 const BLOCKS_A_CALL = 16;
 
-const draws = {
-  greedy: new Draws(neutralSampling),
-  default: new Draws({ ...neutralSampling, temperature: 1 }),
-  top_p: new Draws({ ...neutralSampling, temperature: 1, topP: 0.9 }),
+const sampling = {
+  greedy: new SequenceSampling(neutralSampling),
+  default: new SequenceSampling({ ...neutralSampling, temperature: 1 }),
+  top_p: new SequenceSampling({ ...neutralSampling, temperature: 1, topP: 0.9 }),
 };
 
 /** Values of all products of one row, and of one sample. */
@@ -185,14 +185,14 @@ export class ModelBench {
   }
 
   async #decodeAt(context: number, tokensPerMs: number | undefined): Promise<void> {
-    const { batches, peer, budgetMs, say, prefix } = this.#options;
+    const { batches, peer, budgetMs, print, prefix } = this.#options;
     const numSequences = Math.max(...batches);
     // The peer has to compute what is in its KV; it does so about as fast.
     const peerMs = (numSequences * context) / (tokensPerMs ?? 1);
     if (!peer) {
       for (const batch of batches) await this.#decode(batch, context, undefined);
     } else if (peerMs > 4 * budgetMs) {
-      say(`${prefix}/decode at context ${context}: without the peer, whose prompts would take ${toS(peerMs)} s`);
+      print(`${prefix}/decode at context ${context}: without the peer, whose prompts would take ${toS(peerMs)} s`);
       for (const batch of batches) await this.#decode(batch, context, undefined);
     } else {
       await peer.withSequences(numSequences, context + GROWTH, async (sequences) => {
@@ -239,19 +239,19 @@ export class ModelBench {
     await this.#profile(name, segments(), ms);
   }
 
-  /** What drawing adds: steps of each kind in turns, beside greedy ones. */
+  /** What sampling adds: steps of each kind in turns, beside greedy ones. */
   async #sampled(name: string, segments: () => Segment[], probeMs: number): Promise<void> {
     const numTurns = TURNS * Math.max(1, Math.min(MAX_STEPS_A_TURN, Math.floor(TURN_MS / probeMs / 3)));
     if (this.#isTooLong(`${name}/sampling`, 3 * numTurns * probeMs)) return;
-    const times = new Map(Object.keys(draws).map((kind) => [kind, [] as number[]]));
+    const times = new Map(Object.keys(sampling).map((kind) => [kind, [] as number[]]));
     for (let turn = 0; turn < numTurns; turn++) {
-      for (const [kind, draw] of Object.entries(draws)) {
+      for (const [kind, sample] of Object.entries(sampling)) {
         const batch = segments().map((segment, slot): Segment => ({
           ...segment,
           samples: [
             {
               ...{ row: segment.tokens.length - 1, numCandidates: 0, askedTokens: [], isFullRowWanted: false },
-              draw: { ...draw.at(turn), slot },
+              sample: { ...sample.at(turn), slot },
             },
           ],
         }));
@@ -259,7 +259,7 @@ export class ModelBench {
       }
     }
     const greedyMs = percentile(times.get('greedy')!, 0.5);
-    for (const kind of Object.keys(draws).filter((one) => one !== 'greedy')) {
+    for (const kind of Object.keys(sampling).filter((one) => one !== 'greedy')) {
       const ms = percentile(times.get(kind)!, 0.5);
       this.#push(withReference(`${name}/sampling/${kind}`, ms, 'ms', 'greedy', greedyMs));
     }
@@ -328,9 +328,9 @@ export class ModelBench {
   }
 
   #isTooLong(name: string, ms: number): boolean {
-    const { budgetMs, say } = this.#options;
+    const { budgetMs, print } = this.#options;
     if (ms <= budgetMs) return false;
-    say(`${name}: skipped, it would take about ${toS(ms)} s (--budget ${toS(budgetMs)})`);
+    print(`${name}: skipped, it would take about ${toS(ms)} s (--budget ${toS(budgetMs)})`);
     return true;
   }
 }

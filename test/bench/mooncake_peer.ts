@@ -107,9 +107,9 @@ export function measureMooncake(
     count,
     measureMs,
   }: { readonly recordBytes: number; readonly count: number; readonly measureMs: number },
-  say: (line: string) => void,
+  print: (line: string) => void,
 ): MooncakeFigures {
-  const python = pythonWith(PACKAGE, VERSION, say);
+  const python = pythonWith(PACKAGE, VERSION, print);
   const folder = mkdtempSync(join(tmpdir(), 'penstock-mooncake-'));
   try {
     const file = join(folder, 'peer.py');

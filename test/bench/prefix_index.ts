@@ -13,7 +13,7 @@ export interface IndexBenchOptions {
   readonly numHolders: number;
   readonly hasPeer: boolean;
   readonly onFigure: (figure: Figure) => void;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
 }
 
 const CHAIN_BLOCKS = 512;
@@ -21,7 +21,7 @@ const SLICE_BLOCKS = 2_048;
 /** Of each measurement. */
 const MEASURE_MS = 3_000;
 
-export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: IndexBenchOptions): Figure[] {
+export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, print }: IndexBenchOptions): Figure[] {
   const figures: Figure[] = [];
   const push = (figure: Figure): void => {
     figures.push(figure);
@@ -29,7 +29,10 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: In
   };
   // At a tenth of the blocks: its events are text.
   const peer = hasPeer
-    ? measureDynamo({ numChains: Math.ceil(numBlocks / CHAIN_BLOCKS / 10), chainBlocks: CHAIN_BLOCKS, numHolders }, say)
+    ? measureDynamo(
+        { numChains: Math.ceil(numBlocks / CHAIN_BLOCKS / 10), chainBlocks: CHAIN_BLOCKS, numHolders },
+        print,
+      )
     : undefined;
   const beside = (name: string, value: number, reference: number | undefined): Figure =>
     reference === undefined
@@ -56,7 +59,7 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: In
     return ms;
   };
   /** Runs of one tier and holder, as batches have them. */
-  const tell = (holder: string, isStored: boolean, tier: 'device' | 'dram' | 'disk', words: Int32Array): number => {
+  const notify = (holder: string, isStored: boolean, tier: 'device' | 'dram' | 'disk', words: Int32Array): number => {
     let ms = 0;
     for (let at = 0; at < words.length; at += 2 * SLICE_BLOCKS) {
       const slice = words.subarray(at, at + 2 * SLICE_BLOCKS);
@@ -68,17 +71,17 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: In
   };
   let fillMs = 0;
   for (let i = 0; i < numChains; i++) {
-    fillMs += tell(storeOf(i), true, 'dram', chain(i));
-    fillMs += tell(storeOf(i), true, 'disk', chain(i));
-    fillMs += tell(engineOf(i), true, 'device', chain(i));
+    fillMs += notify(storeOf(i), true, 'dram', chain(i));
+    fillMs += notify(storeOf(i), true, 'disk', chain(i));
+    fillMs += notify(engineOf(i), true, 'device', chain(i));
   }
   push(beside('index/fill', (3 * numChains * CHAIN_BLOCKS) / fillMs / 1_000, peer?.fill));
   push({ name: 'index/fill/longest-pause', value: longestMs, unit: 'ms' });
   push({ name: 'index/bytes-per-block', value: index.bytes / index.size, unit: 'bytes' });
   const grown = process.memoryUsage().rss - before;
   push({ name: 'index/memory', value: grown / 2 ** 20, unit: 'MiB' });
-  say(`pauses of more than 4 ms: ${pauses.map((ms) => ms.toFixed(1)).join(' ')}`);
-  say(`${index.size} blocks of ${numHolders} holders, ${index.numSets} sets`);
+  print(`pauses of more than 4 ms: ${pauses.map((ms) => ms.toFixed(1)).join(' ')}`);
+  print(`${index.size} blocks of ${numHolders} holders, ${index.numSets} sets`);
 
   const asking = new Random(9);
   const lookUps = (isFresh: boolean): void => {
@@ -104,8 +107,8 @@ export function benchIndex({ numBlocks, numHolders, hasPeer, onFigure, say }: In
   while (ingestMs < MEASURE_MS) {
     const [i, other] = [asking.below(numChains), asking.below(numChains)];
     // One goes from here, one comes there.
-    ingestMs += tell(engineOf(i), false, 'device', chain(i));
-    ingestMs += tell(engineOf(other + 1), true, 'device', chain(other));
+    ingestMs += notify(engineOf(i), false, 'device', chain(i));
+    ingestMs += notify(engineOf(other + 1), true, 'device', chain(other));
     numIngested += 2 * CHAIN_BLOCKS;
     for (let k = 0; k < 2; k++) {
       const asked = asking.below(numChains);

@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { cacheFolder } from './llama_peer.ts';
 
 /** @returns the environment's interpreter. @throws Error when python3, its venv module or the package cannot be had. */
-export function pythonWith(name: string, version: string, say: (line: string) => void): string {
+export function pythonWith(name: string, version: string, print: (line: string) => void): string {
   const folder = join(cacheFolder(), `${name}-${version}`);
   const python = join(folder, 'bin/python');
   if (existsSync(join(folder, 'installed'))) return python;
-  say(`installing ${name} ${version} into ${folder}`);
+  print(`installing ${name} ${version} into ${folder}`);
   rmSync(folder, { recursive: true, force: true });
   execFileSync('python3', ['-m', 'venv', folder], { stdio: 'inherit' });
   execFileSync(python, ['-m', 'pip', 'install', '-q', `${name}==${version}`], { stdio: 'inherit' });

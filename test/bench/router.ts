@@ -19,7 +19,7 @@ export interface RouterBenchOptions {
   readonly lengths: readonly number[];
   readonly concurrencies: readonly number[];
   readonly hasPeer: boolean;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -35,7 +35,7 @@ export async function benchRouter({
   lengths,
   concurrencies,
   hasPeer,
-  say,
+  print,
   onFigure,
 }: RouterBenchOptions): Promise<Figure[]> {
   const model = join(cacheFolder(), 'ids-only');
@@ -63,7 +63,7 @@ export async function benchRouter({
     );
     started.push(...instances);
     await Promise.all(instances.map((one) => once(one, 'message')));
-    const peer = hasPeer ? await SglangRouter.start(say) : undefined;
+    const peer = hasPeer ? await SglangRouter.start(print) : undefined;
     if (peer) started.push(...peer.processes);
     const random = new Random(5);
     for (const length of lengths) {

@@ -1,13 +1,13 @@
 /**
- * What drawing a token costs, by vocabulary, batch and kind of request: alone, where the device draws and where the host does, and as a
+ * What sampling a token costs, by vocabulary, batch and kind of request: alone, where the device samples and where the host does, and as a
  * share of whole steps of a model, beside greedy steps of the same run. Kinds take turns, so that a noisy machine is noisy to all.
  */
 import type { Device, Executable, LoadOptions, SampleRequest, Segment } from '../../kernels/device.ts';
-import { HostRowDrawer } from '../../kernels/host/row_drawer.ts';
+import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
 import { Random } from '../../shared/base/random.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { DrawMemory, Draws } from '../../shared/engine/sampler.ts';
+import { LogitAdjustments, SequenceSampling } from '../../shared/engine/sampler.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
 import { peerModel } from './engine.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
@@ -30,7 +30,7 @@ export interface SamplingBenchOptions {
   readonly numSteps: number;
   /** Its whole steps too, with as many threads. */
   readonly peer?: { readonly llama: LlamaPeer; readonly numThreads: number } | undefined;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -73,8 +73,8 @@ const peerKinds: Readonly<Record<string, (vocab: number) => PeerSampling>> = {
 
 interface Kind {
   readonly name: string;
-  readonly draws: Draws;
-  readonly memory: DrawMemory;
+  readonly sampling: SequenceSampling;
+  readonly memory: LogitAdjustments;
 }
 
 function kindsOf(vocab: number): Kind[] {
@@ -83,17 +83,17 @@ function kindsOf(vocab: number): Kind[] {
   return Object.entries(kinds).map(([name, params]) => {
     const sampling = samplingOf(params(vocab));
     const context = { tokens, promptLength: PENALISED / 2, stopTokenIds: [] };
-    return { name, draws: new Draws(sampling), memory: new DrawMemory(sampling, context, vocab) };
+    return { name, sampling: new SequenceSampling(sampling), memory: new LogitAdjustments(sampling, context, vocab) };
   });
 }
 
 /** A page of the device for what each kind remembers. */
-function pagesOf(executable: Executable, all: readonly Kind[]): Map<string, Partial<SampleRequest['draw']>> {
+function pagesOf(executable: Executable, all: readonly Kind[]): Map<string, Partial<SampleRequest['sample']>> {
   let page = 0;
   return new Map(
     all.map(({ name, memory }) => {
       const put = (values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer> | undefined): number | undefined => {
-        if (values) executable.writeDrawPage(page, 0, values);
+        if (values) executable.writeSamplerPage(page, 0, values);
         return values && page++;
       };
       const [biasPage, countsPage] = [put(memory.bias), put(memory.counts)];
@@ -148,7 +148,7 @@ export async function benchSampling(options: SamplingBenchOptions): Promise<Figu
   return figures;
 }
 
-/** Draws alone: rows that lie there already. */
+/** Samples alone: rows that lie there already. */
 async function benchRows(
   vocab: number,
   { device, batches, numSteps }: SamplingBenchOptions,
@@ -159,7 +159,7 @@ async function benchRows(
     {
       operations: [
         { kind: 'gather_samples', x: 'x', out: 'logits' },
-        { kind: 'draw', logits: 'logits', vocab },
+        { kind: 'sample', logits: 'logits', vocab },
       ],
       buffers: { x: { rows: 'rows', width: vocab }, logits: { rows: 'samples', width: vocab } },
       ...{ weights: {}, kv: [], rope: {} },
@@ -169,7 +169,7 @@ async function benchRows(
         [Symbol.asyncIterator]: () => ({ next: () => Promise.resolve({ done: true, value: undefined }) }),
       }),
     },
-    { ...loadOf({ kv: [] }, 'f32', most, 1), maxRows: most, drawPages: MAX_PAGES },
+    { ...loadOf({ kv: [] }, 'f32', most, 1), maxRows: most, samplerPages: MAX_PAGES },
   );
   const random = new Random(3);
   const rows = new Float32Array(most * vocab);
@@ -177,7 +177,7 @@ async function benchRows(
   await executable.write('x', rows);
   const all = kindsOf(vocab);
   const pages = pagesOf(executable, all);
-  const run = (batch: number, draws: Draws | undefined, name: string, turn: number): Promise<unknown> =>
+  const run = (batch: number, sampling: SequenceSampling | undefined, name: string, turn: number): Promise<unknown> =>
     executable.run(
       Array.from({ length: batch }, (_, slot): Segment => ({
         tokens: [0],
@@ -186,7 +186,7 @@ async function benchRows(
         samples: [
           {
             ...{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false },
-            ...(draws ? { draw: { ...draws.at(turn * most + slot), ...pages.get(name), slot } } : {}),
+            ...(sampling ? { sample: { ...sampling.at(turn * most + slot), ...pages.get(name), slot } } : {}),
           },
         ],
       })),
@@ -194,7 +194,7 @@ async function benchRows(
   for (const batch of batches) {
     const turns = Math.max(3, Math.ceil(numSteps / batch));
     const times = await inTurns(['nothing', ...all.map(({ name }) => name)], turns, (name, turn) =>
-      run(batch, all.find((kind) => kind.name === name)?.draws, name, turn),
+      run(batch, all.find((kind) => kind.name === name)?.sampling, name, turn),
     );
     const nothing = times.get('nothing')!;
     for (const { name } of all)
@@ -207,13 +207,13 @@ async function benchRows(
   await executable.close();
 }
 
-/** Rows that the host draws from. */
+/** Rows that the host samples from. */
 async function benchHost(
   vocab: number,
   { numSteps }: SamplingBenchOptions,
   push: (figure: Figure) => void,
 ): Promise<void> {
-  const drawer = new HostRowDrawer(vocab);
+  const sampler = new HostRowSampler(vocab);
   const logits = logitsOf(vocab, new Random(3));
   const all = kindsOf(vocab);
   const times = await inTurns(
@@ -221,7 +221,7 @@ async function benchHost(
     numSteps,
     (name, turn) => {
       const kind = all.find((one) => one.name === name)!;
-      return drawer.draw(logits, kind.draws.at(turn), kind.memory);
+      return sampler.sample(logits, kind.sampling.at(turn), kind.memory);
     },
   );
   for (const [name, value] of times) push({ name: `sampling/vocab${vocab}/host/${name}`, value, unit: 'ms/token' });
@@ -238,7 +238,7 @@ async function benchSteps(
   const program = decoderProgram(shapeOfUniform(config), context + 1);
   const perSequence = Math.ceil((context + 1) / BLOCK_SIZE);
   const most = Math.min(8, Math.max(...batches));
-  const load = { ...loadOf(program, format, most, perSequence), maxRows: 64, drawPages: MAX_PAGES };
+  const load = { ...loadOf(program, format, most, perSequence), maxRows: 64, samplerPages: MAX_PAGES };
   const executable = await device.load(program, randomWeights(program, 7), load);
   const all = kindsOf(config.vocabSize);
   const pages = pagesOf(executable, all);
@@ -249,12 +249,12 @@ async function benchSteps(
       (name, turn) =>
         executable.run(
           Array.from({ length: batch }, (_, slot): Segment => {
-            const draw = { ...all.find((kind) => kind.name === name)!.draws.at(turn), ...pages.get(name), slot };
+            const sample = { ...all.find((kind) => kind.name === name)!.sampling.at(turn), ...pages.get(name), slot };
             return {
               tokens: [slot + 3],
               start: context,
               blockTable: Array.from({ length: perSequence }, (__, i) => slot * perSequence + i),
-              samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, draw }],
+              samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, sample }],
             };
           }),
         ),
@@ -275,14 +275,14 @@ async function benchSteps(
 
 /** What its sampler makes of whole steps of the same weights, by kind, beside its own greedy ones. */
 async function benchPeer(
-  { peer, batches, shape, format, context, numSteps, say }: SamplingBenchOptions,
+  { peer, batches, shape, format, context, numSteps, print }: SamplingBenchOptions,
   push: (figure: Figure) => void,
 ): Promise<void> {
   const known = shapes[shape];
   if (!peer || !known) return;
   const config = configOf(known, context + 1);
   const weights = randomWeights(decoderProgram(shapeOfUniform(config), context + 1), 7);
-  const model = await peerModel(peer.llama, peer.numThreads, { shape, format }, config, weights, say);
+  const model = await peerModel(peer.llama, peer.numThreads, { shape, format }, config, weights, print);
   if (!model) return;
   const prompt = Array.from({ length: context }, (_, i) => 3 + ((i * 7) % (config.vocabSize - 3)));
   const names = Object.keys(peerKinds);

@@ -57,7 +57,7 @@ export async function measureSerialPart(
     ...{ executable, numBlocks, maxWaiting: batch, chunkTokens: batch * PROMPT, maxNumSeqs: batch, stepMs: 0 },
     layout: { format: ZERO, numericsClass: device.numericsClass, spec },
     clock: systemClock,
-    pulse: new Int32Array(2),
+    heartbeat: new Int32Array(2),
     emit: (message) => {
       if (message.kind !== 'events') return;
       for (const event of message.events) {

@@ -23,8 +23,8 @@ export class SglangRouter {
     this.processes = processes;
   }
 
-  static async start(say: (line: string) => void): Promise<SglangRouter> {
-    const python = pythonWith(PACKAGE, VERSION, say);
+  static async start(print: (line: string) => void): Promise<SglangRouter> {
+    const python = pythonWith(PACKAGE, VERSION, print);
     const workers = Array.from({ length: INSTANCES }, () => fork(projectPath('dist/test/bench/instant_worker.js')));
     const ports = await Promise.all(workers.map(async (worker) => ((await once(worker, 'message')) as [number])[0]));
     const [port, metrics] = [await freePort(), await freePort()];

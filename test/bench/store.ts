@@ -185,7 +185,7 @@ async function benchSize(
     const opened = await Opened.at(path, slab, 2 * numBytes + (64 << 20));
     let putMs = 0;
     for (let from = 0; from < hashes.length; from += sealed.numTogether) {
-      // The mover seals elsewhere while this is written.
+      // The transfer thread seals elsewhere while this is written.
       const batch = sealed.batch(from).slice(0, hashes.length - from);
       putMs += await timed(() => opened.tier.put(batch));
     }

@@ -19,7 +19,7 @@ import { pythonWith } from './python_peer.ts';
 export interface TokenizeBenchOptions {
   readonly kinds: readonly string[];
   readonly hasPeer: boolean;
-  readonly say: (line: string) => void;
+  readonly print: (line: string) => void;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -40,14 +40,14 @@ const TURNS = 5;
 /** The helper is done with all then. */
 const PAUSE_MS = 20;
 
-export async function benchTokenize({ kinds, hasPeer, say, onFigure }: TokenizeBenchOptions): Promise<Figure[]> {
+export async function benchTokenize({ kinds, hasPeer, print, onFigure }: TokenizeBenchOptions): Promise<Figure[]> {
   const figures: Figure[] = [];
   const note = (figure: Figure): void => {
     figures.push(figure);
     onFigure(figure);
   };
   const text = corpus();
-  const peer = hasPeer ? rustRates(kinds, text, say) : undefined;
+  const peer = hasPeer ? rustRates(kinds, text, print) : undefined;
   for (const kind of kinds) {
     const files = readTextFiles(folderOf(kind));
     const library = libraryRate(files, text.slice(0, LIBRARY_CHARACTERS));
@@ -59,7 +59,7 @@ export async function benchTokenize({ kinds, hasPeer, say, onFigure }: TokenizeB
       // Its tables are made then.
       encode('a');
       best.begins = Math.max(best.begins, rate(text, encode(text)));
-      // Everything from the first character on is another stretch.
+      // Everything from the first character on is another chunk.
       best.met = Math.max(best.met, rate(text, encode(`#${turn} ${text}`)));
       const long = text.slice(0, KNOWN_CHARACTERS);
       encode(long);
@@ -87,7 +87,7 @@ async function unknownMs(files: TextFiles, text: string): Promise<{ readonly one
   });
   await helper.call('addedIds', undefined);
   const [lent, taken] = linkEnds();
-  helper.tell('lendHand', lent, [lent]);
+  helper.notify('lendHand', lent, [lent]);
   const [alone, helped] = [new TokenizerTools(files), new TokenizerTools(files)];
   helped.takeHand(taken);
   const times = { one: [] as number[], two: [] as number[] };
@@ -150,8 +150,8 @@ function libraryRate({ tokenizer, config }: ReturnType<typeof readTextFiles>, te
 }
 
 /** MB/s by kind, on one thread. */
-function rustRates(kinds: readonly string[], text: string, say: (line: string) => void): Map<string, number> {
-  const python = pythonWith(tokenizersPeer.name, tokenizersPeer.version, say);
+function rustRates(kinds: readonly string[], text: string, print: (line: string) => void): Map<string, number> {
+  const python = pythonWith(tokenizersPeer.name, tokenizersPeer.version, print);
   const folder = mkdtempSync(join(tmpdir(), 'tokenize-'));
   try {
     writeFileSync(join(folder, 'text'), text);

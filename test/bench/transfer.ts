@@ -18,11 +18,11 @@ import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { Lanes } from '../../shared/net/lanes.ts';
-import { windowOf } from '../../shared/net/fetch/transfer_window.ts';
-import { startMover } from '../../shared/net/mover/mover.ts';
+import { DataChannels } from '../../shared/net/data_channels.ts';
+import { fetchAheadOf } from '../../shared/net/fetch/transfer_bounds.ts';
+import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { askOnce } from '../../shared/net/network.ts';
-import { offerOf } from '../support/lending.ts';
+import { offerOf } from '../support/borrowing.ts';
 import { projectPath } from '../support/project.ts';
 import { percentile, withReference, type Figure } from './figures.ts';
 import { measureMooncake } from './mooncake_peer.ts';
@@ -36,7 +36,7 @@ export interface TransferBenchOptions {
   /** Of each figure. */
   readonly measureMs: number;
   /** Mooncake's store beside it. */
-  readonly peer?: { readonly say: (line: string) => void } | undefined;
+  readonly peer?: { readonly print: (line: string) => void } | undefined;
   readonly onFigure: (figure: Figure) => void;
 }
 
@@ -72,7 +72,7 @@ export async function benchTransfer({
     const { bytes, hashes } = recordsOf(layout, Math.floor(totalBytes / recordKiB / 1_024));
     const size = `transfer/${recordKiB} KiB`;
     const speeds = new Map<string, number>();
-    const inMemory = copyAndCheck(layout, hashes, windowOf(bytes));
+    const inMemory = copyAndCheck(layout, hashes, fetchAheadOf(bytes));
     push({ name: `${size}/copy and XXH64 in memory`, value: (inMemory * 1_000) / GB, unit: 'GB/s' });
     const inCache = copyAndCheck(layout, hashes.slice(0, 1), 1);
     push({ name: `${size}/copy and XXH64 of one record, in cache`, value: (inCache * 1_000) / GB, unit: 'GB/s' });
@@ -128,7 +128,7 @@ export async function benchTransfer({
     }
     if (!peer) continue;
     const numPeer = Math.min(hashes.length, Math.floor(PEER_BYTES / bytes));
-    const theirs = measureMooncake({ recordBytes: bytes, count: numPeer, measureMs }, peer.say);
+    const theirs = measureMooncake({ recordBytes: bytes, count: numPeer, measureMs }, peer.print);
     for (const [what, own] of [
       ['put', 'put bulk'],
       ['get', `bulk ${numStreams[0]}`],
@@ -213,13 +213,13 @@ function copyAndCheck(layout: RecordLayout, hashes: readonly BlockHash[], numPla
 async function withHolder(
   program: string,
   args: readonly (string | number)[],
-  use: (ends: TransferEnds, cpuMs: (say?: string) => Promise<number>) => Promise<void>,
+  use: (ends: TransferEnds, cpuMs: (print?: string) => Promise<number>) => Promise<void>,
 ): Promise<void> {
   const child = fork(projectPath(`dist/test/bench/${program}.js`), args.map(String));
   try {
     const [ends] = (await once(child, 'message')) as [TransferEnds];
-    await use(ends, async (say = 'cpu') => {
-      child.send(say);
+    await use(ends, async (print = 'cpu') => {
+      child.send(print);
       const [{ cpuMs }] = (await once(child, 'message')) as [{ cpuMs: number }];
       return cpuMs;
     });
@@ -263,7 +263,7 @@ async function plainSockets(port: number, bytes: number, memory: readonly Shared
 }
 
 interface OwnLine extends FetchLine {
-  readonly mover: ReturnType<typeof startMover>;
+  readonly transferThread: ReturnType<typeof startTransferThread>;
   readonly network: GrpcNetwork;
 }
 
@@ -298,19 +298,33 @@ class Getter {
     layout: RecordLayout,
     bytes: number,
   ): Promise<Getter> {
-    const slab = new Slab(MAX_STREAMS * windowOf(bytes) * slotLength(bytes));
-    const mover = startMover(workerThreads, (error) => {
+    const slab = new Slab(MAX_STREAMS * fetchAheadOf(bytes) * slotLength(bytes));
+    const transferThread = startTransferThread(workerThreads, (error) => {
       throw error;
     });
-    await mover.call('attach', { memory: slab.memory, isShared: true });
+    await transferThread.call('attach', { memory: slab.memory, isShared: true });
     const network = new GrpcNetwork('', systemClock);
     const stopped = new AbortController();
     const { signal } = stopped;
-    const lanes =
+    const channels =
       transport === 'grpc'
         ? undefined
-        : new Lanes({ network, mover, isShared: transport === 'auto', clock: systemClock, log: silentLog, signal });
-    const line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
+        : new DataChannels({
+            network,
+            transferThread,
+            isShared: transport === 'auto',
+            clock: systemClock,
+            log: silentLog,
+            signal,
+          });
+    const line = {
+      network,
+      transferThread,
+      channels,
+      moved: nothingMoved(),
+      clock: systemClock,
+      random: new Random(1),
+    };
     return new Getter(line, address, layout, bytes, slab, stopped);
   }
 
@@ -332,17 +346,18 @@ class Getter {
   }
 
   async #read(hashes: readonly BlockHash[]): Promise<number> {
-    const giveBack = (slot: number): void => {
+    const release = (slot: number): void => {
       this.#slab.release(slot);
     };
-    const take = (): number | Promise<number> => this.#slab.allocate(this.#bytes) ?? systemClock.turn().then(take);
+    const acquire = (): number | Promise<number> =>
+      this.#slab.allocate(this.#bytes) ?? systemClock.turn().then(acquire);
     const bytes = (slot: number): Uint8Array => slotBytes(this.#slab.memory, slot, this.#bytes);
     let numHere = 0;
-    for await (const arrivals of this.#open(hashes).records({ take, bytes, giveBack })) {
-      for (const { slot, fault } of arrivals) {
+    for await (const incoming of this.#open(hashes).records({ acquire, bytes, release })) {
+      for (const { slot, fault } of incoming) {
         if (fault !== undefined) throw new Error(fault);
         numHere++;
-        giveBack(slot);
+        release(slot);
       }
     }
     if (numHere < hashes.length) throw new Error(`${numHere} of ${hashes.length} records came`);
@@ -357,9 +372,9 @@ class Getter {
       const startMs = performance.now();
       const records = this.#open(hashes.map((hash) => ({ ...hash, key: (hash.key + 1n) as BlockHash['key'] }))).records(
         {
-          take: () => Promise.reject(new Error('nothing comes')),
+          acquire: () => Promise.reject(new Error('nothing comes')),
           bytes: () => new Uint8Array(),
-          giveBack: () => undefined,
+          release: () => undefined,
         },
       );
       assert((await records.next()).done, 'nothing comes');
@@ -371,6 +386,6 @@ class Getter {
   async close(): Promise<void> {
     this.#stopped.abort();
     this.#line.network.close();
-    await this.#line.mover.close();
+    await this.#line.transferThread.close();
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The far end of the transfer benchmark: a holder of records in host memory, over calls and over lanes, and a plain socket that writes
+ * The far end of the transfer benchmark: a holder of records in host memory, over calls and over data channels, and a plain socket that writes
  * the same bytes. Started by transfer.ts with the size of a record and how many there are; says where it listens, and what CPU it took.
  */
 import { createServer } from 'node:net';
@@ -13,9 +13,9 @@ import { Slab, slotBytes, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { LaneHost } from '../../shared/net/lane_host.ts';
-import { startMover } from '../../shared/net/mover/mover.ts';
-import { lendingFrom } from '../support/lending.ts';
+import { ChannelHost } from '../../shared/net/channel_host.ts';
+import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
+import { cacheSource } from '../support/borrowing.ts';
 import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
 
 const [recordKiB = '', numRecords = ''] = process.argv.slice(2);
@@ -23,13 +23,13 @@ const layout = layoutOf(Number(recordKiB));
 const { bytes, hashes } = recordsOf(layout, Number(numRecords));
 const wanted = new WantedKeys();
 const slab = new Slab(2 * hashes.length * slotLength(bytes));
-const mover = startMover(workerThreads, (error) => {
+const transferThread = startTransferThread(workerThreads, (error) => {
   throw error;
 });
-await mover.call('attach', { memory: slab.memory, isShared: true });
+await transferThread.call('attach', { memory: slab.memory, isShared: true });
 const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
 for (const hash of hashes) {
-  const slot = cache.takeSlot(bytes) ?? 0;
+  const slot = cache.acquireSlot(bytes) ?? 0;
   const record = slotBytes(slab.memory, slot, bytes);
   new Uint32Array(record.buffer, record.byteOffset, bytes / 4).fill(0x9e3779b1);
   sealRecord(record, layout, hash);
@@ -37,8 +37,8 @@ for (const hash of hashes) {
 }
 const network = new GrpcNetwork('', systemClock);
 const { signal } = new AbortController();
-const lanes = new LaneHost({
-  mover,
+const channels = new ChannelHost({
+  transferThread,
   isShared: true,
   host: '127.0.0.1',
   port: 0,
@@ -47,11 +47,11 @@ const lanes = new LaneHost({
   log: silentLog,
   signal,
 });
-const { fetch, snapshot, openLane } = createFetchHandlers(() => lendingFrom(cache, wanted), {
+const { fetch, snapshot, openChannel } = createFetchHandlers(() => cacheSource(cache, wanted), {
   maxStreams: 64,
-  lanes,
+  channels,
 });
-const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openLane });
+const { address } = await network.listen('127.0.0.1:0', { fetch, snapshot, openChannel });
 /** Every connection gets all records, one after the other, in one write each. */
 const plain = createServer({ noDelay: true }, (socket) => {
   socket.on('error', () => undefined);

@@ -1,6 +1,6 @@
 /**
  * The far end of the put benchmark: what a store does with an offer, without a disk. Started by transfer.ts with the size of a record, how
- * many there are, and whether lanes are used; says where it listens, and what CPU it took. Told to, it forgets what it has.
+ * many there are, and whether data channels are used; says where it listens, and what CPU it took. Told to, it forgets what it has.
  */
 import { systemClock } from '../../shared/base/clock.ts';
 import { newId } from '../../shared/base/identity.ts';
@@ -11,9 +11,9 @@ import { slotLength } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { startMover } from '../../shared/net/mover/mover.ts';
+import { startTransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { answeringOnce } from '../../shared/net/network.ts';
-import { lanesOf } from '../../shared/node/member_lanes.ts';
+import { channelsOf } from '../../shared/node/member_channels.ts';
 import type { DiskThread } from '../../services/store/disk_worker.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import { StoreTiers } from '../../services/store/tiers.ts';
@@ -23,7 +23,7 @@ import { layoutOf, recordsOf, type TransferEnds } from './transfer_records.ts';
 const [recordKiB = '', numRecords = '', transport = ''] = process.argv.slice(2);
 const layout = layoutOf(Number(recordKiB));
 const { bytes, hashes } = recordsOf(layout, Number(numRecords));
-const mover = startMover(workerThreads, (error) => {
+const transferThread = startTransferThread(workerThreads, (error) => {
   throw error;
 });
 const { signal } = new AbortController();
@@ -34,7 +34,7 @@ const tiers = new StoreTiers({
   ...{
     worker: noDisk,
     readers: [],
-    mover,
+    transferThread,
     isShared: true,
     dramBytes: 2 * hashes.length * slotLength(bytes),
     diskBytes: 0,
@@ -43,11 +43,18 @@ const tiers = new StoreTiers({
 });
 await tiers.attached;
 const place = { transport: transport as 'auto' | 'bulk' | 'grpc', bind: '', bulk_port: 0 };
-const beside = lanesOf(place, mover, { network, clock, log, newId }, signal);
-const line = { network, clock, random: new Random(1), mover, lanes: beside?.lanes, moved: nothingMoved() };
+const beside = channelsOf(place, transferThread, { network, clock, log, newId }, signal);
+const line = {
+  network,
+  clock,
+  random: new Random(1),
+  transferThread,
+  channels: beside?.channels,
+  moved: nothingMoved(),
+};
 const intake = new OfferIntake(tiers, line, log, 'behind');
 const { address } = await network.listen('127.0.0.1:0', {
-  offer: answeringOnce<'offer'>((request, { signal: left }) => intake.take(request, left)),
+  offer: answeringOnce<'offer'>((request, { signal: left }) => intake.accept(request, left)),
 });
 process.on('message', (message) => {
   if (message === 'forget') for (const { key } of hashes) tiers.dram.remove(key);

@@ -42,14 +42,14 @@ test('two clusters on one bus do not hear each other, and serve each other nothi
 
 test('under another token nothing is heard, asked or answered; who listens is told', async () => {
   const hub = new EmbeddedHub(silentLog);
-  const told: string[] = [];
-  const [own, strange] = [onBus(hub, 'a', 'right', (subject) => told.push(subject)), onBus(hub, 'a', 'wrong')];
+  const notified: string[] = [];
+  const [own, strange] = [onBus(hub, 'a', 'right', (subject) => notified.push(subject)), onBus(hub, 'a', 'wrong')];
   const heard: string[] = [];
   own.subscribe('news', (payload) => heard.push(payload.toString()));
   strange.publish('news', Buffer.from('forged'));
   own.publish('news', Buffer.from('true'));
   assert.deepEqual(heard, ['true']);
-  assert.deepEqual(told, ['news']);
+  assert.deepEqual(notified, ['news']);
   own.serve('own', () => assert.fail('it is not asked'));
   await assert.rejects(strange.request('own', Buffer.from('x'), 100), /another --cluster-token/);
   strange.serve('theirs', () => Buffer.from('forged'));

@@ -6,9 +6,9 @@ import type { Failure } from '../../shared/base/failure.ts';
 import { silentLog } from '../../shared/base/log.ts';
 import { EmbeddedHub, RemoteCalls } from '../../shared/bus/embedded_hub.ts';
 import { HubClient } from '../../shared/bus/hub_client.ts';
-import { Pushed } from '../../shared/base/pushed.ts';
+import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import type { BusFrame } from '../../shared/protocol/messages.ts';
+import type { BusMessage } from '../../shared/protocol/messages.ts';
 import { BusKind } from '../../shared/protocol/messages.ts';
 import { until } from '../support/cluster.ts';
 import { busConformance } from './conformance.ts';
@@ -126,7 +126,7 @@ test('connections beyond the hub’s bound are refused and leave nothing open (P
   let numRefused = 0;
   let numGreeted = 0;
   const calls = Array.from({ length: 1_100 }, (_, i) => {
-    const said = new Pushed<BusFrame>();
+    const said = new AsyncQueue<BusMessage>();
     const options = { signal: new AbortController().signal, timeoutMs: undefined };
     const call = networks[i % networks.length]!.open(`127.0.0.1:${port}`, 'connect', said, options);
     void call.next().then(
@@ -178,7 +178,7 @@ test('1,024 requests wait on one connection, the next is refused (P1); its end f
 test('a process that does not read what it subscribed to is dropped, not kept in memory (P1)', async () => {
   const { hub, port, close } = await openHub();
   const network = new GrpcNetwork('t', systemClock);
-  const said = new Pushed<BusFrame>();
+  const said = new AsyncQueue<BusMessage>();
   const options = { signal: new AbortController().signal, timeoutMs: undefined };
   const call = network.open(`127.0.0.1:${port}`, 'connect', said, options);
   await call.next();
@@ -200,7 +200,7 @@ test('a process that does not read what it subscribed to is dropped, not kept in
   await until('who reads still hears', () => numHeard > before);
   await assert.rejects(
     async () => {
-      for await (const frame of call) assert(frame);
+      for await (const message of call) assert(message);
     },
     /does not read/,
     'who did not is dropped',

@@ -16,9 +16,9 @@ const claim = (): ReturnType<typeof dataFolders.claim> =>
   dataFolders.claim(folder.path, 's', (error) => lost.push(error));
 
 /** What an owner wrote, in its own pid namespace or on another machine. */
-function own(more: object, beat = 0): void {
+function own(more: object, renewals = 0): void {
   mkdirSync(join(folder.path, 's'), { recursive: true });
-  const owner = { pid: 1, start: '', namespace: 'pid:[1]', boot: bootId(), id: 'theirs', beat, ...more };
+  const owner = { pid: 1, start: '', namespace: 'pid:[1]', boot: bootId(), id: 'theirs', renewals, ...more };
   writeFileSync(file, JSON.stringify(owner).padEnd(255).concat('\n'));
 }
 
@@ -58,9 +58,9 @@ test.each([
   'of an owner in %s, the count that it raises says that it lives, and one that stands still that it does not',
   async (_, where) => {
     own(where);
-    let beat = 0;
+    let renewals = 0;
     const beating = setInterval(() => {
-      own(where, ++beat);
+      own(where, ++renewals);
     }, 200);
     await assert.rejects(claim(), /another container or machine uses the data folder/);
     clearInterval(beating);

@@ -15,9 +15,9 @@ import { numericsId } from '../../shared/kv/record.ts';
 import { Cluster, harbour, run, temporaryFolder, until } from '../support/cluster.ts';
 import { joinFakeHolder, lies, type FakeHolder, type Lie } from '../support/fake_holder.ts';
 import { generate, greedy, loadReference } from '../support/reference_loop.ts';
-import { offerOf } from '../support/lending.ts';
+import { offerOf } from '../support/borrowing.ts';
 
-const token = 'arrivals-test-token';
+const token = 'incoming-test-token';
 const random = new Random(77);
 let cluster: Cluster;
 let holder: FakeHolder;
@@ -165,7 +165,7 @@ test('a block that is offered with other bytes than the store holds, by the same
   const hashes = chainOf(format, 32, promptOf(32 * 5));
   await offer(address, hashes);
   const numerics = numericsId('fake');
-  const truth = hashes.map(() => holder.content);
+  const truth = hashes.map(() => holder.contentHash);
   const divergent = async (): Promise<number> => {
     const line = /^penstock_divergent_blocks_total{engine="store-1".*} (\d+)$/m.exec(
       await (await fetch(`${cluster.url}/metrics`)).text(),

@@ -312,12 +312,12 @@ test.runIf(process.platform === 'linux').each(['SIGTERM', 'SIGINT', 'SIGKILL'] a
       },
     );
     const lines = createInterface({ input: npm.stdout });
-    let told = '';
+    let notified = '';
     for await (const line of lines) {
-      told += `${line}\n`;
+      notified += `${line}\n`;
       if (line.startsWith('Ctrl-C')) break;
     }
-    const pids = [...told.matchAll(/pid (\d+)/g)].map((match) => Number(match[1]));
+    const pids = [...notified.matchAll(/pid (\d+)/g)].map((match) => Number(match[1]));
     expect(pids.length).toBeGreaterThan(3);
     npm.kill(signal);
     await until('every process has ended', () => !pids.some(isRunning));

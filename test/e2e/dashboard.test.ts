@@ -48,7 +48,7 @@ test('the page shows the pool and the requests, and stays live', async () => {
   const text = (await row.textContent()) ?? '';
   assert(text.includes('finished') && text.includes('decode-1'), text);
   await page.locator('#nodes tr', { hasText: 'disk' }).first().waitFor();
-  // One host: blocks come through shared memory. Those of the first prompt may have come before the lane was open.
+  // One host: blocks come through shared memory. Those of the first prompt may have come before the data channel was open.
   const other = prompt.map((token) => token + 1);
   await cluster.completion({ prompt: other, max_tokens: 4 });
   await page

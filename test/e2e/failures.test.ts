@@ -16,7 +16,7 @@ import { sealRecord, type RecordLayout } from '../../shared/kv/record.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import type { BlockSource } from '../../shared/net/block_source.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
-import { lendingCopies, offerOf } from '../support/lending.ts';
+import { copySource, offerOf } from '../support/borrowing.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { Cluster, harbour, temporaryFolder, until, type RequestView } from '../support/cluster.ts';
@@ -46,7 +46,7 @@ async function undisturbed(prompt: readonly number[], count: number): Promise<nu
   return output.map(({ token }) => token);
 }
 
-/** Load travels with heartbeats, every 500 ms. */
+/** InstanceLoad travels with heartbeats, every 500 ms. */
 const IDLE_MS = 3_000;
 
 async function expectIdle(of: Cluster): Promise<void> {
@@ -509,7 +509,7 @@ async function serveRecords(
   );
   const source: BlockSource = {
     wanted: new WantedKeys(),
-    ...lendingCopies(({ digest }) => Promise.resolve(records.get(digest))),
+    ...copySource(({ digest }) => Promise.resolve(records.get(digest))),
     snapshot: () => ({ epoch: '', sequence: 0, tiers: [] }),
   };
   const { fetch: serveFetch, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });

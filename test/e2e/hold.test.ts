@@ -16,7 +16,7 @@ import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
 import type { Digest } from '../../shared/kv/block_key.ts';
 import { packDigest, packTokens } from '../../shared/protocol/packing.ts';
-import { Pushed } from '../../shared/base/pushed.ts';
+import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { askOnce } from '../../shared/net/network.ts';
 import { toFailure } from '../../shared/net/grpc/status.ts';
@@ -232,7 +232,7 @@ test('a caller that says too much is answered like any other (P1), by whichever 
   const { model } = (await (await fetch(`${cluster.url}/api/pool`)).json()) as { model: { digest: Digest } };
   const network = new GrpcNetwork(token, systemClock);
   const tokensOf = async (name: string): Promise<number[]> => {
-    const said = new Pushed<DecodeRequest>();
+    const said = new AsyncQueue<DecodeRequest>();
     said.push({
       start: {
         context: {

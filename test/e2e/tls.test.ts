@@ -35,8 +35,8 @@ test('a long prompt is prefilled on one, decoded on another: blocks come over en
   assert.deepEqual(choices[0]?.token_ids, want.choices[0]?.token_ids);
   const [view] = await cluster.requests(1);
   const bytes = await until('its bytes are told', async () => {
-    const { fetched_bytes: told } = await cluster.node(view?.attempts.at(-1)?.decode ?? '');
-    return told && told.socket + told.memory + told.call > 0 ? told : undefined;
+    const { fetched_bytes: notified } = await cluster.node(view?.attempts.at(-1)?.decode ?? '');
+    return notified && notified.socket + notified.memory + notified.call > 0 ? notified : undefined;
   });
   assert(bytes.memory === 0 && bytes.call === 0, JSON.stringify(bytes));
 });

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { afterAll, beforeAll, test } from 'vitest';
-import { NO_TOKEN } from '../../kernels/draw.ts';
+import { NO_TOKEN } from '../../kernels/sampling.ts';
 import { Failure } from '../../shared/base/failure.ts';
 import { Random } from '../../shared/base/random.ts';
 import { loadModel, type LoadedModel } from '../../shared/engine/load_model.ts';
@@ -227,8 +227,8 @@ test('log-probabilities of a prompt are those of the reference, in any chunks, b
     await h.run();
     for (const id of [...others, whole, late]) assert(h.outputs.get(id)!.length >= 4);
     assert.deepEqual(h.outputs.get(whole)!.slice(0, 2), h.outputs.get(late)!.slice(0, 2));
-    const told = h.prompts.get(whole)!;
-    assert.equal(told.length, prompt.length);
+    const notified = h.prompts.get(whole)!;
+    assert.equal(notified.length, prompt.length);
     assert.deepEqual(Object.keys(h.prompts.get(late)!).map(Number), [
       prompt.length - 3,
       prompt.length - 2,
@@ -238,7 +238,7 @@ test('log-probabilities of a prompt are those of the reference, in any chunks, b
       const logits = [...logitsAt(name, golden, position - 1, vocabSize)];
       const highest = Math.max(...logits);
       const sum = highest + Math.log(logits.reduce((total, logit) => total + Math.exp(logit - highest), 0));
-      const { token, logprob, topLogprobs } = told[position]!;
+      const { token, logprob, topLogprobs } = notified[position]!;
       assert.equal(token, prompt[position]);
       assert(Math.abs(logprob[0]! - (logits[token]! - sum)) < 1e-2, `${position}: ${logprob[0]}`);
       assert.equal(topLogprobs.length, 2);
@@ -263,15 +263,15 @@ test('a row of logits that are no numbers fails its own request and no other', a
   await h.run();
   assert.deepEqual(h.outputs.get(good!), await want(prompts[0]!, greedy, 8));
   assert.equal(h.outputs.get(bad!)?.length, 2);
-  assert.match(h.failed.get(bad!)!, /no token can be drawn: a logit of the model is no number/);
+  assert.match(h.failed.get(bad!)!, /no token can be sampled: a logit of the model is no number/);
   assert.equal(h.engine.pool.numAvailable, 64);
 });
 
-test('ten sequences whose tokens the host draws, and ten that the device does: each gets its own', async () => {
+test('ten sequences whose tokens the host samples, and ten that the device does: each gets its own', async () => {
   const model = await loadModel({ ...loadDefaults, modelPath: path, numBlocks: 64, chunkTokens: 64, maxNumSeqs: 20 });
   // Room for two pages: most sequences with penalties have none.
-  const draws = { ...model.executable.draws, numPages: 2 };
-  Object.defineProperty(model.executable, 'draws', { value: draws });
+  const sampling = { ...model.executable.sampling, numPages: 2 };
+  Object.defineProperty(model.executable, 'sampling', { value: sampling });
   const h = new Harness(model, 64, 64, 20);
   const cases = Array.from({ length: 20 }, (_, i) => ({
     prompt: promptOf(3 + random.below(20)),
@@ -283,9 +283,9 @@ test('ten sequences whose tokens the host draws, and ten that the device does: e
     assert.deepEqual(h.outputs.get(ids[i]!), await want(prompt, params, 10), `${i}`);
 });
 
-test('twenty sequences whose tokens the host draws and whose prompts are read: none waits for ever', async () => {
+test('twenty sequences whose tokens the host samples and whose prompts are read: none waits for ever', async () => {
   const model = await loadModel({ ...loadDefaults, modelPath: path, numBlocks: 80, chunkTokens: 32, maxNumSeqs: 20 });
-  Object.defineProperty(model.executable, 'draws', { value: { ...model.executable.draws, numPages: 0 } });
+  Object.defineProperty(model.executable, 'sampling', { value: { ...model.executable.sampling, numPages: 0 } });
   const h = new Harness(model, 80, 32, 20);
   const params: TestSampling = { ...greedy, frequencyPenalty: 0.5 };
   const prompts = Array.from({ length: 24 }, () => promptOf(20 + random.below(60)));

@@ -52,7 +52,7 @@ interface Told {
 
 /** A loop, its slab, and what it did. */
 class Running {
-  readonly told: Told[] = [];
+  readonly notified: Told[] = [];
   readonly parts: RunOptions['part'][] = [];
   /** The device is not done with a step before. */
   held: Promise<void> | undefined;
@@ -68,9 +68,9 @@ class Running {
     this.slab = new Slab(16 * slotLength(bytes));
     this.slots = Array.from({ length: 16 }, () => this.slab.allocate(bytes)!);
     const { executable } = model;
-    const { blockBytes, numBlocks, numAhead, maxRowsNow, draws } = executable;
+    const { blockBytes, numBlocks, numAhead, maxRowsNow, sampling } = executable;
     const spied: Executable = {
-      ...{ blockBytes, numBlocks, numAhead, maxRowsNow, draws, numExportable },
+      ...{ blockBytes, numBlocks, numAhead, maxRowsNow, sampling, numExportable },
       run: async (batch, options) => {
         this.parts.push(options?.part);
         const results = await executable.run(batch, options);
@@ -79,10 +79,10 @@ class Running {
       },
       exportBlocks: (...of) => executable.exportBlocks(...of),
       importBlocks: (...of) => executable.importBlocks(...of),
-      writeDrawPage: (...of) => {
-        executable.writeDrawPage(...of);
+      writeSamplerPage: (...of) => {
+        executable.writeSamplerPage(...of);
       },
-      rowDrawer: () => executable.rowDrawer(),
+      rowSampler: () => executable.rowSampler(),
       write: (...of) => executable.write(...of),
       read: (...of) => executable.read(...of),
       close: () => executable.close(),
@@ -90,12 +90,12 @@ class Running {
     this.loop = new EngineLoop({
       ...{ executable: spied, layout, numBlocks: numPoolBlocks, maxWaiting: 8, chunkTokens, maxNumSeqs: 4, stepMs: 0 },
       clock: systemClock,
-      pulse: new Int32Array(2),
+      heartbeat: new Int32Array(2),
       emit: (message) => {
         if (message.kind !== 'events') return;
         this.#numMessages++;
         for (const event of message.events)
-          this.told.push({ event, message: this.#numMessages, numRuns: this.parts.length });
+          this.notified.push({ event, message: this.#numMessages, numRuns: this.parts.length });
       },
     });
     this.send({ kind: 'attach', slab: this.slab.memory });
@@ -112,7 +112,7 @@ class Running {
   }
 
   of<K extends LoopEvent['kind']>(kind: K): (Told & { readonly event: Extract<LoopEvent, { kind: K }> })[] {
-    return this.told.filter((one): one is never => one.event.kind === kind);
+    return this.notified.filter((one): one is never => one.event.kind === kind);
   }
 
   payload(slot: number): Uint8Array {
@@ -126,8 +126,8 @@ class Running {
   async isIdle(): Promise<void> {
     let seen = -1;
     await until('nothing happens', () => {
-      const isSame = seen === this.told.length + this.parts.length;
-      seen = this.told.length + this.parts.length;
+      const isSame = seen === this.notified.length + this.parts.length;
+      seen = this.notified.length + this.parts.length;
       return isSame;
     });
   }
@@ -174,7 +174,7 @@ test('blocks that somebody waits for leave frame by frame, before the step that 
     assert.equal(own.length, NUM_LAYERS);
     assert(own.every((one) => one.message < message));
     const stored = engine.of('stored').find((one) => one.event.hash.key === event.hash.key);
-    assert(stored && engine.told.indexOf(stored) < engine.told.findIndex((one) => one.event === event));
+    assert(stored && engine.notified.indexOf(stored) < engine.notified.findIndex((one) => one.event === event));
     const block = hashes.findIndex(({ key }) => key === event.hash.key);
     expect(Buffer.compare(engine.payload(event.slot), payloads[block]!)).toBe(0);
     assert(event.anchor !== undefined, 'it is offered to its home store too');

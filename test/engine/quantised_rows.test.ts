@@ -136,7 +136,7 @@ test.each([
   ['llama-gptq-actorder', false],
   ['llama-awq', true],
   ['llama-fp8-block', false],
-])('%s has stretches of inputs: %s, of the same integers and the same fingerprint', async (name, isThere) => {
+])('%s has input ranges of inputs: %s, of the same integers and the same fingerprint', async (name, isThere) => {
   const { path, config } = readModelFolder(goldenFolder(name));
   const tensor = 'model.layers.0.mlp.down_proj.weight';
   const byRows = await Checkpoint.open(path, config.quantization);
@@ -144,14 +144,14 @@ test.each([
   const part = { tensor, firstRow: 8, outputs: outputs - 8 };
   const rows: ModelRows[] = [];
   for await (const some of byRows.slices(part)) rows.push({ ...some, data: Uint8Array.from(some.data) });
-  const byStretches = await Checkpoint.open(path, config.quantization);
-  const matrix = await byStretches.matrix(part);
+  const byInputRanges = await Checkpoint.open(path, config.quantization);
+  const matrix = await byInputRanges.matrix(part);
   assert.equal(matrix !== undefined, isThere);
   const [first] = rows;
   if (matrix && first) {
     expect(matrix).toMatchObject({ first: 8, width: outputs, format: first.format });
     const words: Uint8Array[] = [];
-    for await (const { data } of matrix.stretches()) words.push(Uint8Array.from(data));
+    for await (const { data } of matrix.inputRanges()) words.push(Uint8Array.from(data));
     // A word has eight inputs of a row, or eight rows of an input.
     const perRow = first.format === 'gptq' ? outputs : outputs / 8;
     const skipped = first.format === 'gptq' ? 8 : 1;
@@ -161,11 +161,11 @@ test.each([
     expect(new Uint16Array(first.scales!.slice().buffer)).toEqual(behind(matrix.scales));
     assert.equal(first.zeros === undefined, matrix.zeros === undefined);
     if (first.zeros && matrix.zeros) expect(new Uint16Array(first.zeros.slice().buffer)).toEqual(behind(matrix.zeros));
-    assert.equal(byRows.fingerprint('x'), byStretches.fingerprint('x'));
+    assert.equal(byRows.fingerprint('x'), byInputRanges.fingerprint('x'));
   }
-  assert.equal(await byStretches.matrix({ tensor, firstRow: 4, outputs: 8 }), undefined);
-  assert.equal(await byStretches.matrix({ tensor: 'model.norm.weight', outputs: 1 }), undefined);
-  await Promise.all([byRows.close(), byStretches.close()]);
+  assert.equal(await byInputRanges.matrix({ tensor, firstRow: 4, outputs: 8 }), undefined);
+  assert.equal(await byInputRanges.matrix({ tensor: 'model.norm.weight', outputs: 1 }), undefined);
+  await Promise.all([byRows.close(), byInputRanges.close()]);
 });
 
 test('zeros as they are stored, and groups that devices can hold', () => {

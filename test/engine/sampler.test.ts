@@ -1,10 +1,10 @@
-/** From a request's parameters to draws. What a draw is: test/kernels/draw.test.ts. Not covered: the statistical quality of Philox, which its authors tested. Budget: 5 s. */
+/** From a request's parameters to samples. What a sample is: test/kernels/sampling.test.ts. Not covered: the statistical quality of Philox, which its authors tested. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { describe, expect, test } from 'vitest';
-import { Drawer, FORBIDDEN, IN_PROMPT, scoreOf } from '../../kernels/draw.ts';
+import { Sampler, FORBIDDEN, IN_PROMPT, fixedLogitOf } from '../../kernels/sampling.ts';
 import type { SampleResult } from '../../kernels/device.ts';
 import { philox4x32, randomAt } from '../../shared/engine/philox.ts';
-import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
+import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import { neutralSampling } from '../../shared/protocol/request.ts';
 import { packSeed } from '../../shared/protocol/packing.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
@@ -41,14 +41,14 @@ test('every seed of 64 bits has a stream of its own, and its number is its key i
 
 test('over seeds and over positions tokens come as often as they should', () => {
   const logits = Float32Array.from([0.5, 0.3, 0.15, 0.05], Math.log);
-  const drawer = new Drawer(4);
-  const numDraws = 100_000;
+  const sampler = new Sampler(4);
+  const numSamples = 100_000;
   for (const random of [(i: number) => randomAt(keyOfSeed(i), 5), (i: number) => randomAt(keyOfSeed(5), i)]) {
-    const draw = new Draws({ ...neutralSampling, temperature: 1 }).at(0);
+    const sample = new SequenceSampling({ ...neutralSampling, temperature: 1 }).at(0);
     const counts = [0, 0, 0, 0];
-    for (let i = 0; i < numDraws; i++) counts[drawer.draw(logits, { ...draw, random: random(i) })]!++;
+    for (let i = 0; i < numSamples; i++) counts[sampler.sample(logits, { ...sample, random: random(i) })]!++;
     const distance = counts.reduce((sum, count, i) => {
-      const want = numDraws * Math.exp(logits[i]!);
+      const want = numSamples * Math.exp(logits[i]!);
       return sum + (count - want) ** 2 / want;
     }, 0);
     // Of three degrees of freedom: one of ten thousand is beyond.
@@ -56,30 +56,31 @@ test('over seeds and over positions tokens come as often as they should', () => 
   }
 });
 
-describe('parameters become a draw', () => {
-  const draw = (params: Partial<TestSampling>): ReturnType<Draws['at']> => new Draws(samplingOf(params)).at(9);
+describe('parameters become a sample', () => {
+  const sample = (params: Partial<TestSampling>): ReturnType<SequenceSampling['at']> =>
+    new SequenceSampling(samplingOf(params)).at(9);
 
   test('temperature 0 is greedy, neutral values cut nothing', () => {
-    expect(draw({})).toMatchObject({ octaves: undefined, minWeight: 1, topK: 0, topP: 0, penalties: undefined });
-    expect(draw({ temperature: 1 }).octaves).toEqual({ mantissa: Math.round(Math.LOG2E * 2 ** 20), shift: 20 });
+    expect(sample({})).toMatchObject({ log2Scale: undefined, minWeight: 1, topK: 0, topP: 0, penalties: undefined });
+    expect(sample({ temperature: 1 }).log2Scale).toEqual({ mantissa: Math.round(Math.LOG2E * 2 ** 20), shift: 20 });
   });
 
   test('cuts', () => {
-    expect(draw({ topP: 0.9 }).topP).toBe(Math.round(0.9 * 2 ** 32));
-    expect(draw({ topP: 1e-12 }).topP).toBe(1);
-    expect(draw({ topP: 1 - 1e-12 }).topP).toBe(2 ** 32 - 1);
-    expect(draw({ topK: 40, minP: 0.5 })).toMatchObject({ topK: 40, minWeight: 2 ** 30 });
+    expect(sample({ topP: 0.9 }).topP).toBe(Math.round(0.9 * 2 ** 32));
+    expect(sample({ topP: 1e-12 }).topP).toBe(1);
+    expect(sample({ topP: 1 - 1e-12 }).topP).toBe(2 ** 32 - 1);
+    expect(sample({ topK: 40, minP: 0.5 })).toMatchObject({ topK: 40, minWeight: 2 ** 30 });
   });
 
   test('penalties are there when one is not neutral', () => {
     for (const one of [{ presencePenalty: 1 }, { frequencyPenalty: -1 }, { repetitionPenalty: 1.1 }])
-      expect(draw(one).penalties).toBeDefined();
+      expect(sample(one).penalties).toBeDefined();
   });
 });
 
 describe('what a sequence remembers', () => {
-  const memoryOf = (params: Partial<TestSampling>, tokens: number[], promptLength: number): DrawMemory =>
-    new DrawMemory(samplingOf(params), { tokens, promptLength, stopTokenIds: [3] }, 6);
+  const memoryOf = (params: Partial<TestSampling>, tokens: number[], promptLength: number): LogitAdjustments =>
+    new LogitAdjustments(samplingOf(params), { tokens, promptLength, stopTokenIds: [3] }, 6);
 
   test('nothing that nobody asked for', () => {
     const memory = memoryOf({}, [1, 2], 2);
@@ -95,9 +96,9 @@ describe('what a sequence remembers', () => {
 
   test('the same whether it is built from the tokens or told of them', () => {
     const params = { frequencyPenalty: 1, repetitionPenalty: 1.2 };
-    const told = memoryOf(params, [1, 2], 2);
-    for (const token of [5, 2, 5]) told.count(token);
-    expect(told.counts).toEqual(memoryOf(params, [1, 2, 5, 2, 5], 2).counts);
+    const notified = memoryOf(params, [1, 2], 2);
+    for (const token of [5, 2, 5]) notified.count(token);
+    expect(notified.counts).toEqual(memoryOf(params, [1, 2, 5, 2, 5], 2).counts);
   });
 
   test('stop tokens are forbidden until enough came, then have their own bias', () => {
@@ -112,10 +113,10 @@ describe('what a sequence remembers', () => {
       [0, 0, 0],
       2,
     );
-    expect([...memory.bias!]).toEqual([0, scoreOf(-2), 0, FORBIDDEN, 0, 0]);
+    expect([...memory.bias!]).toEqual([0, fixedLogitOf(-2), 0, FORBIDDEN, 0, 0]);
     expect(memory.changesAt(3)).toEqual([]);
-    expect(memory.changesAt(4)).toEqual([[3, scoreOf(1.5)]]);
-    expect(memory.bias![3]).toBe(scoreOf(1.5));
+    expect(memory.changesAt(4)).toEqual([[3, fixedLogitOf(1.5)]]);
+    expect(memory.bias![3]).toBe(fixedLogitOf(1.5));
     expect(memory.changesAt(5)).toEqual([]);
     // Enough came before, as after a preemption: nothing is biased.
     expect(memoryOf({ minTokens: 2 }, [0, 0, 0, 0], 2).bias).toBeUndefined();

@@ -25,7 +25,7 @@ function programOf(vocab: number): Program {
       { kind: 'gather_samples', x: 'x', out: 'last' },
       { kind: 'linear', x: 'last', weight: 'head', out: 'logits', accumulate: false },
       { kind: 'candidates', logits: 'logits', vocab },
-      { kind: 'draw', logits: 'logits', vocab },
+      { kind: 'sample', logits: 'logits', vocab },
     ],
     buffers: {
       x: { rows: 'rows', width: INNER },
@@ -50,7 +50,7 @@ async function engineOf(
   const spec = kvSpecOf(program, [], { blockSize: BLOCK_SIZE, valueType: 'f32' });
   const executable = await createWasmDevice(1).load(program, randomWeights(program, 1), {
     ...{ maxRows: CHUNK_TOKENS, maxSamples: numSeqs, maxBlocksPerSequence: 1_100, weightFormat: 'f32' },
-    ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks }, drawPages: 2 * numSeqs },
+    ...{ kv: kvLayoutOf(spec), numBlocks: { min: numBlocks, max: numBlocks }, samplerPages: 2 * numSeqs },
   });
   const numTokens = new Map<number, number>();
   const engine = new Engine(

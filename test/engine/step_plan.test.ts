@@ -5,7 +5,7 @@ import { Random } from '../../shared/base/random.ts';
 import {
   planStep,
   type Candidate,
-  type DrawnBy,
+  type SampledBy,
   type PlannableSequence,
   type StepBudget,
   type StepPlan,
@@ -23,25 +23,25 @@ interface Wish {
   readonly nextStop?: number;
   readonly numBlocks?: number;
   readonly isReadingPrompt?: boolean;
-  readonly drawnBy?: DrawnBy;
-  /** Draws from the row before its target; a prefill never does. */
+  readonly sampledBy?: SampledBy;
+  /** Samples from the row before its target; a prefill never does. */
   readonly isDecode?: boolean;
 }
 
 function candidate(name: string, wish: Wish): Candidate<Played> {
-  const { submitted = 0, remaining, isReadingPrompt = false, drawnBy = 'device', isDecode = true } = wish;
+  const { submitted = 0, remaining, isReadingPrompt = false, sampledBy = 'device', isDecode = true } = wish;
   const target = submitted + remaining;
   const blocks = { length: wish.numBlocks ?? Math.ceil(target / BLOCK) };
   return {
-    drawnBy,
+    sampledBy,
     sequence: {
       ...{ name, remaining, nextStop: wish.nextStop ?? target, cursor: { submitted }, blocks, isReadingPrompt },
-      drawsAt: (end) => isDecode && end === target,
+      samplesAt: (end) => isDecode && end === target,
     },
   };
 }
 
-const plenty: StepBudget = { rows: 64, spareSamples: 8, hostDraws: 8, freeBlocks: 100 };
+const plenty: StepBudget = { rows: 64, spareSamples: 8, hostSamples: 8, freeBlocks: 100 };
 const any = (): number => Infinity;
 
 function rowsIn({ work }: StepPlan<Played>): Record<string, number> {
@@ -99,18 +99,18 @@ describe('rows', () => {
   });
 });
 
-describe('draws', () => {
-  test('of the host are few in a step; whose turn it is not is computed up to the row that it would draw from', () => {
+describe('sampling', () => {
+  test('of the host are few in a step; whose turn it is not is computed up to the row that it would sample from', () => {
     const { work, left } = plan(
       {
-        a: { remaining: 1, drawnBy: 'host' },
-        b: { remaining: 1, drawnBy: 'host' },
-        c: { remaining: 1, drawnBy: 'waits' },
-        d: { remaining: 9, drawnBy: 'host' },
-        e: { remaining: 9, drawnBy: 'host', isDecode: false },
+        a: { remaining: 1, sampledBy: 'host' },
+        b: { remaining: 1, sampledBy: 'host' },
+        c: { remaining: 1, sampledBy: 'waits' },
+        d: { remaining: 9, sampledBy: 'host' },
+        e: { remaining: 9, sampledBy: 'host', isDecode: false },
         f: { remaining: 1 },
       },
-      { hostDraws: 1 },
+      { hostSamples: 1 },
     );
     expect(work.map(({ sequence, count }) => [sequence.name, count])).toEqual([
       ['a', 1],
@@ -118,7 +118,7 @@ describe('draws', () => {
       ['d', 8],
       ['e', 9],
     ]);
-    assert.equal(left.hostDraws, 0);
+    assert.equal(left.hostSamples, 0);
   });
 });
 
@@ -157,12 +157,12 @@ test('whatever the sequences: no budget is exceeded, nobody is planned twice, an
       return candidate(String(i), {
         ...{ submitted, remaining, nextStop: submitted + random.below(remaining + 1) },
         ...{ numBlocks: Math.ceil(submitted / BLOCK) + random.below(3), isReadingPrompt: random.chance(1, 4) },
-        drawnBy: random.pick(['device', 'host', 'waits'] as const),
+        sampledBy: random.pick(['device', 'host', 'waits'] as const),
       });
     });
     const budget: StepBudget = {
       ...{ rows: 1 + random.below(64), spareSamples: random.below(8) },
-      ...{ hostDraws: random.below(4), freeBlocks: random.below(20) },
+      ...{ hostSamples: random.below(4), freeBlocks: random.below(20) },
     };
     const promptRows = random.below(40);
     const before = JSON.stringify(candidates);
@@ -181,8 +181,8 @@ test('whatever the sequences: no budget is exceeded, nobody is planned twice, an
       const end = sequence.cursor.submitted + count;
       assert(count > 0 && count <= sequence.remaining && end <= sequence.nextStop);
       assert((sequence.blocks.length + newBlocks) * BLOCK >= end, 'there is a block for every row');
-      const { drawnBy } = candidates.find((one) => one.sequence === sequence)!;
-      assert(!(drawnBy === 'waits' && sequence.drawsAt(end)), 'who waits does not draw');
+      const { sampledBy } = candidates.find((one) => one.sequence === sequence)!;
+      assert(!(sampledBy === 'waits' && sequence.samplesAt(end)), 'who waits does not sample');
     }
     assert(!short || !work.some(({ sequence }) => sequence === short));
   }

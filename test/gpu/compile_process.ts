@@ -7,11 +7,11 @@ Object.assign(globalThis, globals);
 const toggles = 'allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_robustness,disable_workgroup_init';
 const gpu = create(['backend=vulkan', `enable-dawn-features=${toggles}`]);
 const adapter = await gpu.requestAdapter();
-const say = (message: string): void => {
+const print = (message: string): void => {
   // At once, as the driver writes.
   writeSync(2, `ERROR ${message}\n`);
 };
-if (!adapter) say('there is no adapter');
+if (!adapter) print('there is no adapter');
 else {
   const wanted = ['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix'];
   const { maxComputeWorkgroupStorageSize } = adapter.limits;
@@ -23,11 +23,11 @@ else {
     writeSync(2, `${MARK}${path}\n`);
     const module = device.createShaderModule({ code: readFileSync(path, 'utf8') });
     for (const { type, lineNum, message } of (await module.getCompilationInfo()).messages)
-      if (type === 'error') say(`line ${lineNum}: ${message}`);
+      if (type === 'error') print(`line ${lineNum}: ${message}`);
     device.pushErrorScope('validation');
     device.createComputePipeline({ layout: 'auto', compute: { module } });
     const error = await device.popErrorScope();
-    if (error) say(error.message);
+    if (error) print(error.message);
   }
 }
 process.kill(process.pid, 'SIGKILL');

@@ -17,7 +17,7 @@ const result = await device
       weightFormat: 'f16',
       kv: kvLayoutFor(program.kv, 'f16'),
     },
-    ...{ numBlocks: { min: 256, max: 65_536 }, drawPages: 64 },
+    ...{ numBlocks: { min: 256, max: 65_536 }, samplerPages: 64 },
   })
   .then(
     ({ numBlocks }) => `loaded ${numBlocks} blocks`,

@@ -5,7 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import {
   randomWeightsOnDevice,
-  type DrawRequest,
+  type DeviceSampleParams,
   type Executable,
   type LoadOptions,
   type Segment,
@@ -22,10 +22,10 @@ import {
 } from '../../kernels/wgsl/webgpu_device.ts';
 import { linearConformance } from '../kernels/conformance/linear.ts';
 import { attentionConformance } from '../kernels/conformance/attention.ts';
-import { drawConformance } from '../kernels/conformance/draw.ts';
+import { samplerConformance } from '../kernels/conformance/sample.ts';
 import type { Conformance } from '../kernels/conformance/suite.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { Draws } from '../../shared/engine/sampler.ts';
+import { SequenceSampling } from '../../shared/engine/sampler.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
 import { percentile, withReference, type Figure } from '../bench/figures.ts';
 import { shapeOfUniform, shapes, uniformTensors, type UniformModel } from '../bench/uniform_model.ts';
@@ -41,14 +41,14 @@ const startMs = nowMs();
 /** What is left is not begun. */
 const isOver = (): boolean => nowMs() - startMs > stageSeconds[stage] * 1_000;
 
-const say = (message: StageMessage): void => {
+const print = (message: StageMessage): void => {
   process.send?.(message);
 };
-const tell = (figure: Figure): void => {
-  say({ kind: 'figure', figure });
+const notify = (figure: Figure): void => {
+  print({ kind: 'figure', figure });
 };
 const figure = (name: string, value: number, unit: string): void => {
-  tell({ name, value, unit });
+  notify({ name, value, unit });
 };
 
 const adapter = deviceName.replace(/^webgpu:?/, '');
@@ -95,7 +95,7 @@ function load(
   const numBlocks = more.maxBlocksPerSequence;
   const program = decoderProgram(shapeOfUniform(model), model.maxPositions, uniformTensors);
   return device.load(program, randomWeightsOnDevice(7), {
-    ...{ ...more, weightFormat, kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE), drawPages: 2 },
+    ...{ ...more, weightFormat, kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE), samplerPages: 2 },
     numBlocks: { min: numBlocks, max: numBlocks },
   });
 }
@@ -124,15 +124,15 @@ async function decodeMs(
   perSequence: number,
   kind: string,
 ): Promise<number> {
-  const draw = (slot: number, position: number): DrawRequest => ({
-    ...new Draws(samplingOf(kinds[kind] ?? {})).at(position),
+  const sample = (slot: number, position: number): DeviceSampleParams => ({
+    ...new SequenceSampling(samplingOf(kinds[kind] ?? {})).at(position),
     slot,
   });
   const step = (position: number): Segment[] =>
     Array.from({ length: batch }, (_, i) => ({
       ...{ tokens: [5], start: position },
       blockTable: Array.from({ length: perSequence }, (__, b) => (i * 37 + b) % executable.numBlocks),
-      samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, draw: draw(i, position) }],
+      samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, sample: sample(i, position) }],
     }));
   const times: number[] = [];
   const numSteps = isSmall ? 5 : 40;
@@ -164,7 +164,7 @@ async function benchDecode(model: UniformModel, name: string, formats: readonly 
             // At the read peak of this card, nothing else.
             const predicted = batch / (stepBytes(model, format, batch, context) / readBytesPerS);
             const what = `${name} ${format} ${set} batch ${batch} context ${context} ${kind}`;
-            tell(withReference(what, (batch * 1_000) / ms, 'tokens/s', 'predicted', predicted));
+            notify(withReference(what, (batch * 1_000) / ms, 'tokens/s', 'predicted', predicted));
           }
         }
       }
@@ -204,14 +204,14 @@ async function benchPrefill(): Promise<void> {
   }
 }
 
-/** Products, attention and draws against their equations, in this process. */
+/** Products, attention and samples against their equations, in this process. */
 async function checkKernels(): Promise<void> {
   for (const set of kernelSets) {
     const device = await open(set);
     const cases: (readonly [string, () => Promise<void>])[] = [];
     const suite: Conformance = {
       ...{ name: set, tolerance: 1e-5, linearTolerance: set === 'deterministic' ? 1e-5 : 1e-2 },
-      ...{ open: () => Promise.resolve(device), draws: [{ vocab: 1_500, cases: isSmall ? 40 : 400 }] },
+      ...{ open: () => Promise.resolve(device), sampling: [{ vocab: 1_500, cases: isSmall ? 40 : 400 }] },
       ...(isSmall ? { formats: ['int4'], sampled: 8 } : {}),
       cases: {
         describe: (_name, body) => {
@@ -220,7 +220,7 @@ async function checkKernels(): Promise<void> {
         test: (name, run) => cases.push([name, run]),
       },
     };
-    for (const conformance of [linearConformance, attentionConformance, drawConformance]) conformance(suite);
+    for (const conformance of [linearConformance, attentionConformance, samplerConformance]) conformance(suite);
     const failures: string[] = [];
     let numRun = 0;
     for (const [name, run] of cases) {
@@ -233,7 +233,7 @@ async function checkKernels(): Promise<void> {
       numRun - failures.length,
       `of ${numRun} run, ${cases.length} in all`,
     );
-    say({ kind: 'facts', facts: { [`${set} failures`]: failures.slice(0, 40) } });
+    print({ kind: 'facts', facts: { [`${set} failures`]: failures.slice(0, 40) } });
   }
 }
 
@@ -269,7 +269,7 @@ const stages: Readonly<Record<StageName, () => Promise<void>>> = {
     const { vendor, architecture, description } = info;
     const allLimits: Record<string, unknown> = {};
     for (const key in limits) allLimits[key] = limits[key as keyof GPUSupportedLimits];
-    say({
+    print({
       kind: 'facts',
       facts: {
         ...{ listing, vendor, architecture, description, features: [...features].sort(), limits: allLimits },
@@ -282,7 +282,7 @@ const stages: Readonly<Record<StageName, () => Promise<void>>> = {
     await ordered.checkRows(typicalProgram, { weightFormat: 'f16', kv: { dtype: 'f16', blockSize: BLOCK_SIZE } });
     figure('probe of bits', nowMs() - begunMs, 'ms');
     const { matrix } = fast.capabilities;
-    say({ kind: 'facts', facts: { takes: matrix ?? 'none', notes: [...fast.notes, ...ordered.notes] } });
+    print({ kind: 'facts', facts: { takes: matrix ?? 'none', notes: [...fast.notes, ...ordered.notes] } });
   },
   kernels: checkKernels,
   async peaks() {
@@ -292,10 +292,10 @@ const stages: Readonly<Record<StageName, () => Promise<void>>> = {
     figure('f32 multiply-add', f32FlopsPerS / 1e12, 'TFLOP/s');
     if (f16FlopsPerS !== undefined) figure('f16 multiply-add', f16FlopsPerS / 1e12, 'TFLOP/s');
     figure('a dispatch after another', usPerDispatch, 'µs');
-    for (const one of await measureTurnaround(adapter, nowMs)) tell(one);
+    for (const one of await measureTurnaround(adapter, nowMs)) notify(one);
   },
   async loads() {
-    for (const one of await measureLoads(adapter, isSmall, nowMs)) tell(one);
+    for (const one of await measureLoads(adapter, isSmall, nowMs)) notify(one);
   },
   decode: () => benchDecode(llama8b, LLAMA, ['f16', 'int4']),
   prefill: benchPrefill,
@@ -306,11 +306,11 @@ const stages: Readonly<Record<StageName, () => Promise<void>>> = {
     const how = 'put llama-bench, built with Vulkan, into PATH, and a GGUF into LLAMA_MODEL';
     const model = process.env['LLAMA_MODEL'];
     if (status !== 0 || model === undefined) {
-      say({ kind: 'facts', facts: { skipped: how } });
+      print({ kind: 'facts', facts: { skipped: how } });
       return;
     }
     const ran = spawnSync('llama-bench', ['-m', model, '-o', 'json'], { encoding: 'utf8' });
-    say({ kind: 'facts', facts: { devices: stdout, results: JSON.parse(ran.stdout) as unknown } });
+    print({ kind: 'facts', facts: { devices: stdout, results: JSON.parse(ran.stdout) as unknown } });
     await Promise.resolve();
   },
 };

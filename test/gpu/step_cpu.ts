@@ -5,7 +5,7 @@
 import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { Draws } from '../../shared/engine/sampler.ts';
+import { SequenceSampling } from '../../shared/engine/sampler.ts';
 import { neutralSampling } from '../../shared/protocol/request.ts';
 import { percentile } from '../bench/figures.ts';
 import { configOf, shapeOfUniform, shapes, uniformTensors } from '../bench/uniform_model.ts';
@@ -35,14 +35,14 @@ const program = decoderProgram(shapeOfUniform(configOf(size, 4_096)), 4_096, uni
 const executable = await device.load(program, randomWeightsOnDevice(7), {
   ...{ maxRows: 512, maxSamples: batch, maxBlocksPerSequence: perSequence, weightFormat: 'f16' },
   kv: kvLayoutFor(program.kv, 'f16', BLOCK_SIZE),
-  ...{ numBlocks: { min: batch * perSequence, max: batch * perSequence }, drawPages: 2 },
+  ...{ numBlocks: { min: batch * perSequence, max: batch * perSequence }, samplerPages: 2 },
 });
-const draw = { ...new Draws({ ...neutralSampling, temperature: 1 }).at(300), slot: 0 };
+const sample = { ...new SequenceSampling({ ...neutralSampling, temperature: 1 }).at(300), slot: 0 };
 const step = (position: number): Parameters<typeof executable.run>[0] =>
   Array.from({ length: batch }, (_, i) => ({
     ...{ tokens: [5], start: position },
     blockTable: Array.from({ length: perSequence }, (__, b) => i * perSequence + b),
-    samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, draw: { ...draw, slot: i } }],
+    samples: [{ row: 0, numCandidates: 0, askedTokens: [], isFullRowWanted: false, sample: { ...sample, slot: i } }],
   }));
 let position = CONTEXT;
 for (let i = 0; i < WARM_UP; i++) await executable.run(step(position++));

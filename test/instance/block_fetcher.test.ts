@@ -13,12 +13,12 @@ import { Slab, slotLength } from '../../shared/kv/slab.ts';
 import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
-import { systemMemory } from '../../shared/net/mover/host_memory.ts';
-import { ArrivalWindow } from '../../shared/instance/arrival_window.ts';
+import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
+import { FetchSlots } from '../../shared/instance/fetch_slots.ts';
 import { BlockFetcher, type FetchOutcome } from '../../shared/instance/block_fetcher.ts';
 import type { Source } from '../../shared/protocol/messages.ts';
-import { inlineMover } from '../support/inline_mover.ts';
-import { lendingCopies } from '../support/lending.ts';
+import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
+import { copySource } from '../support/borrowing.ts';
 import { playedNetwork } from '../support/played_network.ts';
 import { evenSpec } from '../support/kv.ts';
 
@@ -51,13 +51,13 @@ function fetcherOf(windows: readonly number[]): Fetch {
   const layout = layoutWith(windows);
   let isThere: Has = all;
   const slab = new Slab(32 * slotLength(BYTES));
-  const mover = inlineMover(slab, systemMemory);
+  const transferThread = inlineTransferThread(slab, systemMemory);
   const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
   const indexOf = (digest: Digest): number => hashes.findIndex((hash) => hash.digest === digest);
   const handlers = createFetchHandlers(
     () => ({
       wanted: new WantedKeys(),
-      ...lendingCopies((hash) => {
+      ...copySource((hash) => {
         const isHeld = isThere(indexOf(hash.digest));
         if (isHeld === 'broken') return Promise.reject(new Failure('internal', 'the disk is gone'));
         if (!isHeld) return Promise.resolve(undefined);
@@ -71,16 +71,23 @@ function fetcherOf(windows: readonly number[]): Fetch {
   );
   const network = playedNetwork({ fetch: handlers.fetch });
   let delivered: string[] = [];
-  const window = new ArrivalWindow(cache, BYTES, 8);
+  const window = new FetchSlots(cache, BYTES, 8);
   const fetcher = new BlockFetcher({
     line: {
-      ...{ network, mover, lanes: undefined, moved: nothingMoved(), clock: systemClock, random: new Random(1) },
+      ...{
+        network,
+        transferThread,
+        channels: undefined,
+        moved: nothingMoved(),
+        clock: systemClock,
+        random: new Random(1),
+      },
     },
     ...{ slab, layout, window, ownAddress: 'me', log: silentLog, outbox: undefined as never },
     sendToEngine: (message: ToEngine) => {
       assert(message.kind === 'deliver');
       delivered.push(message.frame === undefined ? `${message.blockIndex}` : `${message.blockIndex}.${message.frame}`);
-      window.give(message.slot);
+      window.release(message.slot);
     },
   });
   return async (sources, has, isPrefill, from = 0) => {

@@ -13,7 +13,7 @@ const hashes = chainOf(
   Array.from({ length: 160 }, (_, i) => i),
 );
 const source = (address: string, start: number, end: number): Source => ({ address, start, end, isComputing: false });
-const told = ({ runs, from, isParted }: ReturnType<SeenRuns['of']>): string =>
+const notified = ({ runs, from, isParted }: ReturnType<SeenRuns['of']>): string =>
   `${runs.map(({ address, start, end, wanted }) => `${address} ${start}-${end}${wanted ? `:${wanted.join()}` : ''}`).join(' ')} from ${from}${isParted ? ' parted' : ''}`;
 
 /** A frame for each window. */
@@ -32,17 +32,17 @@ test.each([
   ['what is there reaches into the window', [8, 8], [source('a', 19, 20)], 19, 'a 19-20 from 19'],
   ['no sources', [8, 8], [], 3, ' from 3'],
 ] as const)('%s', (_, windows, sources, from, want) => {
-  expect(told(new SeenRuns(specOf(windows)).of(sources, from, hashes, false))).toBe(want);
+  expect(notified(new SeenRuns(specOf(windows)).of(sources, from, hashes, false))).toBe(want);
 });
 
 test('what was parted once comes whole, from the first block on that was', () => {
   const seen = new SeenRuns(specOf([0, 8]));
-  expect(told(seen.of([source('a', 0, 12)], 0, hashes, true))).toBe('a 0-10:0 a 10-12 from 0 parted');
-  expect(told(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-10 a 10-18:0 a 18-20 from 0 parted');
-  expect(told(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-18 a 18-20 from 0');
+  expect(notified(seen.of([source('a', 0, 12)], 0, hashes, true))).toBe('a 0-10:0 a 10-12 from 0 parted');
+  expect(notified(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-10 a 10-18:0 a 18-20 from 0 parted');
+  expect(notified(seen.of([source('a', 0, 20)], 0, hashes, true))).toBe('a 0-18 a 18-20 from 0');
   // Who fetches for itself alone neither remembers nor asks.
-  expect(told(seen.of([source('a', 0, 20)], 0, hashes, false))).toBe('a 0-18:0 a 18-20 from 0 parted');
-  expect(told(new SeenRuns(specOf([0, 8])).of([source('a', 0, 12)], 0, hashes, false))).toBe(
+  expect(notified(seen.of([source('a', 0, 20)], 0, hashes, false))).toBe('a 0-18:0 a 18-20 from 0 parted');
+  expect(notified(new SeenRuns(specOf([0, 8])).of([source('a', 0, 12)], 0, hashes, false))).toBe(
     'a 0-10:0 a 10-12 from 0 parted',
   );
 });
@@ -53,5 +53,5 @@ test('sources follow one another, up to the first hole', () => {
     ...[source('a', 1, 4), source('b', 4, 8), source('d', 8, 12), source('c', 12, 13)],
   ]);
   expect(consecutive(sources, 15, 30)).toEqual([]);
-  expect(told(wholeRuns([source('a', 1, 4)], 1))).toBe('a 1-4 from 1');
+  expect(notified(wholeRuns([source('a', 1, 4)], 1))).toBe('a 1-4 from 1');
 });

@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { silentLog } from '../../shared/base/log.ts';
 import { Outbox } from '../../shared/instance/outbox.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
-import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { Slab } from '../../shared/kv/slab.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
 import { SimulatedClock } from '../sim/simulated_clock.ts';
@@ -27,7 +27,7 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
       },
       slab: new Slab(512 * 8),
       numSlots: 8,
-      mover: {} as unknown as Mover,
+      transferThread: {} as unknown as TransferThread,
       announcer,
       clock,
       log: silentLog,
@@ -38,7 +38,7 @@ function open(): { clock: SimulatedClock; outbox: Outbox; read: (requestId: stri
   const read = async (requestId: string): Promise<number> => {
     const startMs = clock.nowMs();
     let endMs = -1;
-    const reading = outbox.lend(hash!, requestId, WAIT_MS, never).then((record) => {
+    const reading = outbox.borrow(hash!, requestId, WAIT_MS, never).then((record) => {
       assert.equal(record, undefined);
       endMs = clock.nowMs();
     });
@@ -59,7 +59,7 @@ test('who reads a block of a prefill that has ended does not wait for it; of one
   outbox.postpone('r');
   assert.equal(await read('r'), WAIT_MS, 'refused for now: it comes again');
   outbox.begin('r');
-  const reading = outbox.lend(hash, 'r', WAIT_MS, never);
+  const reading = outbox.borrow(hash, 'r', WAIT_MS, never);
   await clock.run(clock.nowMs() + 10);
   const endMs = clock.nowMs();
   outbox.end('r');

@@ -110,10 +110,10 @@ async function exporting(
 ): Promise<SampleResult[]> {
   const blocks = filled.slice(0, executable.numExportable);
   const outs = blocks.map(() => new Uint8Array(executable.blockBytes));
-  const told: number[] = [];
-  const exports: StepExport = { blocks, outs, onRange: (range) => told.push(range) };
+  const notified: number[] = [];
+  const exports: StepExport = { blocks, outs, onRange: (range) => notified.push(range) };
   const results = await executable.run(batch, blocks.length > 0 ? { exports } : {});
-  if (blocks.length > 0) assert.deepEqual(told, [...Array(numRanges).keys()]);
+  if (blocks.length > 0) assert.deepEqual(notified, [...Array(numRanges).keys()]);
   blocks.forEach((block, i) => exported.set(block, outs[i]!));
   return results;
 }

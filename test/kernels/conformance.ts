@@ -3,7 +3,7 @@
  * close it must come.
  */
 import { attentionConformance } from './conformance/attention.ts';
-import { drawConformance } from './conformance/draw.ts';
+import { samplerConformance } from './conformance/sample.ts';
 import { embedConformance } from './conformance/embed.ts';
 import { gateConformance, softCapConformance } from './conformance/gates.ts';
 import { linearConformance } from './conformance/linear.ts';
@@ -25,7 +25,7 @@ export function conformance(device: Conformance): void {
   embedConformance(device);
   ropeStoreConformance(device);
   sampleConformance(device);
-  drawConformance(device);
+  samplerConformance(device);
   attentionConformance(device);
 }
 

@@ -16,17 +16,17 @@ import { attentionMergeKernel, pagedAttentionKernel } from '../../kernels/wgsl/o
 import { candidatesKernel, candidatesMergeKernel } from '../../kernels/wgsl/ops/candidates.ts';
 import { embedKernel } from '../../kernels/wgsl/ops/embed.ts';
 import { gatedMulKernel } from '../../kernels/wgsl/ops/gated.ts';
-import { drawChooseKernel, drawTilesKernel } from '../../kernels/wgsl/ops/draw.ts';
+import { sampleChooseKernel, sampleTilesKernel } from '../../kernels/wgsl/ops/sample.ts';
 import { gatherSamplesKernel } from '../../kernels/wgsl/ops/gather_samples.ts';
 import { qkNormKernel } from '../../kernels/wgsl/ops/qk_norm.ts';
-import { combineKernel, numberPlacesKernel, permuteKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
+import { combineKernel, numberExpertSlotsKernel, permuteKernel, routeKernel } from '../../kernels/wgsl/ops/mixture.ts';
 import { rmsNormKernel } from '../../kernels/wgsl/ops/rms_norm.ts';
 import { ropeStoreKernel } from '../../kernels/wgsl/ops/rope_store.ts';
 import { softCapKernel } from '../../kernels/wgsl/ops/soft_cap.ts';
 import { peakFma, peakRead } from '../../kernels/wgsl/peaks.ts';
 import { openNullAdapter } from '../../kernels/wgsl/adapters.ts';
 import { attentionTile } from '../../kernels/wasm/ops/attention.ts';
-import { drawRecord } from '../../kernels/wasm/ops/draw.ts';
+import { samplerSlot } from '../../kernels/wasm/ops/sample.ts';
 import { wasmOperations } from '../../kernels/wasm/operations.ts';
 import { allVariants } from '../gpu/variants.ts';
 import { weightFormats } from '../../kernels/weights/weight_format.ts';
@@ -34,8 +34,8 @@ import { weightFormats } from '../../kernels/weights/weight_format.ts';
 const kernels: KernelSpec[] = [
   ...[attentionMergeKernel, candidatesKernel, candidatesMergeKernel, embedKernel, fillRandom, gatherBlocks],
   ...[
-    drawChooseKernel,
-    drawTilesKernel,
+    sampleChooseKernel,
+    sampleTilesKernel,
     gatherSamplesKernel,
     gatedMulKernel,
     matmul,
@@ -49,7 +49,7 @@ const kernels: KernelSpec[] = [
     peakRead,
     qkNormKernel,
     combineKernel,
-    numberPlacesKernel,
+    numberExpertSlotsKernel,
     permuteKernel,
     routeKernel,
     rmsNormKernel,
@@ -103,7 +103,7 @@ test('wasm: every struct that kernels read has the fields of its class, in order
       ]),
     );
   const structs = new Map(
-    [attentionTile, drawRecord, ...Object.values(wasmOperations).map(({ params }) => params)].map(
+    [attentionTile, samplerSlot, ...Object.values(wasmOperations).map(({ params }) => params)].map(
       ({ name, fields }) => [name, Object.entries(fields)],
     ),
   );

@@ -33,7 +33,7 @@ conformance({
   ...tolerances,
   formats,
   sampled: 8,
-  ...(isLong ? {} : { draws: [{ vocab: 6_001, cases: 80 }] }),
+  ...(isLong ? {} : { sampling: [{ vocab: 6_001, cases: 80 }] }),
 });
 
 // Tiles of 128 rows, as hardware gets them: the driver takes seconds for each.

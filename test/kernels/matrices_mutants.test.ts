@@ -1,12 +1,12 @@
 /**
  * The conformance suite finds wrong kernels: each of these has one line changed, and some case fails. Products on subgroup matrices,
- * attention, and draws, under Mesa 26 as matrices.test.ts. Budget: 60 s.
+ * attention, and sampling, under Mesa 26 as matrices.test.ts. Budget: 60 s.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'vitest';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { attentionConformance } from './conformance/attention.ts';
-import { drawConformance } from './conformance/draw.ts';
+import { samplerConformance } from './conformance/sample.ts';
 import { linearConformance } from './conformance/linear.ts';
 import type { Conformance } from './conformance/suite.ts';
 import { isLong } from '../support/long.ts';
@@ -44,28 +44,28 @@ const attention: readonly Mutant[] = [
   ['attention_merge', '(first + min(start + i, count - 1))', '(first + i)'],
 ];
 
-const draws: readonly Mutant[] = [
-  ['draw_tiles', 'score > best_score || order > best_order', 'score > best_score'],
+const sampling: readonly Mutant[] = [
+  ['sample_tiles', 'score > best_score || order > best_order', 'score > best_score'],
   [
-    'draw_tiles',
+    'sample_tiles',
     'let id = first + i * WORKGROUP_SIZE;\n    if (id >= params.vocab) {\n      continue;\n    }\n    let weight',
     'let id = first;\n    let weight',
   ],
-  ['draw_tiles', 'weight > from_weight', 'weight >= from_weight'],
-  ['draw_tiles', '>> above == 0', '>> shift == 0'],
-  ['draw_tiles', 'select(1u, 0u, top_k >= count)', '0u'],
-  ['draw_tiles', 'wide_add(wide_mul(kept.x, top_p), vec2u(0xffffffffu, 0)).y', 'wide_mul(kept.x, top_p).y'],
-  ['draw_tiles', 'select(0u, 1u, before + sum.x < before)', '0u'],
+  ['sample_tiles', 'weight > from_weight', 'weight >= from_weight'],
+  ['sample_tiles', '>> above == 0', '>> shift == 0'],
+  ['sample_tiles', 'select(1u, 0u, top_k >= count)', '0u'],
+  ['sample_tiles', 'wide_add(wide_mul(kept.x, top_p), vec2u(0xffffffffu, 0)).y', 'wide_mul(kept.x, top_p).y'],
+  ['sample_tiles', 'select(0u, 1u, before + sum.x < before)', '0u'],
   [
-    'draw_tiles',
+    'sample_tiles',
     'head.ties = wide_ceil_div(head.rest, head.from_weight)',
     'head.ties = head.rest.x / head.from_weight',
   ],
-  ['draw_tiles', '(bits & 0x7fffffffu) > 0x7f800000u', '(bits & 0x7fffffffu) > 0x7fffffffu'],
-  ['draw_choose', 'ties_left -= its_ties', 'ties_left -= 0u'],
-  ['draw_choose', 'wide_less(rest, vec2u(weights[i], 0))', 'wide_less(rest, vec2u(weights[i] + 1, 0))'],
-  ['draw_choose', 'weight_at(&one, first + i, highest)', 'weight_at(&one, first, highest)'],
-  ['draw_choose', 'pages[(*one).counts - 1 + token] += 1', 'pages[(*one).counts + token] += 1'],
+  ['sample_tiles', '(bits & 0x7fffffffu) > 0x7f800000u', '(bits & 0x7fffffffu) > 0x7fffffffu'],
+  ['sample_choose', 'ties_left -= its_ties', 'ties_left -= 0u'],
+  ['sample_choose', 'wide_less(rest, vec2u(weights[i], 0))', 'wide_less(rest, vec2u(weights[i] + 1, 0))'],
+  ['sample_choose', 'weight_at(&one, first + i, highest)', 'weight_at(&one, first, highest)'],
+  ['sample_choose', 'pages[(*one).counts - 1 + token] += 1', 'pages[(*one).counts + token] += 1'],
 ];
 
 /** The first case that fails, by name. */
@@ -118,7 +118,7 @@ function sampledOf(mutants: readonly Mutant[]): readonly Mutant[] {
 for (const [name, mutants, suite] of [
   ['matrices', matrices, linearConformance],
   ['attention', attention, attentionConformance],
-  ['draws', draws, drawConformance],
+  ['sampling', sampling, samplerConformance],
 ] as const) {
   describe(name, () => {
     test.each(

@@ -1,8 +1,8 @@
-/** GPTQ and AWQ matrices by stretches of inputs: the wasm device has the same integers of them as of their rows. Budget: 5 s. */
+/** GPTQ and AWQ matrices by input ranges of inputs: the wasm device has the same integers of them as of their rows. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
 import type { Executable, WeightSource } from '../../kernels/device.ts';
-import type { WeightPart } from '../../kernels/program.ts';
+import type { TensorRows } from '../../kernels/program.ts';
 import type { ColumnFormat, StoredMatrix } from '../../kernels/weights/stored_columns.ts';
 import type { StoredRows } from '../../kernels/weights/stored_rows.ts';
 import type { WeightFormat } from '../../kernels/weights/weight_format.ts';
@@ -20,10 +20,10 @@ interface Shape {
   readonly inputsPerScale: number;
   readonly hasZeros: boolean;
   /** Inputs of each. */
-  readonly stretch: number;
+  readonly inputRange: number;
 }
 
-function matrixOf({ format, width, inner, inputsPerScale, hasZeros, stretch }: Shape): Omit<StoredMatrix, 'first'> {
+function matrixOf({ format, width, inner, inputsPerScale, hasZeros, inputRange }: Shape): Omit<StoredMatrix, 'first'> {
   const data = Uint8Array.from({ length: (width * inner) / 2 }, () => random.below(256));
   const groups = (inner / inputsPerScale) * width;
   const whole = [0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4700, 0x4800, 0x4b80];
@@ -31,9 +31,9 @@ function matrixOf({ format, width, inner, inputsPerScale, hasZeros, stretch }: S
     ...{ format, width, inputsPerScale },
     scales: Uint16Array.from({ length: groups }, () => 0x2400 + random.below(0x0c00)),
     zeros: hasZeros ? Uint16Array.from({ length: groups }, () => whole[random.below(8)]!) : undefined,
-    async *stretches() {
-      const once = new Uint8Array((stretch * width) / 2);
-      for (let inputStart = 0; inputStart < inner; inputStart += stretch) {
+    async *inputRanges() {
+      const once = new Uint8Array((inputRange * width) / 2);
+      for (let inputStart = 0; inputStart < inner; inputStart += inputRange) {
         const from = (inputStart * width) / 2;
         const some = data.subarray(from, Math.min(data.length, from + once.length));
         // The next one has the same memory.
@@ -45,7 +45,7 @@ function matrixOf({ format, width, inner, inputsPerScale, hasZeros, stretch }: S
   };
 }
 
-/** The same rows as a device that knows nothing of stretches is given them. */
+/** The same rows as a device that knows nothing of input ranges is given them. */
 async function rowsOf(matrix: Omit<StoredMatrix, 'first'>, first: number, count: number): Promise<StoredRows> {
   const { format, width, scales, zeros } = matrix;
   const columns = <T extends Uint32Array | Uint16Array>(all: T, perWord: number): T =>
@@ -53,9 +53,9 @@ async function rowsOf(matrix: Omit<StoredMatrix, 'first'>, first: number, count:
       const row = (at % (width / perWord)) * perWord;
       return row >= first && row < first + count;
     }) as T;
-  const stretches: Buffer[] = [];
-  for await (const { data } of matrix.stretches()) stretches.push(Buffer.from(data));
-  const words = new Uint32Array(Uint8Array.from(Buffer.concat(stretches)).buffer);
+  const inputRanges: Buffer[] = [];
+  for await (const { data } of matrix.inputRanges()) inputRanges.push(Buffer.from(data));
+  const words = new Uint32Array(Uint8Array.from(Buffer.concat(inputRanges)).buffer);
   return {
     ...{ rowStart: 0, format },
     data: new Uint8Array(columns(words, format === 'awq' ? 8 : 1).buffer),
@@ -65,7 +65,7 @@ async function rowsOf(matrix: Omit<StoredMatrix, 'first'>, first: number, count:
 }
 
 function load(
-  parts: readonly WeightPart[],
+  parts: readonly TensorRows[],
   inner: number,
   weightFormat: WeightFormat,
   source: WeightSource,
@@ -97,33 +97,37 @@ async function product(executable: Executable, x: Float32Array): Promise<Float32
   return out;
 }
 
-const plain = { width: 48, inner: 256, inputsPerScale: 64, stretch: 64 };
+const plain = { width: 48, inner: 256, inputsPerScale: 64, inputRange: 64 };
 
 test.each([
   ['gptq, symmetric', 'int4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
   ['gptq, symmetric, beside others', 'uint4', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], true],
   ['gptq, zeros', 'uint4', { ...plain, format: 'gptq', hasZeros: true }, [8, 32], true],
   [
-    ...(['gptq, groups of several stretches', 'uint4'] as const),
-    ...([{ ...plain, format: 'gptq', hasZeros: true, inputsPerScale: 128, stretch: 32 }, [16, 8], true] as const),
+    ...(['gptq, groups of several input ranges', 'uint4'] as const),
+    ...([{ ...plain, format: 'gptq', hasZeros: true, inputsPerScale: 128, inputRange: 32 }, [16, 8], true] as const),
   ],
   ['awq, zeros', 'uint4', { ...plain, format: 'awq', hasZeros: true }, [0, 48], true],
   ['awq, no zeros', 'int4', { ...plain, format: 'awq', hasZeros: false }, [8, 16], true],
   [
-    ...(['awq, stretches that cut groups', 'uint4'] as const),
-    ...([{ ...plain, format: 'awq', hasZeros: true, stretch: 96 }, [40, 8], true] as const),
+    ...(['awq, input ranges that cut groups', 'uint4'] as const),
+    ...([{ ...plain, format: 'awq', hasZeros: true, inputRange: 96 }, [40, 8], true] as const),
   ],
   [
     ...(['awq, more than a staging region has room for', 'uint4'] as const),
     ...([
-      { ...plain, format: 'awq', hasZeros: true, width: 20_000, inner: 192, stretch: 192 },
+      { ...plain, format: 'awq', hasZeros: true, width: 20_000, inner: 192, inputRange: 192 },
       [8, 19_992],
       true,
     ] as const),
   ],
   [
     ...(['awq, 32 inputs are more than there is room for', 'uint4'] as const),
-    ...([{ ...plain, format: 'awq', hasZeros: true, width: 48_000, inner: 64, stretch: 32 }, [0, 16], false] as const),
+    ...([
+      { ...plain, format: 'awq', hasZeros: true, width: 48_000, inner: 64, inputRange: 32 },
+      [0, 16],
+      false,
+    ] as const),
   ],
   ['gptq, zeros where the device has none', 'int4', { ...plain, format: 'gptq', hasZeros: true }, [0, 48], false],
   ['gptq, held in another format', 'int8', { ...plain, format: 'gptq', hasZeros: false }, [0, 48], false],
@@ -140,9 +144,9 @@ test.each([
   const byRows = await product(await load(parts, inner, held, { slices }), x);
   assert.equal(numAsked, 1);
   const stored = { slices, matrix: () => Promise.resolve({ ...matrix, first }) };
-  const byStretches = await product(await load(parts, inner, held, stored), x);
-  assert.equal(numAsked, isTaken ? 1 : 2, 'the matrix is taken by stretches');
-  expect(byStretches).toEqual(byRows);
+  const byInputRanges = await product(await load(parts, inner, held, stored), x);
+  assert.equal(numAsked, isTaken ? 1 : 2, 'the matrix is taken by input ranges');
+  expect(byInputRanges).toEqual(byRows);
   assert(byRows.some((value) => value !== 0));
 });
 
@@ -195,14 +199,14 @@ test('a load that is broken off reads no further', async () => {
   let [numBegun, numEnded] = [0, 0];
   const parts = ['a', 'b', 'c'].map((tensor) => ({ tensor, outputs: 48 }));
   const source: WeightSource = {
-    slices: () => assert.fail('by stretches'),
+    slices: () => assert.fail('by input ranges'),
     matrix: () =>
       Promise.resolve({
         ...{ ...matrix, first: 0 },
-        async *stretches() {
+        async *inputRanges() {
           numBegun++;
           try {
-            yield* matrix.stretches();
+            yield* matrix.inputRanges();
           } finally {
             numEnded++;
           }
@@ -216,15 +220,15 @@ test('a load that is broken off reads no further', async () => {
   assert.deepEqual([numBegun, numEnded], [2, 2]);
 });
 
-test('stretches that are not those of the matrix are refused', async () => {
+test('input ranges that are not those of the matrix are refused', async () => {
   const matrix = matrixOf({ ...plain, format: 'gptq', hasZeros: true });
   const parts = [{ tensor: 'w', outputs: 48 }];
   const stored = (inputs: readonly number[]): WeightSource => ({
-    slices: () => assert.fail('by stretches'),
+    slices: () => assert.fail('by input ranges'),
     matrix: () =>
       Promise.resolve({
         ...{ ...matrix, first: 0 },
-        async *stretches() {
+        async *inputRanges() {
           for (const inputStart of inputs)
             yield await Promise.resolve({ inputStart, data: new Uint8Array(32 * plain.width) });
         },
@@ -240,15 +244,15 @@ test('a file that cannot be read fails the load, and nobody reads on', async () 
   let numEnded = 0;
   const parts = ['a', 'b', 'c'].map((tensor) => ({ tensor, outputs: 48 }));
   const loading = load(parts, plain.inner, 'uint4', {
-    slices: () => assert.fail('by stretches'),
+    slices: () => assert.fail('by input ranges'),
     matrix: ({ tensor }) =>
       Promise.resolve({
         ...{ ...matrix, first: 0 },
-        async *stretches() {
+        async *inputRanges() {
           try {
-            for await (const stretch of matrix.stretches()) {
-              if (tensor === 'a' && stretch.inputStart > 0) throw new Error('the disk is gone');
-              yield stretch;
+            for await (const inputRange of matrix.inputRanges()) {
+              if (tensor === 'a' && inputRange.inputStart > 0) throw new Error('the disk is gone');
+              yield inputRange;
             }
           } finally {
             numEnded++;

@@ -19,9 +19,9 @@ for (const [name, hasRelaxed] of [
   ['wasm without relaxed SIMD', false],
 ] as const) {
   const open = (): Promise<WasmDevice> => Promise.resolve(createWasmDevice(2, hasRelaxed));
-  // Draws differ in one instruction.
-  const draws = hasRelaxed ? {} : { draws: [{ vocab: 1_500, cases: 2_000 }] };
-  conformance({ name, open, tolerance: 2e-6, quantisesActivations: true, ...draws });
+  // Samples differ in one instruction.
+  const sampling = hasRelaxed ? {} : { sampling: [{ vocab: 1_500, cases: 2_000 }] };
+  conformance({ name, open, tolerance: 2e-6, quantisesActivations: true, ...sampling });
 }
 
 test.each([true, false])('the kernels have the numbers that their callers count on, relaxed %s', (mayRelax) => {
@@ -99,7 +99,7 @@ async function loadProduct(
 
 test.each(weightFormats)('the largest integers of %s, over whole groups, are multiplied exactly', async (format) => {
   const [inner, outputs] = [128, 24];
-  // Scale 1/8: the quanta of int4 are -8 and 7, those of int8 are -127 and 111.
+  // Scale 1/8: the quantised values of int4 are -8 and 7, those of int8 are -127 and 111.
   const weight = Float32Array.from({ length: inner * outputs }, (_, i) =>
     Math.floor(i / inner) % 3 === i % 2 ? 0.875 : -1,
   );

@@ -36,9 +36,9 @@ export function webgpuConformance(vectorWidth: 128 | 256 | 512): void {
   // Tiles of many rows hold x, and on matrix units the weights with their scales, as f16.
   const linearTolerance = isSoftware ? 2e-3 : 1e-2;
   // Where the driver's compiler takes minutes, the widest and the narrowest format and half of the shapes have to do.
-  // The draw's kernel is the same in every set.
-  const draws = isSoftware ? [] : [{ vocab: 1_500, cases: 200 }];
-  const sample = isSoftware ? ({ formats: ['f32', 'int4'], sampled: 2, draws } as const) : { draws };
+  // The sample's kernel is the same in every set.
+  const sampling = isSoftware ? [] : [{ vocab: 1_500, cases: 200 }];
+  const sample = isSoftware ? ({ formats: ['f32', 'int4'], sampled: 2, sampling } as const) : { sampling };
   // Between them the widths have all formats.
   const others =
     isSoftware && vectorWidth === 512

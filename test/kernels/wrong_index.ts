@@ -6,12 +6,12 @@ import assert from 'node:assert/strict';
 import { randomWeightsOnDevice } from '../../kernels/device.ts';
 import { createWebgpuDevice } from '../../kernels/wgsl/webgpu_device.ts';
 import { decoderProgram } from '../../shared/engine/architectures/decoder.ts';
-import { Draws } from '../../shared/engine/sampler.ts';
+import { SequenceSampling } from '../../shared/engine/sampler.ts';
 import { neutralSampling } from '../../shared/protocol/request.ts';
 import { shapeOfUniform, uniformTensors } from '../bench/uniform_model.ts';
 import { kvLayoutFor } from '../support/kv.ts';
 
-/** By name: the kernel, a piece of its text, and what stands there instead. */
+/** By name: the kernel, a memory shard of its text, and what stands there instead. */
 export const wrongIndexes: Readonly<Record<string, readonly [kernel: string, right: string, wrong: string]>> = {
   merge: [
     'attention_merge',
@@ -21,7 +21,7 @@ export const wrongIndexes: Readonly<Record<string, readonly [kernel: string, rig
   weights: ['matvec_ordered', 'output[r] = base + min(', 'output[r] = 5000 + base + min('],
   kv: ['rope_store', 'let to = (plane', 'let to = 4000000 + (plane'],
   norm: ['rms_norm', 'out[row + i] = select', 'out[row + i + 2000 * quads] = select'],
-  draw: ['draw_choose', 'slots[(*one).slot] = token;', 'slots[(*one).slot + 100000] = token;'],
+  sample: ['sample_choose', 'slots[(*one).slot] = token;', 'slots[(*one).slot + 100000] = token;'],
 };
 
 const name = process.argv[2];
@@ -47,11 +47,11 @@ const source = randomWeightsOnDevice(7);
 const program = decoderProgram(shape, 256, uniformTensors);
 const executable = await device.load(program, source, {
   ...{ maxRows: 64, maxSamples: 1, maxBlocksPerSequence: 8, weightFormat: 'int4', kv: kvLayoutFor(program.kv, 'f16') },
-  ...{ numBlocks: { min: 8, max: 8 }, drawPages: 2 },
+  ...{ numBlocks: { min: 8, max: 8 }, samplerPages: 2 },
 });
 const blockTable = [0, 1, 2, 3, 4, 5, 6, 7];
-const draw = { ...new Draws({ ...neutralSampling, temperature: 1 }).at(200), slot: 0 };
-const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, draw }];
+const sample = { ...new SequenceSampling({ ...neutralSampling, temperature: 1 }).at(200), slot: 0 };
+const samples = [{ row: 0, numCandidates: 1, askedTokens: [], isFullRowWanted: false, sample }];
 await executable.run([{ tokens: [3, 4, 5], start: 0, blockTable }]);
 await executable.run([{ tokens: [3], start: 200, blockTable, samples }]);
 // The layer's own memory is gone before Dawn's last calls at a proper end.

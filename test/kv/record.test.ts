@@ -81,7 +81,7 @@ describe('keys', () => {
     );
   });
 
-  test('blocks of one stretch of 64 share their anchor', () => {
+  test('blocks of one extent of 64 share their anchor', () => {
     const hashes = chainOf(
       digest,
       4,
@@ -145,14 +145,14 @@ describe('records', () => {
     }
     const spec = evenSpec({ numLayers: 7, blockSize: 4, payloadBytes: 7 << 17 });
     const large: RecordLayout = { ...layout, spec };
-    const seal = (fill: number, as = hash!): { record: Uint8Array; content: bigint } => {
+    const seal = (fill: number, as = hash!): { record: Uint8Array; contentHash: bigint } => {
       const record = new Uint8Array(large.spec.slotBytes).fill(fill);
-      return { record, content: sealRecord(record, large, as) };
+      return { record, contentHash: sealRecord(record, large, as) };
     };
-    const { record, content } = seal(1);
-    assert.equal(contentHashOf(record), content);
-    assert.equal(seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).content, content, 'of the raw bytes alone');
-    assert.notEqual(seal(2).content, content);
+    const { record, contentHash } = seal(1);
+    assert.equal(contentHashOf(record), contentHash);
+    assert.equal(seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).contentHash, contentHash, 'of the raw bytes alone');
+    assert.notEqual(seal(2).contentHash, contentHash);
     assert.equal(numericsOf(record), numericsId(large.numericsClass));
     // What another block says of the same frame does not fit this one.
     const other = seal(1, chainOf(digest, 4, [9, 9, 9, 9])[0]).record;
@@ -189,9 +189,9 @@ describe('records in memory', () => {
       onEvict: ({ hash }) => evicted.push(hash.key),
       isWanted: (key) => wanted.has(key),
     });
-    for (const i of [0, 1, 2]) cache.put(recordOf(i, cache.takeSlot(256)!));
+    for (const i of [0, 1, 2]) cache.put(recordOf(i, cache.acquireSlot(256)!));
     cache.find(linkOf(1));
-    for (const i of [3, 4, 5]) cache.put(recordOf(i, cache.takeSlot(256)!));
+    for (const i of [3, 4, 5]) cache.put(recordOf(i, cache.acquireSlot(256)!));
     assert.deepEqual(evicted, [linkOf(2).key, linkOf(1).key, linkOf(3).key]);
     assert(cache.has(linkOf(0).key), 'the wanted one is still there');
     assert.equal(cache.counters.evictions, 3);
@@ -200,10 +200,10 @@ describe('records in memory', () => {
   test('a second record of a key is a duplicate, and a colliding key finds nothing', () => {
     const slab = new Slab(3 * 256);
     const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
-    assert(cache.put(recordOf(1, cache.takeSlot(256)!)));
-    const slot = cache.takeSlot(256)!;
+    assert(cache.put(recordOf(1, cache.acquireSlot(256)!)));
+    const slot = cache.acquireSlot(256)!;
     assert(!cache.put(recordOf(1, slot)));
-    cache.giveSlot(slot);
+    cache.releaseSlot(slot);
     assert.equal(slab.numFreeBytes, 2 * 256);
     assert.equal(cache.find({ ...linkOf(1), digest: '0'.repeat(32) as Digest }), undefined);
     assert.throws(() => slab.release(slot), /not in use/);
@@ -217,7 +217,7 @@ describe('records in memory', () => {
     const sizes = [256, 700, 2_048] as const;
     for (let i = 0; i < 3_000; i++) {
       const bytes = random.pick(sizes);
-      const slot = cache.takeSlot(bytes);
+      const slot = cache.acquireSlot(bytes);
       assert(slot !== undefined && slot + bytes <= slab.numBytes);
       const record = recordOf(i, slot, bytes);
       assert(cache.put(record));
@@ -235,9 +235,9 @@ describe('records in memory', () => {
   test('what is pinned stays where it is, and no room around it is no room', () => {
     const slab = new Slab(8 * 256);
     const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: () => false });
-    for (let i = 0; i < 8; i++) cache.put(recordOf(i, cache.takeSlot(256)!));
+    for (let i = 0; i < 8; i++) cache.put(recordOf(i, cache.acquireSlot(256)!));
     for (const i of [1, 3, 5, 7]) cache.pin(linkOf(i).key);
-    assert.equal(cache.takeSlot(512), undefined);
+    assert.equal(cache.acquireSlot(512), undefined);
     for (const i of [1, 3, 5, 7]) assert(cache.has(linkOf(i).key));
   });
 
@@ -248,7 +248,7 @@ describe('records in memory', () => {
       isWanted: () => false,
       turn: () => new Promise((resolve) => turns.push(resolve)),
     });
-    for (let i = 0; i < 985; i++) cache.put(recordOf(i, cache.takeSlot(256)!));
+    for (let i = 0; i < 985; i++) cache.put(recordOf(i, cache.acquireSlot(256)!));
     assert.equal(cache.counters.evictions, 0);
     assert.equal(turns.length, 1);
     turns[0]!();

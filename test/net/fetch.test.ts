@@ -11,10 +11,10 @@ import { openFetch } from '../../shared/net/fetch/fetch.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { ask, type Listener } from '../../shared/net/network.ts';
 import { until } from '../support/cluster.ts';
-import { lendingCopies } from '../support/lending.ts';
+import { copySource } from '../support/borrowing.ts';
 
 const format = 'cd'.repeat(16) as Digest;
 const hashes = chainOf(
@@ -24,7 +24,7 @@ const hashes = chainOf(
 );
 const BYTES = 1_024;
 /** Finds nothing wrong. */
-const mover = { call: () => Promise.resolve(undefined) } as unknown as Mover;
+const transferThread = { call: () => Promise.resolve(undefined) } as unknown as TransferThread;
 const MAX_STREAMS = 3;
 
 let network: GrpcNetwork;
@@ -38,7 +38,7 @@ beforeEach(async () => {
   network = new GrpcNetwork('', systemClock);
   const source: BlockSource = {
     wanted,
-    ...lendingCopies((hash, _requestId, waitMs, signal) => read(hash, waitMs, signal)),
+    ...copySource((hash, _requestId, waitMs, signal) => read(hash, waitMs, signal)),
     snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
   };
   const handlers = createFetchHandlers(() => source, { maxStreams: MAX_STREAMS });
@@ -54,7 +54,7 @@ afterEach(async () => {
 
 async function fetchAll(signal = new AbortController().signal): Promise<number[]> {
   const stream = openFetch(
-    { network, clock: systemClock, random: new Random(1), mover, lanes: undefined, moved: nothingMoved() },
+    { network, clock: systemClock, random: new Random(1), transferThread, channels: undefined, moved: nothingMoved() },
     address,
     {
       ...{
@@ -68,10 +68,10 @@ async function fetchAll(signal = new AbortController().signal): Promise<number[]
   );
   const got: number[] = [];
   const memory = new Uint8Array(BYTES);
-  const slots = { take: () => Promise.resolve(0), bytes: () => memory, giveBack: () => undefined };
+  const slots = { acquire: () => Promise.resolve(0), bytes: () => memory, release: () => undefined };
   const records = stream.records(slots);
-  for await (const arrivals of records) {
-    for (const { index } of arrivals) {
+  for await (const incoming of records) {
+    for (const { index } of incoming) {
       assert.equal(memory[0], index);
       got.push(index);
     }
@@ -122,7 +122,7 @@ test('snapshots that are read at once have a bound (P1), and one that fails give
       if (isFailing) throw new Error('not yet');
       return {
         wanted,
-        ...lendingCopies(() => Promise.resolve(undefined)),
+        ...copySource(() => Promise.resolve(undefined)),
         snapshot: () => ({ epoch: 'e', sequence: 3, tiers: [] }),
       };
     },

@@ -6,8 +6,8 @@ import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { FRAME_HEADER_BYTES } from '../../shared/kv/kv_spec.ts';
 import type { Arrived, FetchAction, FetchEvent } from '../../shared/net/fetch/fetch_events.ts';
 import { FetchMachine } from '../../shared/net/fetch/fetch_machine.ts';
-import { readyOf, windowOf } from '../../shared/net/fetch/transfer_window.ts';
-import { pieceOf } from '../../shared/net/mover/lane_frames.ts';
+import { readyOf, fetchAheadOf } from '../../shared/net/fetch/transfer_bounds.ts';
+import { frameIdOf } from '../../shared/net/transfer_thread/channel_messages.ts';
 import { noFrame, type FetchReply } from '../../shared/protocol/messages.ts';
 import { evenSpec } from '../support/kv.ts';
 
@@ -21,9 +21,9 @@ const hashes = chainOf(
   Array.from({ length: 4 * NUM_BLOCKS }, (_, i) => i),
 );
 
-function machine({ ahead = 4, hasLane = true, wanted = [...spec.frames.keys()] } = {}): FetchMachine {
+function machine({ ahead = 4, hasChannel = true, wanted = [...spec.frames.keys()] } = {}): FetchMachine {
   return new FetchMachine({
-    ...{ address: 'holder:1', hashes, slotBytes: BYTES, frames: spec.frames, wanted, hasLane },
+    ...{ address: 'holder:1', hashes, slotBytes: BYTES, frames: spec.frames, wanted, hasChannel },
     ahead: () => ahead,
   });
 }
@@ -44,8 +44,8 @@ function slice(index: number, offset: number, bytes: number, totalBytes = BYTES)
 
 /** Frame `frame` of records [index, index + count). */
 function frameOf(index: number, frame: number, count = 1, more: Partial<FetchReply> = {}): FetchEvent {
-  const described = Buffer.alloc(count * FRAME_HEADER_BYTES);
-  const reply = { index, offset: 0, totalBytes: BYTES, data: NOTHING, numReady: count, frame: frame + 1, described };
+  const frameHeaders = Buffer.alloc(count * FRAME_HEADER_BYTES);
+  const reply = { index, offset: 0, totalBytes: BYTES, data: NOTHING, numReady: count, frame: frame + 1, frameHeaders };
   return { kind: 'reply', reply: { ...reply, ...more } };
 }
 
@@ -57,7 +57,7 @@ function arrived(...indices: number[]): FetchEvent {
   return { kind: 'arrived', indices, faults: indices.map(() => undefined), way: 'socket' };
 }
 
-const lost = new Failure('session_broken', 'the lane is lost');
+const lost = new Failure('session_broken', 'the data channel is lost');
 const broken: FetchEvent = { kind: 'broken', error: lost };
 const ended: FetchEvent = { kind: 'ended' };
 
@@ -97,8 +97,8 @@ function after(to: readonly FetchEvent[], numRead: number, event: FetchEvent | '
 }
 
 describe('every event in every state of a block', () => {
-  const first = pieceOf(0, 0);
-  const last = pieceOf(0, NUM_FRAMES - 1);
+  const first = frameIdOf(0, 0);
+  const last = frameIdOf(0, NUM_FRAMES - 1);
   const events = {
     ready: ready(0),
     nextReady: ready(1),
@@ -113,7 +113,7 @@ describe('every event in every state of a block', () => {
     lastFrameComes: arrived(last),
     anotherComes: arrived(5),
     callEnds: ended,
-    laneBreaks: broken,
+    channelBreaks: broken,
     read: 'read',
   } as const;
   type Row = Partial<Record<keyof typeof events, string>>;
@@ -122,7 +122,7 @@ describe('every event in every state of a block', () => {
     ...{ ready: 'refused', nextReady: 'refused', overNextReady: 'refused', firstFrame: 'refused' },
     ...{ secondFrame: 'refused', firstSlice: 'refused', nextSlice: 'refused', slot: 'never' },
   };
-  const whole = [ready(0), slots(64)];
+  const wholeRecord = [ready(0), slots(64)];
   const framed = [frameOf(0, 0), slots(64)];
   /** What is not named: it stays where it is. */
   const table: Record<string, { to: readonly FetchEvent[]; numRead?: number; row: Row }> = {
@@ -130,47 +130,52 @@ describe('every event in every state of a block', () => {
       to: [],
       row: {
         ...refused,
-        ...{ ready: 'promised', firstFrame: 'promised', firstSlice: 'promised copies', laneBreaks: 'lost' },
+        ...{ ready: 'promised', firstFrame: 'promised', firstSlice: 'promised copies', channelBreaks: 'lost' },
       },
     },
     'asked, its call over': { to: [ended], row: refused },
     promised: {
       to: [ready(0)],
-      row: { ...refused, nextReady: '·', slot: 'arriving asks over the lane', laneBreaks: 'lost' },
+      row: { ...refused, nextReady: '·', slot: 'arriving asks over the channel', channelBreaks: 'lost' },
     },
     'promised, over the call': {
       to: [slice(0, 0, BYTES)],
-      row: { ...refused, nextReady: '·', slot: 'arriving asks over the call', laneBreaks: 'lost' },
+      row: { ...refused, nextReady: '·', slot: 'arriving asks over the call', channelBreaks: 'lost' },
     },
-    arriving: { to: whole, row: { ...refused, nextReady: '·', comes: 'here', laneBreaks: 'lost' } },
+    arriving: { to: wholeRecord, row: { ...refused, nextReady: '·', comes: 'received', channelBreaks: 'lost' } },
     'arriving over the call': {
       to: [slice(0, 0, BYTES), slots(64)],
-      row: { ...refused, nextReady: '·', comes: 'here', laneBreaks: 'lost' },
+      row: { ...refused, nextReady: '·', comes: 'received', channelBreaks: 'lost' },
     },
     'arriving over the call, the first of it here': {
       to: [slice(0, 0, 100), slots(64)],
-      row: { ...refused, nextSlice: '· copies', comes: 'here', callEnds: 'lost', laneBreaks: 'lost' },
+      row: { ...refused, nextSlice: '· copies', comes: 'received', callEnds: 'lost', channelBreaks: 'lost' },
     },
     'arriving in frames': {
       to: framed,
-      row: { ...refused, secondFrame: '· asks over the lane', callEnds: 'lost', laneBreaks: 'lost' },
+      row: { ...refused, secondFrame: '· asks over the channel', callEnds: 'lost', channelBreaks: 'lost' },
     },
     'arriving in frames, one of them here': {
       to: [...framed, arrived(first)],
       row: {
         ...refused,
-        ...{ secondFrame: '· asks over the lane', callEnds: 'lost', laneBreaks: 'lost', read: '· hands it on' },
+        ...{
+          secondFrame: '· asks over the channel',
+          callEnds: 'lost',
+          channelBreaks: 'lost',
+          read: '· hands it on',
+        },
       },
     },
     'arriving in frames, all but the last read': {
-      to: [...framed, frameOf(0, 1), frameOf(0, 2), arrived(first, pieceOf(0, 1))],
+      to: [...framed, frameOf(0, 1), frameOf(0, 2), arrived(first, frameIdOf(0, 1))],
       numRead: 2,
-      row: { ...refused, nextReady: '·', lastFrameComes: 'here', laneBreaks: 'lost' },
+      row: { ...refused, nextReady: '·', lastFrameComes: 'received', channelBreaks: 'lost' },
     },
-    here: { to: [...whole, arrived(0)], row: { ...refused, nextReady: '·', read: 'delivered hands it on' } },
-    delivered: { to: [...whole, arrived(0)], numRead: 1, row: { ...refused, nextReady: '·' } },
+    received: { to: [...wholeRecord, arrived(0)], row: { ...refused, nextReady: '·', read: 'delivered hands it on' } },
+    delivered: { to: [...wholeRecord, arrived(0)], numRead: 1, row: { ...refused, nextReady: '·' } },
     // Nothing that is said of a fetch that broke is heard.
-    lost: { to: [...whole, broken], row: {} },
+    lost: { to: [...wholeRecord, broken], row: {} },
   };
   const cases = Object.entries(table).flatMap(([state, { to, numRead = 0, row }]) =>
     Object.entries(events).map(([name, event]) => ({
@@ -192,8 +197,8 @@ test('records that lie ready are asked for together, with the slots that there a
   assert.deepEqual(one.on(ready(0, 6)), []);
   assert.equal(one.numWanted, 4);
   assert(!one.isReading, 'whoever has no slot keeps the call from being read');
-  assert.deepEqual(asks(one.on(slots(0, 64, 128))), [['lane', [0, 1, 2], [0, 64, 128]]]);
-  assert.deepEqual(asks(one.on(slots(192))), [['lane', [3], [192]]]);
+  assert.deepEqual(asks(one.on(slots(0, 64, 128))), [['channel', [0, 1, 2], [0, 64, 128]]]);
+  assert.deepEqual(asks(one.on(slots(192))), [['channel', [3], [192]]]);
   assert.equal(one.numWanted, 0, 'the window is full');
   one.on(arrived(0, 1));
   one.read();
@@ -215,16 +220,16 @@ test('frames of blocks that grow: whoever has a slot goes on, one that gets it l
   const one = machine({ ahead: 1 });
   assert.deepEqual(asks(one.on(frameOf(0, 0, 2))), []);
   assert(one.isReading, 'nothing waits for slots');
-  assert.deepEqual(asks(one.on(slots(0))), [['lane', [pieceOf(0, 0)], [0]]]);
-  assert.deepEqual(asks(one.on(frameOf(0, 1, 2))), [['lane', [pieceOf(0, 1)], [0]]]);
+  assert.deepEqual(asks(one.on(slots(0))), [['channel', [frameIdOf(0, 0)], [0]]]);
+  assert.deepEqual(asks(one.on(frameOf(0, 1, 2))), [['channel', [frameIdOf(0, 1)], [0]]]);
   assert.deepEqual(asks(one.on(slots(64))), [
-    ['lane', [pieceOf(1, 0)], [64]],
-    ['lane', [pieceOf(1, 1)], [64]],
+    ['channel', [frameIdOf(1, 0)], [64]],
+    ['channel', [frameIdOf(1, 1)], [64]],
   ]);
-  assert.deepEqual(asks(one.on(frameOf(0, 2, 2))), [['lane', [pieceOf(0, 2), pieceOf(1, 2)], [0, 64]]]);
+  assert.deepEqual(asks(one.on(frameOf(0, 2, 2))), [['channel', [frameIdOf(0, 2), frameIdOf(1, 2)], [0, 64]]]);
   // They may come in any order: a block is here with the last of them.
-  for (const frame of [2, 1, 0]) one.on(arrived(pieceOf(0, frame)));
-  assert.deepEqual([one.stateOf(0), one.stateOf(1)], ['here', 'arriving']);
+  for (const frame of [2, 1, 0]) one.on(arrived(frameIdOf(0, frame)));
+  assert.deepEqual([one.stateOf(0), one.stateOf(1)], ['received', 'arriving']);
   assert.deepEqual(
     [one.read(), one.read()].map((read) => [read?.frame, read?.isLast]),
     [
@@ -233,7 +238,7 @@ test('frames of blocks that grow: whoever has a slot goes on, one that gets it l
     ],
   );
   assert.equal(one.front, 'coming', 'block 1 was asked for before the last frame of block 0');
-  for (const frame of [0, 1, 2]) one.on(arrived(pieceOf(1, frame)));
+  for (const frame of [0, 1, 2]) one.on(arrived(frameIdOf(1, frame)));
   one.on(ended);
   assert.deepEqual(
     readAll(one).map(({ index, frame, isLast }) => [index, frame, isLast]),
@@ -257,7 +262,7 @@ test('what is there before it breaks is read, and the slots of the rest are give
   assert.throws(() => one.front, lost);
   assert.deepEqual(
     [0, 1, 2, 3].map((index) => one.stateOf(index)),
-    ['delivered', 'lost', 'here', 'lost'],
+    ['delivered', 'lost', 'received', 'lost'],
   );
   assert.equal(one.numWanted, 0);
   assert.deepEqual(one.on(arrived(1)), [], 'what comes later is nobody’s');
@@ -286,15 +291,15 @@ test.each([
   ['an empty slice', slice(0, 0, 0)],
   ['a slice of a record that no slot has room for', slice(0, 0, 10, BYTES + 1)],
   ['frames of no block', frameOf(0, 0, 0)],
-  ['frames of more blocks than may grow', frameOf(0, 0, windowOf(BYTES) + 1)],
+  ['frames of more blocks than may grow', frameOf(0, 0, fetchAheadOf(BYTES) + 1)],
   ['a frame that no record has', frameOf(0, NUM_FRAMES)],
-  ['a frame with half a header', frameOf(0, 0, 1, { described: Buffer.alloc(FRAME_HEADER_BYTES / 2) })],
+  ['a frame with half a header', frameOf(0, 0, 1, { frameHeaders: Buffer.alloc(FRAME_HEADER_BYTES / 2) })],
 ])('%s is refused', (_what, event) => {
   assert.throws(() => machine().on(event), /holder:1 sent .* not the next one/);
 });
 
-test('without a lane nothing lies ready, and records come in slices', () => {
-  const one = machine({ hasLane: false });
+test('without a data channel nothing lies ready, and records come in slices', () => {
+  const one = machine({ hasChannel: false });
   assert.throws(() => one.on(ready(0)), Failure);
   assert.throws(() => one.on(frameOf(0, 0)), Failure);
   assert.deepEqual(asks(one.on(slice(0, 0, 100))), [['slice', 0, 100]]);

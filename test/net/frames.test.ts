@@ -1,5 +1,5 @@
 /**
- * Blocks that a holder is still computing come frame by frame over a lane: real TCP, real gRPC and shared memory, an outbox whose engine is
+ * Blocks that a holder is still computing come frame by frame over a data channel: real TCP, real gRPC and shared memory, an outbox whose engine is
  * played by the test. Budget: 20 s.
  */
 import assert from 'node:assert/strict';
@@ -22,14 +22,14 @@ import {
   type FetchServerCounters,
 } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { LaneHost } from '../../shared/net/lane_host.ts';
-import { Lanes } from '../../shared/net/lanes.ts';
-import { systemMemory } from '../../shared/net/mover/host_memory.ts';
+import { ChannelHost } from '../../shared/net/channel_host.ts';
+import { DataChannels } from '../../shared/net/data_channels.ts';
+import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import type { Listener } from '../../shared/net/network.ts';
 import { Outbox } from '../../shared/instance/outbox.ts';
 import type { FetchReply } from '../../shared/protocol/messages.ts';
 import { until } from '../support/cluster.ts';
-import { inlineMover } from '../support/inline_mover.ts';
+import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { slotsOf } from '../support/slab_slots.ts';
 import { evenSpec } from '../support/kv.ts';
 import { FRAME_HEADER_BYTES } from '../../shared/kv/kv_spec.ts';
@@ -59,35 +59,35 @@ function valueOf(block: number, frame: number): number {
   return 1 + block * NUM_FRAMES + frame;
 }
 
-/** An outbox, lanes to it, and an engine that computes when the test says so. */
+/** An outbox, data channels to it, and an engine that computes when the test says so. */
 class Holder {
   readonly slab: Slab;
   readonly outbox: Outbox;
   readonly counters: FetchServerCounters;
   readonly handlers: FetchHandlers;
-  readonly told: ToEngine[] = [];
+  readonly notified: ToEngine[] = [];
   readonly offered: bigint[] = [];
   readonly #credits: number[] = [];
   #listener: Listener | undefined;
 
   constructor(isShared: boolean, signal: AbortSignal, numSlots = 64) {
     this.slab = new Slab(numSlots * slotLength(BYTES));
-    const mover = inlineMover(this.slab, systemMemory);
+    const transferThread = inlineTransferThread(this.slab, systemMemory);
     this.outbox = new Outbox({
-      ...{ layout, slab: this.slab, numSlots, mover, clock: systemClock, log: silentLog },
+      ...{ layout, slab: this.slab, numSlots, transferThread, clock: systemClock, log: silentLog },
       announcer: new Announcer('holder', () => undefined, systemClock, signal),
       sendToEngine: (message) => {
-        this.told.push(message);
+        this.notified.push(message);
         if (message.kind === 'grant') this.#credits.push(...message.slots);
       },
       onReady: ({ key }) => this.offered.push(key),
       onSlotFree: () => undefined,
     });
     this.outbox.grantSlots();
-    const lanes = new LaneHost({
-      ...{ mover, isShared, newId, signal, host: '127.0.0.1', port: 0, clock: systemClock, log: silentLog },
+    const channels = new ChannelHost({
+      ...{ transferThread, isShared, newId, signal, host: '127.0.0.1', port: 0, clock: systemClock, log: silentLog },
     });
-    const { counters, ...handlers } = createFetchHandlers(() => this.outbox, { maxStreams: 64, lanes });
+    const { counters, ...handlers } = createFetchHandlers(() => this.outbox, { maxStreams: 64, channels });
     this.counters = counters;
     this.handlers = handlers;
   }
@@ -154,10 +154,17 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     holder = new Holder(isShared, stopped.signal, numSlots);
     address = await holder.listen(network, handlers?.(holder));
     slab = new Slab(32 * slotLength(BYTES));
-    const mover = inlineMover(slab, systemMemory);
+    const transferThread = inlineTransferThread(slab, systemMemory);
     const { signal } = stopped;
-    const lanes = new Lanes({ network, mover, isShared, clock: systemClock, log: silentLog, signal });
-    line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
+    const channels = new DataChannels({
+      network,
+      transferThread,
+      isShared,
+      clock: systemClock,
+      log: silentLog,
+      signal,
+    });
+    line = { network, transferThread, channels, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
   }
 
   async function stop(): Promise<void> {
@@ -189,12 +196,12 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     const seen: Seen[] = [];
     const payloads = new Map<number, Buffer>();
     const all = async (): Promise<void> => {
-      for await (const arrivals of stream.records(slots)) {
-        for (const { index, slot, frame, isLast, fault } of arrivals) {
+      for await (const incoming of stream.records(slots)) {
+        for (const { index, slot, frame, isLast, fault } of incoming) {
           seen.push({ index, frame, isLast, fault });
           if (!isLast) continue;
           payloads.set(index, Buffer.from(slotBytes(slab.memory, slot + START, layout.spec.payloadBytes)));
-          slots.giveBack(slot);
+          slots.release(slot);
         }
       }
     };
@@ -223,15 +230,15 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   async function isAtRest(): Promise<void> {
     await until('nobody fetches (R2)', () => holder.counters.openStreams === 0);
     await until('no slot is in use', () => slab.numInUse === 0);
-    await until('nothing is on loan', () => holder.outbox.cache.numLoanable(BYTES) === Math.floor(64 / 4));
-    for (const { kind, ...rest } of holder.told) assert(kind !== 'await' || 'keys' in rest);
-    const isOn = holder.told.flatMap((one) => (one.kind === 'await' ? [one.isOn] : []));
+    await until('nothing is on loan', () => holder.outbox.cache.numBorrowable(BYTES) === Math.floor(64 / 4));
+    for (const { kind, ...rest } of holder.notified) assert(kind !== 'await' || 'keys' in rest);
+    const isOn = holder.notified.flatMap((one) => (one.kind === 'await' ? [one.isOn] : []));
     assert.equal(isOn.filter((one) => one).length, isOn.filter((one) => !one).length, 'nobody waits for blocks');
   }
 
   test('frames come while later ones are computed, each verified alone; the record is whole at the end', async () => {
     const reading = read();
-    await until('the engine is told who is waited for', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('the engine is told who is waited for', () => holder.notified.some(({ kind }) => kind === 'await'));
     const first = [0, 1, 2];
     const slots = holder.begin(first);
     for (let frame = 0; frame < NUM_FRAMES; frame++) {
@@ -251,7 +258,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await isAtRest();
     assert.equal(holder.offered.length, NUM_BLOCKS);
     for (const hash of hashes) {
-      const lent = holder.outbox.lendHeld(hash)!;
+      const lent = holder.outbox.borrowResident(hash)!;
       assert.equal(verifyRecord(lent.record, { format: layout.format, digest: hash.digest }), undefined);
       lent.release();
     }
@@ -262,12 +269,12 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     'only frames %j are wanted, of blocks that grow and of such that are there',
     async (wanted) => {
       const partBytes = wanted.reduce((sum, frame) => sum + frames[frame]!.rawBytes, 0);
-      const growing = read({ wanted });
-      await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+      const inFlight = read({ wanted });
+      await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
       holder.step([0, 1, 2, 3]);
       holder.step([4, 5]);
-      await growing.done;
-      assertPayloads(growing, wanted, 0);
+      await inFlight.done;
+      assertPayloads(inFlight, wanted, 0);
       await isAtRest();
       for (const most of [Infinity, 2]) {
         const there = read({ wanted, most });
@@ -281,7 +288,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
       }
       assert.equal(line.moved[isShared ? 'memory' : 'socket'], 3 * NUM_BLOCKS * partBytes);
       // Over calls a record comes whole, and is used whole.
-      line = { ...line, lanes: undefined };
+      line = { ...line, channels: undefined };
       const called = read({ wanted });
       await called.done;
       assert(called.seen.every(({ frame, isLast }) => frame === undefined && isLast));
@@ -298,7 +305,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
 
   test('whoever has few slots gets the blocks after one another, and keeps nobody from anything', async () => {
     const readings = [read({ most: 1 }), read({ most: 2 }), read()];
-    await until('all ask', () => holder.told.filter(({ kind }) => kind === 'await').length === 3);
+    await until('all ask', () => holder.notified.filter(({ kind }) => kind === 'await').length === 3);
     holder.step([0, 1, 2, 3]);
     holder.step([4, 5]);
     for (const reading of readings) {
@@ -311,7 +318,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   test('more than may be on loan come when they are whole', async () => {
     await restart(12);
     const reading = read();
-    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
     holder.step([0, 1, 2]);
     await until('those that may are lent', () => reading.payloads.size > 0);
     holder.step([3, 4]);
@@ -323,7 +330,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
 
   test('a frame that is damaged in its slot is found, and nothing of its block is used', async () => {
     const reading = read({ most: 1 });
-    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
     const slots = holder.begin([0]);
     holder.frame(0, [0], slots);
     await until('the first frame is there', () => reading.seen.length === 1);
@@ -344,7 +351,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     const reader = new AbortController();
     const reading = read({ signal: reader.signal });
     const other = read();
-    await until('both ask', () => holder.told.filter(({ kind }) => kind === 'await').length === 2);
+    await until('both ask', () => holder.notified.filter(({ kind }) => kind === 'await').length === 2);
     const slots = holder.begin([0, 1]);
     holder.frame(0, [0, 1], slots);
     await until('the first frames are there', () => reading.seen.length === 2 && other.seen.length === 2);
@@ -360,7 +367,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
 
   test('a block that was there already when its record became whole: one copy stays, and readers get theirs', async () => {
     const reading = read();
-    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
     const slots = holder.begin([0]);
     holder.frame(0, [0], slots);
     const again = holder.begin([0]);
@@ -379,7 +386,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   test('whoever asks for a block several times has it on loan once', async () => {
     const [first] = hashes;
     const reading = read({ of: [first!, first!, first!] });
-    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
     holder.step([0]);
     await reading.done;
     assert.equal(reading.payloads.size, 3);
@@ -387,7 +394,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   });
 
   test('over calls they come whole', async () => {
-    line = { ...line, lanes: undefined };
+    line = { ...line, channels: undefined };
     const reading = read();
     await until('it asks', () => holder.counters.openStreams === 1);
     holder.step([0, 1, 2]);
@@ -401,17 +408,25 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
   const said = Buffer.alloc(FRAME_HEADER_BYTES);
   test.each<[string, Partial<FetchReply>]>([
     ['a frame that is not the next one', { frame: 2 }],
-    ['frames of more blocks than were asked for', { numReady: 7, described: Buffer.alloc(7 * FRAME_HEADER_BYTES) }],
-    ['frames of no block', { numReady: 0, described: Buffer.alloc(0) }],
+    ['frames of more blocks than were asked for', { numReady: 7, frameHeaders: Buffer.alloc(7 * FRAME_HEADER_BYTES) }],
+    ['frames of no block', { numReady: 0, frameHeaders: Buffer.alloc(0) }],
     ['a frame of another block', { index: 1 }],
     ['frames of records of another size', { totalBytes: BYTES + 1 }],
-    ['a frame of which too little is said', { described: said.subarray(1) }],
+    ['a frame of which too little is said', { frameHeaders: said.subarray(1) }],
     ['a frame that records do not have', { frame: NUM_FRAMES + 1 }],
   ])('a holder that sends %s is not believed', async (_name, lie) => {
     await restart(64, () => ({
       async *fetch() {
         yield {
-          ...{ index: 0, offset: 0, totalBytes: BYTES, data: Buffer.alloc(0), numReady: 1, frame: 1, described: said },
+          ...{
+            index: 0,
+            offset: 0,
+            totalBytes: BYTES,
+            data: Buffer.alloc(0),
+            numReady: 1,
+            frame: 1,
+            frameHeaders: said,
+          },
           ...lie,
         };
       },
@@ -430,7 +445,7 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
       },
     }));
     const reading = read({ most: 1 });
-    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
     holder.step([0]);
     await assert.rejects(reading.done, /ended in the middle of a block/);
     await until('no slot is in use', () => slab.numInUse === 0);
@@ -440,11 +455,11 @@ describe.each([false, true])('with memory that both share: %s', (isShared) => {
     await restart(64, (own) => ({
       async *fetch(requests, call) {
         for await (const reply of own.handlers.fetch(requests, call))
-          yield { ...reply, described: reply.frame === 2 ? said : reply.described };
+          yield { ...reply, frameHeaders: reply.frame === 2 ? said : reply.frameHeaders };
       },
     }));
     const reading = read();
-    await until('it asks', () => holder.told.some(({ kind }) => kind === 'await'));
+    await until('it asks', () => holder.notified.some(({ kind }) => kind === 'await'));
     for (const block of [0, 1, 2, 3, 4, 5]) holder.step([block]);
     await reading.done;
     const faulty = reading.seen.filter(({ fault }) => fault !== undefined);

@@ -9,7 +9,7 @@ import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { answering, answeringOnce, ask, askOnce, type Handler, type Listener } from '../../shared/net/network.ts';
 import { noFrame, type FetchReply, type FetchRequest } from '../../shared/protocol/messages.ts';
 import { mapConcurrently, until } from '../support/cluster.ts';
-import { offerOf } from '../support/lending.ts';
+import { offerOf } from '../support/borrowing.ts';
 
 /** Above Node's burst of 1,000 resets, which ends the session and every call on it. */
 const MANY = 2_500;
@@ -18,7 +18,7 @@ const request: FetchRequest = {
   format: Buffer.alloc(16),
   hashes: Buffer.alloc(0),
   waitMs: 0,
-  ...{ lane: 0, stream: 0, inFrames: false, frames: 0 },
+  ...{ channel: 0, stream: 0, inFrames: false, frames: 0 },
 };
 const slice = { index: 0, offset: 0, totalBytes: 1, data: Buffer.from([7]), numReady: 0, ...noFrame };
 const never = new AbortController().signal;

@@ -1,5 +1,5 @@
 /**
- * Records out of memory that both ends of a lane share, by this thread and by one that helps. The helper here is a promise; the real one is
+ * Records out of memory that both ends of a data channel share, by this thread and by one that helps. The helper here is a promise; the real one is
  * in the end-to-end suites and in the transfer benchmark's test.
  */
 import assert from 'node:assert/strict';
@@ -7,9 +7,9 @@ import { describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
 import { chainOf, type Digest } from '../../shared/kv/block_key.ts';
 import { sealRecord, verifyRecord, type RecordLayout } from '../../shared/kv/record.ts';
-import type { BorrowedMemory, OwnMemory } from '../../shared/net/mover/host_memory.ts';
-import { MemoryReads, type CopyHelper } from '../../shared/net/mover/memory_reads.ts';
-import { copyRecord, type CopyJob } from '../../shared/net/mover/record_copy.ts';
+import type { BorrowedMemory, OwnMemory } from '../../shared/net/transfer_thread/host_memory.ts';
+import { MemoryReads, type CopyHelper } from '../../shared/net/transfer_thread/memory_reads.ts';
+import { copyRecord, type CopyJob } from '../../shared/net/transfer_thread/record_copy.ts';
 import { evenSpec } from '../support/kv.ts';
 
 const layout: RecordLayout = {
@@ -45,13 +45,13 @@ class FakeHelper implements CopyHelper {
     this.#own = own;
   }
 
-  open(lane: number, name: string): Promise<boolean> {
-    this.opened.push(`${lane} ${name}`);
+  open(channel: number, name: string): Promise<boolean> {
+    this.opened.push(`${channel} ${name}`);
     return Promise.resolve(name !== 'unseen');
   }
 
-  close(lane: number): Promise<void> {
-    this.opened.push(`${lane} closed`);
+  close(channel: number): Promise<void> {
+    this.opened.push(`${channel} closed`);
     return Promise.resolve();
   }
 
@@ -79,30 +79,30 @@ function begin(name = 'seen') {
   };
   const helper = new FakeHelper(own);
   const reads = new MemoryReads(systemClock, () => own, helper);
-  const told: string[] = [];
+  const notified: string[] = [];
   reads.open(1, name);
   const add = (i: number, stream = 1, place = i * BYTES): void => {
     reads.add({
-      ...{ lane: 1, stream, place, slot: i * BYTES, bytes: BYTES, memory: theirs, frame: undefined },
+      ...{ channel: 1, stream, place, slot: i * BYTES, bytes: BYTES, memory: theirs, frame: undefined },
       ...{ format: layout.format, digest: hashes[i]!.digest },
-      done: (how, fault) => told.push(`${i} ${how}${fault === undefined ? '' : `: ${fault}`}`),
+      done: (how, fault) => notified.push(`${i} ${how}${fault === undefined ? '' : `: ${fault}`}`),
     });
   };
-  return { slab, helper, reads, told, add };
+  return { slab, helper, reads, notified, add };
 }
 
 const all = Array.from({ length: NUM_RECORDS }, (_, i) => i);
 
 describe('records in memory that both ends share', () => {
   test('each is copied once and judged, some of them by the helper, which has a bounded number of tasks (P1)', async () => {
-    const { slab, helper, told, add } = begin();
+    const { slab, helper, notified, add } = begin();
     await systemClock.turn();
     for (const i of all) add(i);
-    while (told.length < NUM_RECORDS) {
+    while (notified.length < NUM_RECORDS) {
       helper.copyOne();
       await systemClock.turn();
     }
-    assert.deepEqual(told.toSorted(), all.map((i) => `${i} here`).toSorted());
+    assert.deepEqual(notified.toSorted(), all.map((i) => `${i} received`).toSorted());
     assert(helper.numCopied > 4 && helper.numCopied < NUM_RECORDS, `${helper.numCopied} by the helper`);
     assert.equal(helper.most, 3);
     for (const [i, hash] of hashes.entries()) {
@@ -113,48 +113,48 @@ describe('records in memory that both ends share', () => {
   });
 
   test('where the helper does not see the memory, one thread copies all of it', async () => {
-    const { helper, told, add } = begin('unseen');
+    const { helper, notified, add } = begin('unseen');
     await systemClock.turn();
     for (const i of all) add(i);
-    while (told.length < NUM_RECORDS) await systemClock.turn();
+    while (notified.length < NUM_RECORDS) await systemClock.turn();
     assert.equal(helper.numCopied, 0);
   });
 
   test('K2: what is another block, and what lies where nothing is, is said to be', async () => {
-    const { told, add } = begin('unseen');
+    const { notified, add } = begin('unseen');
     add(0, 1, BYTES);
     add(1, 1, held.length);
-    while (told.length < 2) await systemClock.turn();
-    assert.deepEqual(told, [
-      '0 here: its chain digest is another: the keys collide',
-      '1 here: its holder says it lies where nothing is',
+    while (notified.length < 2) await systemClock.turn();
+    assert.deepEqual(notified, [
+      '0 received: its chain digest is another: the keys collide',
+      '1 received: its holder says it lies where nothing is',
     ]);
   });
 
   test('what is given up is not copied, and its slots are written until the helper says that they are not (R2)', async () => {
-    const { slab, helper, reads, told, add } = begin();
+    const { slab, helper, reads, notified, add } = begin();
     await systemClock.turn();
     for (const i of all) add(i, 1 + (i % 2));
     await systemClock.turn();
     await systemClock.turn();
-    const numHere = told.length;
+    const numHere = notified.length;
     assert(helper.waiting.length > 0 && numHere < NUM_RECORDS);
     const copied = reads.giveUp(1, 2);
     assert(copied, 'the helper has some of them');
-    const numGiven = told.length - numHere;
+    const numGiven = notified.length - numHere;
     assert(numGiven > 0);
-    assert(told.slice(numHere).every((one) => one.endsWith('given up')));
+    assert(notified.slice(numHere).every((one) => one.endsWith('given up')));
     let isOver = false;
     void copied.then(() => (isOver = true));
     await systemClock.turn();
     assert.equal(isOver, false);
-    while (helper.waiting.length > 0 || told.length < NUM_RECORDS) {
+    while (helper.waiting.length > 0 || notified.length < NUM_RECORDS) {
       helper.copyOne();
       await systemClock.turn();
     }
     await copied;
     // Of what was given up nothing was copied.
-    for (const one of told.filter((line) => line.endsWith('given up'))) {
+    for (const one of notified.filter((line) => line.endsWith('given up'))) {
       const i = Number(one.split(' ')[0]);
       assert.equal(i % 2, 1, 'of the other stream nothing is given up');
       assert.equal(slab[i * BYTES], 0);

@@ -1,4 +1,4 @@
-/** Calls and lanes with certificates: who has none of the cluster's authority, or one for another host, comes in nowhere. Budget: 20 s. */
+/** Calls and data channels with certificates: who has none of the cluster's authority, or one for another host, comes in nowhere. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type AddressInfo } from 'node:net';
@@ -17,15 +17,15 @@ import { openFetch } from '../../shared/net/fetch/fetch.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { LaneHost } from '../../shared/net/lane_host.ts';
-import { Lanes } from '../../shared/net/lanes.ts';
-import { systemMemory } from '../../shared/net/mover/host_memory.ts';
-import { headOf, LANE_TOKEN_BYTES } from '../../shared/net/mover/lane_frames.ts';
+import { ChannelHost } from '../../shared/net/channel_host.ts';
+import { DataChannels } from '../../shared/net/data_channels.ts';
+import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
+import { headOf, CHANNEL_TOKEN_BYTES } from '../../shared/net/transfer_thread/channel_messages.ts';
 import type { TlsTexts } from '../../shared/net/tls_texts.ts';
-import type { LaneReply } from '../../shared/protocol/messages.ts';
+import type { ChannelReply } from '../../shared/protocol/messages.ts';
 import { Authority } from '../support/certificates.ts';
-import { inlineMover } from '../support/inline_mover.ts';
-import { lendingFrom } from '../support/lending.ts';
+import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
+import { cacheSource } from '../support/borrowing.ts';
 import { slotsOf } from '../support/slab_slots.ts';
 import { evenSpec } from '../support/kv.ts';
 
@@ -63,37 +63,42 @@ afterEach(async () => {
   closing = [];
 });
 
-/** A holder of all blocks. @returns its address; `ports`: of its lanes, as they are given. */
+/** A holder of all blocks. @returns its address; `ports`: of its data channels, as they are given. */
 async function holder(
   tls: TlsTexts,
-  laneTls: TlsTexts | 'none' = tls,
-  liesOf?: LaneReply,
+  channelTls: TlsTexts | 'none' = tls,
+  liesOf?: ChannelReply,
 ): Promise<{ address: string; ports: number[] }> {
   const stopped = new AbortController();
   const network = new GrpcNetwork('', systemClock, tls);
   const slab = new Slab(NUM_BLOCKS * slotLength(BYTES));
-  const mover = inlineMover(slab, systemMemory, undefined, laneTls === 'none' ? undefined : laneTls);
+  const transferThread = inlineTransferThread(
+    slab,
+    systemMemory,
+    undefined,
+    channelTls === 'none' ? undefined : channelTls,
+  );
   const wanted = new WantedKeys();
   const cache = new RecordCache(slab, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
   for (const hash of hashes) {
-    const slot = cache.takeSlot(BYTES)!;
+    const slot = cache.acquireSlot(BYTES)!;
     slotBytes(slab.memory, slot, BYTES).fill(Number(hash.key & 0xffn));
     sealRecord(slotBytes(slab.memory, slot, BYTES), layout, hash);
     cache.put({ hash, slot, bytes: BYTES, format: layout.format });
   }
-  const lanes = new LaneHost({
-    ...{ mover, newId, clock: systemClock, log: silentLog, signal: stopped.signal },
+  const channels = new ChannelHost({
+    ...{ transferThread, newId, clock: systemClock, log: silentLog, signal: stopped.signal },
     ...{ isShared: false, host: '127.0.0.1', port: 0 },
   });
   const ports: number[] = [];
-  const open = lanes.open.bind(lanes);
-  lanes.open = async (request) => {
+  const open = channels.open.bind(channels);
+  channels.open = async (request) => {
     const reply = await open(request);
     ports.push(reply.port);
-    return liesOf ? { ...liesOf, lane: reply.lane } : reply;
+    return liesOf ? { ...liesOf, channel: reply.channel } : reply;
   };
-  const { fetch, openLane } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
-  const listener = await network.listen('127.0.0.1:0', { fetch, openLane });
+  const { fetch, openChannel } = createFetchHandlers(() => cacheSource(cache, wanted), { maxStreams: 64, channels });
+  const listener = await network.listen('127.0.0.1:0', { fetch, openChannel });
   closing.push(async () => {
     stopped.abort();
     await listener.close(100);
@@ -103,7 +108,7 @@ async function holder(
 }
 
 /** All of them, whole and in order. @returns bytes by way. */
-async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tls): Promise<Record<string, number>> {
+async function fetchAll(address: string, tls: TlsTexts | undefined, channelTls = tls): Promise<Record<string, number>> {
   const stopped = new AbortController();
   const { signal } = stopped;
   const network = new GrpcNetwork('', systemClock, tls);
@@ -112,30 +117,41 @@ async function fetchAll(address: string, tls: TlsTexts | undefined, laneTls = tl
     network.close();
   });
   const slab = new Slab(64 * slotLength(BYTES));
-  const mover = inlineMover(slab, systemMemory, undefined, laneTls);
-  const lanes = new Lanes({ network, mover, isShared: false, clock: systemClock, log: silentLog, signal });
-  await lanes.to(address, true);
-  const moved = nothingMoved();
-  const stream = openFetch({ network, mover, lanes, moved, clock: systemClock, random: new Random(1) }, address, {
-    context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
-    ...{ format: layout.format, hashes, signal, slotBytes: BYTES, patienceMs: undefined },
-    ...{ waitMs: 0, timeoutMs: 10_000 },
+  const transferThread = inlineTransferThread(slab, systemMemory, undefined, channelTls);
+  const channels = new DataChannels({
+    network,
+    transferThread,
+    isShared: false,
+    clock: systemClock,
+    log: silentLog,
+    signal,
   });
+  await channels.to(address, true);
+  const moved = nothingMoved();
+  const stream = openFetch(
+    { network, transferThread, channels, moved, clock: systemClock, random: new Random(1) },
+    address,
+    {
+      context: { requestId: 'r', tenant: '', priority: 0, timeoutMs: 10_000, traceId: '', router: '', placement: 0 },
+      ...{ format: layout.format, hashes, signal, slotBytes: BYTES, patienceMs: undefined },
+      ...{ waitMs: 0, timeoutMs: 10_000 },
+    },
+  );
   const slots = slotsOf(slab, BYTES, signal);
   let next = 0;
-  for await (const arrivals of stream.records(slots)) {
-    for (const { index, slot, fault } of arrivals) {
+  for await (const incoming of stream.records(slots)) {
+    for (const { index, slot, fault } of incoming) {
       assert.equal(fault, undefined);
       assert.equal(index, next);
       assert.equal(slotBytes(slab.memory, slot, BYTES).at(-1), Number(hashes[next++]!.key & 0xffn));
-      slots.giveBack(slot);
+      slots.release(slot);
     }
   }
   assert.equal(next, NUM_BLOCKS);
   return moved;
 }
 
-test('records come over an encrypted lane, opened by an encrypted call', async () => {
+test('records come over an encrypted data channel, opened by an encrypted call', async () => {
   const { address } = await holder(own);
   assert.deepEqual(await fetchAll(address, authority.issue('other')), {
     ...{ memory: 0, socket: NUM_BLOCKS * BYTES, call: 0 },
@@ -158,16 +174,16 @@ test('a holder that shows a certificate for another host, or of another authorit
   }
 });
 
-test('where only lanes cannot be had so, blocks come over the encrypted calls', async () => {
+test('where only data channels cannot be had so, blocks come over the encrypted calls', async () => {
   const open = await holder(own, 'none');
   assert.deepEqual(await fetchAll(open.address, own), { memory: 0, socket: 0, call: NUM_BLOCKS * BYTES });
   const strict = await holder(own);
-  assert.deepEqual(await fetchAll(strict.address, own, { ...stranger.issue('lane'), ca: own.ca }), {
+  assert.deepEqual(await fetchAll(strict.address, own, { ...stranger.issue('channel'), ca: own.ca }), {
     ...{ memory: 0, socket: 0, call: NUM_BLOCKS * BYTES },
   });
 });
 
-test('a holder whose lane says rubbish: it is closed, and blocks come over calls', async () => {
+test('a holder whose data channel says rubbish: it is closed, and blocks come over calls', async () => {
   const server = createServer({ ...own, requestCert: true }, (socket) => {
     socket.on('error', () => undefined);
     let numHeard = 0;
@@ -175,18 +191,18 @@ test('a holder whose lane says rubbish: it is closed, and blocks come over calls
       numHeard += data.length;
       // In one write: what follows the bad head is deciphered with it.
       const bad = Buffer.alloc(4_000, 0x55);
-      if (numHeard === LANE_TOKEN_BYTES) socket.write(headOf({ stream: 0, index: 0, bytes: 0 }));
-      else if (numHeard > LANE_TOKEN_BYTES) socket.write(bad);
+      if (numHeard === CHANNEL_TOKEN_BYTES) socket.write(headOf({ stream: 0, index: 0, bytes: 0 }));
+      else if (numHeard > CHANNEL_TOKEN_BYTES) socket.write(bad);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   closing.push(() => server.close());
   const { port } = server.address() as AddressInfo;
-  const { address } = await holder(own, own, { lane: 5, port, token: 't'.repeat(LANE_TOKEN_BYTES), memory: '' });
+  const { address } = await holder(own, own, { channel: 5, port, token: 't'.repeat(CHANNEL_TOKEN_BYTES), memory: '' });
   assert.equal((await fetchAll(address, own))['call'], NUM_BLOCKS * BYTES);
 });
 
-test('what a stranger says on the port of a lane is heard by nobody', async () => {
+test('what an unknown member says on the port of a data channel is heard by nobody', async () => {
   const { address, ports } = await holder(own);
   await fetchAll(address, own);
   const socket = connect(ports[0]!, '127.0.0.1');

@@ -1,4 +1,4 @@
-/** What every way for records does alike: shared memory, a socket, the call. Real TCP and gRPC, movers in this thread. Budget: 20 s. */
+/** What every way for records does alike: shared memory, a socket, the call. Real TCP and gRPC, transfer threads in this thread. Budget: 20 s. */
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, test } from 'vitest';
 import { systemClock } from '../../shared/base/clock.ts';
@@ -13,15 +13,15 @@ import { WantedKeys } from '../../shared/kv/wanted_keys.ts';
 import { openFetch, type FetchLine } from '../../shared/net/fetch/fetch.ts';
 import { createFetchHandlers, type FetchServerCounters } from '../../shared/net/fetch/fetch_server.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
-import { windowOf } from '../../shared/net/fetch/transfer_window.ts';
+import { fetchAheadOf } from '../../shared/net/fetch/transfer_bounds.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
-import { LaneHost } from '../../shared/net/lane_host.ts';
-import { Lanes } from '../../shared/net/lanes.ts';
-import { systemMemory } from '../../shared/net/mover/host_memory.ts';
+import { ChannelHost } from '../../shared/net/channel_host.ts';
+import { DataChannels } from '../../shared/net/data_channels.ts';
+import { systemMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import { until } from '../support/cluster.ts';
-import { inlineMover } from '../support/inline_mover.ts';
+import { inlineTransferThread } from '../support/inline_transfer_thread.ts';
 import { evenSpec } from '../support/kv.ts';
-import { lendingFrom } from '../support/lending.ts';
+import { cacheSource } from '../support/borrowing.ts';
 import { slotsOf } from '../support/slab_slots.ts';
 
 const layout: RecordLayout = {
@@ -53,20 +53,23 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
 
   async function hold(): Promise<typeof holder> {
     const own = new Slab(NUM_BLOCKS * slotLength(BYTES));
-    const mover = inlineMover(own, systemMemory);
+    const transferThread = inlineTransferThread(own, systemMemory);
     const wanted = new WantedKeys();
     const cache = new RecordCache(own, { onEvict: () => undefined, isWanted: (key) => wanted.has(key) });
     for (const [i, hash] of hashes.entries()) {
-      const slot = cache.takeSlot(BYTES)!;
+      const slot = cache.acquireSlot(BYTES)!;
       slotBytes(own.memory, slot, BYTES).fill(i);
       sealRecord(slotBytes(own.memory, slot, BYTES), layout, hash);
       cache.put({ hash, slot, bytes: BYTES, format: layout.format });
     }
-    const lanes = new LaneHost({
-      ...{ mover, isShared: way === 'memory', host: '127.0.0.1', port: 0, newId },
+    const channels = new ChannelHost({
+      ...{ transferThread, isShared: way === 'memory', host: '127.0.0.1', port: 0, newId },
       ...{ clock: systemClock, log: silentLog, signal: stopped.signal },
     });
-    const { counters, ...handlers } = createFetchHandlers(() => lendingFrom(cache, wanted), { maxStreams: 64, lanes });
+    const { counters, ...handlers } = createFetchHandlers(() => cacheSource(cache, wanted), {
+      maxStreams: 64,
+      channels,
+    });
     const listener = await network.listen('127.0.0.1:0', handlers);
     return { slab: own, cache, address: listener.address, counters, close: () => listener.close(0) };
   }
@@ -75,10 +78,10 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     stopped = new AbortController();
     network = new GrpcNetwork('', systemClock);
     slab = new Slab(256 * slotLength(BYTES));
-    const mover = inlineMover(slab, systemMemory);
-    const options = { network, mover, clock: systemClock, log: silentLog, signal: stopped.signal };
-    const lanes = way === 'call' ? undefined : new Lanes({ ...options, isShared: way === 'memory' });
-    line = { network, mover, lanes, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
+    const transferThread = inlineTransferThread(slab, systemMemory);
+    const options = { network, transferThread, clock: systemClock, log: silentLog, signal: stopped.signal };
+    const channels = way === 'call' ? undefined : new DataChannels({ ...options, isShared: way === 'memory' });
+    line = { network, transferThread, channels, moved: nothingMoved(), clock: systemClock, random: new Random(1) };
     holder = await hold();
   });
   afterEach(async () => {
@@ -100,14 +103,14 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
     });
     const slots = slotsOf(slab, size, never);
     const faults: (string | undefined)[] = [];
-    for await (const arrivals of stream.records(slots)) {
-      for (const { index, slot, frame, isLast, fault } of arrivals) {
+    for await (const incoming of stream.records(slots)) {
+      for (const { index, slot, frame, isLast, fault } of incoming) {
         assert.deepEqual([index, frame, isLast], [faults.length, undefined, true]);
         const record = slotBytes(slab.memory, slot, BYTES);
         const payload = record.subarray(layout.spec.preambleBytes);
         if (fault === undefined) assert(payload.every((value) => value === index));
         faults.push(fault);
-        slots.giveBack(slot);
+        slots.release(slot);
         if (await each(faults.length)) return faults;
       }
     }
@@ -117,7 +120,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
   const isAllGiven = (): boolean => slab.numInUse === 0;
 
   test('all of them come, in order, whole, and are counted', async () => {
-    // What comes before a lane's memory is open comes over its socket, and a second lane may be opened.
+    // What comes before a data channel's memory is open comes over its socket, and a second data channel may be opened.
     for (let i = 0; i < 4; i++)
       assert.deepEqual(
         await fetch(),
@@ -130,7 +133,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
   });
 
   test('one that is damaged has a fault, and the others come (K2)', async () => {
-    const lent = holder.cache.lendInPlace(hashes[7]!)!;
+    const lent = holder.cache.borrowInPlace(hashes[7]!)!;
     lent.record[BYTES - 1]! ^= 1;
     lent.release();
     const faults = await fetch();
@@ -159,7 +162,7 @@ describe.each(['memory', 'socket', 'call'] as const)('records that come by %s', 
       most = Math.max(most, slab.numInUse);
       return false;
     });
-    assert(most > 1 && most <= windowOf(BYTES), `${most} slots were in use`);
+    assert(most > 1 && most <= fetchAheadOf(BYTES), `${most} slots were in use`);
   });
 
   test('a reader that leaves: every slot is given back, and its holder serves no stream (R2)', async () => {

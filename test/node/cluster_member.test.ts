@@ -51,7 +51,11 @@ async function join(isLoaded = true): Promise<ClusterMember> {
 }
 
 function joinLoaded(cluster: ClusterMember): void {
-  cluster.join({ registration, pulse: () => ({ load, blocks: 0, seen: {} }), onJoined: () => events.push('joined') });
+  cluster.join({
+    registration,
+    heartbeatStatus: () => ({ load, blocks: 0, seen: {} }),
+    onJoined: () => events.push('joined'),
+  });
 }
 
 /** A router that answers so. @returns how often it was asked, and a way to be heard. */
@@ -110,10 +114,10 @@ test('a router that does not know it any more is asked again; one that is silent
   const cluster = await join();
   const [one, two] = [router('r1', accepting(store('s1'))), router('r2', accepting(store('s2')))];
   await one.speak();
-  hub.publish(subjects.stranger('e1'), toBytes({ router: 'r1' }));
+  hub.publish(subjects.unknownMember('e1'), toBytes({ router: 'r1' }));
   await clock.run(clock.nowMs() + 1);
   assert.equal(one.numAsked(), 2);
-  hub.publish(subjects.stranger('e1'), toBytes({ router: 'never heard' }));
+  hub.publish(subjects.unknownMember('e1'), toBytes({ router: 'never heard' }));
   await clock.run(clock.nowMs() + 20_000);
   assert.equal(names(cluster), 's1', 'what the last one knew');
   await two.speak();
@@ -252,15 +256,15 @@ test('accepted where it cannot be reached, it has not joined before a router rea
   const unreachable = 'connect ECONNREFUSED';
   await router('r1', () => ({ kind: 'accepted', version: 0, stores: [], unreachable })).speak();
   assert.deepEqual(events, []);
-  const tell = async (why: string | null, from = 'r1'): Promise<void> => {
+  const notify = async (why: string | null, from = 'r1'): Promise<void> => {
     hub.publish(subjects.reach('e1'), toBytes({ router: from, unreachable: why }));
     await clock.run(clock.nowMs() + 1);
   };
-  await tell(null, 'never heard');
-  await tell('no route');
+  await notify(null, 'never heard');
+  await notify('no route');
   assert.deepEqual(events, []);
-  await tell(null);
-  await tell('again');
-  await tell(null);
+  await notify(null);
+  await notify('again');
+  await notify(null);
   assert.deepEqual(events, ['joined']);
 });

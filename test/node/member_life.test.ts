@@ -10,7 +10,7 @@ import type { MemberConfig } from '../../shared/node/options.ts';
 import type { RoleContext } from '../../shared/node/role.ts';
 import { GrpcNetwork } from '../../shared/net/grpc/grpc_network.ts';
 import { ask, askOnce, type CallName, type Listener } from '../../shared/net/network.ts';
-import { offerOf } from '../support/lending.ts';
+import { offerOf } from '../support/borrowing.ts';
 
 test('a process that is still starting is as good as lost: its callers go elsewhere', async () => {
   const network = new GrpcNetwork('', systemClock);

@@ -34,7 +34,7 @@ export class Faults {
     });
   }
 
-  /** One, drawn by chance. */
+  /** One, sampled by chance. */
   strike(): void {
     if (this.#areOver) return;
     const r = this.#random;
@@ -103,7 +103,7 @@ export class Faults {
   #cut(node: Node, peer: Node): void {
     const { simulation, fabric } = this.#cluster;
     const isWhole = this.#random.chance(1, 2);
-    simulation.note(`cut ${node.name} ${peer.name}${isWhole ? '' : ', their lanes only'}`);
+    simulation.note(`cut ${node.name} ${peer.name}${isWhole ? '' : ', their data channels only'}`);
     if (isWhole) fabric.cut(node.process, peer.process);
     else fabric.cutLinks(node.process, peer.process);
   }
@@ -127,7 +127,7 @@ export class Faults {
   #loseDevice(node: Node): void {
     const isHang = this.#random.chance(1, 3);
     const device = node.engine?.executable;
-    // The number of its steps decides, so that what a seed draws stays what it was.
+    // The number of its steps decides, so that what a seed samples stays what it was.
     const what = (device?.numRuns ?? 0) % 2 === 0 ? 'all' : 'copies';
     this.#cluster.simulation.note(`the device of ${node.name} ${isHang ? `hangs: ${what}` : 'is lost'}`);
     if (isHang) device?.hang(what);

@@ -8,7 +8,7 @@ import { createFetchHandlers } from '../../shared/net/fetch/fetch_server.ts';
 import { answeringOnce, type Network } from '../../shared/net/network.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { joinAsFake } from '../support/fake_member.ts';
-import { lendingCopies } from '../support/lending.ts';
+import { copySource } from '../support/borrowing.ts';
 
 export const lies = ['a collision', 'another model', 'damage'] as const;
 export type Lie = (typeof lies)[number];
@@ -22,7 +22,7 @@ export async function joinLiar(
   const { fetch, snapshot } = createFetchHandlers(
     () => ({
       wanted: new WantedKeys(),
-      ...lendingCopies((hash) => Promise.resolve(recordOf(lie, layout, hash))),
+      ...copySource((hash) => Promise.resolve(recordOf(lie, layout, hash))),
       snapshot: () => announcer.snapshot(),
     }),
     { maxStreams: 64 },

@@ -86,7 +86,7 @@ export const mutants: readonly Mutant[] = [
     to: 'request: { ...request, promptLength: this.#options.tokens.length,',
   },
   {
-    name: 'failover draws from another random stream',
+    name: 'failover sampling from another random stream',
     file: 'services/router/relay/attempt_messages.js',
     from: 'request: { ...request,',
     to: 'request: { ...request, sampling: { ...request.sampling, seedLow: (request.sampling.seedLow + this.#options.inFlight.numAttempts - 1) >>> 0 },',
@@ -136,7 +136,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'slots of records that were not used are not given back (R2)',
     file: 'shared/instance/block_fetcher.js',
-    from: 'window.give(slot);\n            return fault',
+    from: 'window.release(slot);\n            return fault',
     to: 'return fault',
   },
   {
@@ -238,23 +238,23 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'slots of records that broke off are not given back (R2)',
     file: 'shared/net/fetch/fetch_call.js',
-    from: 'for (const slot of this.#machine.leave())\n                slots.giveBack(slot);',
+    from: 'for (const slot of this.#machine.leave())\n                slots.release(slot);',
     to: '',
   },
   {
-    name: 'records that come over a lane are not verified (K2)',
-    file: 'shared/net/mover/pulled_lanes.js',
-    from: 'this.#arrived(lane, pulled, fault);',
-    to: 'this.#arrived(lane, pulled, undefined);',
+    name: 'records that come over a data channel are not verified (K2)',
+    file: 'shared/net/transfer_thread/channel_client.js',
+    from: 'this.#arrived(channel, pulled, fault);',
+    to: 'this.#arrived(channel, pulled, undefined);',
   },
   {
     name: 'records that come through shared memory are not verified (K2)',
-    file: 'shared/net/mover/record_copy.js',
+    file: 'shared/net/transfer_thread/record_copy.js',
     from: 'return verifier.fault;',
     to: 'return undefined;',
   },
   {
-    name: 'a record may be evicted while a lane sends it (K2)',
+    name: 'a record may be evicted while a data channel sends it (K2)',
     file: 'shared/kv/record_cache.js',
     from: 'this.pin(hash.key);\n        let isOut = true;',
     to: 'this.pin(0n);\n        let isOut = true;',
@@ -269,7 +269,7 @@ export const mutants: readonly Mutant[] = [
     name: 'the disk tier adds what the disk did not store (S1)',
     file: 'services/store/disk_tier.js',
     from: 'const writes = fresh.map(',
-    to: 'for (const { hash, bytes, format } of fresh) this.#index.add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, content: 0n, at: 0 }); const writes = fresh.map(',
+    to: 'for (const { hash, bytes, format } of fresh) this.#index.add({ key: hash.key, digest: hash.digest, bytes, format, numerics: 0n, contentHash: 0n, at: 0 }); const writes = fresh.map(',
   },
   {
     name: 'a preempted sequence is not told',
@@ -285,7 +285,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'blocks may be freed while they are filled (K1)',
-    file: 'shared/engine/incoming.js',
+    file: 'shared/engine/incoming_blocks.js',
     from: 'for (const block of blocks)\n            pool.reference(block);',
     to: '',
   },
@@ -297,21 +297,21 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a slot is given back while frames of it are put in (K1)',
-    file: 'shared/instance/arrival_window.js',
-    from: 'used.numHolds++;',
-    to: 'used.numHolds += 0;',
+    file: 'shared/instance/fetch_slots.js',
+    from: 'used.numPins++;',
+    to: 'used.numPins += 0;',
   },
   {
     name: 'a slot is given back while frames of it are sent (K2)',
-    file: 'shared/instance/growth.js',
-    from: 'if (grown && grown.numHolds > 0)',
+    file: 'shared/instance/in_flight_blocks.js',
+    from: 'if (grown && grown.numPins > 0)',
     to: 'if (false)',
   },
   {
     name: 'blocks that grow are lent without end (P1)',
-    file: 'shared/instance/growth.js',
-    from: 'grown.giveBack ??= loan();',
-    to: 'grown.giveBack ??= () => undefined;',
+    file: 'shared/instance/in_flight_blocks.js',
+    from: 'grown.releaseBorrow ??= reserveBorrow();',
+    to: 'grown.releaseBorrow ??= () => undefined;',
   },
   {
     name: 'a step begins before its layers are there',
@@ -359,9 +359,9 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'positions of tokens begin at the prompt, whatever came before',
-    file: 'shared/engine/draw_book.js',
-    from: 'sampledToken(draws.params, position, token, logit, result)',
-    to: 'sampledToken(draws.params, position - 1, token, logit, result)',
+    file: 'shared/engine/sampling_state.js',
+    from: 'sampledToken(sampling.params, position, token, logit, result)',
+    to: 'sampledToken(sampling.params, position - 1, token, logit, result)',
   },
   {
     name: 'what a lost holder had stays in the index',
@@ -390,8 +390,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a prefill goes on when its request has ended (R2)',
     file: 'services/router/relay/decode_attempt.js',
-    from: 'this.#ended.abort();\n            said.end();',
-    to: 'said.end();',
+    from: 'this.#ended.abort();\n            requests.end();',
+    to: 'requests.end();',
   },
   {
     name: 'a request that is over keeps its generators (R2)',
@@ -444,14 +444,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what was held back is not sent at the end',
     file: 'services/router/openai/prompt_run.js',
-    from: 'piece += await text.flush(isSearched);',
+    from: 'delta += await text.flush(isSearched);',
     to: 'await text.flush(isSearched);',
   },
   {
-    name: 'pieces of one prompt go to another',
+    name: 'deltas of one prompt go to another',
     file: 'services/router/openai/prompt_run.js',
-    from: 'yield { index, piece: result.value };',
-    to: 'yield { index: 0, piece: result.value };',
+    from: 'yield { index, delta: result.value };',
+    to: 'yield { index: 0, delta: result.value };',
   },
   {
     name: 'a stream ends without saying so',
@@ -473,7 +473,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'deliveries of a preempted sequence keep their slots (P1)',
-    file: 'shared/instance/arrival_window.js',
+    file: 'shared/instance/fetch_slots.js',
     from: 'return used === undefined || used.isAdmitted() ||',
     to: 'return true ||',
   },
@@ -491,7 +491,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a delivery that ends after its sequence was cancelled is named',
-    file: 'shared/engine/incoming.js',
+    file: 'shared/engine/incoming_blocks.js',
     from: `if (sequence.state !== state)
             return;`,
     to: '',
@@ -555,12 +555,12 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'what went out to the hub counts as waiting',
     file: 'shared/bus/hub_client.js',
-    from: 'new Pushed(({ payload }) => (this.#backlogBytes -= payload.length))',
-    to: 'new Pushed()',
+    from: 'new AsyncQueue(({ payload }) => (this.#backlogBytes -= payload.length))',
+    to: 'new AsyncQueue()',
   },
   {
     name: 'a fetch that gave up its wait for a slot is given one',
-    file: 'shared/instance/arrival_window.js',
+    file: 'shared/instance/fetch_slots.js',
     from: `if (at >= 0)
                     this.#waiters.splice(at, 1);`,
     to: 'void at;',
@@ -585,7 +585,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a decode instance that was there is not expected back',
-    file: 'services/router/conductor/longest_run.js',
+    file: 'services/router/conductor/longest_prefix_policy.js',
     from: 'withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs',
     to: '0',
   },
@@ -603,9 +603,9 @@ export const mutants: readonly Mutant[] = [
     to: 'this.#stores.set(instance, isCounted);',
   },
   {
-    name: 'a stranger that takes itself for a member is not told',
+    name: 'an unknown member that takes itself for a member is not told',
     file: 'services/router/cluster/cluster_view.js',
-    from: 'bus.publish(subjects.stranger(epoch), toBytes({ router: identity.epoch }));',
+    from: 'bus.publish(subjects.unknownMember(epoch), toBytes({ router: identity.epoch }));',
     to: '',
   },
   {
@@ -687,7 +687,7 @@ export const mutants: readonly Mutant[] = [
     name: 'a slot for a record that cannot be read from disk is lost',
     file: 'services/store/tiers.js',
     from: `            else
-                this.dram.giveSlot(slot);`,
+                this.dram.releaseSlot(slot);`,
     to: '',
   },
   {
@@ -699,7 +699,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a fetch from a lost holder is waited for',
     file: 'services/router/relay/decode_attempt.js',
-    from: `said.push({ giveUp: { round } });
+    from: `requests.push({ giveUp: { round } });
         };`,
     to: '};',
   },
@@ -712,7 +712,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a step begins before the one before it has the token that it takes for known',
     file: 'shared/engine/step.js',
-    from: '.fill(fromSlot(draws.slotOf(sequence)))',
+    from: '.fill(fromSlot(sampling.slotOf(sequence)))',
     to: '.fill(sequence.tokens.view().at(-1))',
   },
   {
@@ -729,9 +729,9 @@ export const mutants: readonly Mutant[] = [
     to: "if (this.#state.kind !== 'ended')",
   },
   {
-    name: 'a token that the host draws is not waited for',
-    file: 'shared/engine/draw_book.js',
-    from: 'return sequence.cursor.pending === 0 || !this.#isDrawnByHost(sequence);',
+    name: 'a token that the host sampling is not waited for',
+    file: 'shared/engine/sampling_state.js',
+    from: 'return sequence.cursor.pending === 0 || !this.#isSampledByHost(sequence);',
     to: 'return true;',
   },
   {
@@ -742,13 +742,13 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a slot is given to two sequences',
-    file: 'shared/engine/draw_book.js',
+    file: 'shared/engine/sampling_state.js',
     from: 'const slot = this.#slots.pop();',
     to: 'const slot = this.#slots.at(-1);',
   },
   {
     name: 'the pages of a sequence that has ended are lent on while it keeps them',
-    file: 'shared/engine/draw_book.js',
+    file: 'shared/engine/sampling_state.js',
     from: 'const taken = this.#pages.pop();',
     to: 'const taken = this.#pages.at(-1);',
   },
@@ -759,15 +759,15 @@ export const mutants: readonly Mutant[] = [
     to: ';',
   },
   {
-    name: 'a token that the host draws is not counted',
-    file: 'shared/engine/draw_book.js',
+    name: 'a token that the host sampling is not counted',
+    file: 'shared/engine/sampling_state.js',
     from: 'memory.count(token);',
     to: ';',
   },
   {
     name: 'stop tokens stay forbidden',
-    file: 'shared/engine/draw_book.js',
-    from: 'this.#executable.writeDrawPage(pages.biasPage, token, Int32Array.of(bias));',
+    file: 'shared/engine/sampling_state.js',
+    from: 'this.#executable.writeSamplerPage(pages.biasPage, token, Int32Array.of(bias));',
     to: ';',
   },
   {
@@ -777,7 +777,7 @@ export const mutants: readonly Mutant[] = [
     to: 'if (true)',
   },
   {
-    name: 'who is preempted or fails over is asked for the whole prompt again, and tells what was told',
+    name: 'who is preempted or fails over is asked for the wholeRecord prompt again, and tells what was told',
     file: 'services/router/relay/attempt_messages.js',
     from: 'promptLogprobs.length + 1 : 0,',
     to: '2 : 0,',

@@ -7,11 +7,11 @@ import { Random } from '../../shared/base/random.ts';
 import type { BlockKey } from '../../shared/kv/block_key.ts';
 import { ask } from '../../shared/net/network.ts';
 import { tiers, type Tier } from '../../shared/protocol/block_events.ts';
-import { holderId, type Load, type Member } from '../../shared/protocol/membership.ts';
+import { holderId, type InstanceLoad, type Member } from '../../shared/protocol/membership.ts';
 import type { SnapshotPage } from '../../shared/protocol/messages.ts';
 import { keyWords, unpackKeyWords } from '../../shared/protocol/packing.ts';
 import type { Instance } from '../../services/router/cluster/instance.ts';
-import type { Face } from '../../services/router/router.ts';
+import type { HttpApp } from '../../services/router/router.ts';
 import { Faults } from './faults.ts';
 import { lies } from './liar.ts';
 import { SimCluster, type Node, type Shape, type SimEngine } from './simulated_cluster.ts';
@@ -127,7 +127,7 @@ class SeedRun {
       numAhead: r.pick([0, 1, 1]),
       numPages: r.pick([0, 2, 16]),
       maxWaiting: r.pick([2, 6, 64]),
-      callWindow: r.pick([2, 8]),
+      flowWindow: r.pick([2, 8]),
       linkBytesPerMs: isCrowded ? 100 : 100_000,
       hasFixedPorts: r.chance(1, 2),
       maxRequests: isCrowded ? 64 : r.pick([4, 64, 64]),
@@ -137,7 +137,7 @@ class SeedRun {
       transport: r.pick(['auto', 'auto', 'bulk', 'grpc'] as const),
       diskWrites: r.chance(2, 3) ? 'behind' : 'through',
     };
-    // By the number, so that what a seed draws stays what it was.
+    // By the number, so that what a seed samples stays what it was.
     windowLayers(WINDOWS[seed % WINDOWS.length] ?? [0, 0]);
     const maxAhead = AHEAD[Math.floor(seed / WINDOWS.length) % AHEAD.length] ?? 1;
     // Few keys for many blocks: what is found under a key is not yet what was looked for.
@@ -147,7 +147,7 @@ class SeedRun {
     const limits = { keyBits, transfer, backlogBytes: r.pick([20_000, 1 << 24, 1 << 24]) };
     const hasState = seed % HYBRIDS === 1;
     this.#cluster = new SimCluster({ ...shape, minFrameBytes, hasState, limits }, r);
-    // Drawn by the seed's number, so that the other seeds stay what they are.
+    // Sampled by the seed's number, so that the other seeds stay what they are.
     this.#cluster.hangsAfterGoodbye = seed % GOODBYE_HANGS === 3;
     this.#faults = new Faults(this.#cluster, r);
     this.#prefixes = drawPrefixes(r);
@@ -211,8 +211,8 @@ class SeedRun {
 
   #begin(): void {
     const r = this.#random;
-    const drawn = { prefixes: this.#prefixes, said: this.#said, isCrowded: this.#isCrowded };
-    const wish = drawWish(r, drawn);
+    const sampled = { prefixes: this.#prefixes, said: this.#said, isCrowded: this.#isCrowded };
+    const wish = drawWish(r, sampled);
     for (const { prompt, plain } of wish.expected) {
       this.#cluster.truth.learn(prompt, plain, wish.salt);
       this.#said.push([...prompt, ...plain.sampled.map(({ token }) => token)]);
@@ -251,8 +251,8 @@ class SeedRun {
           : faultOf(wish, answer);
       if (fault !== undefined) this.#fail(`request ${index} ${JSON.stringify(wish.body)}: ${fault}`);
       if (answer.end === 'left') this.#outcomes[index] = 'left';
-      else if (answer.end === 'whole' && isLate) this.#outcomes[index] = 'late';
-      else if (answer.end === 'whole' && !isAgain)
+      else if (answer.end === 'wholeRecord' && isLate) this.#outcomes[index] = 'late';
+      else if (answer.end === 'wholeRecord' && !isAgain)
         this.#outcomes[index] = wish.refusedWith === undefined ? 'finished' : 'refused';
       // What it had read is all that it reads.
       else if (answer.end === 'reset' && answer.text.length >= reader.stopsAt) this.#outcomes[index] = 'stalled';
@@ -280,25 +280,25 @@ class SeedRun {
     for (const call of fabric.openCalls(['fetch', 'offer', 'prefill', 'decode', 'snapshot'])) {
       this.#fail(`R2: a ${call.name} call of ${call.client.name} to ${call.address} is open`);
     }
-    for (const face of faces) this.#checkFace(face);
+    for (const app of faces) this.#checkApp(app);
     for (const node of nodes) if (node.engine) this.#checkEngine(node, node.engine);
-    for (const face of faces) if (this.#failures.length === 0) await this.#checkIndex(face);
-    const { face, process } = http.routers[0] ?? {};
+    for (const app of faces) if (this.#failures.length === 0) await this.#checkIndex(app);
+    const { app, process } = http.routers[0] ?? {};
     const epoch = routers.find((router) => router.process === process)?.epoch;
-    if (this.#failures.length === 0 && face && epoch) await this.#checkStrangers(face, epoch);
+    if (this.#failures.length === 0 && app && epoch) await this.#checkStrangers(app, epoch);
   }
 
   /** R2: what a router has under way, and what it knows of the others. */
-  #checkFace(face: Face): void {
+  #checkApp(app: HttpApp): void {
     const { nodes } = this.#cluster;
-    const { admission, requests, bodies } = face.context;
+    const { admission, requests, bodies } = app.context;
     const numActive = requests.list(1_000).filter(({ totalMs }) => totalMs === undefined).length;
     if (numActive > 0) this.#fail(`R2: ${numActive} requests are active`);
     const { numRequests, numAnswers } = admission;
     if (!admission.isIdle) this.#fail(`R2: ${numRequests} requests and ${numAnswers} answers are under way`);
     if (bodies.allBytes !== 0) this.#fail(`R2: ${bodies.allBytes} bytes of bodies are held`);
     for (const node of nodes) {
-      const instance = face.view.all().find(({ member }) => member.name === node.name);
+      const instance = app.view.all().find(({ member }) => member.name === node.name);
       if (!instance || node.process.isDead) {
         this.#fail(`${node.name} is not in the cluster ${node.failure ?? ''}`);
         continue;
@@ -312,7 +312,7 @@ class SeedRun {
     }
   }
 
-  async #checkStrangers({ view }: Face, epoch: string): Promise<void> {
+  async #checkStrangers({ view }: HttpApp, epoch: string): Promise<void> {
     const { simulation } = this.#cluster;
     const open = this.#cluster.clusterBusOf.bind(this.#cluster);
     const settle = (isDone: () => boolean): Promise<void> =>
@@ -321,7 +321,7 @@ class SeedRun {
   }
 
   /** R2: what was lent came back, and what was reserved was used or given back. */
-  #checkMemory({ name, role, disk }: Node, load: Load | undefined): void {
+  #checkMemory({ name, role, disk }: Node, load: InstanceLoad | undefined): void {
     if (!load) return;
     const lent = role === 'store' ? 0 : Math.floor(this.#cluster.shape.dramSlots / 4);
     if (load.lent !== lent) this.#fail(`R2: ${load.lent} slots of host memory are lent at ${name}, not ${lent}`);
@@ -342,7 +342,7 @@ class SeedRun {
   }
 
   /** What the router believes that holders have is what they have. */
-  async #checkIndex({ view, index }: Face): Promise<void> {
+  async #checkIndex({ view, index }: HttpApp): Promise<void> {
     const auditor = new SimProcess('auditor');
     const keys = new Set<bigint>();
     // One that was read leaves room for the next.
@@ -422,8 +422,8 @@ class SeedRun {
           late: count('late'),
         },
         ...{ failovers: numFailovers, preemptions: numPreemptions, flips: fabric.numFlips, retries: this.#numRetries },
-        laneRecords: this.#cluster.numLaneRecords,
-        laneFrames: this.#cluster.numLaneFrames,
+        channelRecords: this.#cluster.numChannelRecords,
+        channelFrames: this.#cluster.numChannelFrames,
         parted: this.#cluster.numParted,
         servedMs: Math.round(this.#servedMs),
       },

@@ -1,6 +1,6 @@
 /**
  * Whole clusters under simulated time: 300 fresh seeds, and a thousand others in the long run, in as many processes as there are cores; and
- * the same seeds again to see that they are the same. Seeds are drawn from the commit, and printed; SEED=n begins with another. Budget: 60 s.
+ * the same seeds again to see that they are the same. Seeds are sampled from the commit, and printed; SEED=n begins with another. Budget: 60 s.
  */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -73,7 +73,7 @@ test(
     assert(sum('finished') >= 8 * numSeeds, `${sum('finished')} requests finished`);
     assert(sum('failovers') >= numSeeds / 10, `${sum('failovers')} failovers`);
     assert(sum('flips') >= numSeeds / 10, `${sum('flips')} flipped bits`);
-    assert(sum('laneRecords') >= numSeeds, `${sum('laneRecords')} records over lanes`);
+    assert(sum('channelRecords') >= numSeeds, `${sum('channelRecords')} records over data channels`);
     assert(sum('parted') >= numSeeds / 10, `${sum('parted')} fetches without what is before a window`);
   },
 );

@@ -19,8 +19,12 @@ import { engineOptions } from '../../shared/node/options.ts';
 import type { DataFolders, Host, HostLimits, RoleContext, RunningRole } from '../../shared/node/role.ts';
 import { chainOf, type BlockKey, type BlockHash, type Digest } from '../../shared/kv/block_key.ts';
 import { xxh64 } from '../../shared/base/xxh64.ts';
-import { moverModule } from '../../shared/net/mover/mover.ts';
-import { moverOn, type MoverEvent, type MoverMethods } from '../../shared/net/mover/mover_worker.ts';
+import { transferThreadModule } from '../../shared/net/transfer_thread/transfer_thread.ts';
+import {
+  transferThreadOn,
+  type TransferThreadEvent,
+  type TransferThreadMethods,
+} from '../../shared/net/transfer_thread/transfer_worker.ts';
 import { formatDigest, type Format } from '../../shared/kv/format.ts';
 import { FRAME_HEADER_BYTES, LAYOUT_VERSION, type KvSpec } from '../../shared/kv/kv_spec.ts';
 import { readHeader, type RecordLayout } from '../../shared/kv/record.ts';
@@ -30,14 +34,14 @@ import type { FetchReply, FetchRequest, OfferReply, OfferRequest } from '../../s
 import { unpackHashes } from '../../shared/protocol/packing.ts';
 import { start as startBodyThread } from '../../services/router/openai/body_worker.ts';
 import { options as routerOptions } from '../../services/router/options.ts';
-import { startRouter, type Face } from '../../services/router/router.ts';
+import { startRouter, type HttpApp } from '../../services/router/router.ts';
 import { options as storeOptions } from '../../services/store/options.ts';
 import { startStore } from '../../services/store/store.ts';
 import { shapeOf } from '../../shared/engine/architectures/registry.ts';
 import { readModelFolder } from '../../shared/model/model_folder.ts';
 import { shapeDigest } from '../../shared/model/model_shape.ts';
 import { joinLiar, type Lie } from './liar.ts';
-import { LentSlots } from './lent_slots.ts';
+import { BorrowedSlots } from './borrowed_slots.ts';
 import { SIM_VOCAB, SimExecutable, simSpec } from './simulated_device.ts';
 import { SimBusServer } from './simulated_bus.ts';
 import { SimDisk, SimDiskReader, SimDiskThread } from './simulated_disk.ts';
@@ -97,12 +101,12 @@ export interface Shape {
   readonly diskRecords: number;
   readonly localPrefillTokens: number;
   readonly stepMs: number;
-  /** Steps that a device takes while one runs, and its pages for draws. */
+  /** Steps that a device takes while one runs, and its pages for samples. */
   readonly numAhead: number;
   readonly numPages: number;
   readonly maxWaiting: number;
   /** Messages of a call that are under way and not read. */
-  readonly callWindow: number;
+  readonly flowWindow: number;
   readonly linkBytesPerMs: number;
   /** A process that starts again listens where its predecessor did. */
   readonly hasFixedPorts: boolean;
@@ -153,7 +157,7 @@ export class SimCluster {
   readonly memories: SimMemories;
   /** Whether a process that says goodbye hangs right after it, for a while. */
   hangsAfterGoodbye = false;
-  numLaneRecords = 0;
+  numChannelRecords = 0;
   /** Fetches of which not all frames are wanted. */
   numParted = 0;
   readonly nodes: Node[];
@@ -178,9 +182,9 @@ export class SimCluster {
   constructor(shape: Shape, random: Random) {
     this.shape = shape;
     this.#random = random;
-    const { callWindow } = shape;
+    const { flowWindow } = shape;
     const onFault = (fault: string): void => void this.faults.push(fault);
-    this.fabric = new SimFabric(this.simulation, new Random(random.u32()), callWindow, {
+    this.fabric = new SimFabric(this.simulation, new Random(random.u32()), flowWindow, {
       onReply: (name, request, reply, server) => {
         if (name === 'offer') this.#checkOffer(request as OfferRequest, reply as OfferReply, server);
         if (name === 'fetch') {
@@ -235,8 +239,8 @@ export class SimCluster {
   }
 
   /** Of the living routers, once they serve. */
-  get faces(): readonly Face[] {
-    return this.http.routers.map(({ face }) => face);
+  get faces(): readonly HttpApp[] {
+    return this.http.routers.map(({ app }) => app);
   }
 
   /** This process's end of the cluster's bus. */
@@ -286,11 +290,11 @@ export class SimCluster {
 
   /** K2: what a holder sends is what it was asked for, whoever verifies it again. */
   #checkSent(record: Uint8Array, server: SimProcess): void {
-    this.numLaneRecords++;
+    this.numChannelRecords++;
     const header = readHeader(record);
-    const frame = this.#described.get(xxh64(record));
+    const frame = this.#frameHeaders.get(xxh64(record));
     if ('fault' in header && frame) {
-      this.numLaneFrames++;
+      this.numChannelFrames++;
       const fault = this.truth.faultOfLayers(frame.digest, frame.firstLayer, record);
       if (fault !== undefined) this.faults.push(`K2: ${server.name} sends a frame: ${fault}`);
       return;
@@ -300,24 +304,24 @@ export class SimCluster {
   }
 
   /** By the checksum of its bytes: what a frame that will be sent must be. */
-  readonly #described = new Map<bigint, { readonly digest: Digest; readonly firstLayer: number }>();
-  numLaneFrames = 0;
+  readonly #frameHeaders = new Map<bigint, { readonly digest: Digest; readonly firstLayer: number }>();
+  numChannelFrames = 0;
 
-  #noteFrames(request: FetchRequest, index: number, described: Buffer): void {
+  #noteFrames(request: FetchRequest, index: number, frameHeaders: Buffer): void {
     const hashes = unpackHashes(request.hashes);
-    for (let i = 0; i * FRAME_HEADER_BYTES < described.length; i++) {
-      const said = described.subarray(i * FRAME_HEADER_BYTES, (i + 1) * FRAME_HEADER_BYTES);
+    for (let i = 0; i * FRAME_HEADER_BYTES < frameHeaders.length; i++) {
+      const said = frameHeaders.subarray(i * FRAME_HEADER_BYTES, (i + 1) * FRAME_HEADER_BYTES);
       const digest = hashes[index + i]?.digest;
-      if (digest) this.#described.set(said.readBigUInt64LE(16), { digest, firstLayer: said.readUInt16LE(0) });
+      if (digest) this.#frameHeaders.set(said.readBigUInt64LE(16), { digest, firstLayer: said.readUInt16LE(0) });
     }
   }
 
   #checkRecord(
     request: FetchRequest,
-    { index, offset, data, numReady, frame, described }: FetchReply,
+    { index, offset, data, numReady, frame, frameHeaders }: FetchReply,
     server: SimProcess,
   ): void {
-    if (frame > 0) this.#noteFrames(request, index, described);
+    if (frame > 0) this.#noteFrames(request, index, frameHeaders);
     if (server.name === 'liar' || numReady > 0) return;
     const before = offset === 0 ? Buffer.alloc(0) : (this.#sent.get(request) ?? Buffer.alloc(0));
     const record = Buffer.concat([before, data]);
@@ -382,7 +386,7 @@ export class SimCluster {
   }
 
   get numFailovers(): number {
-    return this.faces.reduce((sum, face) => sum + failoversOf(face), this.#numFailoversBefore);
+    return this.faces.reduce((sum, app) => sum + failoversOf(app), this.#numFailoversBefore);
   }
 
   /** Of all engines that there were. */
@@ -396,7 +400,7 @@ export class SimCluster {
     if (node.process.isDead) return;
     this.#numPreemptionsBefore += node.engine?.loop.engine.load.numPreemptions ?? 0;
     const served = this.http.routers.find((one) => one.process === node.process);
-    if (served) this.#numFailoversBefore += failoversOf(served.face);
+    if (served) this.#numFailoversBefore += failoversOf(served.app);
     this.simulation.note(`${node.name} is killed`);
     node.process.isDead = true;
     node.engine = undefined;
@@ -429,8 +433,9 @@ export class SimCluster {
     const random = new Random(this.#random.u32());
     const clock = this.simulation.clockOf(process);
     const moduleOf = (module: ThreadModule): StartInline => {
-      if (module === moverModule)
-        return (_data, emit) => this.#startMover(process, node, clock, emit as (event: MoverEvent) => void);
+      if (module === transferThreadModule)
+        return (_data, emit) =>
+          this.#startTransferThread(process, node, clock, emit as (event: TransferThreadEvent) => void);
       if (module === engineModule)
         return (data, emit) => this.#startEngine(data, emit as (event: FromEngine) => void, process, node);
       const { href } = module.url;
@@ -466,18 +471,23 @@ export class SimCluster {
     };
   }
 
-  /** The production mover; a quarter of a process's slots may be on loan at a time (P1). */
-  #startMover(process: SimProcess, node: Node, clock: Clock, emit: (event: MoverEvent) => void): MoverMethods {
+  /** The production transfer thread; a quarter of a process's slots may be on loan at a time (P1). */
+  #startTransferThread(
+    process: SimProcess,
+    node: Node,
+    clock: Clock,
+    emit: (event: TransferThreadEvent) => void,
+  ): TransferThreadMethods {
     const { storeSlots, dramSlots } = this.shape;
     const most = Math.floor((node.role === 'store' ? storeSlots : dramSlots) / 4);
-    const slots = new LentSlots((numSlots) => {
+    const slots = new BorrowedSlots((numSlots) => {
       if (numSlots > most) this.faults.push(`P1: ${numSlots} slots of ${node.name} are on loan, and ${most} may be`);
     });
-    const mover = moverOn(this.sockets.of(process), this.memories.of(process), clock, (event) => {
+    const transferThread = transferThreadOn(this.sockets.of(process), this.memories.of(process), clock, (event) => {
       slots.heard(event);
       emit(event);
     });
-    return slots.counted(mover);
+    return slots.counted(transferThread);
   }
 
   /** In place of engine_worker.ts: the production loop over a simulated device. */
@@ -498,7 +508,7 @@ export class SimCluster {
         if (message.kind === 'events') for (const event of message.events) this.#checkEvent(node, engine, event);
         emit(message);
       },
-      pulse: new Int32Array(data.pulse),
+      heartbeat: new Int32Array(data.heartbeat),
     });
     const engine: SimEngine = {
       loop,
@@ -542,16 +552,16 @@ export class SimCluster {
     held.set(hash.key, hash);
     const block = loop.engine.pool.find(hash);
     // It may have been evicted in the same step: its removal is told next.
-    const fault = block === undefined ? undefined : this.truth.fault(hash.digest, executable.contentOf(block));
+    const fault = block === undefined ? undefined : this.truth.fault(hash.digest, executable.contentHashOfBlock(block));
     if (fault !== undefined) this.faults.push(`K1: ${name}: ${fault}`);
   }
 
   /** After an event of the router: its calls are those of requests that run, and its members are those it hears. */
   checkRouter({ process }: Node): void {
-    const face = this.http.routers.find((one) => one.process === process)?.face;
+    const app = this.http.routers.find((one) => one.process === process)?.app;
     const { nowMs } = this.simulation;
-    if (!face) return;
-    const { requests, admission, bodies } = face.context;
+    if (!app) return;
+    const { requests, admission, bodies } = app.context;
     if (admission.numRequests > this.shape.maxRequests)
       this.faults.push(`P1: ${admission.numRequests} requests are let in`);
     if (bodies.allBytes < 0) this.faults.push(`P1: ${bodies.allBytes} bytes of bodies are held`);
@@ -566,7 +576,7 @@ export class SimCluster {
         this.faults.push(`R2: a ${call.name} call of request ${call.recordId} is open, which has ended`);
     }
     if (nowMs - process.resumedMs < 2 * MAX_SILENCE_MS) return;
-    const silent = face.view.all().find(({ lastHeardMs }) => nowMs - lastHeardMs > MAX_SILENCE_MS);
+    const silent = app.view.all().find(({ lastHeardMs }) => nowMs - lastHeardMs > MAX_SILENCE_MS);
     if (silent) this.faults.push(`${silent.member.name} is a member and was not heard for ${MAX_SILENCE_MS} ms`);
   }
 
@@ -613,7 +623,8 @@ export class SimCluster {
       held.delete(oldest.key);
       held.set(oldest.key, oldest);
       const block = pool.find(oldest);
-      const fault = block === undefined ? undefined : this.truth.fault(oldest.digest, executable.contentOf(block));
+      const fault =
+        block === undefined ? undefined : this.truth.fault(oldest.digest, executable.contentHashOfBlock(block));
       if (fault !== undefined) this.faults.push(`K3: ${name}: ${fault}`);
     }
     if (load.numRunning + load.numWaiting <= this.fabric.numServed(process)) engine.orphanedSinceMs = undefined;
@@ -670,6 +681,6 @@ type RoleOf<Table extends OptionTable> = Pick<RoleContext, 'role' | 'fail' | 'dr
   readonly config: ConfigOf<Table>;
 };
 
-function failoversOf({ context }: Face): number {
+function failoversOf({ context }: HttpApp): number {
   return context.requests.list(1_000).reduce((sum, { attempts }) => sum + Math.max(0, attempts.length - 1), 0);
 }

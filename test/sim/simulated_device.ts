@@ -12,12 +12,12 @@ import {
   type SampleResult,
   type Segment,
   type StepExport,
-  type RowDrawer,
+  type RowSampler,
 } from '../../kernels/device.ts';
-import { Drawer, NO_TOKEN } from '../../kernels/draw.ts';
-import { HostRowDrawer } from '../../kernels/host/row_drawer.ts';
+import { Sampler, NO_TOKEN } from '../../kernels/sampling.ts';
+import { HostRowSampler } from '../../kernels/host/row_sampler.ts';
 import type { Clock } from '../../shared/base/clock.ts';
-import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
+import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import { kvSpec, type KvSpec, type LayerKv, type LayerSpan } from '../../shared/kv/kv_spec.ts';
 import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { samplingOf, type TestSampling } from '../support/request.ts';
@@ -108,7 +108,7 @@ function logitsOf(hash: number): Float32Array {
   });
 }
 
-/** Of logits, but for what is drawn from them. */
+/** Of logits, but for what is sampled from them. */
 function resultOf(logits: Float32Array, request: Pick<SampleRequest, 'numCandidates' | 'askedTokens'>): SampleResult {
   const isListed = request.numCandidates > 0;
   const best = isListed
@@ -124,7 +124,7 @@ function resultOf(logits: Float32Array, request: Pick<SampleRequest, 'numCandida
   };
 }
 
-const drawer = new Drawer(SIM_VOCAB);
+const sampler = new Sampler(SIM_VOCAB);
 
 export interface PlainRequest {
   readonly tokens: readonly number[];
@@ -149,8 +149,8 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish }: Pl
   const sampled: SampledMessage[] = [];
   const kv: [number, number][] = [];
   const promptLogprobs = new Map<number, number>();
-  const draws = new Draws(sampling);
-  const memory = new DrawMemory(sampling, { tokens, promptLength: tokens.length, stopTokenIds }, SIM_VOCAB);
+  const sequenceSampling = new SequenceSampling(sampling);
+  const memory = new LogitAdjustments(sampling, { tokens, promptLength: tokens.length, stopTokenIds }, SIM_VOCAB);
   let [low, high] = FIRST;
   for (let position = 0; all.length < maxLength; position++) {
     [low, high] = kvAfter(low, high, all[position]!, position);
@@ -168,7 +168,7 @@ export function plainRun({ tokens, maxLength, stopTokenIds, sampling: wish }: Pl
     if (position < all.length - 1) continue;
     const logits = logitsOf(hash);
     memory.changesAt(all.length);
-    const token = drawer.draw(logits, draws.at(all.length), memory);
+    const token = sampler.sample(logits, sequenceSampling.at(all.length), memory);
     memory.count(token);
     const result = resultOf(logits, { numCandidates: numCandidatesOf(sampling), askedTokens: [] });
     const one = sampledToken(sampling, all.length, token, logits[token]!, result);
@@ -194,7 +194,7 @@ export interface SimDeviceOptions {
   readonly rowMs: number;
   /** Steps that it takes while one runs. */
   readonly numAhead: number;
-  /** With too few of them the host draws. */
+  /** With too few of them the host samples. */
   readonly numPages: number;
   /** Blocks that a step may give away while it runs. */
   readonly numExportable: number;
@@ -206,7 +206,7 @@ export class SimExecutable implements Executable {
   readonly maxRowsNow = Infinity;
   readonly numAhead: number;
   readonly numExportable: number;
-  readonly draws: Executable['draws'];
+  readonly sampling: Executable['sampling'];
   readonly #options: SimDeviceOptions;
   /** The step that was computed in part, and what it saw of layers then. */
   #begun: { readonly until: number; readonly seen: readonly Uint32Array[] } | undefined;
@@ -214,7 +214,7 @@ export class SimExecutable implements Executable {
   #last: Promise<unknown> = Promise.resolve();
   /** Blocks of each step that it was given and has not returned. */
   readonly #given = new Set<readonly number[]>();
-  /** By slot, what was drawn into it last; by page, a value a token. */
+  /** By slot, what was sampled into it last; by page, a value a token. */
   readonly #slots: number[] = [];
   readonly #pages: readonly Int32Array<ArrayBuffer>[];
   /** By layer, a value a slot. */
@@ -235,7 +235,7 @@ export class SimExecutable implements Executable {
     this.numBlocks = options.numBlocks;
     this.numAhead = options.numAhead;
     this.numExportable = options.numExportable;
-    this.draws = { vocab: SIM_VOCAB, numPages: options.numPages };
+    this.sampling = { vocab: SIM_VOCAB, numPages: options.numPages };
     // What nobody wrote is forbidden, and seen often.
     this.#pages = Array.from({ length: options.numPages }, () => new Int32Array(SIM_VOCAB).fill(-(2 ** 31)));
     const { blockSize, payloadBytes, layers } = options.spec;
@@ -250,7 +250,7 @@ export class SimExecutable implements Executable {
   }
 
   /** What a block holds: lows, then highs. */
-  contentOf(block: number): Uint32Array {
+  contentHashOfBlock(block: number): Uint32Array {
     const blockSize = this.#blockSize;
     const [from, to] = [block * blockSize, (block + 1) * blockSize];
     return Uint32Array.of(...this.#low.subarray(from, to), ...this.#high.subarray(from, to));
@@ -372,11 +372,11 @@ export class SimExecutable implements Executable {
     assert(isSame, 'a part was computed before its layers were there');
   }
 
-  rowDrawer(): RowDrawer {
-    return new HostRowDrawer(this.draws.vocab);
+  rowSampler(): RowSampler {
+    return new HostRowSampler(this.sampling.vocab);
   }
 
-  writeDrawPage(page: number, first: number, values: Int32Array | Uint32Array): void {
+  writeSamplerPage(page: number, first: number, values: Int32Array | Uint32Array): void {
     const written = Int32Array.from(values);
     this.#inOrder(() => {
       this.#pages[page]!.set(written, first);
@@ -407,7 +407,7 @@ export class SimExecutable implements Executable {
         (position) => this.#high[at(position)]!,
       );
       const logits = logitsOf(hash);
-      const token = this.#draw(logits, request);
+      const token = this.#sample(logits, request);
       return {
         ...resultOf(logits, request),
         token,
@@ -417,12 +417,12 @@ export class SimExecutable implements Executable {
     });
   }
 
-  #draw(logits: Float32Array, { draw }: SampleRequest): number {
-    if (!draw) return NO_TOKEN;
-    const { slot, biasPage, countsPage, allowedTokens: allowed } = draw;
+  #sample(logits: Float32Array, { sample }: SampleRequest): number {
+    if (!sample) return NO_TOKEN;
+    const { slot, biasPage, countsPage, allowedTokens: allowed } = sample;
     const bias = biasPage === undefined ? undefined : this.#pages[biasPage];
     const counts = countsPage === undefined ? undefined : new Uint32Array(this.#pages[countsPage]!.buffer);
-    const token = drawer.draw(logits, draw, { bias, counts, allowed });
+    const token = sampler.sample(logits, sample, { bias, counts, allowed });
     this.#slots[slot] = token;
     if (counts && token !== NO_TOKEN) counts[token]!++;
     return token;

@@ -96,7 +96,7 @@ function ofRecord(record: Buffer): Omit<DiskEntry, 'key' | 'digest'> {
     format: record.toString('hex', 16, 32) as Digest,
     bytes: record.length,
     numerics: record.readBigUInt64LE(64),
-    content: contentHashOf(record),
+    contentHash: contentHashOf(record),
     at: 0,
   };
 }

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { serve, type EndpointPath } from '../../services/router/openai/endpoints.ts';
 import type { Sink } from '../../services/router/openai/exchange.ts';
-import type { Face, ListenFace } from '../../services/router/router.ts';
+import type { HttpApp, ListenHttp } from '../../services/router/router.ts';
 import type { SimFabric } from './simulated_network.ts';
 import { SimProcess } from './simulation.ts';
 
@@ -33,13 +33,13 @@ export interface Answer {
   headers: Readonly<Record<string, string>>;
   text: string;
   /** How it came to its end: all of it, a connection that broke, or its reader left. */
-  end: 'whole' | 'reset' | 'left' | undefined;
+  end: 'wholeRecord' | 'reset' | 'left' | undefined;
 }
 
 /** A router that serves. */
 export interface Listening {
   readonly process: SimProcess;
-  readonly face: Face;
+  readonly app: HttpApp;
 }
 
 export class SimHttp {
@@ -56,9 +56,9 @@ export class SimHttp {
   }
 
   /** Of the router's process. */
-  listenFor(process: SimProcess): ListenFace {
-    return (bind, face) => {
-      const listening = { process, face };
+  listenFor(process: SimProcess): ListenHttp {
+    return (bind, app) => {
+      const listening = { process, app };
       this.#listening.add(listening);
       const close = (): Promise<void> => {
         this.#listening.delete(listening);
@@ -119,7 +119,7 @@ class SimExchange implements Sink {
   readonly server: SimProcess;
   readonly #fabric: SimFabric;
   readonly #client: SimProcess;
-  readonly #face: Face;
+  readonly #app: HttpApp;
   readonly #reader: Reader;
   readonly #listener: ExchangeListener;
   readonly #gone = new AbortController();
@@ -137,14 +137,14 @@ class SimExchange implements Sink {
   constructor(
     fabric: SimFabric,
     client: SimProcess,
-    { process, face }: Listening,
+    { process, app }: Listening,
     reader: Reader,
     listener: ExchangeListener,
   ) {
     this.#fabric = fabric;
     this.#client = client;
     this.server = process;
-    this.#face = face;
+    this.#app = app;
     this.#reader = reader;
     this.#listener = listener;
     if (reader.leavesAt === 0) {
@@ -155,10 +155,10 @@ class SimExchange implements Sink {
   }
 
   serve(path: EndpointPath, text: string): void {
-    const { context } = this.#face;
-    const arrival = context.bodies.begin(text.length);
-    arrival.add(Buffer.from(text));
-    const body = arrival.end();
+    const { context } = this.#app;
+    const bodySlot = context.bodies.begin(text.length);
+    bodySlot.add(Buffer.from(text));
+    const body = bodySlot.end();
     this.#expect(context.requestTimeoutMs + MAX_LATE_MS, 'R1: a request goes on when its time is over', () => false);
     context.admission.answering(1);
     const names = { clientId: undefined, traceId: undefined };
@@ -237,7 +237,7 @@ class SimExchange implements Sink {
     if (this.#answer.end) return;
     Object.assign(this.#answer, head);
     this.#answer.text += text;
-    if (isLast) this.finish('whole');
+    if (isLast) this.finish('wholeRecord');
     else if (this.#answer.text.length >= leavesAt) this.#leave();
     else {
       this.#fabric.send(this.#client, this.server, 0, 'ack', () => {

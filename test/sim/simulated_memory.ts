@@ -1,23 +1,23 @@
 /**
- * Memory that simulated processes of one host share: a driver of shared/net/mover/host_memory.ts. Half of all processes are on each of two
+ * Memory that simulated processes of one host share: a driver of shared/net/transfer_thread/host_memory.ts. Half of all processes are on each of two
  * hosts.
  */
 import { slotBytes } from '../../shared/kv/slab.ts';
-import type { BorrowedMemory, HostMemory, OwnMemory } from '../../shared/net/mover/host_memory.ts';
+import type { BorrowedMemory, HostMemory, OwnMemory } from '../../shared/net/transfer_thread/host_memory.ts';
 import type { SimFabric } from './simulated_network.ts';
 import type { SimProcess } from './simulation.ts';
 
-/** Of four records one goes over its lane's socket. */
+/** Of four records one goes over its data channel's socket. */
 const SENT_EVERY = 4;
 
-interface Lent extends OwnMemory {
+interface BorrowedRecord extends OwnMemory {
   readonly numBytes: number;
 }
 
 export class SimMemories {
   readonly #fabric: SimFabric;
   /** By name; what a process that died has left can be read still. */
-  readonly #shared = new Map<string, Lent>();
+  readonly #shared = new Map<string, BorrowedRecord>();
   /** Of every record, or frame of one, that is to be read where it lies. */
   readonly onLent: (record: Uint8Array, from: SimProcess) => void;
 
@@ -32,7 +32,7 @@ export class SimMemories {
       host,
       attach: (memory, isShared) => {
         let numAsked = 0;
-        const own: Lent = {
+        const own: BorrowedRecord = {
           numBytes: memory.buffer.byteLength,
           name: isShared ? `${host}/${process.name}/${this.#shared.size}` : '',
           bytes: (slot, length) => slotBytes(memory, slot, length),
@@ -52,7 +52,7 @@ export class SimMemories {
     };
   }
 
-  #borrow(own: Lent): BorrowedMemory {
+  #borrow(own: BorrowedRecord): BorrowedMemory {
     const { faults } = this.#fabric;
     return {
       at: (place, length) => {

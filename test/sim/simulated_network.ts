@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { setMaxListeners } from 'node:events';
 import { asFailure, Failure, type FailureCode } from '../../shared/base/failure.ts';
-import { Pushed } from '../../shared/base/pushed.ts';
+import { AsyncQueue } from '../../shared/base/async_queue.ts';
 import type { Random } from '../../shared/base/random.ts';
 import type {
   CallName,
@@ -18,7 +18,7 @@ import type {
   ServedCall,
 } from '../../shared/net/network.ts';
 import { subjects } from '../../shared/protocol/membership.ts';
-import { BusKind, type BusFrame, type FetchReply, type RequestContext } from '../../shared/protocol/messages.ts';
+import { BusKind, type BusMessage, type FetchReply, type RequestContext } from '../../shared/protocol/messages.ts';
 import type { SimProcess, Simulation } from './simulation.ts';
 
 type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
@@ -271,10 +271,10 @@ export class SimCall {
   /** Since when nobody there knows what it is for. */
   orphanedSinceMs: number | undefined;
   /** What the client reads. */
-  readonly replies: Pushed<object>;
+  readonly replies: AsyncQueue<object>;
   readonly #options: CallOptions;
   readonly #left = new AbortController();
-  readonly #requests = new Pushed<object>();
+  readonly #requests = new AsyncQueue<object>();
   #isOver = false;
   /** A handler runs for it. */
   #isServed = false;
@@ -292,7 +292,7 @@ export class SimCall {
     this.name = name;
     this.#options = options;
     setMaxListeners(0, this.#left.signal);
-    this.replies = new Pushed(() => {
+    this.replies = new AsyncQueue(() => {
       const { server } = this;
       if (server) fabric.send(client, server, 0, `${name} credit`, () => this.#credit());
     });
@@ -371,7 +371,7 @@ export class SimCall {
 
   #sendRequest(server: SimProcess, request: object, lateMs: number): void {
     this.#first ??= request;
-    const isGoodbye = this.name === 'connect' && (request as BusFrame).subject.endsWith(subjects.goodbye);
+    const isGoodbye = this.name === 'connect' && (request as BusMessage).subject.endsWith(subjects.goodbye);
     if (isGoodbye) this.#fabric.onGoodbye(this.client);
     this.#fabric.send(this.client, server, 200, `${this.name} request`, () => this.#requests.push(request), {
       lateMs,
@@ -380,8 +380,8 @@ export class SimCall {
 
   /** What the bus does to messages that nobody waits for. */
   #lateness(message: object): 'twice' | number | undefined {
-    if (this.name !== 'connect' || (message as BusFrame).kind !== BusKind.PUBLISH) return undefined;
-    if ((message as BusFrame).subject === '') return undefined;
+    if (this.name !== 'connect' || (message as BusMessage).kind !== BusKind.PUBLISH) return undefined;
+    if ((message as BusMessage).subject === '') return undefined;
     const { faults } = this.#fabric;
     if (this.#fabric.isFaulty(faults.duplicatesPerMillion)) return 'twice';
     return this.#fabric.isFaulty(faults.reordersPerMillion) ? 1 + this.#fabric.below(40) : undefined;

@@ -1,5 +1,5 @@
-/** Plain sockets between simulated processes: a driver of shared/net/mover/sockets.ts, on the links that calls go over. */
-import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/mover/sockets.ts';
+/** Plain sockets between simulated processes: a driver of shared/net/transfer_thread/sockets.ts, on the links that calls go over. */
+import type { ByteSocket, SocketListener, Sockets } from '../../shared/net/transfer_thread/sockets.ts';
 import type { SimFabric } from './simulated_network.ts';
 import type { SimProcess } from './simulation.ts';
 

@@ -38,7 +38,7 @@ export function inlineThreads(
           await clock.sleep(MESSAGE_MS);
           return value;
         },
-        tell: (method: string, argument: unknown): void => {
+        notify: (method: string, argument: unknown): void => {
           simulation.at(MESSAGE_MS, process, `thread ${method}`, () => {
             if (!isClosed) run(method, argument);
           });

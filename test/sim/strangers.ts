@@ -1,4 +1,4 @@
-/** Processes that must not become members of a cluster that is whole, and what is said in the name of those who were. */
+/** Processes that must not become members of a cluster that is wholeRecord, and what is said in the name of those who were. */
 import type { Bus, BusListener } from '../../shared/bus/bus.ts';
 import type { Format } from '../../shared/kv/format.ts';
 import {
@@ -25,7 +25,7 @@ interface Stranger {
 function strangersLike(any: Instance, { registration: own }: Instance): Stranger[] {
   const newcomer = (changes: Partial<Member>, from: Registration): Registration => ({
     ...from,
-    member: { ...from.member, name: 'stranger', epoch: 'another', address: 'stranger:1', ...changes },
+    member: { ...from.member, name: 'stranger', epoch: 'another', address: 'unknown member:1', ...changes },
   });
   const { name, role } = any.member;
   const { engine } = own;
@@ -90,11 +90,11 @@ export async function faultsOfStrangers(
         const reply = readRegistrationReply(
           await client.request(subjects.register(router), toBytes(registration), REPLY_MS),
         );
-        if (reply.kind !== answer) faults.push(`a stranger with ${what} is told ${reply.kind}, not ${answer}`);
+        if (reply.kind !== answer) faults.push(`an unknown member with ${what} is told ${reply.kind}, not ${answer}`);
       };
       for (const stranger of strangers)
         ask(stranger)
-          .catch((error: unknown) => faults.push(`a stranger with ${stranger.what}: ${String(error)}`))
+          .catch((error: unknown) => faults.push(`an unknown member with ${stranger.what}: ${String(error)}`))
           .finally(() => numLeft--);
       // From one who had the name before.
       const { name } = any.member;
@@ -110,7 +110,7 @@ export async function faultsOfStrangers(
   });
   await settle(() => numLeft === 0);
   client.close();
-  if (numLeft > 0) faults.push('strangers get no answer');
+  if (numLeft > 0) faults.push('unknown members get no answer');
   if (any.lost.signal.aborted) faults.push(`${any.member.name} left with the goodbye of one before it`);
   if (any.load?.running === STALE_LOAD) faults.push(`${any.member.name} has the load of one before it`);
   return faults;

@@ -197,7 +197,10 @@ interface Choice {
   readonly finish_reason: string | null;
   readonly prompt_logprobs?: Got['promptLogprobs'];
   readonly stop_reason?: string | number | null;
-  readonly logprobs?: { readonly token_logprobs?: number[]; readonly content?: { readonly logprob: number }[] } | null;
+  readonly logprobs?: {
+    readonly token_logprobs?: number[];
+    readonly content?: { readonly logprob: number }[];
+  } | null;
 }
 
 interface Message {
@@ -209,13 +212,13 @@ interface Message {
 /** What is wrong with an answer, as far as it came; R1: nothing is. */
 export function faultOf({ expected, body, refusedWith }: Wish, answer: Answer): string | undefined {
   if (refusedWith !== undefined) {
-    if (answer.end !== 'whole') return undefined;
+    if (answer.end !== 'wholeRecord') return undefined;
     const hasError = answer.text.startsWith('{"error":{');
     return answer.status === refusedWith && hasError ? undefined : `rubbish got ${answer.status} ${answer.text}`;
   }
   if (answer.status !== 0 && answer.status !== 200) return `status ${answer.status}: ${answer.text}`;
   const isStream = body['stream'] === true;
-  const isWhole = answer.end === 'whole';
+  const isWhole = answer.end === 'wholeRecord';
   if (!isStream && !isWhole) return undefined;
   const events = isStream ? answer.text.split('\n\n').map((line) => line.replace(/^data: /, '')) : [answer.text];
   if (isStream && isWhole && events.splice(-2).join() !== '[DONE],') return `the stream does not end with [DONE]`;

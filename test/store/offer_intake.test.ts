@@ -4,7 +4,7 @@ import { test } from 'vitest';
 import { Failure } from '../../shared/base/failure.ts';
 import { systemClock } from '../../shared/base/clock.ts';
 import { Random } from '../../shared/base/random.ts';
-import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import { until } from '../support/cluster.ts';
 import { playedNetwork } from '../support/played_network.ts';
 import { silentLog } from '../../shared/base/log.ts';
@@ -13,7 +13,7 @@ import type { FetchLine } from '../../shared/net/fetch/fetch.ts';
 import { nothingMoved } from '../../shared/net/fetch/transfer.ts';
 import { OfferIntake } from '../../services/store/offer_intake.ts';
 import type { StoreTiers } from '../../services/store/tiers.ts';
-import { offerOf } from '../support/lending.ts';
+import { offerOf } from '../support/borrowing.ts';
 
 const format = 'ab'.repeat(16) as Digest;
 
@@ -22,7 +22,7 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
   const tiers = {
     lacks: () => true,
     checkSize: () => undefined,
-    contentOf: () => undefined,
+    contentHashOfBlock: () => undefined,
     noteDuplicates: () => undefined,
     commit: () => Promise.resolve(),
     writeOf: () => undefined,
@@ -39,14 +39,14 @@ test('64 offers are taken at once, the next is refused as overload, and a place 
       network,
       clock: systemClock,
       random: new Random(1),
-      lanes: undefined,
+      channels: undefined,
       moved: nothingMoved(),
-      mover: {} as unknown as Mover,
+      transferThread: {} as unknown as TransferThread,
     },
   };
   const intake = new OfferIntake(tiers, line, silentLog, 'through');
-  const offering = (i: number): ReturnType<OfferIntake['take']> =>
-    intake.take(
+  const offering = (i: number): ReturnType<OfferIntake['accept']> =>
+    intake.accept(
       offerOf(format, chainOf(format, 4, [i, i, i, i]), { recordBytes: 1_024, source: 's:1' }),
       new AbortController().signal,
     );

@@ -14,7 +14,7 @@ import { contentHashOf, sealRecord, verifyRecord, type RecordLayout } from '../.
 import { slotBytes } from '../../shared/kv/slab.ts';
 import type { Tier } from '../../shared/protocol/block_events.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
-import type { Mover } from '../../shared/net/mover/mover.ts';
+import type { TransferThread } from '../../shared/net/transfer_thread/transfer_thread.ts';
 import type { start as startReader } from '../../services/store/disk_reader.ts';
 import { RECORDS, type start } from '../../services/store/disk_worker.ts';
 import { StoreTiers } from '../../services/store/tiers.ts';
@@ -65,7 +65,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
   const path = join(folder.path, 'lmdb');
   const tiers = new StoreTiers({
     ...{ worker, readers, dramBytes: DRAM_BYTES, diskBytes: DISK_BYTES, announcer, clock: systemClock },
-    mover: { call: () => Promise.resolve() } as unknown as Mover,
+    transferThread: { call: () => Promise.resolve() } as unknown as TransferThread,
     isShared: false,
     openDisk: () => worker.call('open', { path, budgetBytes: DISK_BYTES }),
     records: () => join(path, RECORDS),
@@ -90,7 +90,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
   ];
   const operations: Record<string, (block: Block) => Promise<void>> = {
     async put({ hash, layout, bytes, fill }) {
-      const slot = tiers.dram.takeSlot(bytes);
+      const slot = tiers.dram.acquireSlot(bytes);
       if (slot === undefined) {
         counts.full++;
         return;
@@ -107,7 +107,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
       await behind.until(DRAM_BYTES / 2, never);
     },
     async get(block) {
-      const lent = await tiers.lend(block.hash, 'r', 0, never);
+      const lent = await tiers.borrow(block.hash, 'r', 0, never);
       counts[lent ? 'found' : 'missing']++;
       if (!lent) return;
       assert(known.has(block.hash.key), 'nobody put it in');
@@ -123,7 +123,7 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
     async collide({ hash }) {
       const other = { ...hash, digest: '0'.repeat(32) as Digest };
       assert.deepEqual(whereIs(other), []);
-      assert.equal(await tiers.lend(other, 'r', 0, never), undefined, 'another block under the same key');
+      assert.equal(await tiers.borrow(other, 'r', 0, never), undefined, 'another block under the same key');
     },
     run({ hash }) {
       const at = blocks.findIndex((block) => block.hash === hash);
@@ -134,12 +134,12 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
       const where = whereIs(hash);
       for (const tier of ['dram', 'disk'] as const)
         assert.equal(announcer.has(tier, hash.key), where.includes(tier), `what is told of ${tier}`);
-      const content = tiers.contentOf(hash);
-      assert.equal(content !== undefined, where.length > 0);
-      if (!content) return Promise.resolve();
+      const contentHash = tiers.contentHashOfBlock(hash);
+      assert.equal(contentHash !== undefined, where.length > 0);
+      if (!contentHash) return Promise.resolve();
       const record = new Uint8Array(bytes).fill(fill);
-      assert.equal(content.content, sealRecord(record, layout, hash));
-      assert.equal(contentHashOf(record), content.content);
+      assert.equal(contentHash.contentHash, sealRecord(record, layout, hash));
+      assert.equal(contentHashOf(record), contentHash.contentHash);
       return Promise.resolve();
     },
   };
@@ -158,20 +158,23 @@ test('10,000 random operations of 8 clients: what is there is right, what is tol
     await Promise.all(Array.from({ length: NUM_CLIENTS }, client));
     await behind.until(0, never);
     await systemClock.sleep(50);
-    assert.equal(tiers.dram.numLent, 0, 'no slot is lost');
-    assert.equal(tiers.dram.numLoanable(1_024), Math.floor(tiers.slab.numBytes / 4 / 1_024), 'nothing is on loan');
+    assert.equal(tiers.dram.numSlotsInTransit, 0, 'no slot is lost');
+    assert.equal(tiers.dram.numBorrowable(1_024), Math.floor(tiers.slab.numBytes / 4 / 1_024), 'nothing is on loan');
     for (const { hash } of blocks) tiers.dram.remove(hash.key);
     assert.equal(tiers.slab.numFreeBytes, tiers.slab.numBytes);
     // All that is on disk is right.
     const onDisk = blocks.filter(({ hash }) => tiers.disk.has(hash));
     for (const block of onDisk) {
-      const lent = await tiers.lend(block.hash, 'r', 0, never);
+      const lent = await tiers.borrow(block.hash, 'r', 0, never);
       assert(lent, 'what is on disk can be had');
       expectRight(lent.record, block);
       lent.release();
     }
-    const told = Object.entries(tiers.disk.formats.largest(8)).reduce((sum, [, { blocks: count }]) => sum + count, 0);
-    assert.equal(told, onDisk.length);
+    const notified = Object.entries(tiers.disk.formats.largest(8)).reduce(
+      (sum, [, { blocks: count }]) => sum + count,
+      0,
+    );
+    assert.equal(notified, onDisk.length);
     assert(tiers.disk.counters.evictions > 100 && tiers.dram.counters.evictions > 500, 'they were full');
     assert(
       counts.found > 500 && counts.missing > 100 && counts.held > 100 && counts.put > 1_000,

@@ -52,9 +52,9 @@ export class Harness {
         this.reports.set(event.id, event.report);
         return;
       case 'prompt': {
-        const told = this.prompts.get(event.id) ?? [];
-        for (const token of event.tokens) told[token.position] = token;
-        this.prompts.set(event.id, told);
+        const notified = this.prompts.get(event.id) ?? [];
+        for (const token of event.tokens) notified[token.position] = token;
+        this.prompts.set(event.id, notified);
         return;
       }
       case 'refused':

@@ -14,7 +14,7 @@ import type { Handler } from '../../shared/net/network.ts';
 import { noFrame } from '../../shared/protocol/messages.ts';
 import type { Member } from '../../shared/protocol/membership.ts';
 import { hubOf, joinAsFake } from './fake_member.ts';
-import { lendingCopies } from './lending.ts';
+import { copySource } from './borrowing.ts';
 import { evenSpec } from './kv.ts';
 
 /** How it serves what it has announced. */
@@ -47,7 +47,7 @@ export interface FakeHolder {
   readonly member: Member;
   readonly recordBytes: number;
   /** Of every true record of it, as record.ts has it. */
-  readonly content: bigint;
+  readonly contentHash: bigint;
   readonly numFetches: () => number;
   lie(lie: Lie): void;
   announce(hashes: readonly BlockHash[]): void;
@@ -69,7 +69,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   const stopped = new AbortController();
   const source: BlockSource = {
     wanted: new WantedKeys(),
-    ...lendingCopies((hash) => Promise.resolve(recordFor(lie, layout, hash))),
+    ...copySource((hash) => Promise.resolve(recordFor(lie, layout, hash))),
     snapshot: () => announcer.snapshot(),
   };
   const { fetch: serve, snapshot } = createFetchHandlers(() => source, { maxStreams: 64 });
@@ -105,7 +105,7 @@ export async function joinFakeHolder(hub: string, token: string, format: Digest,
   return {
     member,
     recordBytes: size,
-    content: contentHashOf(recordFor('nothing but the truth', layout, someHash) ?? Buffer.alloc(0)),
+    contentHash: contentHashOf(recordFor('nothing but the truth', layout, someHash) ?? Buffer.alloc(0)),
     numFetches: () => numFetches,
     lie: (next) => {
       lie = next;

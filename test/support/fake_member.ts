@@ -6,18 +6,24 @@ import { HubClient } from '../../shared/bus/hub_client.ts';
 import { Announcer } from '../../shared/node/announcer.ts';
 import type { Network } from '../../shared/net/network.ts';
 import { ClusterMember, type ClusterMemberOptions } from '../../shared/node/cluster_member.ts';
-import { holderId, subjects, type Load, type Pulse, type Registration } from '../../shared/protocol/membership.ts';
+import {
+  holderId,
+  subjects,
+  type InstanceLoad,
+  type HeartbeatStatus,
+  type Registration,
+} from '../../shared/protocol/membership.ts';
 import { PROTOCOL_VERSION } from '../../shared/protocol/messages.ts';
 
-const idleLoad: Load = {
+const idleLoad: InstanceLoad = {
   ...{ running: 0, waiting: 0, openStreams: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} },
 };
 
 export interface FakeMemberOptions extends Pick<Registration, 'member' | 'engine'> {
   readonly openBus: ClusterMemberOptions['openBus'];
   readonly clock: Clock;
-  readonly load?: Load;
-  readonly seen?: Pulse['seen'];
+  readonly load?: InstanceLoad;
+  readonly seen?: HeartbeatStatus['seen'];
   readonly onJoined?: () => void;
   /** Ends what it announces. */
   readonly signal?: AbortSignal;
@@ -48,7 +54,7 @@ export function joinAsFake(options: FakeMemberOptions): FakeMember {
   );
   cluster.join({
     registration: { member, protocolVersion: PROTOCOL_VERSION, ...(engine ? { engine } : {}) },
-    pulse: () => ({ load, blocks: announcer.sequence, seen }),
+    heartbeatStatus: () => ({ load, blocks: announcer.sequence, seen }),
     onJoined,
   });
   return { cluster, announcer };

@@ -1,12 +1,12 @@
 /**
  * The oracle's other side: one process, one sequence at a time, no scheduler, no cache, no blocks that move. The whole prompt in
- * one step, then token by token, on the same device. Tokens are drawn from the whole row by the definition.
+ * one step, then token by token, on the same device. Tokens are sampled from the whole row by the definition.
  */
 import type { Executable } from '../../kernels/device.ts';
 import { loadModel, type LoadedModel, type LoadModelOptions } from '../../shared/engine/load_model.ts';
 
-import { Drawer } from '../../kernels/draw.ts';
-import { DrawMemory, Draws, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
+import { Sampler } from '../../kernels/sampling.ts';
+import { LogitAdjustments, SequenceSampling, numCandidatesOf, sampledToken } from '../../shared/engine/sampler.ts';
 import type { SampledMessage } from '../../shared/protocol/messages.ts';
 import { greedy, samplingOf, type TestSampling } from './request.ts';
 
@@ -46,11 +46,11 @@ export async function generate(
 ): Promise<SampledMessage[]> {
   const params = samplingOf(wish);
   const tokens = [...prompt];
-  const { vocab } = executable.draws;
+  const { vocab } = executable.sampling;
   const blockTable = Array.from({ length: Math.ceil((prompt.length + maxTokens) / 32) }, (_, i) => i);
   const output: SampledMessage[] = [];
-  const [drawer, draws] = [new Drawer(vocab), new Draws(params)];
-  const memory = new DrawMemory(params, { tokens, promptLength: prompt.length, stopTokenIds }, vocab);
+  const [sampler, sampling] = [new Sampler(vocab), new SequenceSampling(params)];
+  const memory = new LogitAdjustments(params, { tokens, promptLength: prompt.length, stopTokenIds }, vocab);
   const wanted = { numCandidates: numCandidatesOf(params), askedTokens: [], isFullRowWanted: true };
   let start = 0;
   while (output.length < maxTokens) {
@@ -58,7 +58,7 @@ export async function generate(
     const [result] = await executable.run([{ tokens: tokens.slice(start), start, blockTable, samples }]);
     if (!result?.fullRow) throw new Error('the step returned no row');
     memory.changesAt(tokens.length);
-    const token = drawer.draw(result.fullRow, draws.at(tokens.length), memory);
+    const token = sampler.sample(result.fullRow, sampling.at(tokens.length), memory);
     memory.count(token);
     start = tokens.length;
     tokens.push(token);

@@ -7,7 +7,7 @@ import type { Slots } from '../../shared/net/fetch/transfer.ts';
 export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, most = Infinity): Slots {
   let numTaken = 0;
   return {
-    take: async () => {
+    acquire: async () => {
       for (;;) {
         signal.throwIfAborted();
         const slot = numTaken < most ? slab.allocate(recordBytes) : undefined;
@@ -19,7 +19,7 @@ export function slotsOf(slab: Slab, recordBytes: number, signal: AbortSignal, mo
       }
     },
     bytes: (slot) => slotBytes(slab.memory, slot, recordBytes),
-    giveBack: (slot) => {
+    release: (slot) => {
       slab.release(slot);
       numTaken--;
     },

@@ -9,7 +9,7 @@ const SLOT_BIT: u32 = 0x80000000;
 export class EmbedParams {
   /** [rows] u32: an id, or SLOT_BIT and a slot */
   tokens: usize;
-  /** u32 each: what was drawn before */
+  /** u32 each: what was sampled before */
   slots: usize;
   table: usize;
   outputs: u32;
@@ -29,7 +29,7 @@ export function embed(params: EmbedParams, start: u32, end: u32): void {
   for (let row = start; row < end; row++) {
     let token = load<u32>(params.tokens + ((row as usize) << 2));
     if (token >= SLOT_BIT) token = load<u32>(params.slots + (((token - SLOT_BIT) as usize) << 2));
-    // Nothing was drawn: whatever comes of this row is nobody's.
+    // Nothing was sampled: whatever comes of this row is nobody's.
     if (token >= params.outputs) token = 0;
     const lane = (token & 7) as usize;
     const panel = params.table + ((token >> 3) as usize) * panelBytes;

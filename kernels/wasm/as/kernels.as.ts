@@ -1,12 +1,12 @@
 /** The module every thread instantiates over one shared memory. */
 export { attention_merge, attention_span, attention_tile, SPAN } from './attention.as';
 export { candidates } from './candidates.as';
-export { draw } from './draw.as';
+export { sample } from './sample.as';
 export { embed } from './embed.as';
 export { gelu_mul, silu_mul } from './gates.as';
 export { linear_float, SLICE } from './linear_float.as';
 export { linear_int, SLICE_GROUPS } from './linear_int.as';
-export { combine, number_places, permute, route } from './mixture.as';
+export { combine, number_expert_slots, permute, route } from './mixture.as';
 export { pack_stored } from './pack.as';
 export { pack_rows } from './pack_floats.as';
 export { pack_columns } from './pack_columns.as';

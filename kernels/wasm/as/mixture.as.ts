@@ -2,8 +2,8 @@
  * Mixtures of experts: which experts a row goes to, rows in the order of their experts, and what comes back of them. Products in between are
  * those of linear_*.as.ts, an expert's rows at a time.
  *
- *   routes   [rows] of [perToken] f32 weights, best first, then [perToken] u32: experts at first, places when they are numbered
- *   routing  [experts + 1] u32: the first place of each expert, and one past the last; then [places] u32: the row of each
+ *   routes   [rows] of [perToken] f32 weights, best first, then [perToken] u32: experts at first, expert slots when they are numbered
+ *   routing  [experts + 1] u32: the first expert slot of each expert, and one past the last; then [expert slots] u32: the row of each
  */
 import { exp1 } from './simd.as';
 
@@ -62,8 +62,8 @@ function is_among(expert: u32, chosen: usize, count: u32): bool {
   return false;
 }
 
-/** Numbers the places of all rows; one thread, when the others are done. */
-export function number_places(params: RouteParams, rows: u32): void {
+/** Numbers the expert slots of all rows; one thread, when the others are done. */
+export function number_expert_slots(params: RouteParams, rows: u32): void {
   const experts = params.experts;
   const perToken = params.perToken;
   const starts = params.routing;
@@ -88,10 +88,10 @@ export function number_places(params: RouteParams, rows: u32): void {
     for (let i: u32 = 0; i < perToken; i++) {
       const to = chosen + ((i as usize) << 2);
       const at = starts + ((load<u32>(to) as usize) << 2);
-      const place = load<u32>(at) - 1;
-      store<u32>(at, place);
-      store<u32>(to, place);
-      store<u32>(order + ((place as usize) << 2), row);
+      const expertSlot = load<u32>(at) - 1;
+      store<u32>(at, expertSlot);
+      store<u32>(to, expertSlot);
+      store<u32>(order + ((expertSlot as usize) << 2), row);
     }
   }
 }
@@ -103,16 +103,16 @@ export class PermuteParams {
   out: usize;
   /** The row stride of both. */
   rowBytes: usize;
-  /** [places] u32 */
+  /** [expert slots] u32 */
   order: usize;
 }
 
-/** out[place, :] = x[order[place], :] */
+/** out[expert slot, :] = x[order[expert slot], :] */
 export function permute(params: PermuteParams, start: u32, end: u32): void {
   const bytes = params.rowBytes;
-  for (let place = start; place < end; place++) {
-    const row = load<u32>(params.order + ((place as usize) << 2));
-    memory.copy(params.out + (place as usize) * bytes, params.x + (row as usize) * bytes, bytes);
+  for (let expertSlot = start; expertSlot < end; expertSlot++) {
+    const row = load<u32>(params.order + ((expertSlot as usize) << 2));
+    memory.copy(params.out + (expertSlot as usize) * bytes, params.x + (row as usize) * bytes, bytes);
   }
 }
 
@@ -128,19 +128,19 @@ export class CombineParams {
   perToken: u32;
 }
 
-/** out[r, :] += sum of weight · x[place, :], best first. Whole vectors: rows are padded. */
+/** out[r, :] += sum of weight · x[expert slot, :], best first. Whole vectors: rows are padded. */
 export function combine(params: CombineParams, start: u32, end: u32): void {
   const bytes = params.rowBytes;
   const perToken = params.perToken;
   for (let row = start; row < end; row++) {
     const out = params.out + (row as usize) * bytes;
     const weights = params.routes + (row as usize) * params.routesStride;
-    const places = weights + ((perToken as usize) << 2);
+    const expertSlots = weights + ((perToken as usize) << 2);
     for (let at: usize = 0; at < bytes; at += 16) {
       let sum = f32x4.splat(0);
       for (let i: u32 = 0; i < perToken; i++) {
         const weight = v128.load32_splat(weights + ((i as usize) << 2));
-        const from = params.x + (load<u32>(places + ((i as usize) << 2)) as usize) * bytes;
+        const from = params.x + (load<u32>(expertSlots + ((i as usize) << 2)) as usize) * bytes;
         sum = f32x4.add(sum, f32x4.mul(weight, v128.load(from + at)));
       }
       v128.store(out + at, f32x4.add(v128.load(out + at), sum));

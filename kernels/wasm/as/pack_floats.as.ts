@@ -1,14 +1,14 @@
 /**
- * Rows of floats into the panels that products read, eight at a time, quantised where the format is one of integers (quanta.as.ts).
+ * Rows of floats into the panels that products read, eight at a time, quantised where the format is one of integers (quantised_values.as.ts).
  */
 import { normal_half, normal_halves } from './halves.as';
 import { put_lane } from './pack.as';
 import { ROWS_INT8, store8, store_int4_of_bytes, store_int8 } from './panel_lanes.as';
 import { F16, F32, INT4, INT8, panel_bytes, panel_group, UINT4 } from './panels.as';
-import { FLOATS, quantise_groups, SCALES, ZEROS } from './quanta.as';
+import { FLOATS, quantise_groups, SCALES, ZEROS } from './quantised_values.as';
 import { floats_of, shift_of } from './widen.as';
 
-/** `values` [rows][inner] f32, or f16 or bf16 by `source`; `room`: ROOM bytes of quanta.as.ts. */
+/** `values` [rows][inner] f32, or f16 or bf16 by `source`; `room`: ROOM bytes of quantised_values.as.ts. */
 export function pack_rows(
   source: u32,
   values: usize,

@@ -10,19 +10,19 @@ export function is_fused(at: usize): u32 {
 }
 
 /** 96 floating-point operations a turn. `at`: 32 bytes read, 16 written. */
-export function multiply_add_loop(turns: u32, at: usize): void {
-  loop(F32, turns, at);
+export function multiply_add_loop(iterations: u32, at: usize): void {
+  loop(F32, iterations, at);
 }
 
 /** i16 pair products added to i32: 192 integer operations a turn. */
-export function multiply_add_loop_int(turns: u32, at: usize): void {
-  loop(INT16, turns, at);
+export function multiply_add_loop_int(iterations: u32, at: usize): void {
+  loop(INT16, iterations, at);
 }
 
 /** The relaxed product of i8 and seven bits added to i16, which int4 products use: 384 operations a turn; plain SIMD has only the other. */
-export function multiply_add_loop_int4(turns: u32, at: usize): void {
-  if (ASC_FEATURE_RELAXED_SIMD) loop(INT8, turns, at);
-  else loop(INT16, 2 * turns, at);
+export function multiply_add_loop_int4(iterations: u32, at: usize): void {
+  if (ASC_FEATURE_RELAXED_SIMD) loop(INT8, iterations, at);
+  else loop(INT16, 2 * iterations, at);
 }
 
 const F32: i32 = 0;
@@ -32,7 +32,7 @@ const INT8: i32 = 2;
 /** Twelve independent chains; `kind` is a constant, so that each is its own code. */
 // @ts-ignore: decorator
 @inline
-function loop(kind: i32, turns: u32, at: usize): void {
+function loop(kind: i32, iterations: u32, at: usize): void {
   const x = v128.load(at);
   const y = kind == INT8 ? v128.and(x, i8x16.splat(15)) : v128.load(at, 16);
   let a = x,
@@ -47,7 +47,7 @@ function loop(kind: i32, turns: u32, at: usize): void {
     j = x,
     k = x,
     l = x;
-  for (let turn: u32 = 0; turn < turns; turn++) {
+  for (let turn: u32 = 0; turn < iterations; turn++) {
     a = link(kind, x, y, a);
     b = link(kind, x, y, b);
     c = link(kind, x, y, c);

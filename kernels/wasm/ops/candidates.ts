@@ -1,7 +1,7 @@
 import { MAX_CANDIDATES } from '../../device.ts';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const candidates = operation('candidates', {
   params: struct('CandidatesParams', {
@@ -31,5 +31,5 @@ export const candidates = operation('candidates', {
     step.kernels.candidates(params, ...step.share(step.count(Control.numSamples)));
   },
   // Once for the best, once for the sum.
-  work: (op, load, batch) => rowWork(load, [op.logits, op.logits], batch),
+  work: (op, load, batch) => rowCost(load, [op.logits, op.logits], batch),
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const combine = operation('combine', {
   params: struct('CombineParams', {
@@ -23,5 +23,5 @@ export const combine = operation('combine', {
   run: (step, { params }) => {
     step.kernels.combine(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowWork(load, [op.x, op.out, op.out], batch),
+  work: (op, load, batch) => rowCost(load, [op.x, op.out, op.out], batch),
 });

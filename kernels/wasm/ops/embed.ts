@@ -1,6 +1,6 @@
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const embed = operation('embed', {
   params: struct('EmbedParams', {
@@ -31,5 +31,5 @@ export const embed = operation('embed', {
   run: (step, { params }) => {
     step.kernels.embed(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowWork(load, [op.out], batch),
+  work: (op, load, batch) => rowCost(load, [op.out], batch),
 });

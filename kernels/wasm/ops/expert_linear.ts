@@ -61,14 +61,14 @@ export const expertLinear = operation('expert_linear', {
   work: (op, load, batch) => {
     const { weightFormat } = load.options;
     const weight = load.program.weights[op.weight]!;
-    const places = numRows(load, op.x, batch);
+    const expertSlots = numRows(load, op.x, batch);
     const outputs = weight.outputs / op.experts;
     const held = heldFormat(weight, weightFormat);
     return {
       label: `experts ${weight.inner} to ${outputs}`,
-      // Of as many experts as there are places, or all.
-      bytes: (weightBytes(weight, weightFormat) * Math.min(places, op.experts)) / op.experts,
-      flops: 2 * places * weight.inner * outputs,
+      // Of as many experts as there are expert slots, or all.
+      bytes: (weightBytes(weight, weightFormat) * Math.min(expertSlots, op.experts)) / op.experts,
+      flops: 2 * expertSlots * weight.inner * outputs,
       kind: productKind(held),
     };
   },

@@ -2,7 +2,7 @@
 import type { Gate } from '../../program.ts';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { rowWork, type WasmOperation } from './operation.ts';
+import { rowCost, type WasmOperation } from './operation.ts';
 
 const params = struct('GateParams', { gateUp: 'u32', gateUpStride: 'u32', out: 'u32', outStride: 'u32', inner: 'u32' });
 
@@ -29,6 +29,6 @@ export function gatedMul(kind: Gate['kind']): WasmOperation<Gate, Fields> {
         ...step.shareTable(step.count(Control.numRows) * op.fields.perRow, op.fields.inner),
       );
     },
-    work: (op, load, batch) => rowWork(load, [op.gateUp, op.out], batch),
+    work: (op, load, batch) => rowCost(load, [op.gateUp, op.out], batch),
   };
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const gatherSamples = operation('gather_samples', {
   params: struct('GatherParams', { x: 'u32', sampleRows: 'u32', out: 'u32', rowBytes: 'u32' }),
@@ -13,5 +13,5 @@ export const gatherSamples = operation('gather_samples', {
   run: (step, { params }) => {
     step.kernels.gather(params, ...step.share(step.count(Control.numSamples)));
   },
-  work: (op, load, batch) => rowWork(load, [op.out, op.out], batch),
+  work: (op, load, batch) => rowCost(load, [op.out, op.out], batch),
 });

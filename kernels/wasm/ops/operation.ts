@@ -32,13 +32,13 @@ export interface StepRegions {
   readonly candidateIds: number;
   readonly candidateValues: number;
   readonly sampleStats: number;
-  readonly drawRecords: number;
+  readonly samplerSlots: number;
   /** By sample of the step, and by slot. */
-  readonly drawnTokens: number;
+  readonly sampledTokens: number;
   readonly slotTokens: number;
-  /** [drawPages][vocab] */
-  readonly drawPages: number;
-  readonly drawMasks: number;
+  /** [samplerPages][vocab] */
+  readonly samplerPages: number;
+  readonly sampleMasks: number;
   readonly exp2Table: number;
   /** [experts + 1], then [places]; see mixture.as.ts. */
   readonly routing: number;
@@ -66,12 +66,12 @@ export interface Placement {
 }
 
 /** What a program was loaded with. */
-export interface Load {
+export interface LoadedProgram {
   readonly program: Program;
   readonly options: LoadOptions;
 }
 
-export type Work = Pick<KernelProfile, 'bytes' | 'flops' | 'kind'> & { readonly label?: string };
+export type KernelCost = Pick<KernelProfile, 'bytes' | 'flops' | 'kind'> & { readonly label?: string };
 
 export interface WasmOperation<Op extends Operation, Fields extends Readonly<Record<string, number>>> {
   /** Of `fields`, what the kernels read. */
@@ -81,9 +81,9 @@ export interface WasmOperation<Op extends Operation, Fields extends Readonly<Rec
   /** A thread's part. */
   run(step: StepContext, op: PlacedOperation<Fields>): void;
   /** Bytes that must be read, and arithmetic, of a step. */
-  work(op: Op, load: Load, batch: readonly Segment[]): Work;
+  work(op: Op, load: LoadedProgram, batch: readonly Segment[]): KernelCost;
   /** A thread needs so much room for itself. */
-  scratchBytes?(op: Op, load: Load): number;
+  scratchBytes?(op: Op, load: LoadedProgram): number;
 }
 
 /** So that the fields of `place` are those of the others. */
@@ -96,7 +96,7 @@ export function operation<K extends Operation['kind'], Fields extends Readonly<R
 }
 
 /** Rows of a buffer in a step. */
-export function numRows({ program }: Load, buffer: string, batch: readonly Segment[]): number {
+export function numRows({ program }: LoadedProgram, buffer: string, batch: readonly Segment[]): number {
   const { rows, perRow = 1 } = program.buffers[buffer] ?? {};
   const isSampled = rows === 'samples';
   return (
@@ -105,7 +105,7 @@ export function numRows({ program }: Load, buffer: string, batch: readonly Segme
 }
 
 /** Of an operation that reads and writes rows of f32, and computes next to nothing. */
-export function rowWork(load: Load, buffers: readonly string[], batch: readonly Segment[]): Work {
+export function rowCost(load: LoadedProgram, buffers: readonly string[], batch: readonly Segment[]): KernelCost {
   const bytes = buffers.reduce(
     (sum, name) => sum + 4 * numRows(load, name, batch) * (load.program.buffers[name]?.width ?? 0),
     0,

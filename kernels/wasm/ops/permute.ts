@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const permute = operation('permute', {
   params: struct('PermuteParams', { x: 'u32', out: 'u32', rowBytes: 'u32', order: 'u32' }),
@@ -14,5 +14,5 @@ export const permute = operation('permute', {
   run: (step, { params, fields }) => {
     step.kernels.permute(params, ...step.share(step.count(Control.numRows) * fields.perRow));
   },
-  work: (op, load, batch) => rowWork(load, [op.out, op.out], batch),
+  work: (op, load, batch) => rowCost(load, [op.out, op.out], batch),
 });

@@ -1,6 +1,6 @@
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const qkNorm = operation('qk_norm', {
   params: struct('QkNormParams', {
@@ -25,5 +25,5 @@ export const qkNorm = operation('qk_norm', {
   run: (step, { params }) => {
     step.kernels.qk_norm(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowWork(load, [op.qkv, op.qkv], batch),
+  work: (op, load, batch) => rowCost(load, [op.qkv, op.qkv], batch),
 });

@@ -1,5 +1,5 @@
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const rmsNorm = operation('rms_norm', {
   params: struct('RmsNormParams', {
@@ -29,5 +29,5 @@ export const rmsNorm = operation('rms_norm', {
   run: (step, { params, fields }) => {
     step.kernels.rms_norm(params, ...step.share(step.count(fields.count)));
   },
-  work: (op, load, batch) => rowWork(load, [op.x, op.out], batch),
+  work: (op, load, batch) => rowCost(load, [op.x, op.out], batch),
 });

@@ -1,6 +1,6 @@
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const ropeStore = operation('rope_store', {
   params: struct('RopeStoreParams', {
@@ -42,5 +42,5 @@ export const ropeStore = operation('rope_store', {
   run: (step, { params }) => {
     step.kernels.rope_store(params, ...step.share(step.count(Control.numRows)));
   },
-  work: (op, load, batch) => rowWork(load, [op.qkv, op.qkv], batch),
+  work: (op, load, batch) => rowCost(load, [op.qkv, op.qkv], batch),
 });

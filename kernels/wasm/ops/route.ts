@@ -1,6 +1,6 @@
 import { Control } from '../shared_step.ts';
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const route = operation('route', {
   params: struct('RouteParams', {
@@ -31,7 +31,7 @@ export const route = operation('route', {
     step.kernels.route(params, ...step.share(numRows));
     step.barrier.arrive();
     const [first, end] = step.share(1);
-    if (first < end) step.kernels.number_places(params, numRows);
+    if (first < end) step.kernels.number_expert_slots(params, numRows);
   },
-  work: (op, load, batch) => rowWork(load, [op.logits, op.routes], batch),
+  work: (op, load, batch) => rowCost(load, [op.logits, op.routes], batch),
 });

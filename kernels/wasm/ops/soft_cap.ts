@@ -1,5 +1,5 @@
 import { struct } from '../struct.ts';
-import { operation, rowWork } from './operation.ts';
+import { operation, rowCost } from './operation.ts';
 
 export const softCap = operation('soft_cap', {
   params: struct('SoftCapParams', { x: 'u32', stride: 'u32', width: 'u32', cap: 'f32' }),
@@ -10,5 +10,5 @@ export const softCap = operation('soft_cap', {
   run: (step, { params, fields }) => {
     step.kernels.soft_cap(params, ...step.shareTable(step.count(fields.count), fields.width));
   },
-  work: (op, load, batch) => rowWork(load, [op.x, op.x], batch),
+  work: (op, load, batch) => rowCost(load, [op.x, op.x], batch),
 });

@@ -7,7 +7,7 @@ import { operation } from './operation.ts';
 /** What fits a workgroup's memory beside the rest. */
 const MAX_EXPERTS = 1_024;
 
-/** The best experts of a row and their weights, and of a row alone its places; one workgroup per row. */
+/** The best experts of a row and their weights, and of a row alone its expert slots; one workgroup per row. */
 export const routeKernel = {
   name: 'route',
   params: {
@@ -26,9 +26,9 @@ export const routeKernel = {
   constants: { WORKGROUP_SIZE: 64, EXPERTS: 8, PER_TOKEN: 2 },
 } as const satisfies KernelSpec;
 
-/** Places by expert, then by row, and the items of products, in steps of several rows; one workgroup. */
-export const numberPlacesKernel = {
-  name: 'number_places',
+/** Expert slots by expert, then by row, and the items of products, in steps of several rows; one workgroup. */
+export const numberExpertSlotsKernel = {
+  name: 'number_expert_slots',
   params: { routes_stride: 'u32', picks_at: 'u32', order_at: 'u32', items_at: 'u32', tiled_rows: 'u32' },
   buffers: {
     step: { access: 'read', dtype: 'u32' },
@@ -38,7 +38,7 @@ export const numberPlacesKernel = {
   constants: { WORKGROUP_SIZE: 256, EXPERTS: 8, PER_TOKEN: 2 },
 } as const satisfies KernelSpec;
 
-/** `out[place, :] = x[row of the place, :]`, one workgroup per place. */
+/** `out[expertSlot, :] = x[row of the expertSlot, :]`, one workgroup per expert slot. */
 export const permuteKernel = {
   name: 'permute',
   params: { stride: 'u32', order_at: 'u32' },
@@ -50,7 +50,7 @@ export const permuteKernel = {
   constants: { WORKGROUP_SIZE: 64 },
 } as const satisfies KernelSpec;
 
-/** `out[r, :] += sum of weight · x[place, :]`, one workgroup per row. */
+/** `out[r, :] += sum of weight · x[expertSlot, :]`, one workgroup per row. */
 export const combineKernel = {
   name: 'combine',
   params: { stride: 'u32', routes_stride: 'u32', per_token: 'u32' },
@@ -88,7 +88,7 @@ export const route = operation('route', (plan, op) => {
     work: ({ rows }) => ({ bytes: rows * experts * 4, flops: 0 }),
   });
   plan.push({
-    spec: numberPlacesKernel,
+    spec: numberExpertSlotsKernel,
     specialisation: { constants },
     params: {
       routes_stride: routes.stride,

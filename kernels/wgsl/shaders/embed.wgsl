@@ -1,8 +1,8 @@
 // embed: out[r, :] = table[token(r), :] * scale, unpacked to f32
 //
 //   weight  [outputs][inner] in FORMAT, the slice of the table that starts at `first_output`
-//   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT and a slot of drawn ones; position; KV slot
-//   slots   u32, what was drawn before
+//   step    the step's header, then its rows [rows][3] u32: token, or SLOT_BIT and a slot of sampled ones; position; KV slot
+//   slots   u32, what was sampled before
 //   out     [rows][out_stride] f32
 //
 // One workgroup per row. A table over the binding limit comes in slices; each writes the rows whose token it holds.
@@ -34,7 +34,7 @@ fn embed(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_inde
   if (token >= SLOT_BIT) {
     token = slots[token - SLOT_BIT];
   }
-  // Nothing was drawn: whatever comes of this row is nobody's.
+  // Nothing was sampled: whatever comes of this row is nobody's.
   if (token >= params.vocab) {
     token = 0;
   }

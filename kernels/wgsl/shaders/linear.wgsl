@@ -7,9 +7,9 @@
 //   norm     [x_stride]       f32, read by kernels that normalise x on the way in
 //   step     the step's header; [count_at] is the number of rows
 //   out      [rows][out_stride] f32
-//   EXPERTS  1: step is the routing of a mixture (see number_places.wgsl), whose items are rows of one expert each; [count_at] is the
+//   EXPERTS  1: step is the routing of a mixture (see number_expert_slots.wgsl), whose items are rows of one expert each; [count_at] is the
 //            number of items, which lie from items_at on; the slice has num_experts, the first of them first_expert, `outputs` each
-//   PERMUTED 1, with EXPERTS: x is not in the order of places: [order_at] of step has the row of each
+//   PERMUTED 1, with EXPERTS: x is not in the order of expert_slots: [order_at] of step has the row of each
 //   GATED    over 0: outputs come in pairs (gate, up); out[r, o / 2] = gate_of(gate) * up
 
 const GATED: u32 = 0;

@@ -5,7 +5,7 @@
 //
 // One workgroup per LANES * ROWS outputs and COLUMNS rows of x. A thread sums groups of ROWS neighbouring outputs, so that an x that is
 // loaded once serves all of them; LANES neighbouring threads have the same group of other outputs, so that of 32 lanes' loads of x only
-// 32 / LANES are at different places. Sums go into workgroup memory, a SECTION of groups at a time; then one thread per output and row
+// 32 / LANES are at different expert_slots. Sums go into workgroup memory, a SECTION of groups at a time; then one thread per output and row
 // adds them up in order. No subgroups.
 
 // Groups that the workgroup has at a time, and between two barriers: 3 KiB of sums, or more.

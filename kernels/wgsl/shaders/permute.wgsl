@@ -1,9 +1,9 @@
-// permute: out[place, :] = x[order[place], :]
+// permute: out[expert_slot, :] = x[order[expert_slot], :]
 //
-//   x, out   [rows or places][stride] f32
-//   routing  from order_at [places] u32: rows
+//   x, out   [rows or expert_slots][stride] f32
+//   routing  from order_at [expert_slots] u32: rows
 //
-// One workgroup per place, which are folded over y and z.
+// One workgroup per expert_slot, which are folded over y and z.
 
 const WORKGROUP_SIZE: u32 = 64;
 
@@ -24,9 +24,9 @@ fn permute(
   @builtin(local_invocation_index) thread: u32,
 ) {
   let quads = params.stride / 4;
-  let place = workgroup.y * num.x + workgroup.x;
-  let row = routing[params.order_at + place];
+  let expert_slot = workgroup.y * num.x + workgroup.x;
+  let row = routing[params.order_at + expert_slot];
   for (var i = thread; i < quads; i += WORKGROUP_SIZE) {
-    out[place * quads + i] = x[row * quads + i];
+    out[expert_slot * quads + i] = x[row * quads + i];
   }
 }

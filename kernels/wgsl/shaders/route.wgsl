@@ -2,10 +2,10 @@
 // `is_normalised`
 //
 //   logits   [rows][logits_stride] f32
-//   routes   [rows][routes_stride] u32: PER_TOKEN weights as f32, best first; the places after them are number_places'
+//   routes   [rows][routes_stride] u32: PER_TOKEN weights as f32, best first; the expert_slots after them are number_expert_slots'
 //   routing  from picks_at [rows][PER_TOKEN] u32: experts
 //
-// One workgroup per row. A row alone has its places numbered here: each expert that it goes to is an item.
+// One workgroup per row. A row alone has its expert_slots numbered here: each expert that it goes to is an item.
 
 const WORKGROUP_SIZE: u32 = 64;
 const EXPERTS: u32 = 8;
@@ -105,15 +105,15 @@ fn route(
   }
   if (num.x == 1 && thread < PER_TOKEN) {
     let expert = picks[thread];
-    var place = 0u;
+    var expert_slot = 0u;
     for (var i = 0u; i < PER_TOKEN; i++) {
-      place += select(0u, 1u, picks[i] < expert);
+      expert_slot += select(0u, 1u, picks[i] < expert);
     }
-    routes[PER_TOKEN + thread] = place;
-    routing[params.order_at + place] = 0u;
-    let item = params.items_at + 3 * place;
+    routes[PER_TOKEN + thread] = expert_slot;
+    routing[params.order_at + expert_slot] = 0u;
+    let item = params.items_at + 3 * expert_slot;
     routing[item] = expert;
-    routing[item + 1] = place;
+    routing[item + 1] = expert_slot;
     routing[item + 2] = 1u;
     if (thread == 0) {
       routing[0] = PER_TOKEN;

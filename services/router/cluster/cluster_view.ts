@@ -251,7 +251,7 @@ export class ClusterView implements AllMembers {
     const instance = this.#instances.get(name);
     if (instance?.member.epoch !== epoch) {
       // It believes that it is a member: it is told otherwise, and registers, with every check.
-      bus.publish(subjects.stranger(epoch), toBytes({ router: identity.epoch }));
+      bus.publish(subjects.unknownMember(epoch), toBytes({ router: identity.epoch }));
       return;
     }
     const wasPlaceable = instance.isPlaceable;

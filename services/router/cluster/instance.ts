@@ -2,9 +2,9 @@
 import { setMaxListeners } from 'node:events';
 import {
   holderId,
-  type Load,
+  type InstanceLoad,
   type Member,
-  type Pulse,
+  type HeartbeatStatus,
   type Registration,
 } from '../../../shared/protocol/membership.ts';
 import { OpenPlacements, type Placements } from './open_placements.ts';
@@ -21,7 +21,7 @@ export class Instance {
   readonly model: string | undefined;
   /** Aborts when nothing more can come from it: it is silent, another took its name, or it left some time ago. */
   readonly lost = new AbortController();
-  load: Load | undefined;
+  load: InstanceLoad | undefined;
   lastHeardMs: number;
   /** A call could not reach it, and none has since. */
   isSuspect = false;
@@ -95,7 +95,7 @@ export class Instance {
   /** What a placement compares: sequences there by its own word and those it had not seen then, or those of this router if they are more. */
   get queueLength(): number {
     const { running = 0, waiting = 0 } = this.load ?? {};
-    return Math.max(this.#placed.size, running + waiting + this.#placed.numUnseen);
+    return Math.max(this.#placed.size, running + waiting + this.#placed.numUnreported);
   }
 
   /** A call goes there. @returns its number. */
@@ -109,7 +109,7 @@ export class Instance {
   }
 
   /** It speaks; `router` is the epoch of this one. */
-  hear({ load, seen }: Pulse, router: string, nowMs: number): void {
+  hear({ load, seen }: HeartbeatStatus, router: string, nowMs: number): void {
     this.load = load;
     this.lastHeardMs = nowMs;
     this.isHeardSince = true;

@@ -1,7 +1,7 @@
 /**
  * Blocks by key, in one typed array: four words each, open addressing, in SEGMENTS parts that grow one by one, so that none takes long.
  *
- *   [key low][key high][set of holders][stretch]     free where the set is 0
+ *   [key low][key high][set of holders][segment]     free where the set is 0
  *
  * Four of them are a line of the processor's cache, and a key is looked for first in the line that its hash says: one look at memory.
  * Addresses for all keys there may be are set aside at once, and each segment grows where it is: what no segment has come to yet is no
@@ -14,7 +14,7 @@ const HOME_BITS = 23;
 const HOME_MASK = (1 << HOME_BITS) - 1;
 export const WORDS = 4;
 export const SET = 2;
-export const STRETCH = 3;
+export const SEGMENT = 3;
 /** Slots of a line. */
 const LINE = 4;
 /** Odd, from the golden ratio and from MurmurHash3: they spread keys that are small numbers. */

@@ -14,7 +14,7 @@ export class OpenPlacements {
   readonly #open = new Set<number>();
   /** The last placement that the instance had seen at its last heartbeat. */
   #seen = 0;
-  #numUnseen = 0;
+  #numUnreported = 0;
 
   constructor(placements: Placements) {
     this.#placements = placements;
@@ -25,26 +25,26 @@ export class OpenPlacements {
   }
 
   /** Open calls placed after the last one that the instance had seen, and so not yet in its own queue length. */
-  get numUnseen(): number {
-    return this.#numUnseen;
+  get numUnreported(): number {
+    return this.#numUnreported;
   }
 
   /** A call goes there. @returns its number. */
   add(): number {
     const placement = ++this.#placements.last;
     this.#open.add(placement);
-    this.#numUnseen++;
+    this.#numUnreported++;
     return placement;
   }
 
   /** That call has ended. */
   end(placement: number): void {
-    if (this.#open.delete(placement) && placement > this.#seen) this.#numUnseen--;
+    if (this.#open.delete(placement) && placement > this.#seen) this.#numUnreported--;
   }
 
   /** A heartbeat says which placement the instance had seen last; a late heartbeat says less than was known. */
   seen(last: number): void {
     this.#seen = Math.max(this.#seen, last);
-    this.#numUnseen = [...this.#open].filter((placement) => placement > this.#seen).length;
+    this.#numUnreported = [...this.#open].filter((placement) => placement > this.#seen).length;
   }
 }

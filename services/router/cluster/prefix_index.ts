@@ -2,21 +2,21 @@
  * Who holds which blocks, in which tiers. Soft state, fed by block events.
  *
  * A question is a chain of keys; the answer says for each range of it who holds those blocks. A block's entry in the table
- * says its set of holders, and its stretch.
+ * says its set of holders, and its segment.
  *
- * A stretch is a part of a chain whose blocks all have one set, found when a question walked it. A key says all that comes before it, so
- * who meets a stretch's first block and its last one has met all between them, and jumps. A block that changes its set ends its stretch.
+ * A segment is a part of a chain whose blocks all have one set, found when a question walked it. A key says all that comes before it, so
+ * who meets a segment's first block and its last one has met all between them, and jumps. A block that changes its set ends its segment.
  *
  * Bounded (P1): beyond `maxKeys` new keys are not indexed, and what is not indexed is computed or found by its holder itself.
  */
 import { tiers, type BlockRun } from '../../../shared/protocol/block_events.ts';
 import { HolderSets, NO_SET, type HeldBy } from './holder_sets.ts';
-import { KeyTable, MAX_TOGETHER, SEGMENTS, SET, STRETCH, WORDS } from './key_table.ts';
-import { Stretches } from './stretches.ts';
+import { KeyTable, MAX_TOGETHER, SEGMENTS, SET, SEGMENT, WORDS } from './key_table.ts';
+import { KeySegments } from './key_segments.ts';
 
 const MAX_KEYS = 16_000_000;
-/** A walk of so many blocks that had one set is worth remembering, and when it met few stretches only. */
-const MIN_STRETCH = 16;
+/** A walk of so many blocks that had one set is worth remembering, and when it met few segments only. */
+const MIN_SEGMENT = 16;
 /** Places that one call looks at for forgotten holders: some tens of microseconds. */
 const SWEEP_SLOTS = 8_192;
 /** Remembered at most by one question: some tens of microseconds. */
@@ -33,7 +33,7 @@ export class PrefixIndex {
   readonly #maxKeys: number;
   readonly #table: KeyTable;
   readonly #sets = new HolderSets();
-  readonly #stretches = new Stretches();
+  readonly #segments = new KeySegments();
   /** Segments that may have entries of forgotten holders: [#swept, SEGMENTS), the first of them perhaps in its first places only. */
   #swept = SEGMENTS;
   /** Of the segment #swept the places from here on are done, as it was when it ended at the second. */
@@ -60,7 +60,7 @@ export class PrefixIndex {
   }
 
   get bytes(): number {
-    return this.#table.bytes + this.#stretches.bytes;
+    return this.#table.bytes + this.#segments.bytes;
   }
 
   apply(holder: string, { operation, tier, keys }: BlockRun): void {
@@ -100,10 +100,10 @@ export class PrefixIndex {
       }
       if (!isNew) {
         this.#sets.count(words[at + SET]!, -1);
-        this.#stretches.end(words[at + STRETCH]!);
+        this.#segments.end(words[at + SEGMENT]!);
       }
       words[at + SET] = to;
-      words[at + STRETCH] = 0;
+      words[at + SEGMENT] = 0;
       this.#sets.count(to, 1);
     }
   }
@@ -138,7 +138,7 @@ export class PrefixIndex {
     const endRange = (end: number): void => {
       if (set === 0) return;
       found.push({ start, end, heldBy: sets.heldBy(set) });
-      if (numWalked >= MIN_STRETCH && numWalked * MIN_STRETCH > end - start)
+      if (numWalked >= MIN_SEGMENT && numWalked * MIN_SEGMENT > end - start)
         this.#mark(keys, start, numJumps > 0 ? Math.min(end, start + MAX_MARKED) : start + numWalked, numJumps > 0);
     };
     // Blocks [first, last) have been looked at together.
@@ -159,8 +159,8 @@ export class PrefixIndex {
           [start, set, numWalked, numJumps] = [i, its, 0, 0];
         }
       }
-      const stretch = set === 0 ? 0 : words[at + STRETCH]!;
-      const next = stretch === 0 ? i + 1 : this.#jump(keys, i, stretch);
+      const segment = set === 0 ? 0 : words[at + SEGMENT]!;
+      const next = segment === 0 ? i + 1 : this.#jump(keys, i, segment);
       if (next > i + 1) {
         numJumps++;
         // Who jumps need not look ahead.
@@ -172,14 +172,14 @@ export class PrefixIndex {
     return found;
   }
 
-  /** The first block from `from` on that is not in its stretch. */
-  #jump(keys: Int32Array, from: number, stretch: number): number {
-    const end = Math.min(this.#stretches.endOf(stretch), keys.length / 2);
+  /** The first block from `from` on that is not in its segment. */
+  #jump(keys: Int32Array, from: number, segment: number): number {
+    const end = Math.min(this.#segments.endOf(segment), keys.length / 2);
     const { words } = this.#table;
     let [inside, outside] = [from, end];
-    // The last one first: mostly the question has the whole stretch.
+    // The last one first: mostly the question has the whole segment.
     for (let at = end - 1; inside + 1 < outside; at = (inside + outside) >> 1) {
-      if (words[this.#table.find(keys[2 * at]!, keys[2 * at + 1]!) + STRETCH] === stretch) inside = at;
+      if (words[this.#table.find(keys[2 * at]!, keys[2 * at + 1]!) + SEGMENT] === segment) inside = at;
       else outside = at;
     }
     return inside + 1;
@@ -187,18 +187,18 @@ export class PrefixIndex {
 
   /** Remembers that blocks [start, end) have one set. All of them were walked, or some were jumped over. */
   #mark(keys: Int32Array, start: number, end: number, isJumped: boolean): void {
-    const stretch = this.#stretches.begin(end);
+    const segment = this.#segments.begin(end);
     const { words } = this.#table;
     for (let i = start; i < end; i++) {
       const at = isJumped ? this.#table.find(keys[2 * i]!, keys[2 * i + 1]!) : this.#walked[i - start]!;
-      words[at + STRETCH] = stretch;
+      words[at + SEGMENT] = segment;
     }
   }
 
   #delete(at: number): void {
     const { words } = this.#table;
     this.#sets.count(words[at + SET]!, -1);
-    this.#stretches.end(words[at + STRETCH]!);
+    this.#segments.end(words[at + SEGMENT]!);
     this.#table.delete(at);
   }
 

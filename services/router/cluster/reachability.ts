@@ -93,12 +93,12 @@ export class Reachability {
     if (isOver) return true;
     if (cause === undefined) instance.answered(clock.nowMs());
     else instance.failed(cause);
-    if (instance.unreachable !== before) this.#tell(instance);
+    if (instance.unreachable !== before) this.#notify(instance);
     this.#options.onChanged(instance);
     return cause === undefined;
   }
 
-  #tell({ member, unreachable }: Instance): void {
+  #notify({ member, unreachable }: Instance): void {
     const { bus, log, router } = this.#options;
     const { name, address, epoch } = member;
     if (unreachable === undefined) log.info({ member: name, address }, 'reached');

@@ -35,7 +35,7 @@ export interface Asked {
   readonly keys: Int32Array;
   readonly maxLength: number;
   readonly avoided: Avoided;
-  readonly isInsisting?: boolean;
+  readonly retryAvoided?: boolean;
   /** The decode instance is chosen already and holds blocks [0, from). */
   readonly decode?: { readonly instance: Instance; readonly from: number };
 }
@@ -95,9 +95,9 @@ export class Conductor {
   }
 
   decide(asked: Asked): Outcome {
-    const { requestId, numTokens, keys, maxLength, isInsisting = false, decode } = asked;
+    const { requestId, numTokens, keys, maxLength, retryAvoided = false, decode } = asked;
     const question: Question = {
-      ...{ numTokens, maxLength, isInsisting, numBlocks: keys.length / 2 },
+      ...{ numTokens, maxLength, retryAvoided, numBlocks: keys.length / 2 },
       decode: decode && { id: decode.instance.id, from: decode.from },
     };
     const snapshot = this.#snapshot(asked);
@@ -149,7 +149,7 @@ export class Conductor {
     return {
       blockSize: view.model?.format.blockSize ?? 1,
       ...{ decode: of('decode'), prefill: of('prefill'), ranges },
-      turn: view.otherRouters.length > 0 ? this.#options.turn : 0,
+      tieBreak: view.otherRouters.length > 0 ? this.#options.turn : 0,
       ageMs: nowMs - this.#startMs,
       withoutDecodeMs: seenMs === undefined ? undefined : nowMs - seenMs,
     };

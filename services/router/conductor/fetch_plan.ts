@@ -38,7 +38,7 @@ export function coveredTo(ranges: readonly HeldSnapshot[], from: number): number
 }
 
 /** Per holder's id, the blocks it has without a hole from the first on; who has none is left out. */
-export function runsOf(ranges: readonly HeldSnapshot[]): Map<string, number> {
+export function matchesOf(ranges: readonly HeldSnapshot[]): Map<string, number> {
   const runs = new Map<string, number>();
   let covered = 0;
   for (const { start, end, holders } of ranges) {

@@ -44,7 +44,7 @@ export interface ClusterSnapshot {
   /** Ascending; what nobody has is in none. */
   readonly ranges: readonly HeldSnapshot[];
   /** Which of several equals is taken: routers differ in it, so that they do not all take the same one. */
-  readonly turn: number;
+  readonly tieBreak: number;
   /** How long this router has been there, ms: a young one has seen nobody yet. */
   readonly ageMs: number;
   /** Since when no decode instance has room for the question, ms; 0: one has; undefined: none ever had. */
@@ -59,7 +59,7 @@ export interface Question {
   /** The list never grows beyond this: an instance with fewer device blocks cannot take it. */
   readonly maxLength: number;
   /** Those that are avoided are tried too: nobody else was left. */
-  readonly isInsisting: boolean;
+  readonly retryAvoided: boolean;
   /** Given when the decode instance is chosen already and holds blocks [0, from). */
   readonly decode: { readonly id: string; readonly from: number } | undefined;
 }

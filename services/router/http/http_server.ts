@@ -14,7 +14,7 @@ import { poolView } from '../cluster/pool_view.ts';
 import { clusterMetrics } from '../metrics/cluster_metrics.ts';
 import { mergeMetrics } from '../metrics/merge_metrics.ts';
 import type { ApiContext } from '../openai/api_context.ts';
-import type { Face, ListenFace } from '../router.ts';
+import type { HttpApp, ListenHttp } from '../router.ts';
 import { Cors } from './cors.ts';
 import { namesOf, withClient } from './http_exchange.ts';
 import { takeBody } from './take_body.ts';
@@ -29,7 +29,7 @@ const withoutCompilers = {
   buildSerializer: (() => () => JSON.stringify) as never,
 };
 
-function createHttpServer(face: Face): FastifyInstance {
+function createHttpServer(face: HttpApp): FastifyInstance {
   const { context, config } = face;
   const app = fastify({
     logger: false,
@@ -227,7 +227,7 @@ function answerClientError(error: Error & { code?: string }, socket: Socket, met
   });
 }
 
-function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
+function addHealthRoutes(app: FastifyInstance, { context, view }: HttpApp): void {
   const health = (): { code: number; body: object } => {
     const numDecode = view.of('decode').filter(({ isPlaceable }) => isPlaceable).length;
     const status = context.admission.isDraining ? 'draining' : numDecode > 0 ? 'ok' : 'no decode instance';
@@ -249,7 +249,7 @@ function addHealthRoutes(app: FastifyInstance, { context, view }: Face): void {
   });
 }
 
-function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, view, index, bus }: Face): void {
+function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, view, index, bus }: HttpApp): void {
   const cluster = clusterMetrics({ view, index, bus });
   app.get('/metrics', async (_request, reply) => {
     const models = [...new Set([context, ...contexts()])].map(({ metrics }) => metrics.text());
@@ -270,7 +270,7 @@ function addInsideRoutes(app: FastifyInstance, { context, contexts, decisions, v
 }
 
 /** @throws Error naming the address, for instance when it is in use. */
-export const listenHttp: ListenFace = async (bind, face) => {
+export const listenHttp: ListenHttp = async (bind, face) => {
   const app = createHttpServer(face);
   // One address: of `localhost` fastify would make two servers, and only one of them as it is set up here.
   const host = bind

@@ -25,17 +25,17 @@ export function takeBody(bodies: Bodies, payload: IncomingMessage, declared: str
     };
     const add = (chunk: Buffer): void => {
       try {
-        arrival?.add(chunk);
+        bodySlot?.add(chunk);
       } catch (error) {
         refuse(error);
       }
     };
     const end = (): void => {
-      if (arrival) resolve(arrival.end());
+      if (bodySlot) resolve(bodySlot.end());
     };
-    let arrival: ReturnType<Bodies['begin']> | undefined;
+    let bodySlot: ReturnType<Bodies['begin']> | undefined;
     try {
-      arrival = bodies.begin(Number(declared ?? 0));
+      bodySlot = bodies.begin(Number(declared ?? 0));
     } catch (error) {
       refuse(error);
       return;
@@ -44,7 +44,7 @@ export function takeBody(bodies: Bodies, payload: IncomingMessage, declared: str
     payload.once('end', end);
     payload.once('close', () => {
       if (payload.complete) return;
-      arrival.drop();
+      bodySlot.drop();
       reject(new Failure('cancelled', 'the client left before its request had arrived'));
     });
   });

@@ -4,7 +4,7 @@
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client';
 import type { ClusterBus } from '../../../shared/bus/cluster_bus.ts';
-import type { Load, TierStats } from '../../../shared/protocol/membership.ts';
+import type { InstanceLoad, TierStats } from '../../../shared/protocol/membership.ts';
 import type { ClusterView } from '../cluster/cluster_view.ts';
 import type { Instance } from '../cluster/instance.ts';
 import type { PrefixIndex } from '../cluster/prefix_index.ts';
@@ -69,7 +69,7 @@ function addInstances({ gauge, counter }: Adders, view: ClusterView): void {
   const labels = ['engine', 'role', 'model_name'];
   const per =
     (isWanted: (instance: Instance) => boolean) =>
-    (value: (load: Load) => number | undefined): Collect =>
+    (value: (load: InstanceLoad) => number | undefined): Collect =>
     (set) => {
       for (const instance of view.all().filter(isWanted)) {
         const found = instance.load && value(instance.load);

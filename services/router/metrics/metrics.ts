@@ -4,7 +4,7 @@ import { Failure } from '../../../shared/base/failure.ts';
 import { errorStatus } from '../openai/errors.ts';
 import type { Log } from '../../../shared/base/log.ts';
 import { IndexDrift } from '../index_drift.ts';
-import type { RequestRecord } from '../relay/request_log.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
 
 /** vLLM's own, so that quantiles of both compare. */
 const LATENCY_BUCKETS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680];
@@ -150,7 +150,7 @@ export class RouterMetrics {
   }
 
   /** Of a completion that ended, however it did. */
-  observeRequest(record: RequestRecord): void {
+  observeRequest(record: RequestTrace): void {
     // What was refused before it was placed is counted as refused, not as a request of no length.
     if (!record.endpoint.startsWith('/v1/') || record.attempts.length === 0) return;
     this.#ended.inc({ finished_reason: record.finishReason ?? 'unknown' });

@@ -26,7 +26,7 @@ export interface ApiContext {
   readonly stalledReaderMs: number;
   readonly sseKeepAliveMs: number;
   readonly newId: () => string;
-  readonly drawSeed: () => number;
+  readonly newSeed: () => number;
   /** A request has ended by itself: what it generated may begin another. */
   readonly onGenerated: (prompt: Uint32Array, generated: readonly number[]) => void;
   /** Aborts, with a Failure as its reason, when the router cannot wait for what runs any longer. */

@@ -28,7 +28,7 @@ export interface Body {
 }
 
 /** One that is arriving. */
-export interface Arrival {
+export interface BodySlot {
   /** @throws Failure `overloaded`, Error 413 for more than the limit; what was there is let go of then. */
   add(chunk: Buffer): void;
   /** It is all there. */
@@ -77,7 +77,7 @@ export class Bodies {
   }
 
   /** `declared`: its length, where that is known. @throws Error 413 for more than the limit. */
-  begin(declared: number): Arrival {
+  begin(declared: number): BodySlot {
     const [limitBytes, maxAllBytes] = [this.limitBytes, this.#maxAllBytes];
     if (declared > limitBytes) throw this.#tooLarge();
     let chunks: Buffer[] = [];

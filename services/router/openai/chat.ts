@@ -33,8 +33,8 @@ export async function chat(all: ApiContext, scope: RequestScope): Promise<void> 
   record.promptTokens = promptTokens.length;
   const generation = generationOf(context, body, promptTokens, body.maxTokens, 'messages');
   refuseTooMany(promptTokens.length * (1 + body.numPromptLogprobs), 'prompt_logprobs');
-  const pieces = scope.own(runPrompt(context, record, generation, scope));
-  await respond(context, scope, body, [{ record, generation, pieces, echo: undefined }], chatFormat(context, body));
+  const deltas = scope.own(runPrompt(context, record, generation, scope));
+  await respond(context, scope, body, [{ record, generation, deltas, echo: undefined }], chatFormat(context, body));
 }
 
 function chatFormat(context: ApiContext, { isReturningIds }: ChatBody): AnswerFormat<readonly ChatLogprob[]> {

@@ -6,7 +6,7 @@ import type { Clock } from '../../../shared/base/clock.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
 import type { RequestCounts } from '../relay/request_counts.ts';
-import type { RequestRecord } from '../relay/request_log.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
 import { numCharactersOf } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
 import { answerJson, finishedHeaders, usageOf, type Usage } from './common.ts';
@@ -14,23 +14,23 @@ import { PromptOffsets, type OffsetOf } from './completion_logprobs.ts';
 import { sendEvents } from './event_stream.ts';
 import type { CommonBody } from './parameters.ts';
 import { inSlices, promptLogprobsJson, promptTextOf, promptTokensOf } from './prompt_logprobs.ts';
-import { merge, type Piece } from './prompt_run.ts';
+import { merge, type AnswerDelta } from './prompt_run.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** A prefill's report may come a moment after the last token; usage and headers of an answer wait no longer than this for it. */
 const REPORT_WAIT_MS = 20;
 
 /** One prompt of a request, under way. */
-export interface Run {
-  readonly record: RequestRecord;
+export interface PromptRun {
+  readonly record: RequestTrace;
   readonly generation: Generation;
-  readonly pieces: AsyncGenerator<Piece>;
+  readonly deltas: AsyncGenerator<AnswerDelta>;
   /** What its text begins with; undefined: with what is generated. */
   readonly echo: string | Uint32Array | undefined;
 }
 
 /** What comes next of a choice: of its prompt where that is echoed, then of its output. */
-interface ChoicePart<L> extends Pick<Piece, 'text' | 'finish' | 'stopReason'> {
+interface ChoiceDelta<L> extends Pick<AnswerDelta, 'text' | 'finish' | 'stopReason'> {
   /** Of its run. */
   readonly index: number;
   /** Undefined: it goes on with what an earlier part has begun to say. */
@@ -41,10 +41,10 @@ interface ChoicePart<L> extends Pick<Piece, 'text' | 'finish' | 'stopReason'> {
 }
 
 /** A choice that has ended. */
-interface WholeChoice extends Pick<ChoicePart<unknown>, 'index' | 'text'> {
+interface WholeChoice extends Pick<ChoiceDelta<unknown>, 'index' | 'text'> {
   readonly ids: readonly number[];
-  readonly finish: Piece['finish'] | null;
-  readonly stopReason: Piece['stopReason'];
+  readonly finish: AnswerDelta['finish'] | null;
+  readonly stopReason: AnswerDelta['stopReason'];
 }
 
 /** One chunk of a stream. */
@@ -70,7 +70,7 @@ export interface AnswerFormat<L> {
   /** Log-probabilities of the prompt stand in each choice; else beside them. */
   readonly hasPromptLogprobsInChoice: boolean;
   /** What a part says in a stream. */
-  chunks(part: ChoicePart<L>, promptTokens: Uint32Array): readonly ChoiceChunk[];
+  chunks(part: ChoiceDelta<L>, promptTokens: Uint32Array): readonly ChoiceChunk[];
 }
 
 /** Answers with what the runs bring. */
@@ -78,7 +78,7 @@ export async function respond<L>(
   context: ApiContext,
   scope: RequestScope,
   body: CommonBody,
-  runs: readonly [Run, ...Run[]],
+  runs: readonly [PromptRun, ...PromptRun[]],
   format: AnswerFormat<L>,
 ): Promise<void> {
   const headers = (): Record<string, string> => finishedHeaders(runs[0].record, body.ignored);
@@ -96,14 +96,14 @@ export async function respond<L>(
 async function* partsOf<L>(
   context: ApiContext,
   { sampling: { numLogprobs } }: CommonBody,
-  runs: readonly Run[],
+  runs: readonly PromptRun[],
   format: AnswerFormat<L>,
   signal: AbortSignal,
-): AsyncGenerator<ChoicePart<L>> {
+): AsyncGenerator<ChoiceDelta<L>> {
   /** Of choices that have begun: characters of their echo. */
   const numEchoed = new Map<number, number>();
   const nothing = { finish: undefined, stopReason: null, logprobs: null };
-  for await (const { index, piece } of merge(runs.map(({ pieces }) => pieces))) {
+  for await (const { index, delta } of merge(runs.map(({ deltas }) => deltas))) {
     const run = runs[index];
     if (!run) continue;
     let isFirst = !numEchoed.has(index);
@@ -121,7 +121,7 @@ async function* partsOf<L>(
       }
       isFirst = false;
     } else if (isFirst) numEchoed.set(index, 0);
-    const { text, tokens, finish, stopReason, offset } = piece;
+    const { text, tokens, finish, stopReason, offset } = delta;
     const at = (numEchoed.get(index) ?? 0) + offset;
     yield {
       ...{ index, text, finish, stopReason, isFirst },
@@ -134,16 +134,16 @@ async function* partsOf<L>(
 async function whole<L>(
   context: ApiContext,
   { numPromptLogprobs, sampling: { numLogprobs } }: CommonBody,
-  runs: readonly [Run, ...Run[]],
+  runs: readonly [PromptRun, ...PromptRun[]],
   format: AnswerFormat<L>,
-  parts: AsyncGenerator<ChoicePart<L>>,
+  parts: AsyncGenerator<ChoiceDelta<L>>,
   signal: AbortSignal,
 ): Promise<string> {
   const outputs = runs.map(() => ({
     text: [] as string[],
     ids: [] as number[],
     list: format.logprobList(),
-    last: undefined as ChoicePart<L> | undefined,
+    last: undefined as ChoiceDelta<L> | undefined,
   }));
   for await (const part of parts) {
     const output = outputs[part.index];
@@ -172,7 +172,7 @@ async function whole<L>(
   const [first] = runs;
   const beside = format.hasPromptLogprobsInChoice ? undefined : ofPrompts[0];
   return answerJson(
-    frameOf(context, format, first.record, format.object.whole),
+    envelopeOf(context, format, first.record, format.object.whole),
     choices,
     { usage: usageOf(countsOf(runs)), ...format.rest(first.generation.promptTokens) },
     beside === undefined ? '' : `,"prompt_logprobs":${beside}`,
@@ -182,12 +182,12 @@ async function whole<L>(
 async function* events<L>(
   context: ApiContext,
   body: CommonBody,
-  runs: readonly [Run, ...Run[]],
+  runs: readonly [PromptRun, ...PromptRun[]],
   format: AnswerFormat<L>,
-  parts: AsyncGenerator<ChoicePart<L>>,
+  parts: AsyncGenerator<ChoiceDelta<L>>,
   signal: AbortSignal,
 ): AsyncGenerator {
-  const head = frameOf(context, format, runs[0].record, format.object.chunk);
+  const head = envelopeOf(context, format, runs[0].record, format.object.chunk);
   const numSent = runs.map(() => 0);
   const usage = (counts: RequestCounts, numTokens: number): { usage?: Usage | null } =>
     body.hasUsage ? { usage: body.hasContinuousUsage ? usageOf([counts], numTokens) : null } : {};
@@ -206,19 +206,19 @@ async function* events<L>(
   yield { ...head, choices: [], usage: usageOf(countsOf(runs)) };
 }
 
-function countsOf(runs: readonly Run[]): RequestCounts[] {
+function countsOf(runs: readonly PromptRun[]): RequestCounts[] {
   return runs.map(({ generation }) => generation.counts);
 }
 
 /** Resolves when the counts of all runs are whole, or soon: tokens have been sent by then. */
-async function countsWhole(runs: readonly Run[], clock: Clock, signal: AbortSignal): Promise<void> {
+async function countsWhole(runs: readonly PromptRun[], clock: Clock, signal: AbortSignal): Promise<void> {
   for (const counts of countsOf(runs)) await counts.prefillsEnded(REPORT_WAIT_MS, clock, signal);
 }
 
-function frameOf<L>(
+function envelopeOf<L>(
   { servedName, clock }: ApiContext,
   { idPrefix }: AnswerFormat<L>,
-  record: RequestRecord,
+  record: RequestTrace,
   object: string,
 ): Record<string, unknown> {
   const id = `${idPrefix}${record.names.clientId ?? record.id}`;

@@ -5,7 +5,7 @@ import { packSeed } from '../../../shared/protocol/packing.ts';
 import { neutralSampling, type Sampling } from '../../../shared/protocol/request.ts';
 import type { Generation } from '../relay/generation.ts';
 import { RequestCounts } from '../relay/request_counts.ts';
-import type { RequestRecord } from '../relay/request_log.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
 import type { TokenName } from '../text/text.ts';
 import type { ApiContext } from './api_context.ts';
 import { ParameterFailure } from './parameter_failure.ts';
@@ -34,7 +34,7 @@ export class UnknownModel extends ParameterFailure {
  * @throws ParameterFailure
  */
 export function generationOf(
-  { facts, drawSeed, maxModelLen }: ApiContext,
+  { facts, newSeed, maxModelLen }: ApiContext,
   body: ChatBody | CompletionBody,
   promptTokens: Uint32Array,
   maxTokens: number | undefined,
@@ -71,7 +71,7 @@ export function generationOf(
       ...{ promptLength: numPrompt, maxLength, promptLogprobs: numPromptTop + 1 },
       // With `ignore_eos` only the tokens that the request names itself end it.
       stopTokenIds: [...(body.isIgnoringEos ? [] : facts.eosTokenIds), ...body.stopTokenIds],
-      sampling: toSampling(body, facts, drawSeed),
+      sampling: toSampling(body, facts, newSeed),
       scope: { adapter: '', salt: body.cacheSalt },
     },
     promptLogprobs: numPromptTop < 0 ? undefined : [],
@@ -83,13 +83,13 @@ export function generationOf(
   };
 }
 
-/** What the client named, else the model's defaults, else OpenAI's. A seed is drawn when the client names none. */
+/** What the client named, else the model's defaults, else OpenAI's. A seed is sampled when the client names none. */
 function toSampling(
   { sampling }: ChatBody | CompletionBody,
   { defaults, vocabSize }: ApiContext['facts'],
-  drawSeed: () => number,
+  newSeed: () => number,
 ): Sampling {
-  const seed = sampling.seedLow === undefined ? packSeed(BigInt(drawSeed())) : {};
+  const seed = sampling.seedLow === undefined ? packSeed(BigInt(newSeed())) : {};
   const wish: Sampling = { ...neutralSampling, temperature: 1, ...seed, ...given(defaults), ...sampling };
   // All of the vocabulary is no cut.
   return { ...wish, topK: wish.topK < 0 || wish.topK >= vocabSize ? 0 : wish.topK };
@@ -159,7 +159,7 @@ export function ignoredHeaders(ignored: readonly string[]): Record<string, strin
 }
 
 /** Where the request ran, in one line; for several prompts, that of the first. */
-export function finishedHeaders(record: RequestRecord, ignored: readonly string[]): Record<string, string> {
+export function finishedHeaders(record: RequestTrace, ignored: readonly string[]): Record<string, string> {
   return {
     'x-request-id': record.names.clientId ?? record.id,
     'x-penstock-request': record.header(),

@@ -1,8 +1,8 @@
 /** `/v1/completions`: prompts as text or token ids, one or several. */
 import { Failure } from '../../../shared/base/failure.ts';
-import type { RequestRecord } from '../relay/request_log.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
-import { respond, type AnswerFormat, type Run } from './choices.ts';
+import { respond, type AnswerFormat, type PromptRun } from './choices.ts';
 import { generationOf } from './common.ts';
 import { completionLogprobs, LogprobLists, type Logprobs } from './completion_logprobs.ts';
 import type { CompletionBody } from './parameters.ts';
@@ -34,9 +34,9 @@ async function startAll(
   body: CompletionBody,
   encoded: readonly Uint32Array[] | undefined,
   scope: RequestScope,
-  first: RequestRecord,
-): Promise<Run[]> {
-  const runs: Run[] = [];
+  first: RequestTrace,
+): Promise<PromptRun[]> {
+  const runs: PromptRun[] = [];
   let numAsked = 0;
   for (const [i, prompt] of (encoded ?? body.prompts).entries()) {
     const record = runs.length === 0 ? first : scope.open('/v1/completions');
@@ -49,8 +49,8 @@ async function startAll(
     const generation = generationOf(context, body, promptTokens, maxTokens, 'prompt');
     numAsked += promptTokens.length * generation.request.promptLogprobs;
     refuseTooMany(numAsked, body.numPromptLogprobs < 0 ? 'echo' : 'prompt_logprobs');
-    const pieces = scope.own(runPrompt(context, record, generation, scope));
-    runs.push({ record, generation, pieces, echo: body.isEchoing ? body.prompts[i] : undefined });
+    const deltas = scope.own(runPrompt(context, record, generation, scope));
+    runs.push({ record, generation, deltas, echo: body.isEchoing ? body.prompts[i] : undefined });
   }
   return runs;
 }

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { Failure } from '../../../shared/base/failure.ts';
-import { linkSignals, OVER } from '../../../shared/base/signal.ts';
+import { linkSignals, DONE } from '../../../shared/base/signal.ts';
 import type { RequestScope } from './request_scope.ts';
 
 export interface EventStreamOptions {
@@ -56,7 +56,7 @@ export async function sendEvents(
     }
     sink.end('data: [DONE]\n\n');
   } finally {
-    over.abort(OVER);
+    over.abort(DONE);
   }
 }
 

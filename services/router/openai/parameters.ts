@@ -23,7 +23,7 @@ const MAX_IGNORED = 32;
 /** Biases of one request, over all its prompts: each prompt's call carries them. */
 const MAX_BIASES = 2 ** 19;
 
-/** How the client wants tokens drawn: what it named, and no more; the model's defaults and neutral values are for the rest. */
+/** How the client wants tokens sampled: what it named, and no more; the model's defaults and neutral values are for the rest. */
 type SamplingWish = Partial<Sampling> & Pick<Sampling, 'numLogprobs' | 'minTokens' | 'biasTokens' | 'biasValues'>;
 
 /** What both endpoints make of their body. */

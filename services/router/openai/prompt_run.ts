@@ -7,13 +7,13 @@ import { Condition } from '../../../shared/base/condition.ts';
 import { Failure } from '../../../shared/base/failure.ts';
 import type { SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { Generation } from '../relay/generation.ts';
-import type { RequestRecord } from '../relay/request_log.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
 import { TextStream } from '../text/text_stream.ts';
 import type { ApiContext } from './api_context.ts';
 import type { RequestScope } from './request_scope.ts';
 
 /** A step of the output; text may lag behind the tokens. */
-export interface Piece {
+export interface AnswerDelta {
   readonly text: string;
   readonly tokens: readonly SampledMessage[];
   /** Where the first of `tokens` begins, in characters of the output. */
@@ -28,17 +28,17 @@ export interface Piece {
 /** Begins when its first piece is asked for. */
 export async function* runPrompt(
   { codec, relay, requests, metrics, clock, onGenerated }: ApiContext,
-  record: RequestRecord,
+  record: RequestTrace,
   generation: Generation,
   scope: RequestScope,
-): AsyncGenerator<Piece> {
+): AsyncGenerator<AnswerDelta> {
   const { signal, untilMs } = scope;
   const { promptTokens, request, ownStopTokenIds } = generation;
   record.counts = generation.counts;
   record.maxTokens = generation.isPromptOnly ? 0 : request.maxLength - promptTokens.length;
   const text = new TextStream(codec, promptTokens, generation.text);
   let outcome: 'finished' | 'failed' | 'cancelled' = 'cancelled';
-  let finish: Piece['finish'];
+  let finish: AnswerDelta['finish'];
   let failure: unknown;
   let lastMs = clock.nowMs();
   const generated: number[] = [];
@@ -57,15 +57,15 @@ export async function* runPrompt(
       const isSilent = modelFinish === 'stop' && !generation.text.isStopIncluded;
       const isSearched = generated.length > request.sampling.minTokens;
       const { numCharacters: offset } = text;
-      let piece = isSilent ? '' : await text.push(sampled.token, isSearched);
-      if (modelFinish) piece += await text.flush(isSearched);
+      let delta = isSilent ? '' : await text.push(sampled.token, isSearched);
+      if (modelFinish) delta += await text.flush(isSearched);
       finish = text.stop === undefined ? modelFinish : 'stop';
       const ownStop = finish === 'stop' && ownStopTokenIds.includes(sampled.token) ? sampled.token : null;
       if (finish) outcome = 'finished';
       // A stop string is no part of what the client has; what is salted is nobody else's.
       if (modelFinish && text.stop === undefined && request.scope.salt === '') onGenerated(promptTokens, generated);
       const numTokens = generated.length;
-      yield { text: piece, tokens: [sampled], offset, numTokens, finish, stopReason: text.stop ?? ownStop };
+      yield { text: delta, tokens: [sampled], offset, numTokens, finish, stopReason: text.stop ?? ownStop };
       if (finish) return;
     }
   } catch (error) {
@@ -79,15 +79,17 @@ export async function* runPrompt(
 }
 
 /** Pieces of several prompts as they come, each with the index of its prompt. The first failure ends it; the scope ends the rest. */
-export async function* merge(runs: readonly AsyncGenerator<Piece>[]): AsyncGenerator<{ index: number; piece: Piece }> {
+export async function* merge(
+  runs: readonly AsyncGenerator<AnswerDelta>[],
+): AsyncGenerator<{ index: number; delta: AnswerDelta }> {
   interface Answer {
-    readonly run: AsyncGenerator<Piece>;
+    readonly run: AsyncGenerator<AnswerDelta>;
     readonly index: number;
-    readonly result: IteratorResult<Piece>;
+    readonly result: IteratorResult<AnswerDelta>;
   }
   const ready: Promise<Answer>[] = [];
   const changed = new Condition();
-  const ask = (run: AsyncGenerator<Piece>, index: number): void => {
+  const ask = (run: AsyncGenerator<AnswerDelta>, index: number): void => {
     const answer = run.next().then((result): Answer => ({ run, index, result }));
     const settled = (): void => {
       ready.push(answer);
@@ -106,6 +108,6 @@ export async function* merge(runs: readonly AsyncGenerator<Piece>[]): AsyncGener
       continue;
     }
     ask(run, index);
-    yield { index, piece: result.value };
+    yield { index, delta: result.value };
   }
 }

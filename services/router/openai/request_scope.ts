@@ -8,7 +8,7 @@
 import { Failure } from '../../../shared/base/failure.ts';
 import { linkSignals, type Link } from '../../../shared/base/signal.ts';
 import type { Body } from './bodies.ts';
-import type { RequestRecord } from '../relay/request_log.ts';
+import type { RequestTrace } from '../relay/request_log.ts';
 import type { ApiContext } from './api_context.ts';
 import { jsonType } from './errors.ts';
 import type { Exchange, RequestNames, Sink } from './exchange.ts';
@@ -26,9 +26,9 @@ export class RequestScope {
   readonly #link: Link;
   readonly #gone: AbortSignal;
   readonly #over = new AbortController();
-  readonly #records: RequestRecord[] = [];
+  readonly #records: RequestTrace[] = [];
   /** Those that have not left yet. */
-  readonly #admitted = new Set<RequestRecord>();
+  readonly #admitted = new Set<RequestTrace>();
   readonly #generators: AsyncGenerator[] = [];
   #names: RequestNames;
 
@@ -56,7 +56,7 @@ export class RequestScope {
   }
 
   /** A record of this request, closed with it. @throws Failure `overloaded` when too many requests are in flight. */
-  open(endpoint: string): RequestRecord {
+  open(endpoint: string): RequestTrace {
     const { admission, requests, newId } = this.#context;
     admission.enter();
     const record = requests.open(newId(), endpoint, this.#names);
@@ -66,7 +66,7 @@ export class RequestScope {
   }
 
   /** Its prompt has ended: another may come in. A second call does nothing. */
-  leave(record: RequestRecord): void {
+  leave(record: RequestTrace): void {
     if (this.#admitted.delete(record)) this.#context.admission.leave();
   }
 

@@ -6,9 +6,9 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import { asFailure, type Failure } from '../../../shared/base/failure.ts';
-import { Pushed } from '../../../shared/base/pushed.ts';
+import { AsyncQueue } from '../../../shared/base/async_queue.ts';
 import type { Random } from '../../../shared/base/random.ts';
-import { linkSignals, OVER } from '../../../shared/base/signal.ts';
+import { linkSignals, DONE } from '../../../shared/base/signal.ts';
 import type { Network } from '../../../shared/net/network.ts';
 import type { DecodeReply, DecodeRequest, Report, Source, SampledMessage } from '../../../shared/protocol/messages.ts';
 import type { MembersView } from '../cluster/members_view.ts';
@@ -18,7 +18,7 @@ import { AttemptMessages } from './attempt_messages.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { runPrefill } from './prefill_run.ts';
 import type { FullBlocks } from './request_chain.ts';
-import type { Attempt, PrefillEntry } from './request_counts.ts';
+import type { AttemptEntry, PrefillEntry } from './request_counts.ts';
 
 /** Prefills placed for one attempt; after that the decode instance computes what is left. */
 const MAX_PREFILLS = 4;
@@ -42,7 +42,7 @@ export interface AttemptOptions {
 }
 
 /** What this router says to the decode instance; bounded by the rounds of an attempt. */
-type Said = Pushed<DecodeRequest>;
+type RequestQueue = AsyncQueue<DecodeRequest>;
 
 /** One decode instance's turn, with the prefills it needs. */
 export class DecodeAttempt {
@@ -54,7 +54,7 @@ export class DecodeAttempt {
   /** What was there when it began. */
   readonly #tokens: Uint32Array;
   readonly #messages: AttemptMessages;
-  readonly #attempt: Attempt;
+  readonly #attempt: AttemptEntry;
   readonly #ended = new AbortController();
   #numPrefills = 0;
   #numMissing = 0;
@@ -92,18 +92,18 @@ export class DecodeAttempt {
     const chosen = this.#chosen;
     const { decode: instance } = chosen;
     const { address } = instance.member;
-    const said: Said = new Pushed();
+    const requests: RequestQueue = new AsyncQueue();
     const placement = instance.place();
-    said.push({ start: this.#messages.start(this.#chosen, placement) });
+    requests.push({ start: this.#messages.start(this.#chosen, placement) });
     const link = linkSignals(signal, instance.lost.signal);
     const options = { signal: link.signal, timeoutMs: this.#messages.timeoutMs };
-    const replies = this.#options.network.open(address, 'decode', said, options);
+    const replies = this.#options.network.open(address, 'decode', requests, options);
     try {
       record.phase = chosen.prefill ? 'prefilling' : 'loading';
-      this.#watchSources(said, chosen.prefillSources);
-      if (chosen.prefill) this.#prefilling = this.#prefill(said, chosen.prefill, chosen.prefillSources);
+      this.#watchSources(requests, chosen.prefillSources);
+      if (chosen.prefill) this.#prefilling = this.#prefill(requests, chosen.prefill, chosen.prefillSources);
       for await (const reply of replies) {
-        if (reply.missing) this.#answerMissing(said, reply.missing.block, reply.missing.reason);
+        if (reply.missing) this.#answerMissing(requests, reply.missing.block, reply.missing.reason);
         if (reply.prompt) this.#takePrompt(reply.prompt.tokens);
         // R1: what comes twice is dropped before it counts.
         if (!reply.sampled || reply.sampled.position < this.#tokens.length + this.#numTokens) continue;
@@ -123,7 +123,7 @@ export class DecodeAttempt {
       link.release();
       if (this.#attempt.outcome === 'finished') void this.#restOfPrefill();
       else this.#ended.abort();
-      said.end();
+      requests.end();
       void replies.return?.();
     }
   }
@@ -144,7 +144,7 @@ export class DecodeAttempt {
     if (this.#prefilling && !this.#unwanted.signal.aborted && cachedTokens + fetchedTokens >= this.#numFull) {
       const waiting = new AbortController();
       await Promise.race([this.#prefilling, clock.sleep(REST_MS, waiting.signal)]);
-      waiting.abort(OVER);
+      waiting.abort(DONE);
     }
     this.#ended.abort();
   }
@@ -173,7 +173,7 @@ export class DecodeAttempt {
    * A prefill runs beside the decode call until it ends, the attempt does, or another round begins; its end is only news for
    * people, except that a failure excludes its instance.
    */
-  async #prefill(said: Said, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
+  async #prefill(requests: RequestQueue, instance: Instance, sources: Chosen['prefillSources']): Promise<void> {
     const { record, excluded, generation } = this.#inFlight;
     const { counts } = generation;
     const { network, clock, random, conductor } = this.#options;
@@ -221,7 +221,7 @@ export class DecodeAttempt {
       record.note(`prefill ${name} failed at ${entry.readyTokens} tokens: ${failure.message}`);
       counts.prefilled(entry, `failed: ${failure.message}`);
       // A dead holder's stream ends by itself; a silent one's would be waited for.
-      said.push({ giveUp: { round } });
+      requests.push({ giveUp: { round } });
     } finally {
       link.release();
       instance.end(placement);
@@ -232,14 +232,14 @@ export class DecodeAttempt {
    * A holder that is lost while it is fetched from may only be silent, and nobody who fetches would know: this round's fetches,
    * and a prefill that waits for it, are given up at once.
    */
-  #watchSources(said: Said, prefillSources: readonly Source[]): void {
+  #watchSources(requests: RequestQueue, prefillSources: readonly Source[]): void {
     this.#unwatch();
     const round = this.#numMissing;
     const addresses = new Set([...this.#sources, ...prefillSources].map(({ address }) => address));
     const { decode: own } = this.#chosen;
     const holders = this.#options.view.all().filter((one) => one !== own && addresses.has(one.member.address));
     const giveUp = (): void => {
-      said.push({ giveUp: { round } });
+      requests.push({ giveUp: { round } });
     };
     for (const { lost } of holders) lost.signal.addEventListener('abort', giveUp, { once: true });
     this.#unwatch = () => {
@@ -255,7 +255,7 @@ export class DecodeAttempt {
   }
 
   /** The decode instance holds blocks [0, block) and nobody gives it the next one. */
-  #answerMissing(said: Said, block: number, reason: string): void {
+  #answerMissing(requests: RequestQueue, block: number, reason: string): void {
     const { excluded, record } = this.#inFlight;
     const { decode } = this.#chosen;
     const numTokens = this.#tokens.length;
@@ -276,14 +276,14 @@ export class DecodeAttempt {
     const placement = outcome?.kind === 'place' ? outcome.chosen : undefined;
     if (!placement?.prefill) {
       this.#sources = placement?.decodeSources ?? [];
-      this.#watchSources(said, []);
-      said.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
+      this.#watchSources(requests, []);
+      requests.push({ more: { sources: this.#sources, maxSelfCompute: numTokens } });
       return;
     }
     record.phase = 'prefilling';
     this.#sources = placement.decodeSources;
-    this.#watchSources(said, placement.prefillSources);
-    this.#prefilling = this.#prefill(said, placement.prefill, placement.prefillSources);
-    said.push({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
+    this.#watchSources(requests, placement.prefillSources);
+    this.#prefilling = this.#prefill(requests, placement.prefill, placement.prefillSources);
+    requests.push({ more: { sources: placement.decodeSources, maxSelfCompute: placement.maxSelfCompute } });
   }
 }

@@ -5,11 +5,11 @@ import type { TokenList } from '../../../shared/base/token_list.ts';
 import type { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import type { RequestChain } from './request_chain.ts';
-import type { RequestRecord } from './request_log.ts';
+import type { RequestTrace } from './request_log.ts';
 
 export interface InFlightRequest {
   readonly generation: Generation;
-  readonly record: RequestRecord;
+  readonly record: RequestTrace;
   /** The prompt and what came so far. */
   readonly tokens: TokenList;
   readonly chain: RequestChain;

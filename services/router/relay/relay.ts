@@ -16,7 +16,7 @@ import { Exclusions } from './exclusions.ts';
 import type { Generation } from './generation.ts';
 import type { InFlightRequest } from './in_flight_request.ts';
 import { NO_BLOCKS, RequestChain, type FullBlocks } from './request_chain.ts';
-import type { RequestRecord } from './request_log.ts';
+import type { RequestTrace } from './request_log.ts';
 import { TokenList } from '../../../shared/base/token_list.ts';
 
 /** Attempts in a row that failed without a token (P1); busy instances are none, they are asked until the request's own deadline. */
@@ -43,7 +43,7 @@ export class Relay {
   /** @throws Failure when the request cannot be finished; tokens yielded before stay valid. */
   async *generate(
     generation: Generation,
-    record: RequestRecord,
+    record: RequestTrace,
     untilMs: number,
     signal: AbortSignal,
   ): AsyncGenerator<GeneratedToken> {
@@ -114,7 +114,7 @@ export class Relay {
     const { tokens, chain, excluded, record, signal } = inFlight;
     const { clock, conductor, view } = this.#options;
     record.phase = 'placing';
-    let [isWaiting, isInsisting] = [false, false];
+    let [isWaiting, retryAvoided] = [false, false];
     for (;;) {
       if (signal.aborted) throw goneFailure(signal);
       const leftMs = inFlight.untilMs - clock.nowMs();
@@ -132,7 +132,7 @@ export class Relay {
           keys: isReading ? NO_BLOCKS.keys : blocks.keys,
           maxLength: this.#needed(inFlight),
           avoided: excluded,
-          isInsisting,
+          retryAvoided,
         },
       };
       const outcome = conductor.decide(asked);
@@ -141,11 +141,11 @@ export class Relay {
       if (outcome.why === 'all are avoided') {
         // Nobody else is left: those that failed or were busy are tried, after a moment.
         await this.#pause(outcome.forMs, signal);
-        isInsisting = true;
+        retryAvoided = true;
         continue;
       }
       if (!isWaiting) record.note('waits for a decode instance');
-      [isWaiting, isInsisting] = [true, false];
+      [isWaiting, retryAvoided] = [true, false];
       record.phase = 'waiting';
       await view.changed(Math.min(leftMs, outcome.forMs), signal);
     }

@@ -3,7 +3,7 @@
  */
 import type { Clock } from '../../../shared/base/clock.ts';
 import type { Digest, KeyChain } from '../../../shared/kv/block_key.ts';
-import { chainRoot, type Scope } from '../../../shared/kv/format.ts';
+import { chainRoot, type CacheScope } from '../../../shared/kv/format.ts';
 import { keyWords } from '../../../shared/protocol/packing.ts';
 import type { ClusterModel } from '../cluster/members_view.ts';
 import type { ChainCache } from './chain_cache.ts';
@@ -19,12 +19,12 @@ export const NO_BLOCKS: FullBlocks = { keys: new Int32Array(0), lastDigest: unde
 
 export class RequestChain {
   readonly #clock: Clock;
-  readonly #scope: Scope;
+  readonly #scope: CacheScope;
   #chain: { readonly digest: Digest; readonly root: Digest; readonly chain: KeyChain } | undefined;
   readonly #cache: ChainCache;
   #blocks = NO_BLOCKS;
 
-  constructor(clock: Clock, scope: Scope, cache: ChainCache) {
+  constructor(clock: Clock, scope: CacheScope, cache: ChainCache) {
     this.#cache = cache;
     this.#clock = clock;
     this.#scope = scope;

@@ -21,7 +21,7 @@ export interface PrefillEntry {
 }
 
 /** One decode instance's turn at the request. */
-export interface Attempt {
+export interface AttemptEntry {
   readonly decode: string;
   readonly reason: string;
   readonly prefills: PrefillEntry[];
@@ -49,7 +49,7 @@ export const NO_TOKENS: PromptTokenCounts = {
 export class RequestCounts {
   readonly promptTokens: number;
   outputTokens = 0;
-  readonly attempts: Attempt[] = [];
+  readonly attempts: AttemptEntry[] = [];
   /** A prefill has ended. */
   readonly #changed = new Condition();
 
@@ -58,8 +58,8 @@ export class RequestCounts {
   }
 
   /** An attempt begins. */
-  begin(decode: string, reason: string): Attempt {
-    const attempt: Attempt = { decode, reason, prefills: [], outcome: 'running', report: undefined };
+  begin(decode: string, reason: string): AttemptEntry {
+    const attempt: AttemptEntry = { decode, reason, prefills: [], outcome: 'running', report: undefined };
     if (this.attempts.length < MAX_ATTEMPTS) this.attempts.push(attempt);
     return attempt;
   }

@@ -8,7 +8,7 @@
 import type { Clock } from '../../../shared/base/clock.ts';
 import { messageOf } from '../../../shared/base/failure.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
-import { NO_TOKENS, type Attempt, type RequestCounts } from './request_counts.ts';
+import { NO_TOKENS, type AttemptEntry, type RequestCounts } from './request_counts.ts';
 
 /** Finished requests kept (P1). */
 const MAX_RECENT = 512;
@@ -27,7 +27,7 @@ export type RequestPhase =
   | EndPhase;
 type EndPhase = 'finished' | 'failed' | 'cancelled';
 
-export interface TtftParts {
+export interface TtftBreakdown {
   /** Validation, template, tokens, placement. */
   readonly router: number;
   /** Attempts that were lost before the one that gave the first token. */
@@ -40,7 +40,7 @@ export interface TtftParts {
   readonly transport: number;
 }
 
-export class RequestRecord {
+export class RequestTrace {
   readonly id: string;
   readonly endpoint: string;
   /** That it asks for, once that is known. */
@@ -58,7 +58,7 @@ export class RequestRecord {
   counts: RequestCounts | undefined;
   readonly notes: string[] = [];
   ttftMs: number | undefined;
-  ttft: TtftParts | undefined;
+  ttft: TtftBreakdown | undefined;
   totalMs: number | undefined;
   finishReason: string | undefined;
   /** What ended it, when it failed. */
@@ -68,7 +68,7 @@ export class RequestRecord {
   #placedMs: number | undefined;
   #attemptMs: number | undefined;
 
-  constructor(id: string, endpoint: string, names: RequestRecord['names'], clock: Clock) {
+  constructor(id: string, endpoint: string, names: RequestTrace['names'], clock: Clock) {
     this.id = id;
     this.endpoint = endpoint;
     this.names = names;
@@ -93,7 +93,7 @@ export class RequestRecord {
     this.#attemptMs = this.elapsedMs;
   }
 
-  get attempts(): readonly Attempt[] {
+  get attempts(): readonly AttemptEntry[] {
     return this.counts?.attempts ?? [];
   }
 
@@ -210,24 +210,24 @@ function rounded(ms: number | undefined): number | null {
 }
 
 export class RequestLog {
-  readonly #active = new Set<RequestRecord>();
-  readonly #recent: RequestRecord[] = [];
+  readonly #active = new Set<RequestTrace>();
+  readonly #recent: RequestTrace[] = [];
   readonly #clock: Clock;
-  readonly #onClosed: (record: RequestRecord) => void;
+  readonly #onClosed: (record: RequestTrace) => void;
 
-  constructor(clock: Clock, onClosed: (record: RequestRecord) => void) {
+  constructor(clock: Clock, onClosed: (record: RequestTrace) => void) {
     this.#clock = clock;
     this.#onClosed = onClosed;
   }
 
-  open(id: string, endpoint: string, names: RequestRecord['names']): RequestRecord {
-    const record = new RequestRecord(id, endpoint, names, this.#clock);
+  open(id: string, endpoint: string, names: RequestTrace['names']): RequestTrace {
+    const record = new RequestTrace(id, endpoint, names, this.#clock);
     this.#active.add(record);
     return record;
   }
 
   /** Only the first end of a record counts. */
-  close(record: RequestRecord, phase: EndPhase, finishReason: string, failure?: unknown): void {
+  close(record: RequestTrace, phase: EndPhase, finishReason: string, failure?: unknown): void {
     if (!this.#active.delete(record)) return;
     record.end(phase, finishReason, failure);
     this.#recent.push(record);
@@ -236,7 +236,7 @@ export class RequestLog {
   }
 
   /** Newest first: those that run, then those that ended. */
-  list(limit: number): RequestRecord[] {
+  list(limit: number): RequestTrace[] {
     return [...[...this.#active].reverse(), ...[...this.#recent].reverse()].slice(0, limit);
   }
 }

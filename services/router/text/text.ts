@@ -9,7 +9,7 @@ import { ModelError, type Model } from '../../../shared/model/model_folder.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import type { PromptBodyJob } from './prompt_body.ts';
-import { generatedTokens, type Answer } from './encoder/answer_memory.ts';
+import { generatedTokens, type Answer } from './encoder/generated_token_cache.ts';
 import { charactersOf, escapedBytes } from './token_bytes.ts';
 import type { start, TokenizerTools } from './tokenizer_worker.ts';
 
@@ -80,8 +80,8 @@ export class TextCodec {
     // Both have their encoders ready then.
     const [addedIds] = await Promise.all([prompts.call('addedIds', undefined), long.call('addedIds', undefined)]);
     const [lent, taken] = linkEnds();
-    prompts.tell('lendHand', lent, [lent]);
-    long.tell('takeHand', taken, [taken]);
+    prompts.notify('lendHand', lent, [lent]);
+    long.notify('takeHand', taken, [taken]);
     const workers = { streams, prompts, long, tools: undefined, startTools: startOne };
     return new TextCodec(workers, maxTokens * longest, addedIds);
   }
@@ -178,14 +178,14 @@ export class TextCodec {
     const { prompts, long } = workers;
     const own = this.#encoder(CHARACTERS_A_TOKEN * (prompt.length + generated.length));
     const answer = tokens && (await own.call('remember', tokens));
-    if (answer) (own === long ? prompts : long).tell('learn', answer);
+    if (answer) (own === long ? prompts : long).notify('learn', answer);
     return answer;
   }
 
   /** What another router says of its own. */
   learn(answer: Answer): void {
-    this.#workers?.prompts.tell('learn', answer);
-    this.#workers?.long.tell('learn', answer);
+    this.#workers?.prompts.notify('learn', answer);
+    this.#workers?.long.notify('learn', answer);
   }
 
   /** Of streams that run. Without a tokenizer every text is empty. */

@@ -22,13 +22,13 @@ export interface TextStreamOptions {
 }
 
 /**
- * Tokens to text, piece by piece: never half a character, never text behind a stop string, nothing that could still become
+ * Tokens to text, pretoken by pretoken: never half a character, never text behind a stop string, nothing that could still become
  * one.
  */
 export class TextStream {
   readonly #codec: TokenText;
   readonly #options: TextStreamOptions;
-  /** The last piece's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
+  /** The last pretoken's tokens, which give the next one its context, and those that have given no text yet. Bounded (P1). */
   #ids: number[];
   #readAt: number;
   #held = '';

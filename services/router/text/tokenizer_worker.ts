@@ -6,13 +6,13 @@ import { ThreadLink, type LinkEnd } from '../../../shared/base/thread_link.ts';
 import type { TextFiles } from '../../../shared/model/text_files.ts';
 import type { TemplateInput } from '../openai/parameters.ts';
 import { forTemplate, leftOpen, namesRole, type Messages } from './chat_messages.ts';
-import { AnswerMemory, answerOf, type Answer, type GeneratedTokens } from './encoder/answer_memory.ts';
+import { GeneratedTokenCache, answerOf, type Answer, type GeneratedTokens } from './encoder/generated_token_cache.ts';
 import { joined, refuseTooLong, withinStack } from './encoder/encode_limits.ts';
 import { FastEncoder } from './encoder/fast_encoder.ts';
 import { endOfTurn } from './end_of_turn.ts';
 import { openLibrary } from './encoder/library.ts';
 import type { LibraryTokenizer } from './encoder/library_tokenizer.ts';
-import { PartedText, serveParts } from './encoder/parts.ts';
+import { PartedText, serveEncoding } from './encoder/parallel_encoding.ts';
 import { readPromptBody, type PromptBodyJob } from './prompt_body.ts';
 import { ChatTemplate } from './template/chat_template.ts';
 import { REPLACEMENT, tokenSpeller, type TokenBytes } from './token_bytes.ts';
@@ -33,7 +33,7 @@ export class TokenizerTools {
   readonly #template: ChatTemplate | undefined;
   readonly #templateError: string | undefined;
   readonly #knowsDeveloper: boolean = false;
-  readonly #answers = new AnswerMemory();
+  readonly #answers = new GeneratedTokenCache();
   readonly #spell: (token: string) => Uint8Array;
   /** Added tokens have no decoder: they are their own text. */
   readonly #added: ReadonlyMap<number, string>;
@@ -68,7 +68,7 @@ export class TokenizerTools {
 
   /** Encodes parts of long texts for the thread at the other end. */
   lendHand(end: LinkEnd): void {
-    serveParts(new ThreadLink(end), () => this.#fast);
+    serveEncoding(new ThreadLink(end), () => this.#fast);
   }
 
   /** Has parts of long texts encoded by the thread at the other end. */
@@ -90,7 +90,7 @@ export class TokenizerTools {
     return id === undefined ? [] : [id];
   }
 
-  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are, `invalid_request` for a piece without an end. */
+  /** @throws Failure `context_too_long` for text that cannot fit whatever its tokens are, `invalid_request` for a pretoken without an end. */
   #encode(text: string, addSpecialTokens: boolean, maxCharacters: number): Uint32Array {
     refuseTooLong(text, maxCharacters);
     return withinStack(() => this.#idsOf(text, addSpecialTokens));

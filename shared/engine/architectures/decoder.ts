@@ -3,13 +3,13 @@
  *
  *   x ─► [ norm ─► qkv ─► qk_norm ─► rope_store ─► attention ─► o ─► norm ─+► norm ─► gate_up ─► its gate ─► down ─► norm ─+► ] × layers
  *                                                        residual: x ──────┘                           residual: x ──────┘
- *   then the sampled rows only: gather ─► norm ─► logits ─► soft_cap ─► candidates ─► draw
+ *   then the sampled rows only: gather ─► norm ─► logits ─► soft_cap ─► candidates ─► sample
  *
  * In a mixture of experts the rows go from the norm to a router, are put in the order of their experts, and come back as a sum of what these
  * make. Which of the norms and caps there are, biases, windows, scales and gates are what the shape says.
  */
 import assert from 'node:assert/strict';
-import type { Operation, OperationOf, Program, RopeTable, WeightPart, WeightSpec } from '../../../kernels/program.ts';
+import type { Operation, OperationOf, Program, RopeTable, TensorRows, WeightSpec } from '../../../kernels/program.ts';
 import type { Activation, Experts, LayerShape, ModelShape, RopeShape } from '../../model/model_shape.ts';
 import { ropeFrequencies, ropesServed } from './decoder_rope.ts';
 
@@ -78,7 +78,7 @@ function mixtureBuffers(layers: readonly LayerShape[], hidden: number): Program[
   return {
     router: { rows: 'rows', width: count },
     routes: { rows: 'rows', width: 2 * perRow },
-    turns: { rows: 'rows', perRow, width: hidden },
+    permuted: { rows: 'rows', perRow, width: hidden },
     expert_gate_up: { rows: 'rows', perRow, width: 2 * inner },
     expert_gated: { rows: 'rows', perRow, width: inner },
     expert_out: { rows: 'rows', perRow, width: hidden },
@@ -177,7 +177,7 @@ class DecoderParts {
     this.#norm('x', `${at}.post_attention_layernorm`, 'normed');
     const router = `${own}.${names.router}.weight`;
     this.weights[router] = { ...matrix(hidden, [{ tensor: router, outputs: count }]), isExact: true };
-    const ofAll = (modules: readonly string[], outputs: number): WeightPart[] =>
+    const ofAll = (modules: readonly string[], outputs: number): TensorRows[] =>
       Array.from({ length: count }, (_, expert) =>
         modules.map((name) => ({ tensor: `${own}.experts.${expert}.${name}.weight`, outputs })),
       ).flat();
@@ -189,8 +189,8 @@ class DecoderParts {
     this.operations.push(
       { kind: 'linear', x: 'normed', weight: router, out: 'router', accumulate: false },
       { kind: 'route', ...rows },
-      { kind: 'permute', x: 'normed', routes: 'routes', out: 'turns' },
-      { kind: 'expert_linear', x: 'turns', weight: gateUp, out: 'expert_gate_up', experts: count },
+      { kind: 'permute', x: 'normed', routes: 'routes', out: 'permuted' },
+      { kind: 'expert_linear', x: 'permuted', weight: gateUp, out: 'expert_gate_up', experts: count },
       { kind: gates[activation], gateUp: 'expert_gate_up', out: 'expert_gated', inner },
       { kind: 'expert_linear', x: 'expert_gated', weight: down, out: 'expert_out', experts: count },
       { kind: 'combine', x: 'expert_out', routes: 'routes', out: 'x' },
@@ -209,7 +209,7 @@ class DecoderParts {
     });
     if (logitCap > 0) this.operations.push({ kind: 'soft_cap', x: 'logits', cap: logitCap });
     this.operations.push({ kind: 'candidates', logits: 'logits', vocab: vocabSize });
-    this.operations.push({ kind: 'draw', logits: 'logits', vocab: vocabSize });
+    this.operations.push({ kind: 'sample', logits: 'logits', vocab: vocabSize });
   }
 
   /** What reads the residual stream, and what it makes, which is added there. */
@@ -237,12 +237,12 @@ class DecoderParts {
     this.operations.push({ kind: 'rms_norm', x, weight, out, epsilon, ...(accumulate ? { accumulate } : {}) });
   }
 
-  #normWeight(parts: readonly WeightPart[]): WeightSpec {
+  #normWeight(parts: readonly TensorRows[]): WeightSpec {
     return { ...matrix(1, parts), ...(this.#shape.hasNormOffset ? { offset: 1 } : {}) };
   }
 
   #linear({ x, name, inner, modules, hasBias, to }: Product): void {
-    const partsOf = (what: string): WeightPart[] =>
+    const partsOf = (what: string): TensorRows[] =>
       modules.map(({ name: module, ...rows }) => ({ tensor: `${module}.${what}`, ...rows }));
     const bias = `${name}.bias`;
     this.weights[name] = matrix(inner, partsOf('weight'));
@@ -283,6 +283,6 @@ function ropeTable(shape: RopeShape, numPositions: number): RopeTable {
   return { dim: shape.dim, cos, sin };
 }
 
-function matrix(inner: number, parts: readonly WeightPart[]): WeightSpec {
+function matrix(inner: number, parts: readonly TensorRows[]): WeightSpec {
   return { inner, outputs: parts.reduce((sum, { outputs }) => sum + outputs, 0), parts };
 }

@@ -1,7 +1,7 @@
 /** The architectures of GGUF files as Hugging Face's models have them: names of tensors, and what a configuration would say. */
 
 /** What one kind of file calls a tensor, and where in it the tensor's rows are. */
-export interface TensorPlace {
+export interface TensorLocation {
   /** Without `.weight` or `.bias`. */
   readonly name: string;
   /** Of several that lie in one, one after the other. */
@@ -104,13 +104,13 @@ export function familyOf(architecture: unknown, numExperts: number): GgufFamily 
 /**
  * Where a file of this family has what Hugging Face's models call by these names; `numExperts`: of each layer.
  */
-export function tensorPlaces(
+export function tensorLocations(
   { modules, experts, isInterleaved, hasWholeNorms }: GgufFamily,
   numLayers: number,
   numExperts: number,
-): Map<string, TensorPlace> {
+): Map<string, TensorLocation> {
   const norm = hasWholeNorms ? { offset: 1 } : {};
-  const places = new Map<string, TensorPlace>([
+  const places = new Map<string, TensorLocation>([
     ['model.embed_tokens', { name: 'token_embd' }],
     ['model.norm', { name: 'output_norm', ...norm }],
     ['lm_head', { name: 'output' }],

@@ -2,7 +2,7 @@
 import { ModelError } from '../model_folder.ts';
 import { RowReader } from '../row_reader.ts';
 import { rowsOfSlice, type ModelIntegers, type ModelRows, type ModelWeights, type RowRange } from '../weights.ts';
-import type { TensorPlace } from './gguf_families.ts';
+import type { TensorLocation } from './gguf_families.ts';
 import type { GgufFiles, GgufTensor } from './gguf_file.ts';
 
 /** Heads whose rows may be interleaved. */
@@ -28,7 +28,7 @@ export class GgufWeights implements ModelWeights {
   readonly #placed: ReadonlyMap<string, Placed>;
   readonly #reader = new RowReader();
 
-  constructor(files: GgufFiles, places: ReadonlyMap<string, TensorPlace>, heads: HeadCounts) {
+  constructor(files: GgufFiles, places: ReadonlyMap<string, TensorLocation>, heads: HeadCounts) {
     this.path = files.path;
     this.#files = files;
     const placed = new Map<string, Placed>();
@@ -96,7 +96,7 @@ export class GgufWeights implements ModelWeights {
 /** Undefined for a tensor that has another shape than its place. */
 function placeOf(
   tensor: GgufTensor,
-  { expert, heads, offset = 0 }: TensorPlace,
+  { expert, heads, offset = 0 }: TensorLocation,
   counts: HeadCounts,
 ): Placed | undefined {
   const numDimensions = tensor.shape.length - (expert === undefined ? 0 : 1);

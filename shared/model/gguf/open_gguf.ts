@@ -7,7 +7,7 @@ import { readFully } from '../read_fully.ts';
 import { repoOfSnapshot } from '../repo_name.ts';
 import { readTextFiles } from '../text_files.ts';
 import { configOf, type RopeFactors } from './gguf_config.ts';
-import { familyOf, tensorPlaces } from './gguf_families.ts';
+import { familyOf, tensorLocations } from './gguf_families.ts';
 import { GgufFiles, type GgufTensor } from './gguf_file.ts';
 import { textFilesOf } from './gguf_tokenizer.ts';
 import { GgufWeights } from './gguf_weights.ts';
@@ -44,7 +44,7 @@ export async function openGguf(path: string): Promise<Model> {
       ...{ path, name: nameOf(path), config, eosTokenIds, defaults: defaultsOf(metadata, path) },
       hasTokenizer: hasOwnTexts || metadata['tokenizer.ggml.model'] !== undefined,
       openWeights: async () =>
-        new GgufWeights(await GgufFiles.open(path), tensorPlaces(family, numLayers, numExperts), heads),
+        new GgufWeights(await GgufFiles.open(path), tensorLocations(family, numLayers, numExperts), heads),
       readTexts: async () => {
         if (hasOwnTexts) return inWords(path, () => readTextFiles(dirname(path)));
         const again = await GgufFiles.open(path);

@@ -1,27 +1,27 @@
 /**
  * Pulls a run of records into host memory slots, and says of each whether it can be used (K2).
  *
- * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. Records come over a lane where
+ * The stream is opened at once and read no faster than slots come free, so a full window stops the sender. Records come over a data channel where
  * there is one, else over the call itself. A holder that is busy is asked again, a stream whose connection broke goes on where it ended.
  */
 import { Backoff } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import { asFailure, Failure } from '../../base/failure.ts';
 import type { Random } from '../../base/random.ts';
-import { linkSignals, OVER, type Link } from '../../base/signal.ts';
+import { linkSignals, DONE, type Link } from '../../base/signal.ts';
 import type { BlockHash, Digest } from '../../kv/block_key.ts';
 import type { FrameSpec } from '../../kv/kv_spec.ts';
 import type { RequestContext } from '../../protocol/messages.ts';
 import { packDigest, packHashes } from '../../protocol/packing.ts';
-import type { Lane } from '../lane.ts';
-import type { Lanes } from '../lanes.ts';
-import type { Mover } from '../mover/mover.ts';
+import type { DataChannel } from '../data_channel.ts';
+import type { DataChannels } from '../data_channels.ts';
+import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
 import { ask, type Network } from '../network.ts';
 import { FetchCall } from './fetch_call.ts';
 import type { Arrived } from './fetch_events.ts';
 import { Patience } from './patience.ts';
 import type { Moved, Slots } from './transfer.ts';
-import { aheadOf, type TransferLimits } from './transfer_window.ts';
+import { aheadOf, type TransferLimits } from './transfer_bounds.ts';
 
 export interface FetchOptions {
   readonly context: RequestContext;
@@ -60,9 +60,9 @@ const DEADLINE_SLACK_MS = 100;
 /** What a fetch goes through, and waits by. */
 export interface FetchLine {
   readonly network: Network;
-  readonly mover: Pick<Mover, 'call'>;
+  readonly transferThread: Pick<TransferThread, 'call'>;
   /** Undefined: everything comes over calls. */
-  readonly lanes: Lanes | undefined;
+  readonly channels: DataChannels | undefined;
   /** Counts what comes. */
   readonly moved: Moved;
   readonly clock: Clock;
@@ -83,7 +83,7 @@ class Fetch implements FetchStream {
   readonly #link: Link;
   readonly #patience: Patience;
   /** Of the last call. */
-  #lane: Lane | undefined;
+  #channel: DataChannel | undefined;
   #call: Promise<FetchCall>;
   #numDone = 0;
 
@@ -105,7 +105,7 @@ class Fetch implements FetchStream {
     const backoff = new Backoff({ clock, random, firstMs: BUSY_PAUSE_MS, mostMs: MAX_BUSY_PAUSE_MS });
     const mayRetry = this.#retries(backoff);
     const isOver = new AbortController();
-    // A call has its own deadline, which comes before; what comes over a lane has this one.
+    // A call has its own deadline, which comes before; what comes over a data channel has this one.
     void clock.sleep(this.#untilMs - clock.nowMs() + DEADLINE_SLACK_MS, isOver.signal).then(() => {
       if (!isOver.signal.aborted) this.#giveUp(`not all within ${timeoutMs} ms`);
     });
@@ -118,7 +118,7 @@ class Fetch implements FetchStream {
         } catch (error) {
           const failure = asFailure(error);
           if (failure.code === 'session_broken') {
-            this.#lane?.retire();
+            this.#channel?.retire();
             isWhole = false;
           }
           if (!mayRetry(failure)) throw failure;
@@ -130,7 +130,7 @@ class Fetch implements FetchStream {
         this.#call = this.#open(isWhole);
       }
     } finally {
-      isOver.abort(OVER);
+      isOver.abort(DONE);
       this.cancel();
     }
   }
@@ -168,20 +168,20 @@ class Fetch implements FetchStream {
     }
   }
 
-  #open(mayUseLane: boolean): Promise<FetchCall> {
-    const call = this.#begin(mayUseLane);
+  #open(mayUseChannel: boolean): Promise<FetchCall> {
+    const call = this.#begin(mayUseChannel);
     // Whoever reads hears of it.
     call.catch(() => undefined);
     return call;
   }
 
   /** From the first block that did not come on. */
-  async #begin(mayUseLane: boolean): Promise<FetchCall> {
-    const { network, lanes, limits, clock } = this.#line;
+  async #begin(mayUseChannel: boolean): Promise<FetchCall> {
+    const { network, channels, limits, clock } = this.#line;
     const { context, format, hashes, waitMs, slotBytes, frames = [] } = this.#options;
     const { wanted = [...frames.keys()] } = this.#options;
-    this.#lane = mayUseLane ? await lanes?.to(this.#address, waitMs > 0) : undefined;
-    const stream = this.#lane?.open(format);
+    this.#channel = mayUseChannel ? await channels?.to(this.#address, waitMs > 0) : undefined;
+    const stream = this.#channel?.open(format);
     const link = linkSignals(this.#link.signal);
     const left = hashes.slice(this.#numDone);
     const leftMs = this.#untilMs - clock.nowMs();
@@ -189,7 +189,7 @@ class Fetch implements FetchStream {
       ...{ context, format: packDigest(format), hashes: packHashes(left) },
       waitMs: Math.min(waitMs, Math.max(0, Math.floor(leftMs))),
       ...{
-        lane: this.#lane?.id ?? 0,
+        channel: this.#channel?.id ?? 0,
         stream: stream?.number ?? 0,
         inFrames: stream !== undefined && frames.length > 0,
       },
@@ -197,15 +197,20 @@ class Fetch implements FetchStream {
     };
     const timeoutMs = Math.max(1, leftMs);
     return new FetchCall({
-      ...{ address: this.#address, mover: this.#line.mover, moved: this.#line.moved, patience: this.#patience },
+      ...{
+        address: this.#address,
+        transferThread: this.#line.transferThread,
+        moved: this.#line.moved,
+        patience: this.#patience,
+      },
       ...{ format, hashes: left, slotBytes, frames, wanted, stream, link },
       call: ask(network, this.#address, 'fetch', request, { signal: link.signal, timeoutMs }),
-      ahead: () => aheadOf(slotBytes, lanes?.numSocketStreams ?? 1, limits),
+      ahead: () => aheadOf(slotBytes, channels?.numSocketStreams ?? 1, limits),
     });
   }
 
   #giveUp(what: string): void {
-    this.#lane?.retire();
+    this.#channel?.retire();
     this.#link.abort(new Failure('transfer_failed', `${this.#address} sent ${what}`));
   }
 }

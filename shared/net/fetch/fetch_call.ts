@@ -1,5 +1,5 @@
 /**
- * One Fetch call for a run of blocks, and its stream of a lane if it has one: what {@link FetchMachine} says is done here. Records go into
+ * One Fetch call for a run of blocks, and its stream of a data channel if it has one: what {@link FetchMachine} says is done here. Records go into
  * slots as they come, a bounded number ahead of whoever reads them, in order.
  */
 import { asFailure, Failure } from '../../base/failure.ts';
@@ -7,18 +7,18 @@ import { Condition } from '../../base/condition.ts';
 import type { Link } from '../../base/signal.ts';
 import type { Digest } from '../../kv/block_key.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
-import type { LaneStream } from '../lane.ts';
-import type { Mover } from '../mover/mover.ts';
-import type { Arrived, ArrivedPieces, FetchEvent } from './fetch_events.ts';
+import type { ChannelStream } from '../data_channel.ts';
+import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
+import type { Arrived, ReceivedItems, FetchEvent } from './fetch_events.ts';
 import { FetchMachine, type FetchMachineOptions } from './fetch_machine.ts';
 import type { Patience } from './patience.ts';
 import { CallTransfer, type Moved, type Slots } from './transfer.ts';
 
-export interface FetchCallOptions extends Omit<FetchMachineOptions, 'hasLane'> {
-  readonly mover: Pick<Mover, 'call'>;
+export interface FetchCallOptions extends Omit<FetchMachineOptions, 'hasChannel'> {
+  readonly transferThread: Pick<TransferThread, 'call'>;
   readonly format: Digest;
   readonly call: AsyncIterableIterator<FetchReply>;
-  readonly stream: LaneStream | undefined;
+  readonly stream: ChannelStream | undefined;
   readonly moved: Moved;
   /** Ends the call. */
   readonly link: Link;
@@ -37,19 +37,19 @@ export class FetchCall {
 
   constructor(options: FetchCallOptions) {
     this.#options = options;
-    this.#machine = new FetchMachine({ ...options, hasLane: options.stream !== undefined });
+    this.#machine = new FetchMachine({ ...options, hasChannel: options.stream !== undefined });
   }
 
   /**
    * Once. Each time those that are there, to be read at once: whoever has read one has its slot.
-   * @throws Failure when the call or its lane breaks.
+   * @throws Failure when the call or its data channel breaks.
    */
   async *records(slots: Slots): AsyncGenerator<Iterable<Arrived>> {
     const driver = this.#drive(slots);
     void this.#readCall(driver);
     try {
       for (let front = this.#machine.front; front !== 'over'; front = this.#machine.front) {
-        if (front === 'here') yield this.#here(driver);
+        if (front === 'received') yield this.#received(driver);
         else if (front === 'waiting') await this.#changed.changed();
         else await this.#options.patience.watch(this.#changed.changed(), () => false);
       }
@@ -64,7 +64,7 @@ export class FetchCall {
   }
 
   /** Those in front that are there. */
-  *#here({ pumpSoon }: FetchDriver): Generator<Arrived> {
+  *#received({ pumpSoon }: FetchDriver): Generator<Arrived> {
     const { moved } = this.#options;
     for (let next = this.#machine.read(); next; next = this.#machine.read()) {
       const { way, bytes, ...arrived } = next;
@@ -81,15 +81,15 @@ export class FetchCall {
       if (this.#isOver) return;
       for (const action of this.#machine.on(event)) {
         if (action.kind === 'slice') overCall.slice(action.offset, action.data);
-        else if (action.over === 'lane') stream?.ask(action.records);
+        else if (action.over === 'channel') stream?.ask(action.records);
         else overCall.ask(action.records);
       }
       pump();
       this.#changed.notify();
     };
     const listener = {
-      arrived: (pieces: ArrivedPieces): void => {
-        on({ kind: 'arrived', ...pieces });
+      arrived: (items: ReceivedItems): void => {
+        on({ kind: 'arrived', ...items });
       },
       broken: (error: Failure): void => {
         on({ kind: 'broken', error });
@@ -119,16 +119,16 @@ export class FetchCall {
   /** Slots for what is promised: those that are there at once together, another one when it comes. */
   #take(slots: Slots, on: (event: FetchEvent) => void): void {
     if (this.#isTaking || this.#isOver) return;
-    const here: number[] = [];
+    const received: number[] = [];
     for (let left = this.#machine.numWanted; left > 0 && !this.#isTaking; left--) {
-      const taken = slots.take();
-      if (typeof taken === 'number') here.push(taken);
+      const taken = slots.acquire();
+      if (typeof taken === 'number') received.push(taken);
       else {
         this.#isTaking = true;
         void this.#wait(taken, slots, on);
       }
     }
-    if (here.length > 0) on({ kind: 'slots', slots: here });
+    if (received.length > 0) on({ kind: 'slots', slots: received });
   }
 
   async #wait(taken: Promise<number>, slots: Slots, on: (event: FetchEvent) => void): Promise<void> {
@@ -136,7 +136,7 @@ export class FetchCall {
       const slot = await taken;
       this.#isTaking = false;
       // Nobody is there any more to give it back, or it is wanted no longer.
-      if (this.#isOver || this.#machine.numWanted === 0) slots.giveBack(slot);
+      if (this.#isOver || this.#machine.numWanted === 0) slots.release(slot);
       else on({ kind: 'slots', slots: [slot] });
     } catch (error) {
       this.#isTaking = false;
@@ -167,12 +167,12 @@ export class FetchCall {
     link.abort(new Failure('cancelled', 'nobody reads it any more'));
     link.release();
     this.#changed.notify();
-    const giveAll = (): void => {
-      for (const slot of this.#machine.leave()) slots.giveBack(slot);
+    const releaseAll = (): void => {
+      for (const slot of this.#machine.leave()) slots.release(slot);
     };
     // What is still being written into is nobody else's.
-    if (stream) void stream.close().then(giveAll);
-    else giveAll();
+    if (stream) void stream.close().then(releaseAll);
+    else releaseAll();
   }
 }
 

@@ -1,17 +1,17 @@
 /** What a fetch is told, what it does, and what its reader gets: see fetch_machine.ts. */
 import type { Failure } from '../../base/failure.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
-import type { WantedRecords } from '../mover/pulled_lanes.ts';
+import type { WantedRecords } from '../transfer_thread/channel_client.ts';
 
 /** Where a block of a fetch is. */
-export type BlockState = 'asked' | 'promised' | 'arriving' | 'here' | 'delivered' | 'lost';
+export type BlockState = 'asked' | 'promised' | 'arriving' | 'received' | 'delivered' | 'lost';
 
 /** Where a block goes from there. */
 const NEXT: Readonly<Record<BlockState, readonly BlockState[]>> = {
   asked: ['promised', 'lost'],
   promised: ['arriving', 'lost'],
-  arriving: ['here', 'lost'],
-  here: ['delivered'],
+  arriving: ['received', 'lost'],
+  received: ['delivered'],
   delivered: [],
   lost: [],
 };
@@ -24,8 +24,8 @@ export function mayFollow(from: BlockState | undefined, to: BlockState): boolean
 export type TransferWay = 'memory' | 'socket' | 'call';
 
 /** They are in their slots; `faults` say why some cannot be used. */
-export interface ArrivedPieces {
-  /** As lane_frames.ts numbers what is asked for. */
+export interface ReceivedItems {
+  /** As channel_messages.ts numbers what is asked for. */
   readonly indices: readonly number[];
   readonly faults: readonly (string | undefined)[];
   readonly way: TransferWay;
@@ -35,14 +35,14 @@ export type FetchEvent =
   | { readonly kind: 'reply'; readonly reply: FetchReply }
   /** For blocks that have none, no more than `numWanted`. */
   | { readonly kind: 'slots'; readonly slots: readonly number[] }
-  | ({ readonly kind: 'arrived' } & ArrivedPieces)
+  | ({ readonly kind: 'arrived' } & ReceivedItems)
   /** The call: nothing more is promised. */
   | { readonly kind: 'ended' }
   /** Nothing more comes. */
   | { readonly kind: 'broken'; readonly error: Failure };
 
 export type FetchAction =
-  | { readonly kind: 'ask'; readonly over: 'lane' | 'call'; readonly records: WantedRecords }
+  | { readonly kind: 'ask'; readonly over: 'channel' | 'call'; readonly records: WantedRecords }
   /** The next bytes of the record that comes over the call. */
   | { readonly kind: 'slice'; readonly offset: number; readonly data: Uint8Array };
 

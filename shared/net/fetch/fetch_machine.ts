@@ -13,8 +13,8 @@ import type { BlockHash } from '../../kv/block_key.ts';
 import { FRAME_HEADER_BYTES, type FrameSpec } from '../../kv/kv_spec.ts';
 import type { FetchReply } from '../../protocol/messages.ts';
 import { mayFollow, type Arrived, type BlockState, type FetchAction, type FetchEvent } from './fetch_events.ts';
-import { PieceQueue, whole, type Group, type Here, type Piece, type Promised } from './piece_queue.ts';
-import { readyOf, windowOf } from './transfer_window.ts';
+import { FetchQueue, wholeRecord, type Group, type Received, type FetchItem, type Promised } from './fetch_queue.ts';
+import { readyOf, fetchAheadOf } from './transfer_bounds.ts';
 
 export interface FetchMachineOptions {
   /** Whom it is asked of, for people. */
@@ -26,7 +26,7 @@ export interface FetchMachineOptions {
   readonly frames: readonly FrameSpec[];
   /** Which of them come, in order, where not the whole record does. */
   readonly wanted: readonly number[];
-  readonly hasLane: boolean;
+  readonly hasChannel: boolean;
   /** Records to be on their way, or to wait to be read, now; no more than windowOf allows. */
   readonly ahead: () => number;
 }
@@ -34,7 +34,7 @@ export interface FetchMachineOptions {
 export class FetchMachine {
   readonly #options: FetchMachineOptions;
   readonly #states: BlockState[];
-  readonly #pieces: PieceQueue;
+  readonly #items: FetchQueue;
   readonly #promised: Promised[] = [];
   /** Taken, and not handed on. */
   readonly #held = new Set<number>();
@@ -44,15 +44,15 @@ export class FetchMachine {
   /** The record whose slices come now. */
   #sliced: { readonly index: number; readonly bytes: number; next: number } | undefined;
   /** Records that may be on their way or wait to be read. */
-  #window: number;
+  #fetchAhead: number;
   #isFull = false;
   #end: 'open' | 'ended' | Failure = 'open';
 
   constructor(options: FetchMachineOptions) {
     this.#options = options;
     this.#states = options.hashes.map(() => 'asked');
-    this.#pieces = new PieceQueue(options.hashes);
-    this.#window = options.ahead();
+    this.#items = new FetchQueue(options.hashes);
+    this.#fetchAhead = options.ahead();
   }
 
   stateOf(index: number): BlockState | undefined {
@@ -62,12 +62,12 @@ export class FetchMachine {
   /** Slots that blocks can have now: a window that was full is filled again when half of it was read. */
   get numWanted(): number {
     if (this.#isFull || this.#end instanceof Failure) return 0;
-    return Math.max(0, Math.min(this.#promised.length, this.#window - this.#held.size));
+    return Math.max(0, Math.min(this.#promised.length, this.#fetchAhead - this.#held.size));
   }
 
   /** The next reply can be taken: none waits for another's slot, but whoever has one needs the frames that come behind. */
   get isReading(): boolean {
-    return this.#promised.every(({ of }) => 'described' in of);
+    return this.#promised.every(({ of }) => 'frameHeaders' in of);
   }
 
   /** Nothing more comes: its call is not read any further. */
@@ -79,9 +79,9 @@ export class FetchMachine {
    * What its reader is to do: read; wait for what was asked for, or for what is promised next; leave.
    * @throws Failure when the next one will not come
    */
-  get front(): 'here' | 'coming' | 'waiting' | 'over' {
-    const { first } = this.#pieces;
-    if (first?.here) return 'here';
+  get front(): 'received' | 'coming' | 'waiting' | 'over' {
+    const { first } = this.#items;
+    if (first?.received) return 'received';
     if (this.#end instanceof Failure) {
       // A failure behind the last block costs nobody anything.
       if (this.#states.every((state) => state === 'delivered')) return 'over';
@@ -92,17 +92,17 @@ export class FetchMachine {
   }
 
   /** The first, when it is here. */
-  read(): (Arrived & Pick<Here, 'way'> & Pick<Piece, 'bytes'>) | undefined {
-    const first = this.#pieces.take();
+  read(): (Arrived & Pick<Received, 'way'> & Pick<FetchItem, 'bytes'>) | undefined {
+    const first = this.#items.take();
     if (!first) return undefined;
-    const { index, slot, frame, bytes, here } = first;
+    const { index, slot, frame, bytes, received } = first;
     const isLast = frame === undefined || frame === this.#options.wanted.at(-1);
     if (isLast) {
       this.#move(index, 'delivered');
       this.#held.delete(slot);
       this.#makeRoom(frame === undefined);
     }
-    return { index, slot, frame, isLast, bytes, ...here };
+    return { index, slot, frame, isLast, bytes, ...received };
   }
 
   /** @throws Failure when the holder sent what cannot come now. */
@@ -115,7 +115,7 @@ export class FetchMachine {
       case 'slots':
         return this.#give(event.slots);
       case 'arrived':
-        for (const index of this.#pieces.arrived(event)) this.#move(index, 'here');
+        for (const index of this.#items.arrived(event)) this.#move(index, 'received');
         return [];
       case 'ended':
         this.#close();
@@ -163,29 +163,29 @@ export class FetchMachine {
 
   /** Records that lie ready there. */
   #promiseWhole(reply: FetchReply): FetchAction[] {
-    const { slotBytes, hasLane } = this.#options;
+    const { slotBytes, hasChannel } = this.#options;
     const { index: first, numReady, totalBytes: bytes } = reply;
     const isSized = bytes === slotBytes && numReady <= readyOf(slotBytes);
-    if (!hasLane || !isSized || !this.#isNext(first, numReady)) throw this.#wrong(reply);
-    this.#window = Math.min(this.#window, this.#options.ahead());
-    this.#promise(first, numReady, { over: 'lane', bytes });
+    if (!hasChannel || !isSized || !this.#isNext(first, numReady)) throw this.#wrong(reply);
+    this.#fetchAhead = Math.min(this.#fetchAhead, this.#options.ahead());
+    this.#promise(first, numReady, { over: 'channel', bytes });
     return [];
   }
 
   /** A frame lies ready there, of blocks that grow. */
   #promiseFrame(reply: FetchReply): FetchAction[] {
-    const { slotBytes, wanted, hasLane } = this.#options;
-    const { index: first, numReady: count, frame, described, totalBytes } = reply;
+    const { slotBytes, wanted, hasChannel } = this.#options;
+    const { index: first, numReady: count, frame, frameHeaders, totalBytes } = reply;
     const part = wanted.indexOf(frame - 1);
-    const mostBlocks = windowOf(slotBytes);
+    const mostBlocks = fetchAheadOf(slotBytes);
     const isFirst = part === 0 && this.#isNext(first, count);
-    const group = isFirst ? { first, count, slots: [], numLeft: [], described: [] } : this.#group;
-    const isNext = group?.first === first && group.count === count && group.described.length === part;
-    const isSized = totalBytes === slotBytes && described.length === count * FRAME_HEADER_BYTES;
+    const group = isFirst ? { first, count, slots: [], numLeft: [], frameHeaders: [] } : this.#group;
+    const isNext = group?.first === first && group.count === count && group.frameHeaders.length === part;
+    const isSized = totalBytes === slotBytes && frameHeaders.length === count * FRAME_HEADER_BYTES;
     const isBounded = count > 0 && count <= mostBlocks;
-    if (!hasLane || !group || !isNext || !isSized || !isBounded) throw this.#wrong(reply);
-    this.#window = mostBlocks;
-    group.described.push(described);
+    if (!hasChannel || !group || !isNext || !isSized || !isBounded) throw this.#wrong(reply);
+    this.#fetchAhead = mostBlocks;
+    group.frameHeaders.push(frameHeaders);
     if (isFirst) this.#promise(first, count, group);
     this.#group = part + 1 < wanted.length ? group : undefined;
     return this.#askFrames(group, 0, group.slots.length, part);
@@ -221,8 +221,8 @@ export class FetchMachine {
       for (const slot of given) this.#held.add(slot);
       for (const index of indices) this.#move(index, 'arriving');
       if ('over' in of) {
-        const pieces = given.map((slot, i) => ({ index: indices[i] ?? 0, slot, bytes: of.bytes, ...whole }));
-        actions.push({ kind: 'ask', over: of.over, records: this.#pieces.ask(pieces) });
+        const items = given.map((slot, i) => ({ index: indices[i] ?? 0, slot, bytes: of.bytes, ...wholeRecord }));
+        actions.push({ kind: 'ask', over: of.over, records: this.#items.ask(items) });
       } else {
         of.slots.push(...given);
         of.numLeft.push(...given.map(() => this.#options.wanted.length));
@@ -244,17 +244,17 @@ export class FetchMachine {
     const { frames, wanted } = this.#options;
     const slots = group.slots.slice(from, to);
     if (slots.length === 0) return [];
-    return group.described.slice(fromPart).map((described, behind): FetchAction => {
+    return group.frameHeaders.slice(fromPart).map((frameHeaders, behind): FetchAction => {
       const frame = wanted[fromPart + behind];
       const spec = frame === undefined ? undefined : frames[frame];
       assert(spec, 'a frame that is not wanted was promised');
       const headers = slots.map((_, i) =>
-        described.subarray((from + i) * FRAME_HEADER_BYTES, (from + i + 1) * FRAME_HEADER_BYTES),
+        frameHeaders.subarray((from + i) * FRAME_HEADER_BYTES, (from + i + 1) * FRAME_HEADER_BYTES),
       );
-      const pieces = slots.map((slot, i): Piece => {
-        return { index: group.first + from + i, slot, frame, group, bytes: spec.maxStoredBytes, here: undefined };
+      const items = slots.map((slot, i): FetchItem => {
+        return { index: group.first + from + i, slot, frame, group, bytes: spec.maxStoredBytes, received: undefined };
       });
-      return { kind: 'ask', over: 'lane', records: this.#pieces.ask(pieces, { spec, headers }) };
+      return { kind: 'ask', over: 'channel', records: this.#items.ask(items, { spec, headers }) };
     });
   }
 
@@ -267,23 +267,23 @@ export class FetchMachine {
 
   #break(error: Failure): void {
     // All that was promised is here: it is read, and the rest is asked of others.
-    if (this.#end === 'ended' && this.#promised.length === 0 && !this.#pieces.isComing) return;
+    if (this.#end === 'ended' && this.#promised.length === 0 && !this.#items.isComing) return;
     this.#end = error;
     for (const [index, state] of this.#states.entries()) {
       if (state === 'asked' || state === 'promised' || state === 'arriving') this.#move(index, 'lost');
     }
     this.#promised.length = 0;
-    this.#pieces.giveUp();
+    this.#items.giveUp();
   }
 
   /** Whoever finds no room waits until half of the window was read. */
   #limit(): void {
-    if (this.#promised.length > 0 && this.#held.size >= this.#window) this.#isFull = true;
+    if (this.#promised.length > 0 && this.#held.size >= this.#fetchAhead) this.#isFull = true;
   }
 
   #makeRoom(isWhole: boolean): void {
-    if (this.#held.size > this.#window / 2) return;
-    if (isWhole && !this.#group) this.#window = this.#options.ahead();
+    if (this.#held.size > this.#fetchAhead / 2) return;
+    if (isWhole && !this.#group) this.#fetchAhead = this.#options.ahead();
     this.#isFull = false;
     this.#limit();
   }

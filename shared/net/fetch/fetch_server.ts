@@ -2,22 +2,22 @@
 import { Failure } from '../../base/failure.ts';
 import type { BlockHash, BlockKey } from '../../kv/block_key.ts';
 import { framesIn } from '../../kv/record.ts';
-import type { InPlace, Lent } from '../../kv/record_cache.ts';
+import type { RecordInPlace, BorrowedRecord } from '../../kv/record_cache.ts';
 import { tiers } from '../../protocol/block_events.ts';
 import { noFrame, type FetchReply, type FetchRequest, type SnapshotPage } from '../../protocol/messages.ts';
 import { packKeys, unpackHashes } from '../../protocol/packing.ts';
-import type { BlockSource, GrowingBlocks } from '../block_source.ts';
-import type { LaneHost, ServedStream } from '../lane_host.ts';
-import { pieceOf } from '../mover/lane_frames.ts';
+import type { BlockSource, InFlightFrames } from '../block_source.ts';
+import type { ChannelHost, ServedStream } from '../channel_host.ts';
+import { frameIdOf } from '../transfer_thread/channel_messages.ts';
 import { answering, answeringOnce, type Handler } from '../network.ts';
 import {
   EXPECTED_BLOCKS,
-  loansOfStream,
+  borrowsOfStream,
   readyOf,
   transferLimits,
-  windowOf,
+  fetchAheadOf,
   type TransferLimits,
-} from './transfer_window.ts';
+} from './transfer_bounds.ts';
 
 /** What a stream of each kind costs is small; these bound what a peer that opens them for nothing can take (P1). */
 const MAX_SNAPSHOTS = 16;
@@ -33,21 +33,21 @@ export interface FetchServerOptions {
   /** Open at once (P1); the next one is refused as overload, and its reader asks again. Derived from the sequences that may wait. */
   readonly maxStreams: number;
   /** Where records can go beside the calls. */
-  readonly lanes?: LaneHost | undefined;
+  readonly channels?: ChannelHost | undefined;
   readonly limits?: TransferLimits | undefined;
 }
 
 export interface FetchHandlers {
   readonly fetch: Handler<'fetch'>;
   readonly snapshot: Handler<'snapshot'>;
-  readonly openLane: Handler<'openLane'>;
+  readonly openChannel: Handler<'openChannel'>;
 }
 
 export function createFetchHandlers(
   source: () => BlockSource,
   options: FetchServerOptions,
 ): FetchHandlers & { readonly counters: FetchServerCounters } {
-  const { maxStreams, lanes } = options;
+  const { maxStreams, channels } = options;
   const counters: FetchServerCounters = { openStreams: 0 };
   let numSnapshots = 0;
   const serveFetch = answering<'fetch'>((request, { signal }) =>
@@ -72,9 +72,9 @@ export function createFetchHandlers(
         numSnapshots--;
       }
     },
-    openLane: answeringOnce<'openLane'>((request) => {
-      if (!lanes) throw new Failure('not_found', 'no lanes here');
-      return lanes.open(request);
+    openChannel: answeringOnce<'openChannel'>((request) => {
+      if (!channels) throw new Failure('not_found', 'no data channels here');
+      return channels.open(request);
     }),
     counters,
   };
@@ -89,13 +89,13 @@ class ServedFetch {
   readonly #sliceBytes: number;
   readonly #signal: AbortSignal;
   /** Blocks in front that were lent. */
-  #numLent = 0;
+  #numSlotsInTransit = 0;
 
   /** @throws Failure when the request cannot be served. */
   constructor(
     request: FetchRequest,
     source: BlockSource,
-    { lanes, limits = transferLimits }: FetchServerOptions,
+    { channels, limits = transferLimits }: FetchServerOptions,
     signal: AbortSignal,
   ) {
     this.#request = request;
@@ -103,20 +103,21 @@ class ServedFetch {
     if (this.#hashes.length > MAX_HASHES)
       throw new Failure('invalid_request', `a fetch names at most ${MAX_HASHES} blocks`);
     this.#source = source;
-    this.#stream = request.lane > 0 ? lanes?.stream(request.lane, request.stream) : undefined;
-    if (request.lane > 0 && !this.#stream) throw new Failure('session_broken', 'the lane is not known here');
+    this.#stream = request.channel > 0 ? channels?.stream(request.channel, request.stream) : undefined;
+    if (request.channel > 0 && !this.#stream) throw new Failure('session_broken', 'the data channel is not known here');
     this.#sliceBytes = limits.sliceBytes;
     this.#signal = signal;
   }
 
   async *replies(): AsyncGenerator<FetchReply> {
     const { inFrames, waitMs } = this.#request;
-    const mayGrow = this.#stream !== undefined && inFrames && waitMs > 0 && this.#source.lendGrowing !== undefined;
-    const isOver = mayGrow ? this.#source.await?.(this.#hashes) : undefined;
+    const mayBeInFlight =
+      this.#stream !== undefined && inFrames && waitMs > 0 && this.#source.borrowInFlight !== undefined;
+    const isOver = mayBeInFlight ? this.#source.await?.(this.#hashes) : undefined;
     try {
       this.#source.wanted.add(this.#hashes);
-      while (this.#numLent < this.#hashes.length) {
-        const lent = await this.#lend(mayGrow);
+      while (this.#numSlotsInTransit < this.#hashes.length) {
+        const lent = await this.#borrow(mayBeInFlight);
         if (!lent || this.#signal.aborted) {
           lent?.release();
           break;
@@ -127,29 +128,30 @@ class ServedFetch {
     } finally {
       isOver?.();
       this.#stream?.end();
-      this.#source.wanted.remove(this.#hashes.slice(this.#numLent));
+      this.#source.wanted.remove(this.#hashes.slice(this.#numSlotsInTransit));
     }
   }
 
-  async #lend(mayGrow: boolean): Promise<Lent | GrowingBlocks | undefined> {
-    const ahead = this.#hashes.slice(this.#numLent, this.#numLent + 1 + EXPECTED_BLOCKS);
+  async #borrow(mayBeInFlight: boolean): Promise<BorrowedRecord | InFlightFrames | undefined> {
+    const ahead = this.#hashes.slice(this.#numSlotsInTransit, this.#numSlotsInTransit + 1 + EXPECTED_BLOCKS);
     const [next, ...behind] = ahead;
     if (!next) return undefined;
     this.#source.expect?.(behind);
     const { context, waitMs } = this.#request;
     const requestId = context?.requestId ?? '';
-    if (mayGrow) return this.#source.lendGrowing?.(ahead.slice(0, EXPECTED_BLOCKS), requestId, waitMs, this.#signal);
-    return this.#source.lend(next, requestId, waitMs, this.#signal);
+    if (mayBeInFlight)
+      return this.#source.borrowInFlight?.(ahead.slice(0, EXPECTED_BLOCKS), requestId, waitMs, this.#signal);
+    return this.#source.borrow(next, requestId, waitMs, this.#signal);
   }
 
   /** @returns whether the next block may follow. */
-  async *#serve(lent: Lent | GrowingBlocks): AsyncGenerator<FetchReply, boolean> {
+  async *#serve(lent: BorrowedRecord | InFlightFrames): AsyncGenerator<FetchReply, boolean> {
     const stream = this.#stream;
     if (!stream) {
-      if ('frames' in lent) throw new Failure('internal', 'frames go over lanes');
+      if ('frames' in lent) throw new Failure('internal', 'frames go over data channels');
       yield* this.#slices(lent);
     } else if ('frames' in lent) {
-      const isWhole = yield* this.#frames(lent, this.#numLent, stream);
+      const isWhole = yield* this.#frames(lent, this.#numSlotsInTransit, stream);
       if (!isWhole) return false;
       this.#read(lent.blocks.length);
       await stream.until(readyOf(lent.recordBytes) / 2, this.#signal);
@@ -164,23 +166,23 @@ class ServedFetch {
   }
 
   #read(count: number): void {
-    this.#source.wanted.remove(this.#hashes.slice(this.#numLent, this.#numLent + count));
-    this.#numLent += count;
+    this.#source.wanted.remove(this.#hashes.slice(this.#numSlotsInTransit, this.#numSlotsInTransit + count));
+    this.#numSlotsInTransit += count;
   }
 
-  /** With those behind it that are in place too: they can be asked for over the lane, whole or frame by frame. */
-  async *#ready(lent: InPlace, stream: ServedStream): AsyncGenerator<FetchReply> {
+  /** With those behind it that are in place too: they can be asked for over the data channel, whole or frame by frame. */
+  async *#ready(lent: RecordInPlace, stream: ServedStream): AsyncGenerator<FetchReply> {
     const { frames } = this.#request;
-    const index = this.#numLent;
+    const index = this.#numSlotsInTransit;
     const bytes = lent.record.length;
-    const room = frames > 0 ? Math.min(windowOf(bytes), stream.room(bytes)) : stream.room(bytes);
-    const most = Math.min(room - 1, loansOfStream(this.#source.numLoanable(bytes)));
+    const room = frames > 0 ? Math.min(fetchAheadOf(bytes), stream.room(bytes)) : stream.room(bytes);
+    const most = Math.min(room - 1, borrowsOfStream(this.#source.numBorrowable(bytes)));
     const ready = [lent, ...heldBehind(this.#source, this.#hashes, index, most, bytes)];
     this.#read(ready.length);
     if (frames > 0) yield* this.#frames(partedRecords(ready), index, stream);
     else {
       stream.offer(
-        ready.map(({ slot, release }, i) => ({ index: pieceOf(index + i, undefined), slot, release })),
+        ready.map(({ slot, release }, i) => ({ index: frameIdOf(index + i, undefined), slot, release })),
         { offset: 0, bytes },
       );
       yield { index, offset: 0, totalBytes: bytes, data: NOTHING, numReady: ready.length, ...noFrame };
@@ -191,7 +193,7 @@ class ServedFetch {
 
   /** Frame after frame of all of them, as they come, of those that are wanted. @returns whether the last one came. */
   async *#frames(
-    { blocks, frames, recordBytes: totalBytes, ...growth }: GrowingBlocks,
+    { blocks, frames, recordBytes: totalBytes, ...inFlight }: InFlightFrames,
     index: number,
     stream: ServedStream,
   ): AsyncGenerator<FetchReply, boolean> {
@@ -200,24 +202,24 @@ class ServedFetch {
       if (wanted >= 1 << frames.length) throw new Failure('invalid_request', `a record has ${frames.length} frames`);
       for (const [frame, { offset, bytes }] of frames.entries()) {
         if (wanted > 0 && !(wanted & (1 << frame))) continue;
-        const described = await growth.described(frame, this.#signal);
-        if (!described || this.#signal.aborted) return false;
+        const frameHeaders = await inFlight.frameHeaders(frame, this.#signal);
+        if (!frameHeaders || this.#signal.aborted) return false;
         stream.offer(
-          blocks.map(({ slot, hold }, i) => ({ index: pieceOf(index + i, frame), slot, release: hold() })),
+          blocks.map(({ slot, hold }, i) => ({ index: frameIdOf(index + i, frame), slot, release: hold() })),
           { offset, bytes },
         );
-        const said = { frame: frame + 1, described: Buffer.concat(described) };
-        yield { index, offset: 0, totalBytes, data: NOTHING, numReady: blocks.length, ...said };
+        const frameReply = { frame: frame + 1, frameHeaders: Buffer.concat(frameHeaders) };
+        yield { index, offset: 0, totalBytes, data: NOTHING, numReady: blocks.length, ...frameReply };
       }
       return true;
     } finally {
-      growth.release();
+      inFlight.release();
     }
   }
 
   /** Over the call. */
-  async *#slices(lent: Lent): AsyncGenerator<FetchReply> {
-    const index = this.#numLent;
+  async *#slices(lent: BorrowedRecord): AsyncGenerator<FetchReply> {
+    const index = this.#numSlotsInTransit;
     const record = ownCopy(lent);
     lent.release();
     this.#read(1);
@@ -229,14 +231,14 @@ class ServedFetch {
 }
 
 /** Records that are whole, as what is lent frame by frame. */
-function partedRecords(records: readonly InPlace[]): GrowingBlocks {
+function partedRecords(records: readonly RecordInPlace[]): InFlightFrames {
   const parts = records.map(({ record }) => framesIn(record));
   const held = records.map(({ slot, release }) => {
-    let numHolds = 0;
+    let numPins = 0;
     const hold = (): (() => void) => {
-      numHolds++;
+      numPins++;
       return () => {
-        if (--numHolds === 0) release();
+        if (--numPins === 0) release();
       };
     };
     return { slot, hold };
@@ -246,18 +248,18 @@ function partedRecords(records: readonly InPlace[]): GrowingBlocks {
     blocks: held,
     recordBytes: records[0]?.record.length ?? 0,
     frames: parts[0]?.map(({ offset, storedBytes }) => ({ offset, bytes: storedBytes })) ?? [],
-    described: (frame) => Promise.resolve(parts.flatMap((frames) => frames[frame]?.header ?? [])),
+    frameHeaders: (frame) => Promise.resolve(parts.flatMap((frames) => frames[frame]?.header ?? [])),
     release: () => {
-      for (const giveBack of own) giveBack();
+      for (const releaseBorrow of own) releaseBorrow();
     },
   };
 }
 
-function isInPlace(lent: Lent): lent is InPlace {
+function isInPlace(lent: BorrowedRecord): lent is RecordInPlace {
   return lent.slot !== undefined;
 }
 
-function ownCopy({ record, slot }: Lent): Buffer {
+function ownCopy({ record, slot }: BorrowedRecord): Buffer {
   return slot === undefined ? Buffer.from(record.buffer, record.byteOffset, record.byteLength) : Buffer.from(record);
 }
 
@@ -268,11 +270,11 @@ function heldBehind(
   index: number,
   most: number,
   bytes: number,
-): InPlace[] {
-  const held: InPlace[] = [];
+): RecordInPlace[] {
+  const held: RecordInPlace[] = [];
   while (held.length < most) {
     const hash = hashes[index + 1 + held.length];
-    const lent = hash && source.lendHeld(hash);
+    const lent = hash && source.borrowResident(hash);
     if (lent?.record.length === bytes) {
       held.push(lent);
       continue;

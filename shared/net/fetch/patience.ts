@@ -1,6 +1,6 @@
 /** How long a fetch waits for a holder that says nothing. */
 import type { Clock } from '../../base/clock.ts';
-import { OVER } from '../../base/signal.ts';
+import { DONE } from '../../base/signal.ts';
 
 export class Patience {
   readonly #clock: Pick<Clock, 'sleep'>;
@@ -23,7 +23,7 @@ export class Patience {
     try {
       return await awaited;
     } finally {
-      answered.abort(OVER);
+      answered.abort(DONE);
     }
   }
 

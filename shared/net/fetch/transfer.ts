@@ -1,9 +1,9 @@
-/** What brings records into slots: a stream of a lane, through shared memory or a socket, or the Fetch call itself. */
+/** What brings records into slots: a stream of a data channel, through shared memory or a socket, or the Fetch call itself. */
 import { messageOf, type Failure } from '../../base/failure.ts';
 import type { Digest } from '../../kv/block_key.ts';
-import type { Mover } from '../mover/mover.ts';
-import type { WantedRecords } from '../mover/pulled_lanes.ts';
-import type { ArrivedPieces, TransferWay } from './fetch_events.ts';
+import type { TransferThread } from '../transfer_thread/transfer_thread.ts';
+import type { WantedRecords } from '../transfer_thread/channel_client.ts';
+import type { ReceivedItems, TransferWay } from './fetch_events.ts';
 
 export interface Transfer {
   /** These may come, into these slots. */
@@ -14,7 +14,7 @@ export interface Transfer {
 
 /** Who is told what a transfer brings. */
 export interface TransferListener {
-  readonly arrived: (pieces: ArrivedPieces) => void;
+  readonly arrived: (items: ReceivedItems) => void;
   /** Nothing more comes. */
   readonly broken: (error: Failure) => void;
 }
@@ -29,14 +29,14 @@ export function nothingMoved(): Moved {
 /** Where records go. */
 export interface Slots {
   /** At once where there is one. */
-  readonly take: () => number | Promise<number>;
+  readonly acquire: () => number | Promise<number>;
   readonly bytes: (slot: number) => Uint8Array;
-  readonly giveBack: (slot: number) => void;
+  readonly release: (slot: number) => void;
 }
 
 /** Records in slices, with the replies of their call: one comes after the other. */
 export class CallTransfer implements Transfer {
-  readonly #mover: Pick<Mover, 'call'>;
+  readonly #transferThread: Pick<TransferThread, 'call'>;
   readonly #format: Digest;
   readonly #slots: Pick<Slots, 'bytes'>;
   readonly #listener: TransferListener;
@@ -46,11 +46,11 @@ export class CallTransfer implements Transfer {
   #early: { readonly offset: number; readonly data: Uint8Array } | undefined;
 
   constructor(
-    { mover, format }: { readonly mover: Pick<Mover, 'call'>; readonly format: Digest },
+    { transferThread, format }: { readonly transferThread: Pick<TransferThread, 'call'>; readonly format: Digest },
     slots: Pick<Slots, 'bytes'>,
     listener: TransferListener,
   ) {
-    this.#mover = mover;
+    this.#transferThread = transferThread;
     this.#format = format;
     this.#slots = slots;
     this.#listener = listener;
@@ -76,8 +76,8 @@ export class CallTransfer implements Transfer {
     this.#asked = undefined;
     const [digest] = digests;
     if (digest === undefined) return;
-    const verified = this.#mover.call('verify', { slot, bytes, want: { format: this.#format, digest } });
-    // A mover that fails is a fault like any other.
+    const verified = this.#transferThread.call('verify', { slot, bytes, want: { format: this.#format, digest } });
+    // A transfer thread that fails is a fault like any other.
     void verified.catch(messageOf).then((fault) => {
       this.#listener.arrived({ indices, faults: [fault], way: 'call' });
     });

@@ -23,7 +23,7 @@ import {
 import { HealthImplementation } from 'grpc-health-check';
 import type { Clock } from '../../base/clock.ts';
 import { Failure, messageOf } from '../../base/failure.ts';
-import { Pushed } from '../../base/pushed.ts';
+import { AsyncQueue } from '../../base/async_queue.ts';
 import type { CallName, CallOptions, Handlers, Listener, Network, Reply, Request } from '../network.ts';
 import type { TlsTexts } from '../tls_texts.ts';
 import { OpenCall } from './open_call.ts';
@@ -128,7 +128,7 @@ export class GrpcNetwork implements Network {
       void call.feed(wire.startsWith ? starting(requests) : requests);
       return call;
     }
-    const replies = new Pushed<Reply<M>>();
+    const replies = new AsyncQueue<Reply<M>>();
     this.#askOnce<Reply<M>>(client, wire, requests, deadline, address, signal).then(
       (reply) => {
         replies.push(reply);

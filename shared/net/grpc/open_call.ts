@@ -13,7 +13,7 @@ import { Condition } from '../../base/condition.ts';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
 import { toFailure } from './status.ts';
-import { OVER } from '../../base/signal.ts';
+import { DONE } from '../../base/signal.ts';
 
 /** A peer that lives ends a cancelled call within a step of its engine; one that hangs must not keep the call open. */
 const GRACE_MS = 10_000;
@@ -56,7 +56,7 @@ export class OpenCall<Q, R> implements AsyncIterableIterator<R> {
     const over = (failure: Failure | undefined): void => {
       signal.removeEventListener('abort', follow);
       this.#end ??= { failure };
-      this.#over.abort(OVER);
+      this.#over.abort(DONE);
       this.#changed.notify();
     };
     stream.on('error', (error) => {

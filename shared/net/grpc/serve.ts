@@ -3,11 +3,11 @@ import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, UntypedServiceImplementation } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import { Failure } from '../../base/failure.ts';
-import { Pushed } from '../../base/pushed.ts';
+import { AsyncQueue } from '../../base/async_queue.ts';
 import type { ServedCall } from '../network.ts';
 import { toStatus } from './status.ts';
 import type { Wire } from './wire.ts';
-import { OVER } from '../../base/signal.ts';
+import { DONE } from '../../base/signal.ts';
 
 export type AnyHandler = (requests: AsyncIterable<object>, call: ServedCall) => AsyncIterable<object>;
 type GrpcHandler = UntypedServiceImplementation[string];
@@ -51,11 +51,11 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
   return (call: ServerDuplexStream<object, object>) => {
     const left = leftOf(call);
     const hasStarted = new AbortController();
-    const requests = new Pushed<object>(() => {
+    const requests = new AsyncQueue<object>(() => {
       if (requests.size < MAX_AHEAD) call.resume();
     });
     call.on('data', (message: Partial<Record<string, object>>) => {
-      hasStarted.abort(OVER);
+      hasStarted.abort(DONE);
       if (wire.cancel && 'cancel' in message) {
         left.abort();
         return;
@@ -65,7 +65,7 @@ export function serveDuplex(wire: Wire, handler: AnyHandler, clock: Clock): Grpc
       if (requests.size >= MAX_AHEAD) call.pause();
     });
     call.on('end', () => {
-      hasStarted.abort(OVER);
+      hasStarted.abort(DONE);
       requests.end();
     });
     left.signal.addEventListener('abort', () => {

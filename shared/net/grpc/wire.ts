@@ -31,7 +31,7 @@ export interface Wire {
 
 export const wires: Record<CallName, Wire> = {
   fetch: { service: 'Blocks', method: 'Fetch', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
-  openLane: { service: 'Blocks', method: 'OpenLane', kind: 'unary' },
+  openChannel: { service: 'Blocks', method: 'OpenChannel', kind: 'unary' },
   offer: { service: 'Blocks', method: 'Offer', kind: 'unary' },
   snapshot: { service: 'Blocks', method: 'Snapshot', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },
   prefill: { service: 'Prefill', method: 'Prefill', kind: 'duplex', startsWith: 'start', cancel: { cancel: {} } },

@@ -23,7 +23,7 @@ process.on('message', () => {
   over.abort();
 });
 
-const tell = (message: 'begun' | ControlReport): void => {
+const notify = (message: 'begun' | ControlReport): void => {
   process.send?.(message);
 };
 
@@ -42,11 +42,11 @@ while (!over.signal.aborted && error === undefined) {
       if (numTokens > NUM_BEFORE) worstGapMs = Math.max(worstGapMs, nowMs - (lastMs ?? nowMs));
       lastMs = nowMs;
       error ??= event.error?.message;
-      if (numTokens++ === NUM_BEFORE) tell('begun');
+      if (numTokens++ === NUM_BEFORE) notify('begun');
     }
   } catch (failure) {
     error = String(failure);
   }
 }
-tell({ worstGapMs, numTokens, error });
+notify({ worstGapMs, numTokens, error });
 process.disconnect();

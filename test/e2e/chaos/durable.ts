@@ -14,7 +14,7 @@ import { tiers } from '../../../shared/protocol/block_events.ts';
 import { packDigest, packHashes, unpackNumbers } from '../../../shared/protocol/packing.ts';
 import { Cluster, temporaryFolder, until } from '../../support/cluster.ts';
 import { joinFakeHolder } from '../../support/fake_holder.ts';
-import { offerOf } from '../../support/lending.ts';
+import { offerOf } from '../../support/borrowing.ts';
 import { StoreProcess } from './store_process.ts';
 
 const FORMAT = 'ab'.repeat(16) as Digest;
@@ -75,7 +75,7 @@ export async function runDurable(numKills: number, random: Random): Promise<Dura
         else {
           const fault = verifyRecord(record, { format: FORMAT, digest: hash.digest });
           if (fault !== undefined) faults.push(`${hash.digest}: ${fault}`);
-          else if (contentHashOf(record) !== holder.content) faults.push(`${hash.digest} holds something else`);
+          else if (contentHashOf(record) !== holder.contentHash) faults.push(`${hash.digest} holds something else`);
         }
       }
       if (kill === numKills) {
@@ -126,7 +126,7 @@ async function fetchOne(
       format: packDigest(FORMAT),
       hashes: packHashes([hash]),
       waitMs: 0,
-      lane: 0,
+      channel: 0,
       stream: 0,
       inFrames: false,
       frames: 0,

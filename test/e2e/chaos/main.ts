@@ -31,13 +31,13 @@ const MAX_ABUSE_RUNS = 3;
 const MAX_START_MS = 5_000;
 
 const faults: string[] = [];
-function say(line: string): void {
+function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 function expectThat(isSo: boolean, otherwise: string): void {
   if (isSo) return;
   faults.push(otherwise);
-  say(`  FAULT ${otherwise}`);
+  print(`  FAULT ${otherwise}`);
 }
 
 const programs: Record<string, () => Promise<void>> = {
@@ -45,12 +45,12 @@ const programs: Record<string, () => Promise<void>> = {
     const cluster = await Cluster.up();
     try {
       const rate = await runRate(cluster, isShort ? 10_000 : 60_000, new Random(seed));
-      say(
+      print(
         `rate: ${rate.numAnswered} 1-token completions in ${rate.seconds.toFixed(0)} s by 16 clients, ${rate.failures.length} failed`,
       );
       expectThat(rate.failures.length === 0, `short requests failed: ${rate.failures[0]}`);
       const batches = await runBatches(cluster, isShort ? 10 : 50, new Random(seed));
-      say(
+      print(
         `rate: ${batches.numAnswered} batches of 255 in ${batches.seconds.toFixed(0)} s, ${batches.failures.length} failed`,
       );
       expectThat(batches.failures.length === 0, `batches failed: ${batches.failures[0]}`);
@@ -64,13 +64,13 @@ const programs: Record<string, () => Promise<void>> = {
     try {
       // What the machine itself does to a stream that nobody disturbs.
       const alone = await runAbuse(cluster, () => sleep(5_000));
-      say(`abuse: nobody: worst gap ${alone.worstGapMs.toFixed(0)} ms, event loop ${alone.loopLagMs.toFixed(0)} ms`);
+      print(`abuse: nobody: worst gap ${alone.worstGapMs.toFixed(0)} ms, event loop ${alone.loopLagMs.toFixed(0)} ms`);
       for (const [name, abuse] of Object.entries(abuses)) {
         // What the router does itself it does each time; what only the machine did, shared as it is, does not come again.
         let [gapMs, lagMs] = [Infinity, Infinity];
         for (let i = 0; i < MAX_ABUSE_RUNS && (gapMs >= MAX_ABUSE_GAP_MS || lagMs >= MAX_LOOP_LAG_MS); i++) {
           const { worstGapMs, loopLagMs, error } = await runAbuse(cluster, abuse);
-          say(
+          print(
             `abuse: ${name}: worst gap of the stream beside it ${worstGapMs.toFixed(0)} ms, event loop ${loopLagMs.toFixed(0)} ms`,
           );
           expectThat(error === undefined, `${name}: the stream ended with ${error}`);
@@ -89,7 +89,7 @@ const programs: Record<string, () => Promise<void>> = {
     const cluster = await Cluster.up();
     try {
       const { numInputs, statuses } = await runFuzz(cluster, isShort ? 500 : 20_000, new Random(seed));
-      say(`fuzz: ${numInputs} inputs, answers by status ${JSON.stringify(statuses)}`);
+      print(`fuzz: ${numInputs} inputs, answers by status ${JSON.stringify(statuses)}`);
     } finally {
       await cluster.close();
     }
@@ -99,7 +99,7 @@ const programs: Record<string, () => Promise<void>> = {
     const { rounds, answers, numSetAside } = await runDamage(isShort ? 13 : 60, new Random(seed));
     const slowest = Math.max(...rounds.map(({ startMs }) => startMs));
     const wrong = answers.filter(({ outcome }) => outcome !== 'equal');
-    say(
+    print(
       `damage: ${rounds.length} rounds, slowest start ${slowest.toFixed(0)} ms, set aside ${numSetAside} times, ${answers.length} answers, ${wrong.length} not equal`,
     );
     expectThat(slowest < MAX_START_MS, `a start took ${slowest.toFixed(0)} ms`);
@@ -109,7 +109,7 @@ const programs: Record<string, () => Promise<void>> = {
   async durable() {
     const result = await runDurable(isShort ? 10 : 200, new Random(seed));
     const { numKills, numDurable, numRead, numLost, faults: wrong } = result;
-    say(
+    print(
       `durable: ${numKills} kills of a store that wrote, ${numDurable} blocks called durable, ${numLost} of them lost, ${numRead} records read, ${wrong.length} wrong`,
     );
     expectThat(numLost === 0 && numDurable > 0, `${numLost} of ${numDurable} durable blocks are lost`);
@@ -119,10 +119,10 @@ const programs: Record<string, () => Promise<void>> = {
   async kills() {
     const result = await runKills(minutes * 60_000, new Random(seed));
     const count = (outcome: string): number => result.answers.filter((answer) => answer.outcome === outcome).length;
-    say(
+    print(
       `kills: ${result.numStrikes} strikes in ${minutes} min, ${result.answers.length} requests: ${count('equal')} equal, ${count('different')} different, ${count('failed')} failed`,
     );
-    say(
+    print(
       `kills: worst gap per strike ${(result.worstGapMs / 1_000).toFixed(2)} s, without a decode instance ${(result.noDecodeMs / 1_000).toFixed(0)} s`,
     );
     for (const outcome of ['failed', 'different']) {
@@ -133,7 +133,7 @@ const programs: Record<string, () => Promise<void>> = {
   },
 };
 
-say(`chaos: seed ${seed}, ${minutes} min`);
+print(`chaos: seed ${seed}, ${minutes} min`);
 for (const name of values.only.split(',')) {
   const program = programs[name];
   if (!program) throw new Error(`there is no program ${name}; there are ${Object.keys(programs).join(', ')}`);
@@ -143,5 +143,5 @@ for (const name of values.only.split(',')) {
     expectThat(false, `${name}: ${String(error)}`);
   }
 }
-say(faults.length === 0 ? 'chaos: nothing failed' : `chaos: ${faults.length} faults`);
+print(faults.length === 0 ? 'chaos: nothing failed' : `chaos: ${faults.length} faults`);
 process.exit(faults.length === 0 ? 0 : 1);

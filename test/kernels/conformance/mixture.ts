@@ -49,15 +49,15 @@ export function mixtureConformance(device: Conformance): void {
         {
           operations: [
             { kind: 'route', logits: 'logits', routes: 'routes', experts, perToken, isNormalised },
-            { kind: 'permute', x: 'x', routes: 'routes', out: 'turns' },
-            { kind: 'expert_linear', x: 'turns', weight: 'w', out: 'made', experts },
+            { kind: 'permute', x: 'x', routes: 'routes', out: 'permuted' },
+            { kind: 'expert_linear', x: 'permuted', weight: 'w', out: 'made', experts },
             { kind: 'combine', x: 'made', routes: 'routes', out: 'out' },
           ],
           buffers: {
             logits: { rows: 'rows', width: experts },
             routes: { rows: 'rows', width: 2 * perToken },
             x: { rows: 'rows', width: inner },
-            turns: { rows: 'rows', perRow, width: inner },
+            permuted: { rows: 'rows', perRow, width: inner },
             made: { rows: 'rows', perRow, width: outputs },
             out: { rows: 'rows', width: outputs },
           },
@@ -79,7 +79,7 @@ export function mixtureConformance(device: Conformance): void {
       const routes = Array.from({ length: rows }, (_, row) =>
         chosen([...logits.subarray(row * experts, (row + 1) * experts)], perToken, isNormalised),
       );
-      const places = routes
+      const expertSlots = routes
         .flatMap((route, row) => route.experts.map((expert, turn) => ({ expert, row, turn })))
         .sort((a, b) => a.expert - b.expert || a.row - b.row);
       const got = await executable.read('routes', rows);
@@ -88,30 +88,30 @@ export function mixtureConformance(device: Conformance): void {
         const at = row * 2 * perToken;
         close(got.subarray(at, at + perToken), route.weights, tolerance);
         for (let turn = 0; turn < perToken; turn++) {
-          const place = places.findIndex((one) => one.row === row && one.turn === turn);
+          const place = expertSlots.findIndex((one) => one.row === row && one.turn === turn);
           assert.equal(bits[at + perToken + turn], place, `row ${row}, turn ${turn}`);
         }
       });
       const rowOf = (row: number): Float32Array => x.subarray(row * inner, (row + 1) * inner);
       // A device may take rows where they lie; then nobody reads what it never writes.
-      const turns = await executable.read('turns', places.length).catch((error: unknown) => {
+      const permuted = await executable.read('permuted', expertSlots.length).catch((error: unknown) => {
         assert(error instanceof DeviceError && /never written here/.test(error.message), String(error));
       });
-      if (turns)
+      if (permuted)
         close(
-          turns,
-          places.flatMap(({ row }) => [...rowOf(row)]),
+          permuted,
+          expertSlots.flatMap(({ row }) => [...rowOf(row)]),
           1e-7,
         );
       roundRows(format, weight, inner);
       const isQuantised = quantisesActivations && isInteger(format);
-      const made = places.map(({ expert, row }) => {
+      const made = expertSlots.map(({ expert, row }) => {
         const own = weight.subarray(expert * outputs * inner, (expert + 1) * outputs * inner);
         return product(isQuantised ? quantised(rowOf(row), inner) : rowOf(row), own, inner);
       });
-      close(await executable.read('made', places.length), made.flat(), linearTolerance);
+      close(await executable.read('made', expertSlots.length), made.flat(), linearTolerance);
       const expected = [...before];
-      places.forEach(({ row, turn }, place) => {
+      expertSlots.forEach(({ row, turn }, place) => {
         made[place]!.forEach((value, output) => {
           expected[row * outputs + output]! += routes[row]!.weights[turn]! * value;
         });
@@ -150,8 +150,8 @@ export function mixtureConformance(device: Conformance): void {
         {
           operations: [
             { kind: 'route', logits: 'logits', routes: 'routes', experts, perToken, isNormalised: true },
-            { kind: 'permute', x: 'x', routes: 'routes', out: 'turns' },
-            { kind: 'expert_linear', x: 'turns', weight: 'gate_up', out: 'pairs', experts },
+            { kind: 'permute', x: 'x', routes: 'routes', out: 'permuted' },
+            { kind: 'expert_linear', x: 'permuted', weight: 'gate_up', out: 'pairs', experts },
             { kind: gate, gateUp: 'pairs', out: 'gated', inner },
             { kind: 'expert_linear', x: 'gated', weight: 'down', out: 'made', experts },
             { kind: 'combine', x: 'made', routes: 'routes', out: 'out' },
@@ -160,7 +160,7 @@ export function mixtureConformance(device: Conformance): void {
             logits: { rows: 'rows', width: experts },
             routes: { rows: 'rows', width: 2 * perToken },
             x: { rows: 'rows', width: hidden },
-            turns: { rows: 'rows', perRow, width: hidden },
+            permuted: { rows: 'rows', perRow, width: hidden },
             pairs: { rows: 'rows', perRow, width: 2 * inner },
             gated: { rows: 'rows', perRow, width: inner },
             made: { rows: 'rows', perRow, width: hidden },

@@ -29,8 +29,8 @@ export interface Conformance {
   readonly quantisesActivations?: boolean;
   /** Weights in these formats; all when it does not say. */
   readonly formats?: readonly WeightFormat[];
-  /** Draws by vocabulary; ten thousand when it does not say. */
-  readonly draws?: readonly { readonly vocab: number; readonly cases: number }[];
+  /** Samples by vocabulary; ten thousand when it does not say. */
+  readonly sampling?: readonly { readonly vocab: number; readonly cases: number }[];
   /** One of so many shapes of attention, and fewer mixtures. */
   readonly sampled?: number;
 }

@@ -10,12 +10,12 @@ import {
   readReach,
   readRouter,
   readStores,
-  readStranger,
+  readUnknownMember,
   readRegistrationReply,
   subjects,
   toBytes,
   type Inquiry,
-  type Load,
+  type InstanceLoad,
   type Registration,
   type RegistrationReply,
 } from '../../../shared/protocol/membership.ts';
@@ -35,7 +35,7 @@ const format: Format = {
   numerics: 'n',
   kv: 'spec',
 };
-const load: Load = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };
+const load: InstanceLoad = { running: 0, waiting: 0, preemptions: 0, lastStepMs: 0, isDraining: false, tiers: {} };
 
 function registration(name: string, epoch: string, change: Partial<Format> = {}, vocabSize = 100): Registration {
   return {
@@ -80,7 +80,7 @@ class World {
     return readRegistrationReply(await this.hub.request(subjects.register('r1'), toBytes(message)));
   }
 
-  heartbeat(name: string, epoch: string, change: Partial<Load> = {}): void {
+  heartbeat(name: string, epoch: string, change: Partial<InstanceLoad> = {}): void {
     this.hub.publish(subjects.heartbeat, toBytes({ name, epoch, load: { ...load, ...change }, blocks: 0, seen: {} }));
   }
 
@@ -101,11 +101,11 @@ test('silence is loss; a paused instance that speaks again is told, and comes ba
   assert.deepEqual(world.names, ['d1/a']);
   await world.clock.run(13_200);
   assert.deepEqual(world.names, []);
-  const told: string[] = [];
-  world.hub.subscribe(subjects.stranger('a'), (bytes) => told.push(readStranger(bytes).router));
+  const notified: string[] = [];
+  world.hub.subscribe(subjects.unknownMember('a'), (bytes) => notified.push(readUnknownMember(bytes).router));
   world.heartbeat('d1', 'a');
   assert.deepEqual(world.names, [], 'a heartbeat is no registration');
-  assert.deepEqual(told, ['r1'], 'it is told who does not know it');
+  assert.deepEqual(notified, ['r1'], 'it is told who does not know it');
   await world.register(registration('d1', 'a'));
   assert.deepEqual(world.names, ['d1/a']);
   const changes = world.events.filter((event) => !event.startsWith('heard'));
@@ -335,8 +335,8 @@ test('a member counts once it has answered at its address; one that does not is 
     asked.push(service);
     throw new Failure('instance_lost', 'd1:1: connect ECONNREFUSED');
   };
-  const told: (string | null)[] = [];
-  world.hub.subscribe(subjects.reach('a'), (bytes) => told.push(readReach(bytes).unreachable));
+  const notified: (string | null)[] = [];
+  world.hub.subscribe(subjects.reach('a'), (bytes) => notified.push(readReach(bytes).unreachable));
   const reply = await world.register(registration('d1', 'a'));
   assert(reply.kind === 'accepted');
   assert.equal(reply.unreachable, 'd1:1: connect ECONNREFUSED');
@@ -354,7 +354,7 @@ test('a member counts once it has answered at its address; one that does not is 
   world.check = () => ({ status: 1 });
   await world.clock.run(4_200);
   assert.deepEqual([instance.isPlaceable, countedOf(world)], [true, ['d1/a']]);
-  assert.deepEqual(told, ['d1:1: connect ECONNREFUSED', null]);
+  assert.deepEqual(notified, ['d1:1: connect ECONNREFUSED', null]);
 });
 
 test('at its address another process answers', async () => {

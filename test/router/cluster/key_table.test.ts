@@ -2,19 +2,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { Random } from '../../../shared/base/random.ts';
-import { KeyTable, MAX_TOGETHER, SET, STRETCH } from '../../../services/router/cluster/key_table.ts';
+import { KeyTable, MAX_TOGETHER, SET, SEGMENT } from '../../../services/router/cluster/key_table.ts';
 
 /** What it says of a key; 0 when it is not there. */
-function stretchOf(table: KeyTable, low: number, high: number): number {
+function segmentOf(table: KeyTable, low: number, high: number): number {
   const at = table.find(low, high);
-  return table.words[at + SET] === 0 ? 0 : table.words[at + STRETCH]!;
+  return table.words[at + SET] === 0 ? 0 : table.words[at + SEGMENT]!;
 }
 
-function put(table: KeyTable, low: number, high: number, stretch: number): boolean {
+function put(table: KeyTable, low: number, high: number, segment: number): boolean {
   const at = table.insert(table.find(low, high), low, high);
   if (at < 0) return false;
   table.words[at + SET] = 1;
-  table.words[at + STRETCH] = stretch;
+  table.words[at + SEGMENT] = segment;
   return true;
 }
 
@@ -43,10 +43,10 @@ test('what was put in is found and nothing else, through growth and removals, on
   for (let i = 0; i < numKeys; i++) {
     if (i % MAX_TOGETHER === 0) table.findAll(keys, i, Math.min(i + MAX_TOGETHER, numKeys), places);
     const [low, high] = [keys[2 * i]!, keys[2 * i + 1]!];
-    assert.equal(stretchOf(table, low, high), isIn[i] === 1 ? i + 1 : 0);
+    assert.equal(segmentOf(table, low, high), isIn[i] === 1 ? i + 1 : 0);
     assert.equal(places[i % MAX_TOGETHER], table.find(low, high));
     assert.equal(table.isAt(places[i % MAX_TOGETHER]!, low, high), isIn[i] === 1);
-    assert.equal(stretchOf(table, low ^ 1, high), 0);
+    assert.equal(segmentOf(table, low ^ 1, high), 0);
   }
 });
 
@@ -62,6 +62,6 @@ test('a part that is full takes no more, and keeps what it has (P1)', () => {
     else isFull = true;
   }
   assert(found.length >= 4, `${found.length} keys`);
-  for (const low of found) assert.equal(stretchOf(table, low, 0), low);
+  for (const low of found) assert.equal(segmentOf(table, low, 0), low);
   assert.equal(table.size, found.length);
 });

@@ -128,7 +128,7 @@ test('ranges are what a naive index says after each of 100,000 events: runs stor
   for (let event = 0; event < 100_000; event++) {
     const holder = random.below(numHolders);
     const { keys, numbers } = chains[random.below(chains.length)]!;
-    // Mostly a few blocks; now and then a whole chain, so that there are stretches to jump over and to break.
+    // Mostly a few blocks; now and then a whole chain, so that there are segments to jump over and to break.
     const isWhole = random.chance(1, 20);
     const from = isWhole ? 0 : random.below(numbers.length);
     const end = isWhole ? numbers.length : from + 1 + random.below(6);

@@ -7,7 +7,7 @@ import type { Registration } from '../../../shared/protocol/membership.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
-import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
+import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
@@ -35,7 +35,7 @@ test('blocks are asked of those who are not avoided; the log has what was known,
   const index = new PrefixIndex();
   for (const holder of ['s1/e', 'gone/e'])
     index.apply(holder, { operation: 'stored', tier: 'dram', keys: keys.subarray(0, 18) });
-  const policy = new LongestRun(8);
+  const policy = new LongestPrefixPolicy(8);
   const conductor = new Conductor({ view, index, policy, clock: new SimulatedClock(), turn: 0 });
   const nobody = { has: () => false, isHolder: () => true };
   const asked = { requestId: 'r1', numTokens: 42, keys, maxLength: 64, avoided: nobody };
@@ -59,7 +59,7 @@ test('blocks are asked of those who are not avoided; the log has what was known,
 
 test('a large cluster’s decisions are remembered for as many instances, not for as many decisions (P1)', () => {
   const many = Array.from({ length: 400 }, (_, i) => instance('decode', `d${i}`));
-  const policy = new LongestRun(8);
+  const policy = new LongestPrefixPolicy(8);
   const conductor = new Conductor({
     view: viewOf(many),
     index: new PrefixIndex(),

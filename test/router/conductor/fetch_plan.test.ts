@@ -1,7 +1,7 @@
 /** Where blocks are fetched from. Budget: 1 s. */
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
-import { coveredTo, fetchPlan, runsOf } from '../../../services/router/conductor/fetch_plan.ts';
+import { coveredTo, fetchPlan, matchesOf } from '../../../services/router/conductor/fetch_plan.ts';
 import type { HeldSnapshot } from '../../../services/router/conductor/policy.ts';
 
 /** `a` has it in memory, `a~` on disk only. */
@@ -57,6 +57,6 @@ test('no plan has a hole, overlaps, or names who does not hold: every set of hol
 
 test('a run ends at the first block that its holder has not, whoever else has it', () => {
   const ranges = [held(0, 4, 'a', 'b'), held(4, 6, 'b'), held(6, 9, 'a', 'c'), held(10, 12, 'b')];
-  assert.deepEqual(Object.fromEntries(runsOf(ranges)), { 'a/e': 4, 'b/e': 6 });
-  assert.deepEqual([...runsOf([held(1, 4, 'a')])], []);
+  assert.deepEqual(Object.fromEntries(matchesOf(ranges)), { 'a/e': 4, 'b/e': 6 });
+  assert.deepEqual([...matchesOf([held(1, 4, 'a')])], []);
 });

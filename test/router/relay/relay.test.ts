@@ -11,11 +11,11 @@ import { neutralRequest } from '../../../shared/protocol/request.ts';
 import type { ClusterView } from '../../../services/router/cluster/cluster_view.ts';
 import { Instance } from '../../../services/router/cluster/instance.ts';
 import { Conductor } from '../../../services/router/conductor/conductor.ts';
-import { LongestRun } from '../../../services/router/conductor/longest_run.ts';
+import { LongestPrefixPolicy } from '../../../services/router/conductor/longest_prefix_policy.ts';
 import type { PrefixIndex } from '../../../services/router/cluster/prefix_index.ts';
 import { Relay } from '../../../services/router/relay/relay.ts';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
+import { RequestLog, type RequestTrace } from '../../../services/router/relay/request_log.ts';
 
 /** A relay to these, a request of so many tokens through it, and what people see of it. */
 function asked(
@@ -23,7 +23,7 @@ function asked(
   instances: readonly Instance[],
   numTokens: number,
   onFailover: () => void,
-): { tokens: ReturnType<Relay['generate']>; record: RequestRecord } {
+): { tokens: ReturnType<Relay['generate']>; record: RequestTrace } {
   const view = {
     model: { digest: 'ab'.repeat(16) as Digest, format: { blockSize: 32 } },
     of: (role: string) => instances.filter(({ member }) => member.role === role),
@@ -34,7 +34,7 @@ function asked(
     changed: () => systemClock.sleep(10),
   } as unknown as ClusterView;
   const index = { ranges: () => [] } as unknown as PrefixIndex;
-  const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestRun(64), turn: 0 });
+  const conductor = new Conductor({ view, index, clock: systemClock, policy: new LongestPrefixPolicy(64), turn: 0 });
   const relay = new Relay({
     ...{ view, network, clock: systemClock, random: new Random(1), conductor },
     router: 'r',

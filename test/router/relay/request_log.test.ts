@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'vitest';
 import { RequestCounts } from '../../../services/router/relay/request_counts.ts';
-import { RequestLog, type RequestRecord } from '../../../services/router/relay/request_log.ts';
+import { RequestLog, type RequestTrace } from '../../../services/router/relay/request_log.ts';
 import type { Report } from '../../../shared/protocol/messages.ts';
 import { SimulatedClock } from '../../sim/simulated_clock.ts';
 
@@ -38,7 +38,7 @@ test('an instance that claims more time than passed shows as a negative transpor
 
 test('512 requests are remembered, and 64 notes and attempts of each (P1)', () => {
   const clock = new SimulatedClock();
-  const closed: RequestRecord[] = [];
+  const closed: RequestTrace[] = [];
   const log = new RequestLog(clock, (record) => closed.push(record));
   for (let i = 0; i < 600; i++) {
     const record = log.open(`r${i}`, '/v1/completions', names);

@@ -79,7 +79,7 @@ describe.each(folders)('%s', (_name, folder) => {
       for (const more of ['', ' ', '  x', '\n', 'a', '🙂', '1']) same(base.slice(0, at) + more, false);
   });
 
-  test('a stretch that ends in white space goes on in one way or another', () => {
+  test('a chunk that ends in white space goes on in one way or another', () => {
     for (const run of [1, 100, 126, 127, 128, 200]) {
       const begins = `${'a'.repeat(4_095)}\n${' '.repeat(run)}`;
       for (const more of ['x', '\nx', '\n', '', '  \n\ny']) same(begins + more + prose.slice(0, 300), false);
@@ -88,7 +88,7 @@ describe.each(folders)('%s', (_name, folder) => {
       same(`${'AB '.repeat(1_405)}${'你'.repeat(9)}${more}`, false);
   });
 
-  test('pieces without an end', () => {
+  test('pretokens without an end', () => {
     for (const text of [
       'a'.repeat(9_000),
       ' '.repeat(9_000),
@@ -116,7 +116,7 @@ test('a tokenizer of another kind is left to the library', () => {
   for (const change of kinds) expect(FastEncoder.create(libraryOf(folder, change))).toBeUndefined();
 });
 
-test('merges go by rank and from the left, in short pieces and long ones', () => {
+test('merges go by rank and from the left, in short pretokens and long ones', () => {
   const tokens = ['a', 'b', 'aa', 'ab', 'aab', 'bb', 'aaaa'];
   const ids = new Map(tokens.map((token, id) => [token, id]));
   const pairs = createBytePairs(ids, [
@@ -169,7 +169,7 @@ describe('patterns that no tokenizer here has', () => {
   });
 });
 
-test('a piece without an end needs no stack', () => {
+test('a pretoken without an end needs no stack', () => {
   const tools = new TokenizerTools(readTextFiles(goldenFolder('tokenizers/unigram')));
   const text = `a ${'='.repeat(300_000)} b`;
   expect(tools.encode({ text, addSpecialTokens: false, maxCharacters: Infinity }).length).toBeGreaterThan(100_000);

@@ -131,6 +131,6 @@ test('the recording is of the Rust package that the mends name, and the library 
   assert.equal(version, '0.23.3');
   const file = projectPath('node_modules/@huggingface/tokenizers/package.json');
   const { version: installed } = JSON.parse(readFileSync(file, 'utf8')) as { readonly version: string };
-  assert.equal(installed, '0.2.0', 'look whether rust_parts.ts and rust_models.ts are needed, and as they are');
+  assert.equal(installed, '0.2.0', 'look whether pipeline_stages.ts and rust_models.ts are needed, and as they are');
   assert(tokenizers.length >= 30);
 });

@@ -1,4 +1,4 @@
-/** Tokens to text, piece by piece. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
+/** Tokens to text, pretoken by pretoken. Runs the real tokenizer thread of the harbour model. Budget: 5 s. */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,19 +23,19 @@ afterAll(async () => {
   await codec.close();
 });
 
-async function pieces(text: string, stops: string[]): Promise<{ pieces: string[]; isStopped: boolean }> {
+async function pretokens(text: string, stops: string[]): Promise<{ pretokens: string[]; isStopped: boolean }> {
   const stream = new TextStream(codec, NO_PROMPT, { stops, isStopIncluded: false, isSkippingSpecial: true });
   const out: string[] = [];
   for (const token of await codec.encode(text, false, never)) out.push(await stream.push(token, true));
   out.push(await stream.flush(true));
-  return { pieces: out, isStopped: stream.stop !== undefined };
+  return { pretokens: out, isStopped: stream.stop !== undefined };
 }
 
-test('pieces join to the text, and none is half a character', async () => {
+test('pretokens join to the text, and none is half a character', async () => {
   for (const text of ['The Heron came in at 5:07.', 'Zoë’s naïve café 東京 🚢⚓ done', '  spaces   and\n\nlines ']) {
-    const { pieces: out } = await pieces(text, []);
+    const { pretokens: out } = await pretokens(text, []);
     assert.equal(out.join(''), text);
-    assert(out.every((piece) => !piece.includes('\uFFFD')));
+    assert(out.every((pretoken) => !pretoken.includes('\uFFFD')));
   }
 });
 
@@ -44,7 +44,7 @@ test('a stop string cuts the text before it, wherever tokens split it', async ()
   for (let start = 1; start < text.length - 1; start++) {
     for (const length of [1, 3, 6]) {
       const stop = text.slice(start, start + length);
-      const { pieces: out, isStopped } = await pieces(text, [stop, 'never there']);
+      const { pretokens: out, isStopped } = await pretokens(text, [stop, 'never there']);
       assert.equal(out.join(''), text.slice(0, text.indexOf(stop)), `stop ${JSON.stringify(stop)}`);
       assert(isStopped);
     }
@@ -52,9 +52,9 @@ test('a stop string cuts the text before it, wherever tokens split it', async ()
 });
 
 test('what could still become a stop string is held back until it cannot', async () => {
-  const { pieces: out } = await pieces('ends with thr', ['three']);
+  const { pretokens: out } = await pretokens('ends with thr', ['three']);
   assert.equal(out.join(''), 'ends with thr');
-  assert(out.at(-1)?.endsWith('thr'), 'the last piece brings what was held');
+  assert(out.at(-1)?.endsWith('thr'), 'the last pretoken brings what was held');
 });
 
 test('a folder without a tokenizer serves token ids only, and says so', async () => {

@@ -1,4 +1,4 @@
-/** Byte-pair encoding of one piece: the pair of the lowest rank is merged first, the leftmost of several, until none is left. */
+/** Byte-pair encoding of one pretoken: the pair of the lowest rank is merged first, the leftmost of several, until none is left. */
 
 /**
  * Makes the pairs of a vocabulary and its merges; undefined when a merge makes no token, which no trained tokenizer has. `prefix` stands in front of
@@ -20,7 +20,7 @@ export function createBytePairs(
 
 /** More than any vocabulary, and few enough that a pair is a whole number in a double. */
 const WIDTH = 2 ** 22;
-/** Pieces up to here are searched from end to end at every merge; a heap costs more. */
+/** Pretokens up to here are searched from end to end at every merge; a heap costs more. */
 const SHORT = 24;
 
 /** From two ids to rank and merged id, in two flat arrays: half a million objects would be most of what a collector looks at. */

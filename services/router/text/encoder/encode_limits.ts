@@ -1,7 +1,7 @@
 /** What a text may be to be encoded, and lists of ids put together. */
 import { Failure } from '../../../../shared/base/failure.ts';
 
-/** The library keeps as much of a piece on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
+/** The library keeps as much of a pretoken on the stack as it has tokens. @throws Failure `invalid_request` where that is too much */
 export function withinStack<T>(encode: () => T): T {
   try {
     return encode();

@@ -1,5 +1,5 @@
 /**
- * Text to token ids, as the tokenizer library has them, faster: pieces that were met before are looked up, and so are longer stretches
+ * Text to token ids, as the tokenizer library has them, faster: pretokens that were met before are looked up, and so are longer chunks
  * that a text has in common with one before it, whatever comes after them. For BPE and Unigram as the families that are served have
  * them; for others there is none, and the library does it.
  */
@@ -7,20 +7,20 @@ import type { AddedTokens, Section } from './added_tokens.ts';
 import { byteToken } from './characters.ts';
 import { Ids } from './ids.ts';
 import type { LibraryTokenizer } from './library_tokenizer.ts';
-import { byteEncoder, characterEncoder, libraryIds } from './piece_encoders.ts';
-import { PARTED, type PartedText, type PartStretch, type StretchEncoder, type StretchKind } from './parts.ts';
-import { markPieces, NeighbourPieces, patternPieces, type Pieces } from './pieces.ts';
+import { byteEncoder, characterEncoder, libraryIds } from './pretoken_encoders.ts';
+import { PARTED, type PartedText, type FoundChunk, type ChunkEncoder, type ChunkKind } from './parallel_encoding.ts';
+import { markPretokens, NeighbourPretokens, patternPretokens, type Pretokens } from './pretokens.ts';
 import { bytePairsOf, type PairModel } from './rust_models.ts';
-import { BEHIND, ownCopy, STRETCH, StretchMemory } from './stretches.ts';
+import { BEHIND, ownCopy, CHUNK, TextChunkCache } from './text_chunks.ts';
 
-/** Pieces are remembered up to this length, and so many of them (P1). */
-const MAX_PIECE = 64;
-const MAX_PIECES = 200_000;
-/** In front of stretches that added tokens have not cut yet: no text has it. */
+/** Pretokens are remembered up to this length, and so many of them (P1). */
+const MAX_PRETOKEN = 64;
+const MAX_PRETOKENS = 200_000;
+/** In front of chunks that added tokens have not cut yet: no text has it. */
 const UNCUT = '\udc00\ud800';
 
 const PROBE =
-  "  The quick brown fox's 1234567 jumps, isn't it? It's OVER!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
+  "  The quick brown fox's 1234567 jumps, isn't it? It's DONE!!  \n\n\n\tfor (let i = 0; i < n; i++) {\r\n    x[i] += 3.14e-10; // ok\n}\n" +
   'déjà vu — naïve café Å Ångström, ﬁ ½ ² 你好，世界。こんにちは мир 한국어 العربية हिन्दी ไทย 🙂👩‍👩‍👧 \u00a0\u2003x\u0000y   z\u3000 ';
 
 /** Texts that begin and end in one way or another. */
@@ -46,23 +46,23 @@ const SHORT_PROBES = [
 /** Added tokens are tried beside these: a letter, a digit, marks, white space of several kinds. */
 const SIDES = ['', 'x', '7', '_', 'é', '你', '\u0301', '.', ' ', '  \n', '\u00a0', '\u0085', '\ufeff'];
 
-/** Pieces until what comes before a cut does not matter any more. */
+/** Pretokens until what comes before a cut does not matter any more. */
 const SETTLING = 8;
 
-export class FastEncoder implements StretchEncoder {
+export class FastEncoder implements ChunkEncoder {
   readonly #library: LibraryTokenizer;
   readonly #added: AddedTokens;
   /** Found in text that was normalised. */
   readonly #addedLater: AddedTokens;
-  readonly #pieces: Pieces;
-  readonly #encodePiece: (piece: string) => Uint32Array;
+  readonly #pretokens: Pretokens;
+  readonly #encodePretoken: (pretoken: string) => Uint32Array;
   /** As what is normalised is what it was: most text is. */
   readonly #isPlainNormal: boolean;
   /** The first text of a whole one gets a space in front of it, and no other. */
   readonly #isSpacedFirst: boolean;
   readonly #ends: FastEncoder['ends'];
   readonly #known = new Map<string, Uint32Array>();
-  readonly #stretches = new StretchMemory();
+  readonly #chunks = new TextChunkCache();
   /** Has long texts encoded by another thread too. */
   #parted: PartedText | undefined;
 
@@ -82,29 +82,29 @@ export class FastEncoder implements StretchEncoder {
     const { type, dropout, continuing_subword_prefix: prefix, end_of_word_suffix: suffix } = tokenizer.model;
     if (dropout || prefix || suffix || !ends || !hasWholeBytes(library)) return undefined;
     if (type === 'Unigram') {
-      const encode = (piece: string): Uint32Array => libraryIds(library, model.encode([piece]));
-      const pieces = unspacedPieces(library);
-      return pieces && new FastEncoder(library, pieces, encode, ends);
+      const encode = (pretoken: string): Uint32Array => libraryIds(library, model.encode([pretoken]));
+      const pretokens = unspacedPretokens(library);
+      return pretokens && new FastEncoder(library, pretokens, encode, ends);
     }
     const pairs = type === 'BPE' && model.merges ? bytePairsOf(model as PairModel) : undefined;
     if (!pairs) return undefined;
-    const unspaced = unspacedPieces(library);
+    const unspaced = unspacedPretokens(library);
     if (unspaced) return new FastEncoder(library, unspaced, characterEncoder(library, pairs), ends);
     const { pre_tokenizer: preTokenizer } = library;
-    const pieces = preTokenizer ? patternPieces(preTokenizer, tokenizer.pre_tokenizer?.type ?? '') : undefined;
-    const encode = pieces && byteEncoder(library, pairs);
-    return encode && new FastEncoder(library, pieces, encode, ends);
+    const pretokens = preTokenizer ? patternPretokens(preTokenizer, tokenizer.pre_tokenizer?.type ?? '') : undefined;
+    const encode = pretokens && byteEncoder(library, pairs);
+    return encode && new FastEncoder(library, pretokens, encode, ends);
   }
 
   private constructor(
     library: LibraryTokenizer,
-    pieces: Pieces,
-    encodePiece: (piece: string) => Uint32Array,
+    pretokens: Pretokens,
+    encodePretoken: (pretoken: string) => Uint32Array,
     ends: FastEncoder['ends'],
   ) {
     this.#library = library;
-    this.#pieces = pieces;
-    this.#encodePiece = encodePiece;
+    this.#pretokens = pretokens;
+    this.#encodePretoken = encodePretoken;
     this.#ends = ends;
     const { normalizer } = library.tokenizer;
     this.#added = library.added.tokens;
@@ -149,18 +149,18 @@ export class FastEncoder implements StretchEncoder {
     this.#parted = parted;
   }
 
-  /** Stretches of a text in which added tokens are everywhere, such as ends of lines, as they are before that cuts them. @returns the rest */
+  /** Chunks of a text in which added tokens are everywhere, such as ends of lines, as they are before that cuts them. @returns the rest */
   #encodeLeading(text: string, out: Ids): string {
-    const from = this.#encodeStretches('uncut', text, out);
+    const from = this.#encodeChunks('uncut', text, out);
     return from === 0 ? text : text.slice(from);
   }
 
-  /** @returns where what is left begins: less than a stretch, or what none can be told of */
-  #encodeStretches(kind: StretchKind, text: string, out: Ids): number {
+  /** @returns where what is left begins: less than a chunk, or what none can be told of */
+  #encodeChunks(kind: ChunkKind, text: string, out: Ids): number {
     let from = 0;
     let isParted = false;
-    while (text.length - from > STRETCH + BEHIND) {
-      const known = this.#stretches.get(keyOf(kind, text, from));
+    while (text.length - from > CHUNK + BEHIND) {
+      const known = this.#chunks.get(keyOf(kind, text, from));
       if (known) {
         out.addAll(known.ids);
         from += known.length;
@@ -168,38 +168,38 @@ export class FastEncoder implements StretchEncoder {
       }
       const isLong: boolean = !isParted && text.length - from > PARTED;
       isParted ||= isLong;
-      const parts = isLong ? (this.#parted?.stretches(this, kind, text, from) ?? []) : [];
-      const next = parts.length > 0 ? parts : [this.stretch(kind, text, from, Infinity)];
-      for (const stretch of next) {
-        if (!stretch) return from;
-        out.addAll(stretch.ids);
-        if (stretch.isFound) this.#stretches.keep(keyOf(kind, text, from), stretch);
-        from += stretch.length;
+      const parts = isLong ? (this.#parted?.chunks(this, kind, text, from) ?? []) : [];
+      const next = parts.length > 0 ? parts : [this.chunk(kind, text, from, Infinity)];
+      for (const chunk of next) {
+        if (!chunk) return from;
+        out.addAll(chunk.ids);
+        if (chunk.isFound) this.#chunks.keep(keyOf(kind, text, from), chunk);
+        from += chunk.length;
       }
     }
     return from;
   }
 
-  stretch(kind: StretchKind, text: string, from: number, cut: number): PartStretch | undefined {
-    return kind === 'uncut' ? this.#uncutStretch(text, from, cut) : this.#plainStretch(text, from, cut);
+  chunk(kind: ChunkKind, text: string, from: number, cut: number): FoundChunk | undefined {
+    return kind === 'uncut' ? this.#uncutChunk(text, from, cut) : this.#plainChunk(text, from, cut);
   }
 
-  cutAfter(kind: StretchKind, text: string, at: number): number | undefined {
+  cutAfter(kind: ChunkKind, text: string, at: number): number | undefined {
     if (kind === 'uncut') {
       if (this.#isSpacedFirst) return undefined;
-      const { sections, length } = this.#added.leading(text.slice(at, at + STRETCH));
+      const { sections, length } = this.#added.leading(text.slice(at, at + CHUNK));
       return sections.length > 0 ? at + length : undefined;
     }
     // Not between the halves of a character.
     let cut = /[\udc00-\udfff]/.test(text.charAt(at)) ? at + 1 : at;
-    for (let i = 0; i < SETTLING && cut < text.length; i++) cut = this.#pieces.endOf(text, cut);
+    for (let i = 0; i < SETTLING && cut < text.length; i++) cut = this.#pretokens.endOf(text, cut);
     return cut;
   }
 
-  #uncutStretch(text: string, from: number, cut: number): PartStretch | undefined {
+  #uncutChunk(text: string, from: number, cut: number): FoundChunk | undefined {
     // A part does not know whether a text begins with it.
     if (this.#isSpacedFirst) return undefined;
-    const part = text.slice(from, from + STRETCH + BEHIND);
+    const part = text.slice(from, from + CHUNK + BEHIND);
     const { sections, length } = this.#added.leading(part, cut - from);
     if (length === 0) return undefined;
     const out = new Ids();
@@ -207,12 +207,12 @@ export class FastEncoder implements StretchEncoder {
     return { length, ids: out.taken(), isFound: true };
   }
 
-  #plainStretch(text: string, from: number, cut: number): PartStretch {
+  #plainChunk(text: string, from: number, cut: number): FoundChunk {
     const out = new Ids();
-    const end = this.#encodeUpTo(text, from, Math.min(from + STRETCH, cut), out);
-    // What decides where a piece ends is seen when the piece behind it has ended too, and some characters of the one after.
-    const next = end < text.length ? this.#pieces.endOf(text, end) : end;
-    const isFound = next > end && next - from <= STRETCH + BEHIND - 4;
+    const end = this.#encodeUpTo(text, from, Math.min(from + CHUNK, cut), out);
+    // What decides where a pretoken ends is seen when the pretoken behind it has ended too, and some characters of the one after.
+    const next = end < text.length ? this.#pretokens.endOf(text, end) : end;
+    const isFound = next > end && next - from <= CHUNK + BEHIND - 4;
     return { length: end - from, ids: out.taken(), isFound };
   }
 
@@ -249,7 +249,7 @@ export class FastEncoder implements StretchEncoder {
     return normalizer(text);
   }
 
-  /** Metaspace changes a text; where it cuts it, pieces end too. */
+  /** Metaspace changes a text; where it cuts it, pretokens end too. */
   #spaced(text: string, isFirst: boolean): string {
     const { pre_tokenizer: preTokenizer, tokenizer } = this.#library;
     return preTokenizer && tokenizer.pre_tokenizer?.type === 'Metaspace'
@@ -259,7 +259,7 @@ export class FastEncoder implements StretchEncoder {
 
   #encodePlain(text: string, out: Ids): void {
     const start = out.length;
-    const from = this.#encodeStretches('plain', text, out);
+    const from = this.#encodeChunks('plain', text, out);
     this.#encodeRest(from === 0 ? text : text.slice(from), out);
     const { fuse_unk: fuses, unk_token_id: unknown } = this.#library.model;
     if (fuses && typeof unknown === 'number') out.fuse(unknown, start);
@@ -267,42 +267,42 @@ export class FastEncoder implements StretchEncoder {
 
   /** A text that ends here, such as what is between two added tokens: shorter than what is found by what is behind it. */
   #encodeRest(text: string, out: Ids): void {
-    const isKept = text.length > MAX_PIECE && text.length < STRETCH + BEHIND;
-    const known = isKept ? this.#stretches.get(text) : undefined;
+    const isKept = text.length > MAX_PRETOKEN && text.length < CHUNK + BEHIND;
+    const known = isKept ? this.#chunks.get(text) : undefined;
     if (known) {
       out.addAll(known.ids);
       return;
     }
     const start = out.length;
     this.#encodeUpTo(text, 0, text.length, out);
-    if (isKept) this.#stretches.keep(text, { length: text.length, ids: out.since(start) });
+    if (isKept) this.#chunks.keep(text, { length: text.length, ids: out.since(start) });
   }
 
-  /** Whole pieces until one ends at `until` or behind it, where what follows can do without them. @returns where */
+  /** Whole pretokens until one ends at `until` or behind it, where what follows can do without them. @returns where */
   #encodeUpTo(text: string, from: number, until: number, out: Ids): number {
-    while (from < until || (from < text.length && !this.#pieces.isCut(text, from))) {
-      const end = this.#pieces.endOf(text, from);
+    while (from < until || (from < text.length && !this.#pretokens.isCut(text, from))) {
+      const end = this.#pretokens.endOf(text, from);
       out.addAll(this.#idsOf(text.slice(from, end)));
       from = end;
     }
     return from;
   }
 
-  #idsOf(piece: string): Uint32Array {
-    const known = this.#known.get(piece);
+  #idsOf(pretoken: string): Uint32Array {
+    const known = this.#known.get(pretoken);
     if (known) return known;
-    const ids = this.#encodePiece(piece);
-    if (piece.length <= MAX_PIECE) {
-      if (this.#known.size >= MAX_PIECES) this.#known.clear();
-      this.#known.set(ownCopy(piece), ids);
+    const ids = this.#encodePretoken(pretoken);
+    if (pretoken.length <= MAX_PRETOKEN) {
+      if (this.#known.size >= MAX_PRETOKENS) this.#known.clear();
+      this.#known.set(ownCopy(pretoken), ids);
     }
     return ids;
   }
 }
 
-/** What a stretch is found again by. */
-function keyOf(kind: StretchKind, text: string, from: number): string {
-  const part = text.slice(from, from + STRETCH + BEHIND);
+/** What a chunk is found again by. */
+function keyOf(kind: ChunkKind, text: string, from: number): string {
+  const part = text.slice(from, from + CHUNK + BEHIND);
   return kind === 'uncut' ? UNCUT + part : part;
 }
 
@@ -324,8 +324,8 @@ function hasWholeBytes({ tokenizer, model }: LibraryTokenizer): boolean {
   return !(model.merges ?? []).some((pair) => pair.some((token) => /^<0x[0-9A-F]{2}>$/.test(token)));
 }
 
-/** Pieces of tokenizers that cut nothing, or in front of marks only; undefined for others. */
-function unspacedPieces(library: LibraryTokenizer): Pieces | undefined {
+/** Pretokens of tokenizers that cut nothing, or in front of marks only; undefined for others. */
+function unspacedPretokens(library: LibraryTokenizer): Pretokens | undefined {
   const { pre_tokenizer: preTokenizer, tokenizer, model } = library;
   const { type, pattern } = tokenizer.pre_tokenizer ?? {};
   let mark: string | undefined;
@@ -335,5 +335,5 @@ function unspacedPieces(library: LibraryTokenizer): Pieces | undefined {
     return undefined;
   // Without a token of its own it may be one with unknown characters before it, across the cut.
   if (mark !== undefined && (mark.length !== 1 || !model.tokens_to_ids.has(mark))) return undefined;
-  return tokenizer.model.type === 'Unigram' ? markPieces(mark) : new NeighbourPieces(model.vocab, mark);
+  return tokenizer.model.type === 'Unigram' ? markPretokens(mark) : new NeighbourPretokens(model.vocab, mark);
 }

@@ -65,7 +65,7 @@ export interface LibraryTokenizer {
     readonly unk_token_id?: number | null;
     /** Unknown ones side by side are one. */
     readonly fuse_unk?: boolean;
-    encode(pieces: readonly string[]): string[];
+    encode(pretokens: readonly string[]): string[];
   };
   readonly added: {
     /** Found in a text as it is. */

@@ -1,6 +1,6 @@
 /**
  * The models of `@huggingface/tokenizers` 0.2.0, mended for this thread so that they do what the Rust package does (`tokenizers` 0.23.3): bytes of
- * characters that Unigram has no token for, unknown ones that are one within a piece only, and prefixes of a word's later parts.
+ * characters that Unigram has no token for, unknown ones that are one within a pretoken only, and prefixes of a word's later parts.
  */
 import * as tokenizers from '@huggingface/tokenizers';
 import { createBytePairs, type BytePairs } from './byte_pairs.ts';
@@ -11,7 +11,7 @@ interface Model {
   readonly tokens_to_ids: ReadonlyMap<string, number>;
   readonly vocab: readonly string[];
   readonly unk_token_id?: number | null;
-  encode(pieces: readonly string[]): string[];
+  encode(pretokens: readonly string[]): string[];
 }
 
 export interface PairModel extends Model {
@@ -38,23 +38,23 @@ export function mendModels(): void {
   if (isDone) return;
   isDone = true;
   const of = (kind: unknown): Model & { _call?: unknown } => (kind as { readonly prototype: Model }).prototype;
-  // Unknown ones are made one where a piece is encoded: those of two pieces stay two.
-  of(library.Model)._call = function (this: Model, pieces: readonly string[]): string[] {
-    return this.encode(pieces);
+  // Unknown ones are made one where a pretoken is encoded: those of two pretokens stay two.
+  of(library.Model)._call = function (this: Model, pretokens: readonly string[]): string[] {
+    return this.encode(pretokens);
   };
   const { encode: encodeByLibrary } = of(library.BPE) as unknown as {
-    encode: (this: Model, pieces: readonly string[]) => string[];
+    encode: (this: Model, pretokens: readonly string[]) => string[];
   };
-  of(library.BPE).encode = function (this: PairModel, pieces): string[] {
+  of(library.BPE).encode = function (this: PairModel, pretokens): string[] {
     const pairs = bytePairsOf(this);
-    if (!pairs) return encodeByLibrary.call(this, pieces);
+    if (!pairs) return encodeByLibrary.call(this, pretokens);
     const tokens: string[] = [];
-    for (const piece of pieces) addPiece(this, pairs, piece, tokens);
+    for (const pretoken of pretokens) addPretoken(this, pairs, pretoken, tokens);
     return tokens;
   };
-  of(library.Unigram).encode = function (this: UnigramModel, pieces): string[] {
+  of(library.Unigram).encode = function (this: UnigramModel, pretokens): string[] {
     const tokens: string[] = [];
-    for (const piece of pieces) addBestPath(this, piece, tokens);
+    for (const pretoken of pretokens) addBestPath(this, pretoken, tokens);
     return tokens;
   };
 }
@@ -76,18 +76,18 @@ function textIn({ config }: Model, key: string): string {
   return typeof value === 'string' ? value : '';
 }
 
-function addPiece(model: PairModel, pairs: BytePairs, piece: string, tokens: string[]): void {
-  if (piece === '') return;
-  if (model.config['ignore_merges'] && model.tokens_to_ids.has(piece)) {
-    tokens.push(piece);
+function addPretoken(model: PairModel, pairs: BytePairs, pretoken: string, tokens: string[]): void {
+  if (pretoken === '') return;
+  if (model.config['ignore_merges'] && model.tokens_to_ids.has(pretoken)) {
+    tokens.push(pretoken);
     return;
   }
-  const symbols = Int32Array.from(symbolsOf(model, piece));
+  const symbols = Int32Array.from(symbolsOf(model, pretoken));
   for (const id of symbols.subarray(0, pairs.merge(symbols, symbols.length))) tokens.push(model.vocab[id] ?? '');
 }
 
-/** Ids of a piece's characters. */
-function symbolsOf(model: PairModel, piece: string): number[] {
+/** Ids of a pretoken's characters. */
+function symbolsOf(model: PairModel, pretoken: string): number[] {
   const [prefix, suffix] = [textIn(model, 'continuing_subword_prefix'), textIn(model, 'end_of_word_suffix')];
   const { config, tokens_to_ids: ids } = model;
   const symbols: number[] = [];
@@ -98,7 +98,7 @@ function symbolsOf(model: PairModel, piece: string): number[] {
     if (isPending && unknown !== undefined) symbols.push(unknown);
     isPending = false;
   };
-  const characters = Array.from(piece);
+  const characters = Array.from(pretoken);
   characters.forEach((character, i) => {
     const symbol = (i > 0 ? prefix : '') + character + (i === characters.length - 1 ? suffix : '');
     const id = ids.get(symbol);
@@ -151,8 +151,8 @@ function bestStarts(model: UnigramModel, characters: readonly string[]): Int32Ar
   return starts;
 }
 
-function addBestPath(model: UnigramModel, piece: string, tokens: string[]): void {
-  const characters = Array.from(piece);
+function addBestPath(model: UnigramModel, pretoken: string, tokens: string[]): void {
+  const characters = Array.from(pretoken);
   const starts = bestStarts(model, characters);
   const path: string[] = [];
   for (let end = characters.length; end > 0; end = starts[end]!) {

@@ -7,7 +7,7 @@ import { AddedTokens, type AddedToken } from './added_tokens.ts';
 import { spelledBytes } from './characters.ts';
 import type { AddedTokenJson, LibraryPreTokenizer, LibraryTokenizer, TokenizerJson } from './library_tokenizer.ts';
 import { mendModels } from './rust_models.ts';
-import { mendedPattern, mendParts } from './rust_parts.ts';
+import { mendedPattern, mendParts } from './pipeline_stages.ts';
 
 export interface TokenizerConfig {
   readonly additional_special_tokens?: readonly unknown[];
@@ -31,13 +31,13 @@ interface Inner {
   readonly decoder: { decode_chain(tokens: readonly string[]): string[] } | null;
 }
 
-interface Piece {
+interface Pretoken {
   readonly id: number;
   readonly token: string;
 }
 
 /** A text goes where `text` is. */
-type Layout = readonly (Piece | 'text')[];
+type Layout = readonly (Pretoken | 'text')[];
 
 export class RustTokenizer implements LibraryTokenizer {
   readonly tokenizer: TokenizerJson;
@@ -83,34 +83,34 @@ export class RustTokenizer implements LibraryTokenizer {
   }
 
   encode(text: string, options: { add_special_tokens: boolean }): { ids: number[]; tokens: string[] } {
-    const pieces = this.#piecesOf(text);
+    const pretokens = this.#pretokensOf(text);
     const layout: Layout = options.add_special_tokens ? this.#layout : ['text'];
-    const all = layout.flatMap((part) => (part === 'text' ? pieces : [part]));
+    const all = layout.flatMap((part) => (part === 'text' ? pretokens : [part]));
     return { ids: all.map(({ id }) => id), tokens: all.map(({ token }) => token) };
   }
 
-  #piecesOf(text: string): Piece[] {
-    const pieces: Piece[] = [];
+  #pretokensOf(text: string): Pretoken[] {
+    const pretokens: Pretoken[] = [];
     for (const section of this.added.split(text)) {
       if (section.added) {
-        pieces.push({ id: section.added.id, token: section.added.content });
+        pretokens.push({ id: section.added.id, token: section.added.content });
         continue;
       }
       for (const part of this.added.splitNormalised(this.normalizer?.(section.text) ?? section.text)) {
-        if (part.added) pieces.push({ id: part.added.id, token: this.id_to_token(part.added.id) ?? '' });
-        else this.#addPlain(part.text, section.isFirst && part.isFirst, pieces);
+        if (part.added) pretokens.push({ id: part.added.id, token: this.id_to_token(part.added.id) ?? '' });
+        else this.#addPlain(part.text, section.isFirst && part.isFirst, pretokens);
       }
     }
-    return pieces;
+    return pretokens;
   }
 
-  #addPlain(text: string, isFirst: boolean, pieces: Piece[]): void {
+  #addPlain(text: string, isFirst: boolean, pretokens: Pretoken[]): void {
     const parts = this.pre_tokenizer?.(text, { isFirst }) ?? [text];
     const { tokens_to_ids: ids, unk_token_id: unknown } = this.model;
     for (const token of this.model.encode(parts)) {
       const id = ids.get(token) ?? unknown;
       // A vocabulary without an unknown token has nothing for what it does not know.
-      if (id !== undefined && id !== null) pieces.push({ id, token });
+      if (id !== undefined && id !== null) pretokens.push({ id, token });
     }
   }
 

@@ -1,0 +1,73 @@
+/** A sample as kernels read it: four bytes a field, in order, for every sample of a step. */
+import assert from 'node:assert/strict';
+import type { DeviceSampleParams } from './device.ts';
+import { cutoffOf } from './sampling.ts';
+
+/** Where there is no sample, page or mask its field is 0, and so is a greedy one's mantissa. */
+export const sampleFields = {
+  isSampled: 'u32',
+  slot: 'u32',
+  mantissa: 'u32',
+  shift: 'u32',
+  cutoff: 'u32',
+  minWeight: 'u32',
+  topK: 'u32',
+  topP: 'u32',
+  randomHigh: 'u32',
+  randomLow: 'u32',
+  bias: 'u32',
+  counts: 'u32',
+  allowed: 'u32',
+  hasPenalties: 'u32',
+  aboveMantissa: 'u32',
+  aboveShift: 'u32',
+  belowMantissa: 'u32',
+  belowShift: 'u32',
+  presence: 'i32',
+  frequency: 'i32',
+  maxCount: 'u32',
+} as const;
+
+export type SamplerSlot = Readonly<Record<keyof typeof sampleFields, number>>;
+
+const nothing = Object.fromEntries(Object.keys(sampleFields).map((field) => [field, 0])) as SamplerSlot;
+
+/** `places`: where the device has the pages and the mask. */
+export function recordOf(
+  sample: DeviceSampleParams | undefined,
+  places: Pick<SamplerSlot, 'bias' | 'counts' | 'allowed'>,
+): SamplerSlot {
+  if (!sample) return nothing;
+  const { slot, log2Scale, minWeight, topK, topP, random, penalties } = sample;
+  const repetition = penalties?.repetition;
+  return {
+    isSampled: 1,
+    slot,
+    mantissa: log2Scale?.mantissa ?? 0,
+    shift: log2Scale?.shift ?? 0,
+    cutoff: log2Scale ? cutoffOf(log2Scale) : 0,
+    minWeight,
+    topK,
+    topP,
+    randomHigh: random[0],
+    randomLow: random[1],
+    bias: places.bias,
+    counts: places.counts,
+    allowed: places.allowed,
+    hasPenalties: penalties ? 1 : 0,
+    aboveMantissa: repetition?.above.mantissa ?? 0,
+    aboveShift: repetition?.above.shift ?? 0,
+    belowMantissa: repetition?.below.mantissa ?? 0,
+    belowShift: repetition?.below.shift ?? 0,
+    presence: penalties?.presence ?? 0,
+    frequency: penalties?.frequency ?? 0,
+    maxCount: penalties?.maxCount ?? 0,
+  };
+}
+
+/** The words of a mask that speak of tokens. @throws AssertionError when there are too few. */
+export function maskOf(allowed: Uint32Array, vocab: number): Uint32Array {
+  const numWords = Math.ceil(vocab / 32);
+  assert(allowed.length >= numWords, `a mask of ${vocab} tokens has ${numWords} words`);
+  return allowed.subarray(0, numWords);
+}

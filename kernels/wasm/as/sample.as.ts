@@ -1,0 +1,152 @@
+/**
+ * Samples a token from each of some rows of logits, as sampling.ts defines it.
+ *
+ *   logits   f32 [samples][stride]
+ *   records  [samples] SamplerSlot
+ *   tokens   u32 [samples] out; NO_TOKEN where nothing can be sampled
+ *   slots    u32, the token once more, where later steps find it
+ *   table    u32 [4096], weights at every 128th of an log2 weight
+ *   scratch  fixed-point logits i32, weights u32 [vocab + 4] each, bins u64 [2048], weights u32 [vocab + 4] once more
+ */
+
+import { BINS_BYTES, head, heavy_ones, HEAVY, LESS_HEAVY, sum_from, tokens_equal, tokens_from } from './sample_cuts.as';
+import { adjust, best_of_fixed_logits, SamplerSlot, first_of_order, FORBIDDEN, highest_order, least_of_parts, NO_TOKEN, fixed_logit_of_order, weigh } from './sample_logits.as';
+
+const WALK_BLOCK: u32 = 512;
+/** Weights that are 2 to this on average, within seven log2 weights of the highest, are a flat row's. */
+const FLAT_SHIFT: u64 = 24;
+
+// @ts-ignore: decorator
+@unmanaged
+export class SampleParams {
+  logits: usize;
+  stride: usize;
+  vocab: u32;
+  records: usize;
+  recordBytes: usize;
+  tokens: usize;
+  slots: usize;
+  table: usize;
+}
+
+/** Of samples [start, end). */
+export function sample(params: SampleParams, start: u32, end: u32, scratch: usize): void {
+  for (let sample = start; sample < end; sample++) {
+    const at = (sample as usize) << 2;
+    const record = changetype<SamplerSlot>(params.records + (sample as usize) * params.recordBytes);
+    if (record.isSampled == 0) continue;
+    const token = sample_one(params.logits + (sample as usize) * params.stride, params.vocab, params.table, record, scratch);
+    store<u32>(params.tokens + at, token);
+    store<u32>(params.slots + ((record.slot as usize) << 2), token);
+    if (token != NO_TOKEN && record.counts != 0) {
+      const word = record.counts + ((token as usize) << 2);
+      store<u32>(word, load<u32>(word) + 1);
+    }
+  }
+}
+
+function sample_one(logits: usize, vocab: u32, table: usize, record: SamplerSlot, scratch: usize): u32 {
+  const fixedLogits = scratch;
+  const weights = fixedLogits + ((((vocab + 7) & ~3) as usize) << 2);
+  const bins = weights + ((((vocab + 7) & ~3) as usize) << 2);
+  const isAdjusted = record.bias != 0 || record.counts != 0 || record.allowed != 0;
+  const heavies = bins + BINS_BYTES;
+  const best = highest_order(logits, vocab, heavies);
+  if (best == i32.MAX_VALUE) return NO_TOKEN;
+  if (!isAdjusted && record.mantissa == 0) return first_of_order(logits, vocab, best);
+  let highest: i32;
+  if (isAdjusted) highest = adjust(logits, vocab, record, fixedLogits, heavies);
+  else highest = fixed_logit_of_order(best);
+  if (highest == FORBIDDEN) return NO_TOKEN;
+  if (record.mantissa == 0) return best_of_fixed_logits(logits, fixedLogits, vocab, highest);
+  // What is not among the k highest need not be weighed.
+  let last = record.topK > 0 ? least_of_parts(heavies, vocab, record.topK) : FORBIDDEN;
+  if (!isAdjusted && last != FORBIDDEN) last = fixed_logit_of_order(last);
+  let sum = weigh(isAdjusted ? 0 : logits, fixedLogits, vocab, highest, last, table, record, weights);
+
+  // What is kept: weights above `from`, and `ties` that are equal to it.
+  let from: u32 = 0;
+  let ties: u64 = 0;
+  let least = HEAVY;
+  let numHeavy: u32 = 0;
+  if (record.topK == 0 && sum >> FLAT_SHIFT >= (vocab as u64)) {
+    // Most weigh much: there is nothing to pick out.
+    least = u32.MAX_VALUE;
+  } else if (record.topK > 0 || record.topP > 0) {
+    numHeavy = heavy_ones(weights, vocab, heavies, least);
+    if (record.topK > numHeavy) {
+      least = LESS_HEAVY;
+      numHeavy = heavy_ones(weights, vocab, heavies, least);
+    }
+  }
+  if (record.topK > 0 && (record.topK < numHeavy || (record.topK as u64) < tokens_from(weights, vocab, 1))) {
+    from = head_of(weights, vocab, heavies, numHeavy, least, bins, record.topK, false);
+    const isHeavy = from >= least;
+    const looked = isHeavy ? heavies : weights;
+    const count = isHeavy ? numHeavy : vocab;
+    ties = (record.topK as u64) - tokens_from(looked, count, from + 1);
+    sum = sum_from(looked, count, from + 1) + ties * (from as u64);
+  }
+  if (record.topP > 0) {
+    const limit = (sum >> 32) * (record.topP as u64) + (((sum & 0xffffffff) * (record.topP as u64) + 0xffffffff) >> 32);
+    from = head_of(weights, vocab, heavies, numHeavy, least, bins, limit, true);
+    const above = from >= least ? sum_from(heavies, numHeavy, from + 1) : sum_from(weights, vocab, from + 1);
+    ties = (limit - above + (from as u64) - 1) / (from as u64);
+    sum = above + ties * (from as u64);
+  }
+  return walk(weights, vocab, from, ties, multiply_high(((record.randomHigh as u64) << 32) | (record.randomLow as u64), sum));
+}
+
+/** Where a head ends: mostly among the few that weigh much. */
+function head_of(
+  weights: usize,
+  vocab: u32,
+  heavies: usize,
+  numHeavy: u32,
+  least: u32,
+  bins: usize,
+  limit: u64,
+  isSum: bool,
+): u32 {
+  const from = numHeavy > 0 ? head(heavies, numHeavy, bins, limit, isSum) : 0;
+  return from >= least ? from : head(weights, vocab, bins, limit, isSum);
+}
+
+/** The first id whose running sum of what is kept is beyond `target`: blocks are added up first, then the ids of one. */
+function walk(weights: usize, vocab: u32, from: u32, ties: u64, target: u64): u32 {
+  let running: u64 = 0;
+  let tiesLeft = ties;
+  for (let first: u32 = 0; first < vocab; first += WALK_BLOCK) {
+    const last = min(first + WALK_BLOCK, (vocab + 3) & ~3);
+    const at = weights + ((first as usize) << 2);
+    const equal = from > 0 ? tokens_equal(at, last - first, from) : 0;
+    const its = sum_from(at, last - first, from + 1) + min(equal, tiesLeft) * (from as u64);
+    if (running + its <= target) {
+      running += its;
+      tiesLeft -= min(equal, tiesLeft);
+      continue;
+    }
+    for (let id = first; id < last; id++) {
+      const weight = load<u32>(weights + ((id as usize) << 2));
+      if (weight == 0 || weight < from) continue;
+      if (weight == from) {
+        if (tiesLeft == 0) continue;
+        tiesLeft--;
+      }
+      running += weight as u64;
+      if (running > target) return id;
+    }
+  }
+  return NO_TOKEN;
+}
+
+/** The upper 64 bits of a product. */
+function multiply_high(a: u64, b: u64): u64 {
+  const aLow = a & 0xffffffff;
+  const aHigh = a >> 32;
+  const bLow = b & 0xffffffff;
+  const bHigh = b >> 32;
+  const first = aHigh * bLow + ((aLow * bLow) >> 32);
+  const second = aLow * bHigh + (first & 0xffffffff);
+  return aHigh * bHigh + (first >> 32) + (second >> 32);
+}

@@ -1,0 +1,103 @@
+/** Which weights top_k and top_p keep: counts, sums and heads of the order by descending weight. */
+
+export const BINS_BYTES: usize = 2048 << 3;
+/** Weights within ten log2 weights of the highest, and within twenty-one: mostly few. */
+export const HEAVY: u32 = (1 as u32) << 21;
+export const LESS_HEAVY: u32 = (1 as u32) << 10;
+
+/** Writes those from `least` on, in their order, and zeros up to a whole vector. Returns how many there are. */
+export function heavy_ones(weights: usize, vocab: u32, out: usize, least: u32): u32 {
+  const heavy4 = i32x4.splat(least);
+  let to = out;
+  for (let id: u32 = 0; id < vocab; id += 4) {
+    const at = weights + ((id as usize) << 2);
+    let left = i32x4.bitmask(i32x4.ge_u(v128.load(at), heavy4));
+    for (; left != 0; left &= left - 1) {
+      store<u32>(to, load<u32>(at + ((ctz(left) as usize) << 2)));
+      to += 4;
+    }
+  }
+  v128.store(to, i32x4.splat(0));
+  return ((to - out) >> 2) as u32;
+}
+
+/** `least` is above 0. */
+export function sum_from(weights: usize, vocab: u32, least: u32): u64 {
+  const least4 = i32x4.splat(least);
+  let low = i64x2.splat(0);
+  let high = i64x2.splat(0);
+  for (let id: u32 = 0; id < vocab; id += 4) {
+    const weights4 = v128.load(weights + ((id as usize) << 2));
+    const kept = v128.and(weights4, i32x4.ge_u(weights4, least4));
+    low = i64x2.add(low, i64x2.extend_low_i32x4_u(kept));
+    high = i64x2.add(high, i64x2.extend_high_i32x4_u(kept));
+  }
+  const sums = i64x2.add(low, high);
+  return i64x2.extract_lane(sums, 0) + i64x2.extract_lane(sums, 1);
+}
+
+export function tokens_from(weights: usize, vocab: u32, least: u32): u64 {
+  const least4 = i32x4.splat(least);
+  let counts = i32x4.splat(0);
+  for (let id: u32 = 0; id < vocab; id += 4) {
+    counts = i32x4.sub(counts, i32x4.ge_u(v128.load(weights + ((id as usize) << 2)), least4));
+  }
+  return lanes_of(counts);
+}
+
+/** The weight that the smallest head ends at which has `limit` tokens, or that sum: eleven, eleven and ten bits at a time. */
+export function head(weights: usize, vocab: u32, bins: usize, limit: u64, isSum: bool): u32 {
+  let from: u32 = 0;
+  let rest = limit;
+  for (let level: u32 = 0; level < 3; level++) {
+    const shift: u32 = level == 0 ? 21 : level == 1 ? 10 : 0;
+    const above: u32 = level == 0 ? 32 : level == 1 ? 21 : 10;
+    const mask = ((1 as u32) << (above - shift)) - 1;
+    const prefix4 = i32x4.splat(level == 0 ? 0 : -1 << above);
+    const wanted4 = i32x4.splat(from);
+    // What has a 0 for its digit is what is left when all others have been taken: nobody looks at it.
+    const least4 = i32x4.splat(from + ((1 as u32) << shift));
+    memory.fill(bins, 0, BINS_BYTES);
+    for (let first: u32 = 0; first < vocab; first += 4) {
+      const weights4 = v128.load(weights + ((first as usize) << 2));
+      let left = i32x4.bitmask(
+        v128.and(i32x4.ge_u(weights4, least4), i32x4.eq(v128.and(weights4, prefix4), wanted4)),
+      );
+      while (left != 0) {
+        const weight = load<u32>(weights + (((first + ctz(left)) as usize) << 2));
+        left &= left - 1;
+        const bin = bins + ((((weight >> shift) & mask) as usize) << 3);
+        store<u64>(bin, load<u64>(bin) + (isSum ? (weight as u64) : 1));
+      }
+    }
+    let digit = mask;
+    for (; digit > 0; digit--) {
+      const its = load<u64>(bins + ((digit as usize) << 3));
+      if (its >= rest) break;
+      rest -= its;
+    }
+    from |= digit << shift;
+  }
+  return from;
+}
+
+export function tokens_equal(weights: usize, count: u32, weight: u32): u64 {
+  const weight4 = i32x4.splat(weight);
+  let counts = i32x4.splat(0);
+  for (let id: u32 = 0; id < count; id += 4) {
+    counts = i32x4.sub(counts, i32x4.eq(v128.load(weights + ((id as usize) << 2)), weight4));
+  }
+  return lanes_of(counts);
+}
+
+// @ts-ignore: decorator
+@inline
+function lanes_of(counts: v128): u64 {
+  return (
+    (i32x4.extract_lane(counts, 0) as u64) +
+    (i32x4.extract_lane(counts, 1) as u64) +
+    (i32x4.extract_lane(counts, 2) as u64) +
+    (i32x4.extract_lane(counts, 3) as u64)
+  );
+}
+

@@ -1,0 +1,321 @@
+/**
+ * From logits to weights, as sampling.ts defines them: fixed-point logits in fixed point with bias, penalties and mask, then powers of two.
+ * Four tokens at a time; rows end in whole vectors, and what lies behind the last token is read and left out.
+ */
+
+export const NO_TOKEN: u32 = 0xffffffff;
+export const FORBIDDEN: i32 = i32.MIN_VALUE;
+/** Tokens whose highest is kept: what is below the k-th of these is not among the k highest. */
+const PART: u32 = 256;
+const FIXED_LOGIT_LIMIT: i32 = 1072693248;
+const IN_PROMPT: u32 = 0x80000000;
+const MINUS_INFINITY: u32 = 0xff800000;
+
+/** Of a sample; 0 is no sample, or no such page. */
+// @ts-ignore: decorator
+@unmanaged
+export class SamplerSlot {
+  isSampled: u32;
+  slot: u32;
+  /** 0 is greedy. */
+  mantissa: u32;
+  shift: u32;
+  cutoff: u32;
+  minWeight: u32;
+  topK: u32;
+  topP: u32;
+  randomHigh: u32;
+  randomLow: u32;
+  bias: usize;
+  counts: usize;
+  allowed: usize;
+  hasPenalties: u32;
+  aboveMantissa: u32;
+  aboveShift: u32;
+  belowMantissa: u32;
+  belowShift: u32;
+  presence: i32;
+  frequency: i32;
+  maxCount: u32;
+}
+
+/** Bits of an f32 as an integer that orders as the numbers do; its own inverse. */
+// @ts-ignore: decorator
+@inline
+function order_of(bits: i32): i32 {
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+
+/** Of the highest logit; MAX_VALUE when one is no number. `parts`: the highest of each part. */
+export function highest_order(logits: usize, vocab: u32, parts: usize): i32 {
+  const magnitude = i32x4.splat(0x7fffffff);
+  const infinity = i32x4.splat(0x7f800000);
+  let highest = i32.MIN_VALUE;
+  let rotten4 = i32x4.splat(0);
+  for (let first: u32 = 0; first < vocab; first += PART) {
+    const last = min(first + PART, vocab);
+    let highest4 = i32x4.splat(i32.MIN_VALUE);
+    for (let id = first; id < last; id += 4) {
+      let bits = v128.load(logits + ((id as usize) << 2));
+      // What lies behind the last one is no logit.
+      if (id + 4 > vocab) bits = v128.bitselect(bits, i32x4.splat(MINUS_INFINITY as i32), tokens_4(id, vocab));
+      rotten4 = v128.or(rotten4, i32x4.gt_s(v128.and(bits, magnitude), infinity));
+      highest4 = i32x4.max_s(highest4, v128.xor(bits, v128.and(i32x4.shr_s(bits, 31), magnitude)));
+    }
+    const its = highest_of(highest4);
+    store<i32>(parts + ((first / PART) << 2), its);
+    highest = max(highest, its);
+  }
+  return v128.any_true(rotten4) ? i32.MAX_VALUE : highest;
+}
+
+/** The `k`-th highest of the parts, below which nothing is among the k highest tokens; MIN_VALUE where there are fewer parts. */
+export function least_of_parts(parts: usize, vocab: u32, k: u32): i32 {
+  const count = (vocab + PART - 1) / PART;
+  if (k > count) return i32.MIN_VALUE;
+  let low: i64 = i32.MIN_VALUE;
+  let high: i64 = i32.MAX_VALUE;
+  // The highest value that k of them reach.
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    let reach: u32 = 0;
+    for (let part: u32 = 0; part < count; part++) reach += u32((load<i32>(parts + (part << 2)) as i64) >= middle);
+    if (reach >= k) low = middle;
+    else high = middle - 1;
+  }
+  return low as i32;
+}
+
+export function first_of_order(logits: usize, vocab: u32, order: i32): u32 {
+  const bits = order_of(order);
+  if (bits == MINUS_INFINITY) return NO_TOKEN;
+  const bits4 = i32x4.splat(bits);
+  let id: u32 = 0;
+  while (id + 4 <= vocab && !v128.any_true(i32x4.eq(v128.load(logits + ((id as usize) << 2)), bits4))) id += 4;
+  while (load<i32>(logits + ((id as usize) << 2)) != bits) id++;
+  return id;
+}
+
+/** Of a logit by its order. */
+export function fixed_logit_of_order(order: i32): i32 {
+  const bits = order_of(order);
+  if (bits == MINUS_INFINITY) return FORBIDDEN;
+  const logit = min<f32>(max<f32>(reinterpret<f32>(bits), -1023), 1023);
+  return (logit * 1048576) as i32;
+}
+
+// @ts-ignore: decorator
+@inline
+function fixed_logits_of_4(bits: v128): v128 {
+  // None is a NaN, and none is out of range.
+  const clamped = f32x4.pmin(f32x4.pmax(bits, f32x4.splat(-1023)), f32x4.splat(1023));
+  const fixed = f32x4.mul(clamped, f32x4.splat(1048576));
+  const fixedLogits = ASC_FEATURE_RELAXED_SIMD ? i32x4.relaxed_trunc_f32x4_s(fixed) : i32x4.trunc_sat_f32x4_s(fixed);
+  const is_impossible = i32x4.eq(bits, i32x4.splat(MINUS_INFINITY as i32));
+  return v128.bitselect(i32x4.splat(FORBIDDEN), fixedLogits, is_impossible);
+}
+
+/** All bits of the lanes from `id` on that are tokens. */
+// @ts-ignore: decorator
+@inline
+function tokens_4(id: u32, vocab: u32): v128 {
+  return i32x4.lt_u(i32x4(0, 1, 2, 3), i32x4.splat(vocab - id));
+}
+
+/** Of each lane the lower 32 bits of (a · b + added) >> shift. */
+// @ts-ignore: decorator
+@inline
+function products_4(a: v128, b: v128, added: v128, shift: i32): v128 {
+  return i8x16.shuffle(
+    i64x2.shr_u(i64x2.add(i64x2.extmul_low_i32x4_u(a, b), added), shift),
+    i64x2.shr_u(i64x2.add(i64x2.extmul_high_i32x4_u(a, b), added), shift),
+    0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27,
+  );
+}
+
+// @ts-ignore: decorator
+@inline
+function highest_of(fixedLogits: v128): i32 {
+  return max(
+    max(i32x4.extract_lane(fixedLogits, 0), i32x4.extract_lane(fixedLogits, 1)),
+    max(i32x4.extract_lane(fixedLogits, 2), i32x4.extract_lane(fixedLogits, 3)),
+  );
+}
+
+/**
+ * Fixed-point logits with bias, penalties and mask. Returns the highest. What lies behind the last token is read, and left out. `parts`: the highest of
+ * each part.
+ */
+export function adjust(logits: usize, vocab: u32, record: SamplerSlot, fixedLogits: usize, parts: usize): i32 {
+  const bias = record.bias;
+  const counts = record.hasPenalties != 0 ? record.counts : 0;
+  const allowed = record.allowed;
+  const forbidden4 = i32x4.splat(FORBIDDEN);
+  const above = factor_2(record.aboveMantissa, record.aboveShift);
+  const below = factor_2(record.belowMantissa, record.belowShift);
+  let highest = FORBIDDEN;
+  let highest4 = forbidden4;
+  for (let id: u32 = 0; id < vocab; id += 4) {
+    const at = (id as usize) << 2;
+    const fixedLogits4 = fixed_logits_of_4(v128.load(logits + at));
+    let is_forbidden = i32x4.eq(fixedLogits4, forbidden4);
+    let adjusted = fixedLogits4;
+    if (bias != 0) {
+      const added = v128.load(bias + at);
+      is_forbidden = v128.or(is_forbidden, i32x4.eq(added, forbidden4));
+      adjusted = limited_4(i32x4.add(adjusted, added));
+    }
+    if (counts != 0) {
+      const words = v128.load(counts + at);
+      if (v128.any_true(words)) {
+        adjusted = v128.bitselect(penalised_4(adjusted, words, above, below, record), adjusted, i32x4.ne(words, i32x4.splat(0)));
+      }
+    }
+    if (allowed != 0) {
+      const bits = i32x4.splat(load<u32>(allowed + (((id >> 5) as usize) << 2)) >> (id & 31));
+      is_forbidden = v128.or(is_forbidden, i32x4.eq(v128.and(bits, i32x4(1, 2, 4, 8)), i32x4.splat(0)));
+    }
+    if (id + 4 > vocab) is_forbidden = v128.or(is_forbidden, v128.not(tokens_4(id, vocab)));
+    adjusted = v128.bitselect(forbidden4, adjusted, is_forbidden);
+    v128.store(fixedLogits + at, adjusted);
+    highest4 = i32x4.max_s(highest4, adjusted);
+    if (id % PART == PART - 4 || id + 4 >= vocab) {
+      const its = highest_of(highest4);
+      store<i32>(parts + ((id / PART) << 2), its);
+      highest = max(highest, its);
+      highest4 = forbidden4;
+    }
+  }
+  return highest;
+}
+
+// @ts-ignore: decorator
+@inline
+function limited_4(fixedLogits: v128): v128 {
+  return i32x4.min_s(i32x4.max_s(fixedLogits, i32x4.splat(-FIXED_LOGIT_LIMIT)), i32x4.splat(FIXED_LOGIT_LIMIT));
+}
+
+/** What a scale multiplies by, exact; so is its product with a fixed-point logit. */
+// @ts-ignore: decorator
+@inline
+function factor_2(mantissa: u32, shift: u32): v128 {
+  return f64x2.splat((mantissa as f64) * reinterpret<f64>((1023 - (shift as u64)) << 52));
+}
+
+/** Fixed-point logits above 0 by one factor, others by the other, rounded towards 0 and within the limit. */
+// @ts-ignore: decorator
+@inline
+function scaled_4(fixedLogits: v128, above: v128, below: v128): v128 {
+  const limit = f64x2.splat(FIXED_LOGIT_LIMIT as f64);
+  const positive = i32x4.gt_s(fixedLogits, i32x4.splat(0));
+  const sizes = i32x4.abs(fixedLogits);
+  const upper = i8x16.shuffle(sizes, sizes, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+  const low = f64x2.mul(
+    f64x2.convert_low_i32x4_s(sizes),
+    v128.bitselect(above, below, i64x2.extend_low_i32x4_s(positive)),
+  );
+  const high = f64x2.mul(
+    f64x2.convert_low_i32x4_s(upper),
+    v128.bitselect(above, below, i64x2.extend_high_i32x4_s(positive)),
+  );
+  const scaled = i8x16.shuffle(
+    i32x4.trunc_sat_f64x2_s_zero(f64x2.pmin(low, limit)),
+    i32x4.trunc_sat_f64x2_s_zero(f64x2.pmin(high, limit)),
+    0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23,
+  );
+  return v128.bitselect(scaled, i32x4.neg(scaled), positive);
+}
+
+/** Of tokens that are there already; `words` are their counts. */
+// @ts-ignore: decorator
+@inline
+function penalised_4(fixedLogits: v128, words: v128, above: v128, below: v128, record: SamplerSlot): v128 {
+  const none = i32x4.splat(0);
+  const repeated = scaled_4(fixedLogits, above, below);
+  const count = v128.and(words, i32x4.splat(IN_PROMPT - 1));
+  const times = i32x4.min_u(count, i32x4.splat(record.maxCount));
+  const less = limited_4(i32x4.sub(repeated, i32x4.mul(i32x4.splat(record.frequency), times)));
+  const present = v128.and(i32x4.splat(record.presence), i32x4.ne(count, none));
+  return limited_4(i32x4.sub(less, present));
+}
+
+export function best_of_fixed_logits(logits: usize, fixedLogits: usize, vocab: u32, highest: i32): u32 {
+  let winner = NO_TOKEN;
+  let order: i32 = 0;
+  for (let id: u32 = 0; id < vocab; id++) {
+    if (load<i32>(fixedLogits + ((id as usize) << 2)) != highest) continue;
+    const its = order_of(load<i32>(logits + ((id as usize) << 2)));
+    if (winner == NO_TOKEN || its > order) {
+      winner = id;
+      order = its;
+    }
+  }
+  return winner;
+}
+
+/**
+ * How far below the highest nothing is weighed. Tokens of `least` and those of the same weight are: two log2 weights lower weights are less,
+ * however they were rounded.
+ */
+function cutoff_of(record: SamplerSlot, highest: i32, least: i32): u32 {
+  if (least == FORBIDDEN) return record.cutoff;
+  const log2Scale = ((2 << 20) as u64) << (record.shift as u64);
+  const margin = log2Scale / (record.mantissa as u64) + 2;
+  return min((record.cutoff as u64), ((highest as i64) - (least as i64)) as u64 + margin) as u32;
+}
+
+/**
+ * Weights of all ids, from fixed-point logits, or from logits when there are any; 0 for those that are not sampled, and for those that weigh less than
+ * any that fixed-point logits `least`. Returns their sum.
+ */
+export function weigh(
+  logits: usize,
+  fixedLogits: usize,
+  vocab: u32,
+  highest: i32,
+  least: i32,
+  table: usize,
+  record: SamplerSlot,
+  weights: usize,
+): u64 {
+  let low = i64x2.splat(0);
+  let high = i64x2.splat(0);
+  const mantissa4 = i32x4.splat(record.mantissa);
+  const shift = record.shift as i32;
+  const highest4 = i32x4.splat(highest);
+  const cutoff4 = i32x4.splat(cutoff_of(record, highest, least));
+  const least4 = i32x4.splat(record.minWeight);
+  const forbidden4 = i32x4.splat(FORBIDDEN);
+  const rest4 = i32x4.splat(8191);
+  const slope4 = i32x4.splat(45304);
+  const one4 = i32x4.splat(65536);
+  const half2 = i64x2.splat(32768);
+  for (let id: u32 = 0; id < vocab; id += 4) {
+    const at = (id as usize) << 2;
+    // Rows end in whole vectors; what is behind the last id weighs nothing.
+    const fixedLogits4 = logits != 0 ? fixed_logits_of_4(v128.load(logits + at)) : v128.load(fixedLogits + at);
+    const below = i32x4.sub(highest4, fixedLogits4);
+    const is_left = v128.andnot(i32x4.lt_u(below, cutoff4), i32x4.eq(fixedLogits4, forbidden4));
+    if (!v128.any_true(is_left)) {
+      v128.store(weights + at, i32x4.splat(0));
+      continue;
+    }
+    const log2Scale = products_4(below, mantissa4, i64x2.splat(0), shift);
+    const share = i32x4.sub(one4, i32x4.shr_u(i32x4.mul(v128.and(log2Scale, rest4), slope4), 20));
+    // Of those that are not left it may be anything.
+    const index = v128.and(i32x4.shr_u(log2Scale, 11), i32x4.splat(4095 << 2));
+    let entry = i32x4.splat(load<i32>(table + i32x4.extract_lane(index, 0)));
+    entry = i32x4.replace_lane(entry, 1, load<i32>(table + i32x4.extract_lane(index, 1)));
+    entry = i32x4.replace_lane(entry, 2, load<i32>(table + i32x4.extract_lane(index, 2)));
+    entry = i32x4.replace_lane(entry, 3, load<i32>(table + i32x4.extract_lane(index, 3)));
+    const weighed = products_4(entry, share, half2, 16);
+    let kept = v128.and(weighed, v128.and(is_left, i32x4.ge_u(weighed, least4)));
+    if (id + 4 > vocab) kept = v128.and(kept, tokens_4(id, vocab));
+    v128.store(weights + at, kept);
+    low = i64x2.add(low, i64x2.extend_low_i32x4_u(kept));
+    high = i64x2.add(high, i64x2.extend_high_i32x4_u(kept));
+  }
+  const sums = i64x2.add(low, high);
+  return i64x2.extract_lane(sums, 0) + i64x2.extract_lane(sums, 1);
+}
+

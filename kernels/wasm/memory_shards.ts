@@ -1,0 +1,142 @@
+/**
+ * A program in memory shards, each with a memory of its own: 32 bits address 4 GiB, and a model may be larger.
+ *
+ *   memory 0:  embed, layers 0 to 11 ─┐        ┌─► samples, logits, sample
+ *   memory 1:                         └─► 12 … 31
+ *
+ * Consecutive layers lie together. What is in front of them and behind them is all in the first memory shard: tokens are sampled where they are
+ * embedded, and a table that is both lies there once. The program is cut where one buffer is live, whose rows are copied.
+ */
+import type { LayerRange } from '../kv_layout.ts';
+import { inputsOf, type Operation, type Program } from '../program.ts';
+import type { OpRange } from './step.ts';
+
+export interface MemoryShard {
+  /** Its operations; layers are counted from its first. */
+  readonly program: Program;
+  readonly layers: LayerRange;
+}
+
+/** Consecutive operations of one memory shard. */
+interface ShardRun {
+  readonly shard: number;
+  /** Of the whole program. */
+  readonly ops: OpRange;
+  /** What the first of them is among the memory shard's. */
+  readonly at: number;
+  /** What they read that another memory shard has made. */
+  readonly carried: readonly { readonly buffer: string; readonly from: number }[];
+}
+
+export interface MemoryShards {
+  readonly shards: readonly MemoryShard[];
+  readonly runs: readonly ShardRun[];
+  /** Where a buffer is when a step begins, and when it has ended. */
+  readonly owners: ReadonlyMap<string, { readonly first: number; readonly last: number }>;
+}
+
+/** As few as can be. One that `fits` says no to cannot be parted. */
+export function shardsOf(program: Program, fits: (shard: MemoryShard) => boolean): MemoryShards {
+  const numOps = program.operations.length;
+  if (fits(wholeOf(program))) return joined(program, [[{ first: 0, end: numOps }]]);
+  const [begin, ...units] = unitsOf(program);
+  const end = units.pop();
+  const held: OpRange[][] = [[...(begin ? [begin] : []), ...(end ? [end] : [])]];
+  for (const unit of units) {
+    const last = held.at(-1)!;
+    const more = merged([...last, unit]);
+    if (fits(shardOf(program, more))) held[held.length - 1] = more;
+    else held.push([unit]);
+  }
+  return joined(program, held);
+}
+
+/** What stays together: in front of the layers, parts of layers, behind them. */
+function unitsOf({ operations }: Program): OpRange[] {
+  const behind = operations.findIndex(({ kind }) => kind === 'gather_samples');
+  const last = behind < 0 ? operations.length : behind;
+  const cuts: number[] = [];
+  let live = new Set<string>();
+  for (let op = operations.length - 1; op > 0; op--) {
+    const operation = operations[op]!;
+    const made = madeBy(operation);
+    live = new Set([...[...live].filter((buffer) => buffer !== made), ...inputsOf(operation)]);
+    if (op <= last && live.size === 1) cuts.unshift(op);
+  }
+  return [0, ...cuts].map((first, i) => ({ first, end: cuts[i] ?? operations.length }));
+}
+
+/** The buffer that it writes and does not read. */
+function madeBy(op: Operation): string | undefined {
+  const out = op.kind === 'route' ? op.routes : 'out' in op ? op.out : undefined;
+  return out !== undefined && inputsOf(op).includes(out) ? undefined : out;
+}
+
+/** In order, neighbours as one. */
+function merged(ranges: readonly OpRange[]): OpRange[] {
+  const all: OpRange[] = [];
+  for (const range of [...ranges].sort((a, b) => a.first - b.first)) {
+    const before = all.at(-1);
+    if (before?.end === range.first) all[all.length - 1] = { first: before.first, end: range.end };
+    else all.push(range);
+  }
+  return all;
+}
+
+/** What these operations need of the program. */
+function shardOf(program: Program, ranges: readonly OpRange[]): MemoryShard {
+  const operations = ranges.flatMap(({ first, end }) => program.operations.slice(first, end));
+  const layers = operations.flatMap((op) => ('layer' in op ? [op.layer] : []));
+  const firstLayer = layers.length > 0 ? Math.min(...layers) : 0;
+  const numLayers = layers.length > 0 ? Math.max(...layers) + 1 - firstLayer : 0;
+  const names = new Set(operations.flatMap((op) => Object.values(op).filter((value) => typeof value === 'string')));
+  const named = <T>(all: Readonly<Record<string, T>>): Record<string, T> =>
+    Object.fromEntries(Object.entries(all).filter(([name]) => names.has(name)));
+  return {
+    program: {
+      operations: operations.map((op) => ('layer' in op ? { ...op, layer: op.layer - firstLayer } : op)),
+      buffers: named(program.buffers),
+      weights: named(program.weights),
+      kv: program.kv.slice(firstLayer, firstLayer + numLayers),
+      rope: named(program.rope),
+    },
+    layers: { firstLayer, numLayers },
+  };
+}
+
+function wholeOf(program: Program): MemoryShard {
+  return { program, layers: { firstLayer: 0, numLayers: program.kv.length } };
+}
+
+function joined(program: Program, held: readonly (readonly OpRange[])[]): MemoryShards {
+  const isWhole = held.length === 1;
+  const runs = held
+    .flatMap((ranges, shard) => {
+      let at = 0;
+      return ranges.map((ops) => {
+        const run = { shard, ops, at };
+        at += ops.end - ops.first;
+        return run;
+      });
+    })
+    .sort((a, b) => a.ops.first - b.ops.first);
+  const owners = new Map<string, { first: number; last: number }>();
+  const carrying = runs.map(({ shard, ops, at }): ShardRun => {
+    const carried: { buffer: string; from: number }[] = [];
+    for (const op of program.operations.slice(ops.first, ops.end)) {
+      for (const buffer of inputsOf(op)) {
+        const owner = owners.get(buffer);
+        if (owner && owner.last !== shard) carried.push({ buffer, from: owner.last });
+        owners.set(buffer, { first: owner?.first ?? shard, last: shard });
+      }
+      const made = madeBy(op);
+      if (made !== undefined) owners.set(made, { first: owners.get(made)?.first ?? shard, last: shard });
+    }
+    return { shard, ops, at, carried };
+  });
+  return {
+    shards: isWhole ? [wholeOf(program)] : held.map((ranges) => shardOf(program, ranges)),
+    runs: carrying,
+    owners,
+  };
+}

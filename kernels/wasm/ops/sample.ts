@@ -1,0 +1,50 @@
+import { sampleFields } from '../../sampler_slot.ts';
+import { Control } from '../shared_step.ts';
+import { struct } from '../struct.ts';
+import { operation, rowCost } from './operation.ts';
+
+/** Bins of a digit of a weight, u64 each. */
+const BINS_BYTES = 2_048 * 8;
+
+export const samplerSlot = struct('SamplerSlot', sampleFields);
+
+/** A thread's. */
+export function scratchBytes(vocab: number): number {
+  return 3 * 4 * (vocab + 8) + BINS_BYTES;
+}
+
+export const sample = operation('sample', {
+  params: struct('SampleParams', {
+    logits: 'u32',
+    stride: 'u32',
+    vocab: 'u32',
+    records: 'u32',
+    recordBytes: 'u32',
+    tokens: 'u32',
+    slots: 'u32',
+    table: 'u32',
+  }),
+  place: (op, { regions, buffer }) => {
+    const logits = buffer(op.logits);
+    return {
+      logits: logits.at,
+      stride: logits.stride,
+      vocab: op.vocab,
+      records: regions.samplerSlots,
+      recordBytes: samplerSlot.bytes,
+      tokens: regions.sampledTokens,
+      slots: regions.slotTokens,
+      table: regions.exp2Table,
+    };
+  },
+  // One of them may take long, and another none: whoever is free takes the next.
+  run: (step, { params, index }) => {
+    const count = step.count(Control.numSamples);
+    for (let sample = step.nextTask(index); sample < count; sample = step.nextTask(index)) {
+      step.kernels.sample(params, sample, sample + 1, step.scratch);
+    }
+  },
+  scratchBytes: ({ vocab }) => scratchBytes(vocab),
+  // Once for the highest, once for the weights.
+  work: (op, load, batch) => rowCost(load, [op.logits, op.logits], batch),
+});

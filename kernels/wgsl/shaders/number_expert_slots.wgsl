@@ -1,0 +1,167 @@
+// number_expert_slots: the expert_slots of all turns of a step, by expert, then by row, and the items that are multiplied together
+//
+//   step     the step's header; [0] is the number of rows
+//   routing  [0] items; then as routing.ts has it
+//   routes   [rows][routes_stride] u32: after PER_TOKEN weights, expert_slots
+//
+// One workgroup, for steps of several rows: route.wgsl numbers those of one. Turns are counted by expert; then, so many rows at a time,
+// each expert has a bit for each row that goes to it, and the expert_slot of a turn is the number of bits before its own. No loop waits for
+// memory at every turn: a thread loads BATCH picks at a time.
+
+const WORKGROUP_SIZE: u32 = 256;
+const EXPERTS: u32 = 8;
+const PER_TOKEN: u32 = 2;
+
+struct Params {
+  routes_stride: u32,
+  picks_at: u32,
+  order_at: u32,
+  items_at: u32,
+  tiled_rows: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> step: array<u32>;
+@group(0) @binding(2) var<storage, read_write> routing: array<u32>;
+@group(0) @binding(3) var<storage, read_write> routes: array<u32>;
+
+const BATCH = 8u;
+const NONE = 0xffffffffu;
+// Words of an expert's bits, so that those of all take 16 KiB, and the rows that they are for.
+const WORDS = max(1u, min(16u, 4096u / EXPERTS));
+const ROWS_AT_ONCE = 32 * WORDS;
+// Experts of a thread when their counts are added up.
+const EACH = (EXPERTS + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+
+var<workgroup> counts: array<atomic<u32>, EXPERTS>;
+// The next expert_slot of each expert; at first where its expert_slots begin.
+var<workgroup> expert_slots: array<u32, EXPERTS>;
+var<workgroup> bits: array<atomic<u32>, EXPERTS * WORDS>;
+var<workgroup> place_sums: array<u32, WORKGROUP_SIZE>;
+var<workgroup> item_sums: array<u32, WORKGROUP_SIZE>;
+
+// A thread's picks from `start` on, of `count` that begin at `first`, a workgroup apart; NONE past the last.
+fn picks_from(first: u32, start: u32, count: u32, thread: u32) -> array<u32, BATCH> {
+  var picks: array<u32, BATCH>;
+  for (var i = 0u; i < BATCH; i++) {
+    let at = start + i * WORKGROUP_SIZE + thread;
+    picks[i] = select(NONE, routing[params.picks_at + first + min(at, count - 1)], at < count);
+  }
+  return picks;
+}
+
+@compute @workgroup_size(WORKGROUP_SIZE)
+fn number_expert_slots(@builtin(local_invocation_index) thread: u32) {
+  let rows = step[0];
+  let turns = rows * PER_TOKEN;
+  var at_once = 64u;
+  if (rows < params.tiled_rows) {
+    at_once = 1u;
+    while (at_once < min(rows, 8u)) {
+      at_once *= 2u;
+    }
+  }
+  for (var expert = thread; expert < EXPERTS; expert += WORKGROUP_SIZE) {
+    atomicStore(&counts[expert], 0);
+  }
+  workgroupBarrier();
+  for (var start = 0u; start < turns; start += BATCH * WORKGROUP_SIZE) {
+    let picks = picks_from(0, start, turns, thread);
+    for (var i = 0u; i < BATCH; i++) {
+      if (picks[i] != NONE) {
+        atomicAdd(&counts[picks[i]], 1);
+      }
+    }
+  }
+  workgroupBarrier();
+
+  // Of each thread's experts, expert_slots and items; then of all before them.
+  var own_places = 0u;
+  var own_items = 0u;
+  for (var i = 0u; i < EACH; i++) {
+    let expert = thread * EACH + i;
+    if (expert < EXPERTS) {
+      let count = atomicLoad(&counts[expert]);
+      own_places += count;
+      own_items += (count + at_once - 1) / at_once;
+    }
+  }
+  place_sums[thread] = own_places;
+  item_sums[thread] = own_items;
+  workgroupBarrier();
+  for (var distance = 1u; distance < WORKGROUP_SIZE; distance *= 2) {
+    var more = vec2u(0);
+    if (thread >= distance) {
+      more = vec2u(place_sums[thread - distance], item_sums[thread - distance]);
+    }
+    workgroupBarrier();
+    place_sums[thread] += more.x;
+    item_sums[thread] += more.y;
+    workgroupBarrier();
+  }
+  var expert_slot = place_sums[thread] - own_places;
+  var item = item_sums[thread] - own_items;
+  for (var i = 0u; i < EACH; i++) {
+    let expert = thread * EACH + i;
+    if (expert >= EXPERTS) {
+      break;
+    }
+    expert_slots[expert] = expert_slot;
+    let end = expert_slot + atomicLoad(&counts[expert]);
+    for (; expert_slot < end; item++) {
+      let count = min(at_once, end - expert_slot);
+      let to = params.items_at + 3 * item;
+      routing[to] = expert;
+      routing[to + 1] = expert_slot;
+      routing[to + 2] = count;
+      expert_slot += count;
+    }
+  }
+  if (thread == 0) {
+    routing[0] = item_sums[WORKGROUP_SIZE - 1];
+  }
+
+  for (var row = 0u; row < rows; row += ROWS_AT_ONCE) {
+    let first = row * PER_TOKEN;
+    let count = min(ROWS_AT_ONCE, rows - row) * PER_TOKEN;
+    for (var i = thread; i < EXPERTS * WORDS; i += WORKGROUP_SIZE) {
+      atomicStore(&bits[i], 0);
+    }
+    workgroupBarrier();
+    for (var start = 0u; start < count; start += BATCH * WORKGROUP_SIZE) {
+      let picks = picks_from(first, start, count, thread);
+      for (var i = 0u; i < BATCH; i++) {
+        let its_row = (start + i * WORKGROUP_SIZE + thread) / PER_TOKEN;
+        if (picks[i] != NONE) {
+          atomicOr(&bits[picks[i] * WORDS + its_row / 32], 1u << (its_row % 32));
+        }
+      }
+    }
+    workgroupBarrier();
+    for (var start = 0u; start < count; start += BATCH * WORKGROUP_SIZE) {
+      let picks = picks_from(first, start, count, thread);
+      for (var i = 0u; i < BATCH; i++) {
+        if (picks[i] == NONE) {
+          continue;
+        }
+        let turn = start + i * WORKGROUP_SIZE + thread;
+        let its_row = turn / PER_TOKEN;
+        var its_place = expert_slots[picks[i]];
+        for (var word = 0u; word < its_row / 32; word++) {
+          its_place += countOneBits(atomicLoad(&bits[picks[i] * WORDS + word]));
+        }
+        let before = atomicLoad(&bits[picks[i] * WORDS + its_row / 32]) & ((1u << (its_row % 32)) - 1);
+        its_place += countOneBits(before);
+        routing[params.order_at + its_place] = row + its_row;
+        routes[(row + its_row) * params.routes_stride + PER_TOKEN + turn % PER_TOKEN] = its_place;
+      }
+    }
+    workgroupBarrier();
+    for (var expert = thread; expert < EXPERTS; expert += WORKGROUP_SIZE) {
+      for (var word = 0u; word < WORDS; word++) {
+        expert_slots[expert] += countOneBits(atomicLoad(&bits[expert * WORDS + word]));
+      }
+    }
+    workgroupBarrier();
+  }
+}

@@ -1,0 +1,137 @@
+/**
+ * The plain policy: longest run, then least load; little to compute goes straight to decode. It prices what it decides between and
+ * does not decide by it. A request waits for a decode instance that is expected.
+ */
+import { coveredTo, fetchPlan, matchesOf } from './fetch_plan.ts';
+import type {
+  Alternative,
+  ClusterSnapshot,
+  Decision,
+  InstanceSnapshot,
+  Placement,
+  Policy,
+  Question,
+} from './policy.ts';
+import type { Price } from './prices.ts';
+
+/** A longer run is worth a queue of this much longer; beyond that the cache would make a hot spot. */
+const MAX_EXTRA_QUEUE = 8;
+/** A router that has just started has seen nobody yet: a decode instance is expected for so long. */
+const START_MS = 5_000;
+/** One that was there within this is expected back: a supervisor restarts it, a rolling update brings another. */
+const EXPECTED_MS = 60_000;
+/** Those that failed or were busy are tried again after this, where nobody else is left. */
+const AVOIDED_MS = 100;
+
+type PrefixMatches = ReadonlyMap<string, number>;
+
+export class LongestPrefixPolicy implements Policy {
+  readonly #localPrefillTokens: number;
+
+  constructor(localPrefillTokens: number) {
+    this.#localPrefillTokens = localPrefillTokens;
+  }
+
+  decide(question: Question, snapshot: ClusterSnapshot): Decision {
+    const runs: PrefixMatches = matchesOf(snapshot.ranges);
+    const hasRoom = snapshot.decode.filter(
+      ({ isPlaceable, maxModelLen }) => isPlaceable && maxModelLen >= question.maxLength,
+    );
+    const eligible = hasRoom.filter(({ isAvoided }) => !isAvoided || question.retryAvoided);
+    const decode = question.decode?.id ?? choose(eligible, runs, snapshot.tieBreak)?.id;
+    if (decode === undefined)
+      return hasRoom.length > 0 ? { kind: 'wait', why: 'all are avoided', forMs: AVOIDED_MS } : absent(snapshot);
+    const priced = ({ id, queueLength, price }: InstanceSnapshot): Alternative => {
+      const run = question.decode?.id === id ? question.decode.from : (runs.get(id) ?? 0);
+      const numFetched = (coveredTo(snapshot.ranges, run) - run) * snapshot.blockSize;
+      const numComputed = question.numTokens - run * snapshot.blockSize - numFetched;
+      return { decode: id, run, queueLength, priceMs: priceOf(price, numFetched, numComputed) };
+    };
+    const all = snapshot.decode.filter((one) => one.id === decode || eligible.includes(one)).map(priced);
+    return {
+      kind: 'place',
+      placement: this.#place(decode, question, snapshot, runs),
+      priceMs: all.find((one) => one.decode === decode)?.priceMs,
+      alternatives: all.filter((one) => one.decode !== decode),
+    };
+  }
+
+  #place(
+    decode: string,
+    question: Question,
+    { blockSize, prefill: all, ranges, tieBreak }: ClusterSnapshot,
+    runs: PrefixMatches,
+  ): Placement {
+    const { numTokens, numBlocks } = question;
+    const decodeMatch = question.decode?.from ?? runs.get(decode) ?? 0;
+    const held = fetchPlan(ranges, decodeMatch);
+    const last = held.at(-1);
+    const covered = last?.end ?? decodeMatch;
+    const numLeft = numTokens - covered * blockSize;
+    // A prefill makes full blocks; the tail alone is nobody else's work.
+    const isMuch = numLeft > this.#localPrefillTokens && covered < numBlocks;
+    const able = all.filter(
+      ({ isPlaceable, isAvoided, maxModelLen }) =>
+        isPlaceable && (!isAvoided || question.retryAvoided) && maxModelLen > numTokens,
+    );
+    const prefill = isMuch ? choose(able, runs, tieBreak) : undefined;
+    const hit = `${covered} of ${numBlocks} blocks held (decode ${decodeMatch}${held.length > 1 ? `, the rest by ${held.length}` : ''})`;
+    if (!prefill) {
+      return {
+        ...{ decode, prefill: undefined, decodeSources: held, prefillSources: [] },
+        heldTokens: covered * blockSize,
+        maxSelfCompute: isMuch || all.length === 0 ? numTokens : Math.max(this.#localPrefillTokens, numLeft),
+        reason: `${hit}; ${isMuch ? 'no prefill instance' : `${numLeft} tokens are little`}: decode computes them`,
+      };
+    }
+    // What the prefill instance has besides comes from there in one go.
+    const isLast = last?.address === prefill.address;
+    const others = isLast ? held.slice(0, -1) : held;
+    const prefillMatch = runs.get(prefill.id) ?? 0;
+    return {
+      ...{ decode, prefill: prefill.id },
+      heldTokens: covered * blockSize,
+      decodeSources: [
+        ...others,
+        { address: prefill.address, start: isLast ? last.start : covered, end: numBlocks, isComputing: true },
+      ],
+      prefillSources: fetchPlan(ranges, prefillMatch),
+      maxSelfCompute: this.#localPrefillTokens,
+      reason: `${hit}; ${numLeft} tokens to compute: prefill first`,
+    };
+  }
+}
+
+/** Undefined when a part that is needed was never measured. */
+function priceOf({ computeMs, fetchMs }: Price, numFetched: number, numComputed: number): number | undefined {
+  const fetch = numFetched === 0 ? 0 : fetchMs;
+  return fetch === undefined || computeMs === undefined ? undefined : fetch * numFetched + computeMs * numComputed;
+}
+
+function absent({ ageMs, withoutDecodeMs }: ClusterSnapshot): Decision {
+  const forMs = Math.max(START_MS - ageMs, withoutDecodeMs === undefined ? 0 : EXPECTED_MS - withoutDecodeMs);
+  if (forMs > 0) return { kind: 'wait', why: 'one is expected', forMs };
+  return {
+    kind: 'reject',
+    code: 'overloaded',
+    message: 'no decode instance is available: start one with `penstock decode`, or wait until it has loaded',
+  };
+}
+
+/** Longest run among those whose queue is not much longer than the shortest; then the shortest queue; then by name and turn. */
+function choose(
+  eligible: readonly InstanceSnapshot[],
+  runs: PrefixMatches,
+  turn: number,
+): InstanceSnapshot | undefined {
+  const shortest = Math.min(...eligible.map(({ queueLength }) => queueLength));
+  const runOf = ({ id }: InstanceSnapshot): number => runs.get(id) ?? 0;
+  const order = (a: InstanceSnapshot, b: InstanceSnapshot): number =>
+    runOf(b) - runOf(a) || a.queueLength - b.queueLength;
+  const sorted = eligible
+    .filter(({ queueLength }) => queueLength <= shortest + MAX_EXTRA_QUEUE)
+    .sort((a, b) => order(a, b) || (a.name < b.name ? -1 : 1));
+  const [best] = sorted;
+  const equals = sorted.filter((one) => best && order(one, best) === 0);
+  return equals[turn % equals.length];
+}

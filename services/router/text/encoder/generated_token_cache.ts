@@ -1,0 +1,142 @@
+/**
+ * Tokens that a model generated, where the tokenizer would have other ones for the same text: a chat's next turn takes them as they were,
+ * and hits the blocks of its own answer. An answer is found by all tokens before the last added token ahead of it, and by the text from there.
+ */
+import type { AnswerMessage } from '../../../../shared/protocol/answers.ts';
+import { xxh64Stream } from '../../../../shared/base/xxh64.ts';
+import { REPLACEMENT } from '../token_bytes.ts';
+import type { Section } from './added_tokens.ts';
+import type { FastEncoder } from './fast_encoder.ts';
+
+/**
+ * `prefix`: XXH64 of the ids up to the section, the added token before it included; `text` and `ids` are the section's: what the prompt has of it,
+ * and the answer.
+ */
+export type Answer = Omit<AnswerMessage, 'model'>;
+
+/** All together at most so many characters, and answers (P1). */
+const MAX_CHARACTERS = 8 * 2 ** 20;
+const MAX_ANSWERS = 20_000;
+
+export class GeneratedTokenCache {
+  /** By prefix, then text; who was learned or found last at the end. */
+  readonly #answers = new Map<bigint, Map<string, Uint32Array>>();
+  /** By text, how many answers have it. */
+  readonly #numOf = new Map<string, number>();
+  #numCharacters = 0;
+  #count = 0;
+
+  get isEmpty(): boolean {
+    return this.#count === 0;
+  }
+
+  /** Whether one of them may be an answer: most texts have none. */
+  mayHave(sections: readonly Section[]): boolean {
+    return sections.some(({ text, added }) => !added && this.#numOf.has(text));
+  }
+
+  #counted(text: string, by: 1 | -1): void {
+    this.#count += by;
+    this.#numCharacters += by * text.length;
+    const count = (this.#numOf.get(text) ?? 0) + by;
+    if (count > 0) this.#numOf.set(text, count);
+    else this.#numOf.delete(text);
+  }
+
+  learn({ prefix, text, ids }: Answer): void {
+    const known = this.#answers.get(prefix) ?? new Map<string, Uint32Array>();
+    if (known.has(text)) return;
+    // What is touched goes to the end.
+    this.#answers.delete(prefix);
+    this.#answers.set(prefix, known.set(text, ids));
+    this.#counted(text, 1);
+    for (const [oldest, texts] of this.#answers) {
+      for (const one of texts.keys()) {
+        if (this.#numCharacters <= MAX_CHARACTERS && this.#count <= MAX_ANSWERS) return;
+        texts.delete(one);
+        this.#counted(one, -1);
+      }
+      this.#answers.delete(oldest);
+    }
+  }
+
+  /** Ids of a text, its answers as they were generated. */
+  encode(sections: readonly Section[], before: readonly number[], encoder: FastEncoder): Uint32Array[] {
+    const hash = xxh64Stream();
+    const first = Uint32Array.from(before);
+    const parts: Uint32Array[] = [first];
+    hash.update(bytesOf(first));
+    let prefix = hash.digest();
+    for (const section of sections) {
+      const answers = section.added ? undefined : this.#answers.get(prefix);
+      const ids = answers?.get(section.text) ?? encoder.encodeSection(section);
+      parts.push(ids);
+      hash.update(bytesOf(ids));
+      if (section.added) prefix = hash.digest();
+    }
+    return parts;
+  }
+}
+
+function bytesOf(ids: Uint32Array): Uint8Array {
+  return new Uint8Array(ids.buffer, ids.byteOffset, ids.byteLength);
+}
+
+/** What is sent to find an answer's place: by whoever has the prompt, so that it need not travel. */
+export interface GeneratedTokens {
+  readonly prefix: bigint;
+  /** From the last added token on. */
+  readonly tail: Uint32Array;
+  readonly answer: Uint32Array;
+}
+
+/** A longer answer, or end of a prompt, is not remembered. */
+const MAX_TOKENS = 32_768;
+
+/** `added`: ids that split a text. Undefined: there is nothing to remember. */
+export function generatedTokens(
+  prompt: Uint32Array,
+  generated: readonly number[],
+  added: ReadonlySet<number>,
+): GeneratedTokens | undefined {
+  let start = prompt.length;
+  while (start > 0 && !added.has(prompt[start - 1] ?? -1)) {
+    start--;
+    if (prompt.length - start > MAX_TOKENS) return undefined;
+  }
+  const end = generated.findIndex((id) => added.has(id));
+  const answer = Uint32Array.from(end < 0 ? generated : generated.slice(0, end));
+  if (answer.length === 0 || answer.length > MAX_TOKENS) return undefined;
+  const hash = xxh64Stream();
+  hash.update(bytesOf(prompt.subarray(0, start)));
+  return { prefix: hash.digest(), tail: prompt.slice(start), answer };
+}
+
+/** Undefined when the tokenizer has the same ids by itself, or other text for these. */
+export function answerOf(
+  { prefix, tail, answer }: GeneratedTokens,
+  encoder: FastEncoder,
+  decode: (ids: readonly number[]) => string,
+): Answer | undefined {
+  // Ids of a prompt that no text has are a client's own: nobody else should have them.
+  if (
+    tail.length > 0 &&
+    !isSame(encoder.encodeSection({ text: decode([...tail]), added: undefined, isFirst: false }), tail)
+  )
+    return undefined;
+  const ids = new Uint32Array(tail.length + answer.length);
+  ids.set(tail);
+  ids.set(answer, tail.length);
+  const text = decode([...ids]);
+  const section = { text, added: undefined, isFirst: false };
+  const own = encoder.encodeSection(section);
+  if (isSame(own, ids)) return undefined;
+  const isOneSection = encoder.sections(text).length === 1;
+  // Half a character is text that no client can send back.
+  if (!isOneSection || text.includes(REPLACEMENT) || own.length === 0 || decode([...own]) !== text) return undefined;
+  return { prefix, text, ids };
+}
+
+function isSame(a: Uint32Array, b: Uint32Array): boolean {
+  return a.length === b.length && a.every((id, i) => b[i] === id);
+}

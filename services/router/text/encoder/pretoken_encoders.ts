@@ -1,0 +1,61 @@
+/** From a pretoken of text to its ids: bytes or characters, merged; what a tokenizer has no token for is the library's. */
+import type { BytePairs } from './byte_pairs.ts';
+import { byteLetters } from './characters.ts';
+import type { LibraryTokenizer } from './library_tokenizer.ts';
+
+export function libraryIds({ model }: LibraryTokenizer, tokens: readonly string[]): Uint32Array {
+  return Uint32Array.from(tokens.flatMap((token) => model.tokens_to_ids.get(token) ?? model.unk_token_id ?? []));
+}
+
+const encoder = new TextEncoder();
+
+/** Symbols of a pretoken are grown as one needs. */
+let symbols = new Int32Array(256);
+
+function room(count: number): Int32Array {
+  if (symbols.length < count) symbols = new Int32Array(2 * count);
+  return symbols;
+}
+
+/** Of byte-level tokenizers; undefined when a byte has no token. */
+export function byteEncoder(
+  library: LibraryTokenizer,
+  pairs: BytePairs,
+): ((pretoken: string) => Uint32Array) | undefined {
+  const { model, tokenizer } = library;
+  const idOfByte = byteLetters.map((letter) => model.tokens_to_ids.get(letter));
+  if (idOfByte.includes(undefined)) return undefined;
+  const ids = Int32Array.from(idOfByte, (id) => id ?? 0);
+  const ignoresMerges = tokenizer.model.ignore_merges ?? false;
+  return (pretoken) => {
+    const bytes = encoder.encode(pretoken);
+    if (ignoresMerges) {
+      const whole = model.tokens_to_ids.get(Array.from(bytes, (byte) => byteLetters[byte]).join(''));
+      if (whole !== undefined) return Uint32Array.of(whole);
+    }
+    const into = room(bytes.length);
+    for (let i = 0; i < bytes.length; i++) into[i] = ids[bytes[i]!]!;
+    return Uint32Array.from(into.subarray(0, pairs.merge(into, bytes.length)));
+  };
+}
+
+/** Of tokenizers of characters: one without a token becomes its bytes, where they have tokens, or the unknown one. */
+export function characterEncoder(library: LibraryTokenizer, pairs: BytePairs): (pretoken: string) => Uint32Array {
+  const { model, tokenizer } = library;
+  const ignoresMerges = tokenizer.model.ignore_merges ?? false;
+  return (pretoken) => {
+    const whole = ignoresMerges ? model.tokens_to_ids.get(pretoken) : undefined;
+    if (whole !== undefined) return Uint32Array.of(whole);
+    const characters = Array.from(pretoken);
+    const into = room(characters.length);
+    const unknown: string[] = [];
+    characters.forEach((character, i) => {
+      into[i] = model.tokens_to_ids.get(character) ?? -unknown.push(character);
+    });
+    const merged = into.subarray(0, pairs.merge(into, characters.length));
+    if (unknown.length === 0) return Uint32Array.from(merged);
+    return Uint32Array.from(
+      [...merged].flatMap((id) => (id >= 0 ? [id] : [...libraryIds(library, model.encode([unknown[-id - 1] ?? '']))])),
+    );
+  };
+}

@@ -1,0 +1,137 @@
+/** Where text is cut before it is encoded: no token lies across a cut, so that a pretoken has the same tokens wherever it stands. */
+import type { LibraryPreTokenizer } from './library_tokenizer.ts';
+
+export interface Pretokens {
+  /** The end of the pretoken that begins at `from`. */
+  endOf(text: string, from: number): number;
+  /** Whether what begins here, where the pretoken that was asked for last ended, is the same without what is in front of it. */
+  isCut(text: string, at: number): boolean;
+}
+
+const isAlwaysCut = (): boolean => true;
+
+/** As a byte-level tokenizer's patterns say, which are the library's; undefined for a kind that is not known here. */
+export function patternPretokens(preTokenizer: LibraryPreTokenizer, type: string): Pretokens | undefined {
+  const parts = type === 'Sequence' ? (preTokenizer.tokenizers ?? []) : [preTokenizer];
+  const patterns: RegExp[] = [];
+  for (const part of parts) {
+    const pattern = patternOf(part);
+    if (pattern === undefined) return undefined;
+    if (pattern !== null) patterns.push(pattern);
+  }
+  if (patterns.some(({ source }) => seesFar(source))) return undefined;
+  const isByteLevel = parts.at(-1)?.add_prefix_space === false;
+  if (!isByteLevel || patterns.length === 0 || patterns.length > 2) return undefined;
+  const [outer, inner] = patterns.map((pattern) => new RegExp(pattern.source, `${pattern.flags.replace('g', '')}y`));
+  if (!outer) return undefined;
+  if (!inner) return { endOf: (text, from) => matchEnd(outer, text, from), isCut: isAlwaysCut };
+  return nested(outer, inner);
+}
+
+/** What is behind a pretoken is seen by its own pattern only, and that sees no more than what is there: a character that is no space. */
+function seesFar(source: string): boolean {
+  const rest = source.replaceAll(/\(\?!\\(?:S|P\{White_Space\})\)/g, '');
+  return /\(\?(?:[<=!])|\^\)|\\b/.test(rest);
+}
+
+/** null: the part cuts nothing; undefined: it is not known. */
+function patternOf({
+  config,
+  pattern,
+  add_prefix_space: hasPrefix,
+  use_regex: usesRegex,
+}: LibraryPreTokenizer): RegExp | null | undefined {
+  switch (config?.type) {
+    case 'ByteLevel':
+      if (hasPrefix) return undefined;
+      return usesRegex ? (pattern ?? undefined) : null;
+    case 'Digits':
+      return pattern ?? undefined;
+    case 'Split':
+      return config.behavior?.toLowerCase() === 'isolated' && !config.invert ? (pattern ?? undefined) : undefined;
+    case undefined:
+    default:
+      return undefined;
+  }
+}
+
+/** Sticky: a pattern of these tokenizers matches everywhere; where one does not, what is left until it does is a pretoken. */
+function matchEnd(pattern: RegExp, text: string, from: number): number {
+  pattern.lastIndex = from;
+  if (pattern.test(text) && pattern.lastIndex > from) return pattern.lastIndex;
+  let at = from;
+  do {
+    at += text.codePointAt(at)! > 0xffff ? 2 : 1;
+    pattern.lastIndex = at;
+  } while (at < text.length && !pattern.test(text));
+  return at;
+}
+
+/** Characters from which it shows whether an outer pretoken would end where it does. */
+const SEEN = 256;
+
+/** Pretokens of pretokens: the inner pattern sees the outer pretoken and nothing else. */
+function nested(outer: RegExp, inner: RegExp): Pretokens {
+  let [known, start, end, part] = ['', -1, -1, ''];
+  return {
+    endOf: (text, from) => {
+      if (text !== known || from < start || from >= end) {
+        [known, start, end] = [text, from, matchEnd(outer, text, from)];
+        part = text.slice(start, end);
+      }
+      return start + matchEnd(inner, part, from - start);
+    },
+    isCut: (text, at) => {
+      if (at <= start || at >= end) return true;
+      // Outer pretokens without a bound may be as long as a text.
+      const some = text.slice(at, at + SEEN);
+      return matchEnd(outer, some, 0) === Math.min(end - at, some.length);
+    },
+  };
+}
+
+const ASCII = 128;
+
+/** Of tokenizers that cut nothing: between two characters that no token has side by side. */
+export class NeighbourPretokens implements Pretokens {
+  readonly isCut = isAlwaysCut;
+  readonly #ascii = new Uint8Array(ASCII * ASCII);
+  readonly #others = new Set<number>();
+  /** -1: there is none. */
+  readonly #mark: number;
+
+  /** `tokens`: by id, some of which may be nobody's. `mark`: text is cut in front of each, whatever tokens have. */
+  constructor(tokens: Iterable<string | undefined>, mark?: string) {
+    this.#mark = mark?.charCodeAt(0) ?? -1;
+    for (const token of tokens) {
+      if (token === undefined) continue;
+      for (let i = 1; i < token.length; i++) {
+        const [a, b] = [token.charCodeAt(i - 1), token.charCodeAt(i)];
+        if (a < ASCII && b < ASCII) this.#ascii[a * ASCII + b] = 1;
+        else this.#others.add(a * 65_536 + b);
+      }
+    }
+  }
+
+  endOf(text: string, from: number): number {
+    let a = text.charCodeAt(from);
+    for (let at = from + 1; at < text.length; at++) {
+      const b = text.charCodeAt(at);
+      const isLowHalf = b >= 0xdc00 && b <= 0xdfff;
+      const isTogether =
+        a < ASCII && b < ASCII ? this.#ascii[a * ASCII + b] === 1 : isLowHalf || this.#others.has(a * 65_536 + b);
+      if (!isTogether || b === this.#mark) return at;
+      a = b;
+    }
+    return text.length;
+  }
+}
+
+/** Pretokens of Unigram, whose choice between equals depends on all that is in front of them: cut in front of marks, or nowhere. */
+export function markPretokens(mark: string | undefined): Pretokens {
+  const endOf = (text: string, from: number): number => {
+    const at = mark === undefined ? -1 : text.indexOf(mark, from + 1);
+    return at < 0 ? text.length : at;
+  };
+  return { endOf, isCut: isAlwaysCut };
+}

@@ -1,0 +1,42 @@
+/** Chunks of text that were met before, and their ids: a text that begins as one before it is not encoded again. */
+
+/** Of so many characters, about, found again by them and those just behind. */
+export const CHUNK = 4_096;
+export const BEHIND = 128;
+/** All together at most so many (P1). */
+const MAX_CHARACTERS = 16 * 2 ** 20;
+
+/** A part of a text would keep all of the text. */
+export function ownCopy(part: string): string {
+  return ` ${part}`.slice(1);
+}
+
+export interface TextChunk {
+  readonly length: number;
+  readonly ids: Uint32Array;
+}
+
+export class TextChunkCache {
+  readonly #chunks = new Map<string, TextChunk>();
+  #characters = 0;
+
+  get(key: string): TextChunk | undefined {
+    const known = this.#chunks.get(key);
+    if (!known) return undefined;
+    this.#chunks.delete(key);
+    this.#chunks.set(key, known);
+    return known;
+  }
+
+  /** The oldest go. */
+  keep(key: string, chunk: TextChunk): void {
+    if (this.#chunks.has(key)) return;
+    this.#chunks.set(ownCopy(key), chunk);
+    this.#characters += key.length;
+    for (const oldest of this.#chunks.keys()) {
+      if (this.#characters <= MAX_CHARACTERS) return;
+      this.#chunks.delete(oldest);
+      this.#characters -= oldest.length;
+    }
+  }
+}

@@ -1,0 +1,50 @@
+/** What each matrix of a model is held in: as its file stores it where the device multiplies that, else what the device likes. */
+import type { Program, WeightSpec } from '../../kernels/program.ts';
+import type { IntegerFormat, WeightFormat } from '../../kernels/weights/weight_format.ts';
+import type { ModelWeights } from '../model/weights.ts';
+
+export interface StorageFormats {
+  readonly program: Program;
+  /** Of matrices that say nothing else. */
+  readonly common: WeightFormat;
+  /** Of all: what blocks of KV computed with these weights are told apart by. */
+  readonly label: string;
+  /** What becomes of formats that are not held as they are stored, for people; empty: floats in a float format. */
+  readonly changes: string;
+}
+
+/** `wanted` `auto`: as stored, else `liked`. */
+export function storageFormats(
+  program: Program,
+  weights: Pick<ModelWeights, 'integersOf' | 'storedAs'>,
+  wanted: WeightFormat | 'auto',
+  liked: WeightFormat,
+): StorageFormats {
+  const common = wanted === 'auto' ? liked : wanted;
+  const kinds = new Map<string, Set<string>>();
+  const held = new Set<WeightFormat>();
+  const entries = Object.entries(program.weights).map(([name, spec]): [string, WeightSpec] => {
+    if (spec.inner === 1 || spec.isExact) return [name, spec];
+    const format = (wanted === 'auto' ? asStored(spec, weights) : undefined) ?? common;
+    held.add(format);
+    for (const { tensor } of spec.parts) {
+      const becomes = kinds.get(weights.storedAs(tensor)) ?? new Set();
+      kinds.set(weights.storedAs(tensor), becomes.add(format));
+    }
+    return [name, format === common ? spec : { ...spec, format }];
+  });
+  return {
+    program: { ...program, weights: Object.fromEntries(entries) },
+    common,
+    label: [...held].sort().join('+') || common,
+    changes: [...kinds].map(([stored, formats]) => `${stored} as ${[...formats].sort().join(' and ')}`).join(', '),
+  };
+}
+
+/** Integers of all parts; where they differ, what holds them all: int4 are uint4 and int8 too, and beside int8 uint4 are rounded. */
+function asStored({ parts }: WeightSpec, weights: Pick<ModelWeights, 'integersOf'>): IntegerFormat | undefined {
+  const formats = new Set(parts.map(({ tensor }) => weights.integersOf(tensor)));
+  if (formats.size === 0 || formats.has(undefined)) return undefined;
+  if (formats.has('int8')) return 'int8';
+  return formats.has('uint4') ? 'uint4' : 'int4';
+}

@@ -1,0 +1,195 @@
+/**
+ * A holder's side of data channels, in its control thread: who may come, and which records lie ready for them in the slab until they are sent.
+ *
+ * Bounds (P1): a stream has so many records ready at once (readyOf); data channels that nobody takes are forgotten.
+ */
+import type { Clock } from '../base/clock.ts';
+import { Condition } from '../base/condition.ts';
+import { Failure, messageOf } from '../base/failure.ts';
+import type { Log } from '../base/log.ts';
+import { DONE } from '../base/signal.ts';
+import type { ChannelReply, ChannelRequest } from '../protocol/messages.ts';
+import { readyOf } from './fetch/transfer_bounds.ts';
+import { CHANNEL_TOKEN_BYTES } from './transfer_thread/channel_messages.ts';
+import type { TransferThread } from './transfer_thread/transfer_thread.ts';
+import type { TransferThreadEvent } from './transfer_thread/transfer_worker.ts';
+import type { OfferedRecords } from './transfer_thread/channel_server.ts';
+
+/** A record in its slot, or a frame of one, that can be asked for; whoever sent it releases it. */
+export interface ReadyRecord {
+  readonly index: number;
+  readonly slot: number;
+  readonly release: () => void;
+}
+
+const COME_WITHIN_MS = 10_000;
+/** A record that is still being written so long after its call has ended: its reader is gone, and its data channel is cut. */
+const END_WITHIN_MS = 10_000;
+
+export interface ChannelHostOptions {
+  readonly transferThread: TransferThread;
+  /** Where data channels are listened for; port 0: any. */
+  readonly host: string;
+  readonly port: number;
+  /** Records may go through memory that both ends share. */
+  readonly isShared: boolean;
+  readonly newId: () => string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+export class ChannelHost {
+  readonly #options: ChannelHostOptions;
+  #port: Promise<number> | undefined;
+  /** By data channel, its streams. */
+  readonly #channels = new Map<number, Map<number, ServedStream>>();
+  /** Data channels that somebody may still come for, in the order in which they were given. */
+  readonly #given: { readonly channel: number; readonly untilMs: number }[] = [];
+
+  constructor(options: ChannelHostOptions) {
+    this.#options = options;
+    options.transferThread.listeners.add((event) => {
+      this.#on(event);
+    });
+  }
+
+  /** Listens, if nothing does yet. @throws Error, when it cannot. */
+  bind(): Promise<number> {
+    const { transferThread, host, port } = this.#options;
+    this.#port ??= transferThread.call('listen', { host, port });
+    return this.#port;
+  }
+
+  /** @throws Failure when nobody can be listened for. */
+  async open({ host }: ChannelRequest): Promise<ChannelReply> {
+    const { transferThread, newId, clock, log } = this.#options;
+    const bound = await this.bind().catch((error: unknown) => {
+      log.warn({ error: messageOf(error) }, 'no data channels: blocks go over calls');
+      this.#port = undefined;
+      throw new Failure('not_found', `no data channels here: ${messageOf(error)}`);
+    });
+    // Not one that another incarnation of this process gave.
+    const channel = Number.parseInt(newId().slice(0, 8), 16) || 1;
+    if (this.#channels.has(channel)) throw new Failure('overloaded', 'try again');
+    let token = '';
+    while (token.length < CHANNEL_TOKEN_BYTES) token += newId();
+    token = token.slice(0, CHANNEL_TOKEN_BYTES);
+    this.#channels.set(channel, new Map());
+    const memory = await transferThread.call('admit', { channel, token, host: this.#options.isShared ? host : '' });
+    this.#given.push({ channel, untilMs: clock.nowMs() + COME_WITHIN_MS });
+    if (this.#given.length === 1) void this.#dismissLate();
+    return { channel, port: bound, token, memory };
+  }
+
+  /** One sleep for all data channels: the signal lives as long as the process, and each sleep is a listener of it. */
+  async #dismissLate(): Promise<void> {
+    const { transferThread, clock, signal } = this.#options;
+    for (let next = this.#given[0]; next; next = this.#given[0]) {
+      await clock.sleep(Math.max(0, next.untilMs - clock.nowMs()), signal);
+      this.#given.shift();
+      // Whoever is there by now stays.
+      transferThread.notify('dismiss', next.channel);
+    }
+  }
+
+  /** What a Fetch call sends over a data channel; undefined: it knows no such data channel. */
+  stream(channel: number, number: number): ServedStream | undefined {
+    const streams = this.#channels.get(channel);
+    if (!streams || streams.has(number)) return undefined;
+    const { transferThread, clock } = this.#options;
+    const stream = new ServedStream({ transferThread, clock, channel, number, onOver: () => streams.delete(number) });
+    streams.set(number, stream);
+    return stream;
+  }
+
+  #on(event: TransferThreadEvent): void {
+    if (event.kind === 'sent') this.#channels.get(event.channel)?.get(event.stream)?.sent(event.indices);
+    else if (event.kind === 'retracted') this.#channels.get(event.channel)?.get(event.stream)?.over();
+    else if (event.kind === 'left') {
+      const streams = this.#channels.get(event.channel);
+      this.#channels.delete(event.channel);
+      for (const stream of streams?.values() ?? []) stream.over();
+    }
+  }
+}
+
+interface ServedStreamOptions {
+  readonly transferThread: TransferThread;
+  readonly clock: Clock;
+  readonly channel: number;
+  readonly number: number;
+  readonly onOver: () => void;
+}
+
+export class ServedStream {
+  readonly #options: ServedStreamOptions;
+  /** Offered and not sent, and what releases each. */
+  readonly #ready = new Map<number, () => void>();
+  readonly #changed = new Condition();
+  readonly #over = new AbortController();
+
+  constructor(options: ServedStreamOptions) {
+    this.#options = options;
+  }
+
+  get #isOver(): boolean {
+    return this.#over.signal.aborted;
+  }
+
+  get numReady(): number {
+    return this.#ready.size;
+  }
+
+  /** So many more records of this size may lie ready. */
+  room(recordBytes: number): number {
+    return this.#isOver ? 0 : readyOf(recordBytes) - this.#ready.size;
+  }
+
+  /** From now on they can be asked for: all of them, or the same part of each. */
+  offer(ready: readonly ReadyRecord[], { offset, bytes }: Pick<OfferedRecords, 'offset' | 'bytes'>): void {
+    if (this.#isOver) {
+      for (const { release } of ready) release();
+      return;
+    }
+    for (const { index, release } of ready) this.#ready.set(index, release);
+    const [indices, slots] = [ready.map(({ index }) => index), ready.map(({ slot }) => slot)];
+    const { transferThread, channel, number } = this.#options;
+    transferThread.notify('offer', { channel, stream: number, records: { indices, slots, offset, bytes } });
+  }
+
+  /** Until no more than `most` lie ready. @throws Failure when the data channel is lost, or `signal` aborts. */
+  async until(most: number, signal: AbortSignal): Promise<void> {
+    await this.#changed.until(() => this.#ready.size <= most || this.#isOver, signal);
+    if (this.#isOver || signal.aborted)
+      throw new Failure('session_broken', 'the data channel is lost, or its reader left');
+  }
+
+  sent(indices: readonly number[]): void {
+    for (const index of indices) {
+      this.#ready.get(index)?.();
+      this.#ready.delete(index);
+    }
+    this.#changed.notify();
+  }
+
+  /** The call has ended. */
+  end(): void {
+    if (this.#isOver) return;
+    const { transferThread, clock, channel, number } = this.#options;
+    transferThread.notify('retract', { channel, stream: number });
+    void clock.sleep(END_WITHIN_MS, this.#over.signal).then(() => {
+      if (!this.#isOver) transferThread.notify('cut', channel);
+    });
+  }
+
+  /** Nothing of it is read any more. */
+  over(): void {
+    if (this.#isOver) return;
+    this.#over.abort(DONE);
+    for (const release of this.#ready.values()) release();
+    this.#ready.clear();
+    this.#options.onOver();
+    this.#changed.notify();
+  }
+}

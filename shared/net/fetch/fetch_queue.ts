@@ -1,0 +1,111 @@
+/** Records, or frames of them, that a fetch has asked for, in the order in which they are read. */
+import assert from 'node:assert/strict';
+import type { BlockHash } from '../../kv/block_key.ts';
+import { frameIdOf } from '../transfer_thread/channel_messages.ts';
+import type { WantedRecords } from '../transfer_thread/channel_client.ts';
+import type { ReceivedItems, TransferWay } from './fetch_events.ts';
+
+/** What came of a record. */
+export interface Received {
+  readonly fault: string | undefined;
+  readonly way: TransferWay;
+}
+
+/** A record, or one frame of it, that was asked for. */
+export interface FetchItem {
+  readonly index: number;
+  readonly slot: number;
+  readonly frame: number | undefined;
+  /** That it is a frame of. */
+  readonly group: Group | undefined;
+  readonly bytes: number;
+  received: Received | undefined;
+}
+
+/** What is asked for whole. */
+export const wholeRecord = { frame: undefined, group: undefined, received: undefined };
+
+/** Blocks that grow at their holder. Those without a slot here come later, each with all the frames that are there by then. */
+export interface Group {
+  readonly first: number;
+  readonly count: number;
+  /** Of the first blocks. */
+  readonly slots: number[];
+  /** Frames of each of these that have not come. */
+  readonly numLeft: number[];
+  /** By frame that is wanted, what records say of it, one behind the other. */
+  readonly frameHeaders: Buffer[];
+}
+
+/** A block that lies ready at its holder and has no slot here. */
+export interface Promised {
+  readonly index: number;
+  readonly of: Group | { readonly over: 'channel' | 'call'; readonly bytes: number };
+}
+
+export class FetchQueue {
+  readonly #hashes: readonly BlockHash[];
+  readonly #items: FetchItem[] = [];
+  /** As channel_messages.ts numbers them. */
+  readonly #arriving = new Map<number, FetchItem>();
+
+  constructor(hashes: readonly BlockHash[]) {
+    this.#hashes = hashes;
+  }
+
+  /** What its reader waits for; undefined: nothing. */
+  get first(): FetchItem | undefined {
+    return this.#items[0];
+  }
+
+  /** Something that was asked for is not here. */
+  get isComing(): boolean {
+    return this.#arriving.size > 0;
+  }
+
+  /** Records, or one frame of each, all of one size. */
+  ask(items: readonly FetchItem[], frame?: WantedRecords['frame']): WantedRecords {
+    const indices = items.map(({ index, frame: which }) => frameIdOf(index, which));
+    for (const [i, item] of items.entries()) this.#arriving.set(indices[i] ?? 0, item);
+    this.#items.push(...items);
+    const digests = items.map(({ index }) => {
+      const hash = this.#hashes[index];
+      assert(hash, `block ${index} of ${this.#hashes.length} was asked for`);
+      return hash.digest;
+    });
+    const records = { indices, digests, slots: items.map(({ slot }) => slot), bytes: items[0]?.bytes ?? 0 };
+    return frame ? { ...records, frame } : records;
+  }
+
+  /** @returns the blocks of which all is here now. */
+  arrived({ indices, faults, way }: ReceivedItems): number[] {
+    return indices.flatMap((at, i) => {
+      const item = this.#arriving.get(at);
+      if (!item) return [];
+      this.#arriving.delete(at);
+      item.received = { fault: faults[i], way };
+      return isWhole(item) ? [item.index] : [];
+    });
+  }
+
+  /** The first, when it is here. */
+  take(): (FetchItem & { readonly received: Received }) | undefined {
+    const [first] = this.#items;
+    if (!first?.received) return undefined;
+    this.#items.shift();
+    return { ...first, received: first.received };
+  }
+
+  /** Nothing more comes of what is not here. */
+  giveUp(): void {
+    this.#arriving.clear();
+  }
+}
+
+/** One more of its frames is here. @returns whether all of its block is. */
+function isWhole({ group, index }: FetchItem): boolean {
+  if (!group) return true;
+  const left = (group.numLeft[index - group.first] ?? 1) - 1;
+  group.numLeft[index - group.first] = left;
+  return left === 0;
+}

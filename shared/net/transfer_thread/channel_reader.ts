@@ -1,0 +1,87 @@
+/** What comes over a data channel's socket: heads, and behind each the bytes of a record, if it does not lie elsewhere. */
+import type { FrameVerifier } from '../../kv/frame_header.ts';
+import type { RecordVerifier } from '../../kv/record.ts';
+import { HEAD_BYTES, readHead, type RecordHead } from './channel_messages.ts';
+
+/** Heads of records in shared memory that come together; the next ones come behind. */
+const MAX_HEADS = 256;
+/** For records that nobody wants any more: they come all the same. */
+const SCRATCH_BYTES = 256 << 10;
+
+/** The memory for what comes behind a head, and what verifies it on the way; or how many bytes of it nobody wants. */
+export type Behind =
+  | { readonly target: Uint8Array; readonly verifier: RecordVerifier | FrameVerifier }
+  | { readonly unwantedBytes: number };
+
+export interface ChannelReaderOptions {
+  readonly isClosed: () => boolean;
+  /** Records lie in memory that both ends share: many heads come together. */
+  readonly isShared: () => boolean;
+  /** @returns undefined: nothing comes behind it. */
+  readonly onHead: (head: RecordHead | undefined) => Behind | undefined;
+  readonly onRecord: (fault: string | undefined) => void;
+}
+
+export class ChannelReader {
+  readonly #options: ChannelReaderOptions;
+  readonly #heads = Buffer.alloc(MAX_HEADS * HEAD_BYTES);
+  #numHeads = 0;
+  /** What comes now, and how much of it is here; undefined: heads. */
+  #coming: Behind | undefined;
+  #numHere = 0;
+  #scratch: Uint8Array | undefined;
+
+  constructor(options: ChannelReaderOptions) {
+    this.#options = options;
+  }
+
+  /** Where the next bytes go. */
+  into(): Uint8Array {
+    if (this.#coming) return this.#room(this.#coming);
+    return this.#heads.subarray(this.#numHeads, this.#options.isShared() ? this.#heads.length : HEAD_BYTES);
+  }
+
+  took(count: number): void {
+    if (this.#options.isClosed()) {
+      // What means nothing has to go somewhere: a socket that deciphers would ask for ever where.
+      [this.#coming, this.#numHeads] = [undefined, 0];
+    } else if (this.#coming) this.#behind(this.#coming, count);
+    else {
+      this.#numHeads += count;
+      this.#readHeads();
+    }
+  }
+
+  #room(coming: Behind): Uint8Array {
+    if ('target' in coming) return coming.target.subarray(this.#numHere);
+    this.#scratch ??= new Uint8Array(SCRATCH_BYTES);
+    return this.#scratch.subarray(0, coming.unwantedBytes - this.#numHere);
+  }
+
+  #behind(coming: Behind, count: number): void {
+    this.#numHere += count;
+    const isWanted = 'target' in coming;
+    if (isWanted) coming.verifier.received(this.#numHere);
+    if (this.#numHere < (isWanted ? coming.target.length : coming.unwantedBytes)) return;
+    this.#coming = undefined;
+    if (isWanted) this.#options.onRecord(coming.verifier.fault);
+  }
+
+  #readHeads(): void {
+    let at = 0;
+    while (this.#numHeads - at >= HEAD_BYTES && !this.#options.isClosed()) {
+      this.#coming = this.#options.onHead(readHead(this.#heads.subarray(at, at + HEAD_BYTES)));
+      this.#numHere = 0;
+      at += HEAD_BYTES;
+      // What came behind it is the record's.
+      while (this.#coming && at < this.#numHeads) {
+        const into = this.#room(this.#coming);
+        const count = this.#heads.copy(into, 0, at, Math.min(this.#numHeads, at + into.length));
+        at += count;
+        this.#behind(this.#coming, count);
+      }
+    }
+    this.#heads.copyWithin(0, at, this.#numHeads);
+    this.#numHeads -= at;
+  }
+}

@@ -1,0 +1,40 @@
+/** A thread beside a transfer thread that copies records for it out of memory that processes share: one thread alone cannot fill a machine's memory bus. */
+import type { SlabMemory } from '../../kv/slab.ts';
+import { systemMemory, type BorrowedMemory, type OwnMemory } from './host_memory.ts';
+import type { ChannelCopy } from './memory_reads.ts';
+import { copyRecord } from './record_copy.ts';
+
+class Copier {
+  #own: OwnMemory | undefined;
+  readonly #memories = new Map<number, BorrowedMemory>();
+
+  attach(memory: SlabMemory): void {
+    this.#own = systemMemory.attach(memory, false);
+  }
+
+  /** @returns whether it is to be seen. */
+  open({ channel, name }: { readonly channel: number; readonly name: string }): boolean {
+    const memory = systemMemory.open(name);
+    if (memory) this.#memories.set(channel, memory);
+    return memory !== undefined;
+  }
+
+  /** @returns of each why it cannot be used. */
+  copy(jobs: readonly ChannelCopy[]): (string | undefined)[] {
+    return jobs.map((job) => {
+      const memory = this.#memories.get(job.channel);
+      return this.#own && memory
+        ? copyRecord(this.#own, memory, job)
+        : `the memory of data channel ${job.channel} is not open`;
+    });
+  }
+
+  close(channel: number): void {
+    this.#memories.get(channel)?.close();
+    this.#memories.delete(channel);
+  }
+}
+
+export function start(): Copier {
+  return new Copier();
+}

@@ -1,0 +1,92 @@
+/**
+ * Memory that processes of one host share, beside a data channel: records lie in their holder's slab, and their asker copies them from there into
+ * its own, once, without a socket. Who gives it is a driver: the system's, a simulated one in tests.
+ *
+ * Whoever is gone, or is taken to be, may find that what it reads is another record meanwhile: an asker judges its copy (K2), never what it
+ * copied from.
+ */
+import { bootId } from '../../base/boot_id.ts';
+import {
+  mapPublished,
+  plainBytes,
+  publish,
+  type BytesAt,
+  type MappedMemory,
+  type PublishedMemory,
+} from '../../base/native_memory.ts';
+import type { SlabMemory } from '../../kv/slab.ts';
+
+/** This process's slab. */
+export interface OwnMemory {
+  /** How others of this host find it; empty: they do not. */
+  readonly name: string;
+  bytes(slot: number, length: number): Uint8Array;
+  /** Where others find bytes [start, end) of it; undefined: they see no such place. */
+  placeOf(start: number, end: number): number | undefined;
+}
+
+/** Another's. */
+export interface BorrowedMemory {
+  /** To be copied from; undefined when there is no such place. */
+  at(place: number, length: number): Uint8Array | undefined;
+  close(): void;
+}
+
+export interface HostMemory {
+  /** Processes that say the same may see the same memory; whether they do, opening it tells. */
+  readonly host: string;
+  /** Before anything is in it. `isShared`: others may see it. */
+  attach(memory: SlabMemory, isShared: boolean): OwnMemory;
+  /** Undefined when it is not to be seen from here. */
+  open(name: string): BorrowedMemory | undefined;
+}
+
+export const systemMemory: HostMemory = {
+  host: bootId(),
+  attach: (memory, isShared) => new AttachedSlab(memory, isShared),
+  open: (name) => {
+    const mapped = mapPublished(name);
+    return mapped && new MappedSlab(mapped);
+  },
+};
+
+class AttachedSlab implements OwnMemory {
+  readonly bytes: BytesAt;
+  /** Whose memory that is. */
+  readonly memory: SlabMemory;
+  readonly #published: PublishedMemory | undefined;
+
+  constructor(memory: SlabMemory, isShared: boolean) {
+    this.memory = memory;
+    this.#published = isShared ? publish(memory.buffer) : undefined;
+    this.bytes = plainBytes(memory.buffer);
+  }
+
+  get name(): string {
+    return this.#published?.name ?? '';
+  }
+
+  placeOf(start: number, end: number): number | undefined {
+    const found = this.#published;
+    return found && start >= found.start && end <= found.end ? start - found.start : undefined;
+  }
+}
+
+class MappedSlab implements BorrowedMemory {
+  #mapped: MappedMemory | undefined;
+
+  constructor(mapped: MappedMemory) {
+    this.#mapped = mapped;
+  }
+
+  at(place: number, length: number): Uint8Array | undefined {
+    const mapped = this.#mapped;
+    return mapped && place + length <= mapped.numBytes ? mapped.bytes(place, length) : undefined;
+  }
+
+  close(): void {
+    const mapped = this.#mapped;
+    this.#mapped = undefined;
+    mapped?.close();
+  }
+}

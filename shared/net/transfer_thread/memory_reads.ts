@@ -1,0 +1,127 @@
+/**
+ * Records that lie in memory that both ends of a data channel share: copied into their slots and judged there, some of them at a time, so that what
+ * is asked for meanwhile is asked for; by a helper too where there is one.
+ */
+import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/failure.ts';
+import type { BorrowedMemory, OwnMemory } from './host_memory.ts';
+import { copyRecord, type CopyJob } from './record_copy.ts';
+
+/** Between two turns of the loop: some tenths of a millisecond. */
+const BYTES_AT_ONCE = 2 << 20;
+/** Of what the helper is given at once, and how often before it has told of the first (P1). */
+const HELPED_BYTES = 1 << 20;
+const MAX_HELPED = 3;
+
+export interface MemoryRead extends ChannelCopy {
+  readonly stream: number;
+  readonly memory: BorrowedMemory;
+  /** It is in its slot and can be used, unless there is a fault; or it was given up. */
+  readonly done: (how: 'received' | 'given up', fault: string | undefined) => void;
+}
+
+/** Out of a data channel's memory. */
+export interface ChannelCopy extends CopyJob {
+  readonly channel: number;
+}
+
+/** Another thread that copies. */
+export interface CopyHelper {
+  /** A data channel's memory. Copies of it may begin when this resolves true. */
+  open(channel: number, name: string): Promise<boolean>;
+  /** After all that was said before. */
+  close(channel: number): Promise<void>;
+  /** @returns of each why it cannot be used. */
+  copy(jobs: readonly ChannelCopy[]): Promise<readonly (string | undefined)[]>;
+}
+
+export class MemoryReads {
+  readonly #clock: Pick<Clock, 'turn'>;
+  readonly #own: () => OwnMemory;
+  readonly #helper: CopyHelper | undefined;
+  /** Data channels whose memory the helper has open. */
+  readonly #helped = new Set<number>();
+  #waiting: MemoryRead[] = [];
+  /** What the helper copies, and when it has. */
+  readonly #helping = new Map<readonly MemoryRead[], Promise<void>>();
+  #isReading = false;
+
+  constructor(clock: Pick<Clock, 'turn'>, own: () => OwnMemory, helper: CopyHelper | undefined) {
+    this.#clock = clock;
+    this.#own = own;
+    this.#helper = helper;
+  }
+
+  open(channel: number, name: string): void {
+    void this.#helper?.open(channel, name).then((isOpen) => {
+      if (isOpen) this.#helped.add(channel);
+    });
+  }
+
+  add(read: MemoryRead): void {
+    this.#waiting.push(read);
+    if (!this.#isReading) void this.#readAll();
+  }
+
+  /** What waits of a data channel, or of one of its streams, is not read. @returns undefined, or when none of their slots is written any more. */
+  giveUp(channel: number, stream?: number): Promise<void> | undefined {
+    const isOf = (read: MemoryRead): boolean =>
+      read.channel === channel && (stream === undefined || read.stream === stream);
+    const gone = this.#waiting.filter(isOf);
+    this.#waiting = this.#waiting.filter((read) => !isOf(read));
+    for (const { done } of gone) done('given up', undefined);
+    const busy = [...this.#helping].flatMap(([reads, copied]) => (reads.some(isOf) ? [copied] : []));
+    return busy.length > 0 ? Promise.all(busy).then(() => undefined) : undefined;
+  }
+
+  /** After it was given up. */
+  close(channel: number): void {
+    void this.#helper?.close(channel).then(() => this.#helped.delete(channel));
+  }
+
+  async #readAll(): Promise<void> {
+    this.#isReading = true;
+    // Those that come in the same turn are there by then.
+    await this.#clock.turn();
+    while (this.#waiting.length > 0) {
+      this.#share();
+      for (let numBytes = 0; numBytes < BYTES_AT_ONCE;) {
+        const read = this.#waiting.shift();
+        if (!read) break;
+        numBytes += read.bytes;
+        read.done('received', copyRecord(this.#own(), read.memory, read));
+      }
+      await this.#clock.turn();
+    }
+    this.#isReading = false;
+  }
+
+  /** Some of what waits behind this thread's own next ones, and as much again for when it has copied that. */
+  #share(): void {
+    if (!this.#helper) return;
+    while (this.#helping.size < MAX_HELPED && this.#waiting.length > 1) {
+      const reads: MemoryRead[] = [];
+      for (let numBytes = 0; numBytes < HELPED_BYTES && this.#waiting.length > 1;) {
+        const last = this.#waiting.at(-1);
+        if (!last || !this.#helped.has(last.channel)) break;
+        this.#waiting.pop();
+        reads.unshift(last);
+        numBytes += last.bytes;
+      }
+      if (reads.length === 0) return;
+      this.#helping.set(reads, this.#help(this.#helper, reads));
+    }
+  }
+
+  async #help(helper: CopyHelper, reads: readonly MemoryRead[]): Promise<void> {
+    const jobs = reads.map(({ channel, place, slot, bytes, format, digest, frame }): ChannelCopy => {
+      return { channel, place, slot, bytes, format, digest, frame };
+    });
+    const faults = await helper.copy(jobs).catch((error: unknown) => reads.map(() => messageOf(error)));
+    this.#helping.delete(reads);
+    reads.forEach(({ done }, i) => {
+      done('received', faults[i]);
+    });
+    this.#share();
+  }
+}

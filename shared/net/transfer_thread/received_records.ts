@@ -1,0 +1,62 @@
+/** What has come over data channels, told of together: each message to another thread costs as much as some records do. */
+import type { Clock } from '../../base/clock.ts';
+
+/** Records that are told of together while more of them come, and how long the first of them waits for that. */
+const TOLD_TOGETHER = 64;
+const TOLD_WITHIN_MS = 1;
+
+/** They are in their slots; `faults` say why some cannot be used. */
+export interface ReceivedBatch {
+  readonly channel: number;
+  readonly stream: number;
+  readonly indices: readonly number[];
+  readonly faults: readonly (string | undefined)[];
+  /** Through memory that both ends share; else over the socket. */
+  readonly isShared: boolean;
+}
+
+type Group = ReceivedBatch & { readonly indices: number[]; readonly faults: (string | undefined)[] };
+
+export class ReceivedRecords {
+  readonly #clock: Pick<Clock, 'turn' | 'sleep'>;
+  readonly #emit: (incoming: readonly ReceivedBatch[]) => void;
+  #groups: Group[] = [];
+  #numUntold = 0;
+  #isTelling = false;
+
+  constructor(clock: Pick<Clock, 'turn' | 'sleep'>, emit: (incoming: readonly ReceivedBatch[]) => void) {
+    this.#clock = clock;
+    this.#emit = emit;
+  }
+
+  /** `isWaitedFor`: nothing else has to come before it can be used. */
+  add(
+    of: Pick<ReceivedBatch, 'channel' | 'stream' | 'isShared'>,
+    index: number,
+    fault: string | undefined,
+    isWaitedFor: boolean,
+  ): void {
+    const { channel, stream, isShared } = of;
+    let group = this.#groups.at(-1);
+    if (group?.channel !== channel || group.stream !== stream || group.isShared !== isShared) {
+      group = { channel, stream, indices: [], faults: [], isShared };
+      this.#groups.push(group);
+    }
+    group.indices.push(index);
+    group.faults.push(fault);
+    this.#numUntold++;
+    if (this.#isTelling) return;
+    if (isWaitedFor || this.#numUntold >= TOLD_TOGETHER) {
+      this.#isTelling = true;
+      void this.#clock.turn().then(this.notify);
+    } else if (this.#numUntold === 1) void this.#clock.sleep(TOLD_WITHIN_MS).then(this.notify);
+  }
+
+  readonly notify = (): void => {
+    const groups = this.#groups;
+    this.#groups = [];
+    this.#numUntold = 0;
+    this.#isTelling = false;
+    if (groups.length > 0) this.#emit(groups);
+  };
+}

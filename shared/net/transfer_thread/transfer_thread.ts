@@ -1,0 +1,30 @@
+/** The control thread's side of the transfer thread thread. */
+import type { MethodsOf, Thread, Threads } from '../../base/threads.ts';
+import type { TlsTexts } from '../tls_texts.ts';
+import type { TransferThreadEvent, start } from './transfer_worker.ts';
+
+export interface TransferThread extends Thread<MethodsOf<typeof start>> {
+  /** Those who are told what happens on data channels. */
+  readonly listeners: Set<(event: TransferThreadEvent) => void>;
+}
+
+export const transferThreadModule = { url: new URL('./transfer_worker.js', import.meta.url) };
+
+/** `tls`: data channels are encrypted, with what their ends show each other. */
+export function startTransferThread(threads: Threads, onDeath: (error: Error) => void, tls?: TlsTexts): TransferThread {
+  const listeners = new Set<(event: TransferThreadEvent) => void>();
+  const thread = threads.spawn<typeof start>(transferThreadModule, tls, {
+    onDeath,
+    onEvent: (event) => {
+      for (const listener of listeners) listener(event);
+    },
+  });
+  return {
+    listeners,
+    call: (method, argument, signal) => thread.call(method, argument, signal),
+    notify: (method, argument) => {
+      thread.notify(method, argument);
+    },
+    close: () => thread.close(),
+  };
+}

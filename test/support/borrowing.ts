@@ -1,0 +1,54 @@
+/** Sources of records for tests and benchmarks. */
+import type { BlockHash, Digest } from '../../shared/kv/block_key.ts';
+import type { BorrowedRecord, RecordCache } from '../../shared/kv/record_cache.ts';
+import type { WantedKeys } from '../../shared/kv/wanted_keys.ts';
+import type { BlockSource } from '../../shared/net/block_source.ts';
+import type { OfferRequest } from '../../shared/protocol/messages.ts';
+import { packDigest, packHashes, packNumbers } from '../../shared/protocol/packing.ts';
+
+type Read = (hash: BlockHash, requestId: string, waitMs: number, signal: AbortSignal) => Promise<Buffer | undefined>;
+
+/** A source of records that lie in nobody's slab: they go over calls. */
+export function copySource(read: Read): Omit<BlockSource, 'wanted' | 'snapshot'> {
+  return {
+    borrow: async (...asked): Promise<BorrowedRecord | undefined> => {
+      const record = await read(...asked);
+      return record && { record, slot: undefined, release: () => undefined };
+    },
+    borrowResident: () => undefined,
+    numBorrowable: () => 0,
+  };
+}
+
+/** What lies in a cache, and nothing else. */
+export function cacheSource(cache: RecordCache, wanted: WantedKeys): BlockSource {
+  return {
+    wanted,
+    borrow: (hash) => Promise.resolve(cache.borrow(hash)),
+    borrowResident: (hash) => cache.borrowInPlace(hash),
+    numBorrowable: (bytes) => cache.numBorrowable(bytes),
+    snapshot: () => ({ epoch: 'e', sequence: 0, tiers: [] }),
+  };
+}
+
+/** `contentHashes` and `numerics` as record.ts has them. */
+export function offerOf(
+  format: Digest,
+  hashes: readonly BlockHash[],
+  {
+    recordBytes,
+    source,
+    contentHashes = hashes.map(() => 0n),
+    numerics = 0n,
+  }: {
+    readonly recordBytes: number;
+    readonly source: string;
+    readonly contentHashes?: readonly bigint[];
+    readonly numerics?: bigint;
+  },
+): OfferRequest {
+  return {
+    ...{ context: null, format: packDigest(format), hashes: packHashes(hashes), recordBytes, source },
+    ...{ contentHashes: packNumbers(contentHashes), numerics: packNumbers([numerics]) },
+  };
+}
